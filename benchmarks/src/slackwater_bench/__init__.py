@@ -1,0 +1,1 @@
+"""Workloads and benchmarks; treats Slackwater as a black box."""

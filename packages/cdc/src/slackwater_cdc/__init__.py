@@ -1,0 +1,1 @@
+"""Debezium records to whole transactions: envelope decoding and the pure frontier."""

@@ -1,0 +1,1 @@
+"""PostgreSQL, Kafka, Connect with Debezium and Redis on loopback, without containers."""

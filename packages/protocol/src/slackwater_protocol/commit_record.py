@@ -1,0 +1,65 @@
+"""What a pipeline writes beside its output: commit records and progress records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Records of one output partition that belong together."""
+
+    count: int
+    first_offset: int
+    last_offset: int
+    """Inclusive. ``last - first + 1`` may exceed ``count``: transaction markers take offsets too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRecord:
+    """Says which source transactions an output holds and where.
+
+    With ``emit = transactions`` there is one per source transaction; with ``emit = latest`` one per batch,
+    standing for all transactions in ``(previous_lsn, commit_lsn]``.
+    """
+
+    pipeline: str
+    source: str
+    timeline: int
+    commit_lsn: int
+    previous_lsn: int
+    xid: int | None
+    """None when the record stands for a batch."""
+    commit_ts_ms: int
+    """Commit time of the (newest) transaction, milliseconds since the epoch."""
+    offsets: Mapping[str, Mapping[int, OffsetRange]]
+    """Output topic, then partition. Partitions without a record are absent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressRecord:
+    """The newest batch a pipeline has made visible; written in the same Kafka transaction as the output."""
+
+    pipeline: str
+    query_id: str
+    """Spark's query id, kept in the checkpoint: tells two pipelines of one name apart."""
+    batch_id: int
+    source: str
+    timeline: int
+    commit_lsn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHeader:
+    """What a sink must know of the batch it writes; travels through the query beside the data."""
+
+    source: str
+    timeline: int
+    from_lsn: int
+    """Exclusive."""
+    to_lsn: int
+    commit_ts_ms: int
+    """Commit time of the newest transaction, milliseconds since the epoch."""
+    event_count: int
+    """Change events of the source in ``(from_lsn, to_lsn]``, all tables."""
+    transactions: tuple[tuple[int, int, int], ...]
+    """``(xid, commit LSN, commit time in ms)`` of every transaction with a change event, in commit order."""

@@ -1,0 +1,42 @@
+"""Errors of the protocol package.
+
+::
+
+    ProtocolError
+    ├── MalformedRecordError       bytes that are no record of this protocol
+    └── UnsupportedVersionError    written by a newer Slackwater than this one
+"""
+
+
+class ProtocolError(Exception):
+    """Root of everything this package raises."""
+
+
+class MalformedRecordError(ProtocolError):
+    """Bytes that cannot be read as the expected record."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(kind, reason)
+        self.kind = kind
+        """What was expected: ``cut``, ``commit record``, ..."""
+        self.reason = reason
+        """What is wrong with the bytes."""
+
+    def __str__(self) -> str:
+        return f"not a readable {self.kind}: {self.reason}; was this topic or key written by something else?"
+
+
+class UnsupportedVersionError(ProtocolError):
+    """A record of a newer protocol version: never guessed at."""
+
+    def __init__(self, kind: str, found: int, supported: int) -> None:
+        super().__init__(kind, found, supported)
+        self.kind = kind
+        self.found = found
+        self.supported = supported
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} has protocol version {self.found}, this Slackwater reads up to {self.supported}; "
+            "upgrade the readers before the sidecar"
+        )

@@ -1,0 +1,67 @@
+"""Names of topics, Redis keys and record headers.
+
+All Redis keys of a source share the hash tag ``{<source>}``: one slot in a Redis Cluster.
+"""
+
+import re
+
+HEADER_COMMIT_LSN = "slackwater-commit-lsn"
+HEADER_XID = "slackwater-xid"
+HEADER_PIPELINE = "slackwater-pipeline"
+
+PIPELINES_KEY = "slackwater:pipelines"
+
+
+def pipeline_key(pipeline: str) -> str:
+    """Redis hash: progress and topology of a pipeline."""
+    return f"slackwater:pipeline:{pipeline}"
+
+
+def cuts_key(source: str, timeline: int) -> str:
+    """Redis stream of a timeline's cuts; entry id ``<commit_lsn>-1``."""
+    return f"slackwater:{{{source}}}:cuts:{timeline}"
+
+
+def markers_key(source: str) -> str:
+    """Redis hash ``<topic>/<partition>`` to marker."""
+    return f"slackwater:{{{source}}}:markers"
+
+
+def frontier_key(source: str) -> str:
+    """Redis hash: newest cut, wall time, sidecar id, timeline, state."""
+    return f"slackwater:{{{source}}}:frontier"
+
+
+def open_key(source: str) -> str:
+    """Redis hash xid to open transaction."""
+    return f"slackwater:{{{source}}}:open"
+
+
+def cut_log_topic(source: str) -> str:
+    """Kafka topic that keeps every cut of a source; one partition."""
+    return f"{source}.slackwater.cuts"
+
+
+def transaction_topic(source: str) -> str:
+    """Debezium's transaction metadata topic (option ``topic.transaction`` at its default)."""
+    return f"{source}.transaction"
+
+
+def notification_topic(source: str) -> str:
+    """Where the connector's sink notification channel is expected to write."""
+    return f"{source}.notifications"
+
+
+def commit_topic(output: str) -> str:
+    """Kafka topic with the commit records of an output topic."""
+    return f"{output}.commits"
+
+
+def progress_topic(pipeline: str) -> str:
+    """Kafka topic with a pipeline's progress records; compacted, one partition."""
+    return f"{pipeline}.slackwater.progress"
+
+
+def data_topic(source: str, table: str) -> str:
+    """Debezium's topic for ``schema.table``: characters Kafka does not allow become ``_``."""
+    return re.sub(r"[^a-zA-Z0-9._\-]", "_", f"{source}.{table}")

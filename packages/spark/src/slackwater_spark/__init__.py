@@ -1,0 +1,1 @@
+"""PySpark source, stages and sinks that process whole transactions only."""

@@ -1,0 +1,1 @@
+"""SELECT TRANSACTIONALLY: declared tables, view plans, evaluation lifted by LSN."""

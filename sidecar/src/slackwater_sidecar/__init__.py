@@ -1,0 +1,1 @@
+"""The service that works out the frontier and publishes cuts and markers."""
