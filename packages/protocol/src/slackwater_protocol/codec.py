@@ -1,7 +1,7 @@
 """The one codec of everything Slackwater publishes: compact JSON, versioned.
 
-Golden vectors are in ``tests/vectors``. Transaction tables are coded as three columns of differences, so that a cut of 10,000 transactions takes about
-100 KB. Every decoder refuses versions it does not know.
+Golden vectors are in ``tests/vectors``. Transaction tables are coded as three columns of differences, so
+that a cut of 10,000 transactions takes about 100 KB. Every decoder refuses versions it does not know.
 """
 
 import json

@@ -1,0 +1,142 @@
+"""Makes .venv with the locked dependencies and the members of this repository.
+
+Standard library only, and syntax that Python 3.7 parses too, so that it can say what is missing.
+A second run with nothing changed takes a fraction of a second.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import NoReturn
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TOOLS = os.path.join(ROOT, ".tools")
+VENV = os.path.join(ROOT, ".venv")
+LOCK = os.path.join(ROOT, "requirements.lock")
+UV_LOCK = os.path.join(ROOT, "infra", "bootstrap", "uv.lock")
+STAMP = os.path.join(VENV, ".slackwater-stamp")
+MEMBERS = [
+    "packages/protocol",
+    "packages/cdc",
+    "packages/markers",
+    "packages/sql",
+    "packages/spark",
+    "packages/devstack",
+    "packages/cli",
+    "sidecar",
+    "benchmarks",
+]
+PYTHON_FLOOR = (3, 11)
+JAVA_FLOOR = 17
+
+
+def main() -> None:
+    """Checks the prerequisites, then installs what changed since the last run."""
+    use_new_enough_python()
+    check_java()
+    stamp = fingerprint()
+    if read(STAMP) == stamp:
+        return
+    uv = install_uv()
+    say("installing locked dependencies into .venv")
+    if not os.path.exists(os.path.join(VENV, "bin", "python")):
+        run([uv, "venv", "--quiet", "--python", sys.executable, VENV])
+    environment = dict(os.environ, VIRTUAL_ENV=VENV)
+    run([uv, "pip", "sync", "--quiet", "--require-hashes", LOCK], environment)
+    editable = [word for member in MEMBERS for word in ("--editable", os.path.join(ROOT, member))]
+    run([uv, "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", *editable], environment)
+    with open(STAMP, "w") as file:
+        file.write(stamp)
+
+
+def use_new_enough_python() -> None:
+    """Goes on with a newer Python on PATH if this one is too old."""
+    if sys.version_info >= PYTHON_FLOOR:
+        return
+    for name in ("python3.11", "python3.12", "python3.13", "python3.14"):
+        found = shutil.which(name)
+        if found:
+            os.execv(found, [found, *sys.argv])  # noqa: S606 - nothing to quote, no shell
+    fail(
+        f"Python 3.11 or newer is needed, found {sys.version.split()[0]}; "
+        "install it or run: make PYTHON=/path/to/python3.11"
+    )
+
+
+def check_java() -> None:
+    """Kafka, Connect and Spark run on Java; says so before anything is downloaded."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if not java or not os.path.exists(java):
+        fail(f"Java {JAVA_FLOOR} or newer is needed, none is on PATH or in JAVA_HOME; install a JDK or JRE")
+    text = subprocess.run([java, "-version"], stderr=subprocess.PIPE, check=False).stderr.decode()
+    version = re.search(r'version "(\d+)', text)
+    if not version or int(version.group(1)) < JAVA_FLOOR:
+        fail(f"Java {JAVA_FLOOR} or newer is needed, {java} says: {text.strip() or 'nothing'}")
+
+
+def install_uv() -> str:
+    """The path of the pinned uv, in an environment of its own."""
+    uv = os.path.join(TOOLS, "bin", "uv")
+    tools_stamp = os.path.join(TOOLS, ".slackwater-stamp")
+    if read(tools_stamp) == read(UV_LOCK):
+        return uv
+    say("installing uv into .tools")
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", TOOLS], check=False, capture_output=True)
+    if made.returncode != 0:
+        reason = made.stdout.decode().strip()
+        fail(f"Python's venv module does not work here (Debian and Ubuntu: install python3-venv): {reason}")
+    pip = [
+        os.path.join(TOOLS, "bin", "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
+    run([*pip, "--require-hashes", "-r", UV_LOCK])
+    shutil.copyfile(UV_LOCK, tools_stamp)
+    return uv
+
+
+def fingerprint() -> str:
+    """Changes whenever something would have to be installed again."""
+    digest = hashlib.sha256(sys.version.encode() + ROOT.encode())
+    for path in [LOCK, *(os.path.join(ROOT, member, "pyproject.toml") for member in MEMBERS)]:
+        digest.update(read(path).encode())
+    return digest.hexdigest()
+
+
+def read(path: str) -> str:
+    """The text of a file, empty if there is none."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def run(command: "list[str]", environment: "dict[str, str] | None" = None) -> None:
+    """Runs a command, ends this program with its exit code if it fails."""
+    code = subprocess.run(command, env=environment, check=False).returncode
+    if code != 0:
+        shown = " ".join(command[:4])
+        fail(f"`{shown}` failed with exit code {code} (see above); is a package registry reachable?")
+
+
+def say(text: str) -> None:
+    """Progress, on standard error."""
+    sys.stderr.write(f"slackwater: {text}\n")
+
+
+def fail(text: str) -> "NoReturn":
+    """One sentence, then exit code 1."""
+    say(text)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slackwater_protocol import (
+    PROTOCOL_VERSION,
+    BatchHeader,
+    CommitRecord,
+    CommittedTransaction,
+    Cut,
+    MalformedRecordError,
+    Marker,
+    OffsetRange,
+    OpenTransaction,
+    ProgressRecord,
+    UnsupportedVersionError,
+    decode_batch_header,
+    decode_commit_record,
+    decode_cut,
+    decode_marker,
+    decode_open_transaction,
+    decode_progress_record,
+    encode_batch_header,
+    encode_commit_record,
+    encode_cut,
+    encode_marker,
+    encode_open_transaction,
+    encode_progress_record,
+)
+
+VECTORS = Path(__file__).parent / "vectors"
+
+CUT = Cut(
+    source="inv",
+    timeline=0,
+    lsn=22270488,
+    previous_lsn=22270008,
+    commit_ts_ms=1795206861409,
+    event_count=3,
+    transactions=(
+        CommittedTransaction(4294967295, 22270100, 1795206861400),
+        CommittedTransaction(3, 22270488, 1795206861409),
+    ),
+    end_offsets={"inv.inventory.orders": (3, 0), "inv.inventory.order_lines": (7,)},
+    transaction_offset=4,
+    repeated=frozenset({22270100}),
+)
+HEADER = BatchHeader(
+    source="inv",
+    timeline=0,
+    from_lsn=22270008,
+    to_lsn=22270488,
+    commit_ts_ms=1795206861409,
+    event_count=3,
+    transactions=((4294967295, 22270100, 1795206861400), (3, 22270488, 1795206861409)),
+)
+COMMIT = CommitRecord(
+    pipeline="orders",
+    source="inv",
+    timeline=0,
+    commit_lsn=22270488,
+    previous_lsn=22270008,
+    xid=None,
+    commit_ts_ms=1795206861409,
+    offsets={"orders_with_lines": {0: OffsetRange(2, 5, 7)}},
+)
+PROGRESS = ProgressRecord(
+    pipeline="orders", query_id="q", batch_id=7, source="inv", timeline=0, commit_lsn=22270488
+)
+OPEN = OpenTransaction(
+    xid=751, commit_lsn=None, since_ms=1795206861409, expected={"inventory.orders": 2}, received={}, hint="ü"
+)
+CODECS: dict[str, tuple[Any, Any, Any]] = {
+    "cut": (CUT, encode_cut, decode_cut),
+    "batch_header": (HEADER, encode_batch_header, decode_batch_header),
+    "commit_record": (COMMIT, encode_commit_record, decode_commit_record),
+    "progress_record": (PROGRESS, encode_progress_record, decode_progress_record),
+    "marker": (Marker(22270488, 3), encode_marker, decode_marker),
+    "open_transaction": (OPEN, encode_open_transaction, decode_open_transaction),
+}
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_the_golden_vector_of_version_1_is_what_we_write_and_read(name: str) -> None:
+    value, encode, decode = CODECS[name]
+    golden = (VECTORS / f"{name}.v1.json").read_bytes().strip()
+    assert encode(value) == golden
+    assert decode(golden) == value
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_newer_version_is_refused_with_a_hint(name: str) -> None:
+    value, encode, decode = CODECS[name]
+    newer = encode(value).replace(b'"v":1', b'"v":2')
+    with pytest.raises(UnsupportedVersionError, match="upgrade the readers") as caught:
+        decode(newer)
+    assert caught.value.supported == PROTOCOL_VERSION
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'{"v":1}', b'{"v":"1"}', b"\xff"])
+def test_bytes_that_are_no_record_are_named(name: str, data: bytes) -> None:
+    with pytest.raises(MalformedRecordError, match="not a readable"):
+        CODECS[name][2](data)
+
+
+def test_errors_travel_between_processes() -> None:
+    error = UnsupportedVersionError("cut", 2, 1)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - our own bytes
+
+
+transactions = st.lists(
+    st.builds(
+        CommittedTransaction,
+        st.integers(0, 2**32 - 1),
+        st.integers(1, 2**63 - 1),
+        st.integers(0, 2**45),
+    ),
+    max_size=20,
+).map(tuple)
+
+
+@given(transactions=transactions, lsn=st.integers(0, 2**63 - 1), previous=st.integers(0, 2**63 - 1))
+def test_any_transaction_table_survives_the_codec(
+    transactions: tuple[CommittedTransaction, ...], lsn: int, previous: int
+) -> None:
+    cut = Cut(
+        source="ü {x}",
+        timeline=3,
+        lsn=lsn,
+        previous_lsn=previous,
+        commit_ts_ms=0,
+        event_count=len(transactions),
+        transactions=transactions,
+        end_offsets={},
+        transaction_offset=0,
+    )
+    assert decode_cut(encode_cut(cut)) == cut
+
+
+def test_a_cut_of_ten_thousand_transactions_fits_in_a_default_kafka_record() -> None:
+    table = tuple(CommittedTransaction(700 + i, 10**15 + 480 * i, 1795206861409 + i) for i in range(10_000))
+    cut = Cut(
+        source="inv",
+        timeline=0,
+        lsn=table[-1].commit_lsn,
+        previous_lsn=0,
+        commit_ts_ms=0,
+        event_count=0,
+        transactions=table,
+        end_offsets={f"inv.inventory.t{i}": tuple([10**12] * 64) for i in range(100)},
+        transaction_offset=0,
+    )
+    assert len(encode_cut(cut)) < 300_000
+
+
+def test_vectors_are_json() -> None:
+    for path in VECTORS.glob("*.json"):
+        assert json.loads(path.read_bytes())["v"] == 1
