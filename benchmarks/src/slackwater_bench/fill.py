@@ -1,0 +1,116 @@
+"""Writes a workload into topics as a connector would have: the input of the catch-up benchmark."""
+
+from dataclasses import dataclass
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from slackwater_bench.debezium_records import (
+    CONNECTOR_HEADERS,
+    SourceTable,
+    begin_record,
+    end_record,
+    row_renderer,
+)
+from slackwater_bench.workloads.orders import (
+    FIRST_LSN,
+    FIRST_TS_MS,
+    FIRST_XID,
+    LINES,
+    ORDERS,
+    OrdersWorkload,
+    RowChange,
+)
+from slackwater_protocol.keys import transaction_topic
+
+TABLES = {name: SourceTable("inv", "inventory", *name.split(".")) for name in (ORDERS, LINES)}
+POLL_EVERY = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was written."""
+
+    events: int
+    transactions: int
+    last_commit_lsn: int
+
+
+class TopicFiller:
+    """Renders transactions and produces them; keeps the log position between calls."""
+
+    def __init__(self, bootstrap: str, prefix: str, partitions: int) -> None:
+        self._tables = {
+            name: SourceTable(prefix, table.database, table.schema, table.name)
+            for name, table in TABLES.items()
+        }
+        self._transaction_topic = transaction_topic(prefix)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "partitioner": "murmur2_random",
+                "compression.type": "lz4",
+                "linger.ms": 20,
+                "queue.buffering.max.messages": 500_000,
+            }
+        )
+        self._render = {name: row_renderer(table) for name, table in self._tables.items()}
+        self._xid, self._lsn, self._ts_ms = FIRST_XID, FIRST_LSN, FIRST_TS_MS
+        self._create_topics(bootstrap, partitions)
+
+    def write(self, workload: OrdersWorkload, events: int) -> Filled:
+        """Writes whole transactions until at least ``events`` change events are out, and waits for the acks."""
+        written = transactions = 0
+        for changes in workload.transactions():
+            self._transaction(changes)
+            written += len(changes)
+            transactions += 1
+            if transactions % POLL_EVERY == 0:
+                self._producer.poll(0)
+            if written >= events:
+                break
+        self._producer.flush()
+        return Filled(written, transactions, self._lsn)
+
+    def _transaction(self, changes: list[RowChange]) -> None:
+        self._xid, self._ts_ms = self._xid + 1, self._ts_ms + 1
+        xid, ts_ms, counts = self._xid, self._ts_ms, dict.fromkeys(self._tables, 0)
+        self._produce(self._transaction_topic, *begin_record(xid, self._lsn + 8, ts_ms))
+        for total_order, change in enumerate(changes, 1):
+            self._lsn += 128
+            counts[change.table] += 1
+            value = self._render[change.table](
+                change.op,
+                change.before,
+                change.after,
+                xid,
+                self._lsn,
+                total_order,
+                counts[change.table],
+                ts_ms,
+            )
+            key = f'{{"id":{change.id}}}'.encode()
+            topic = self._tables[change.table].topic
+            self._produce(topic, key, value, CONNECTOR_HEADERS)
+            if change.op == "d":
+                self._produce(topic, key, None, CONNECTOR_HEADERS)
+        self._lsn += 128
+        self._produce(
+            self._transaction_topic,
+            *end_record(xid, self._lsn, ts_ms, {t: n for t, n in counts.items() if n}),
+        )
+
+    def _produce(
+        self, topic: str, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]] | None = None
+    ) -> None:
+        try:
+            self._producer.produce(topic, value, key, headers=headers or [])
+        except BufferError:
+            self._producer.poll(1)
+            self._produce(topic, key, value, headers)
+
+    def _create_topics(self, bootstrap: str, partitions: int) -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        topics = [NewTopic(table.topic, partitions, 1) for table in self._tables.values()]
+        topics.append(NewTopic(self._transaction_topic, 1, 1))
+        for created in admin.create_topics(topics).values():
+            created.result(30)

@@ -1,0 +1,1 @@
+"""Workloads: what the database is asked to do."""
