@@ -1,0 +1,122 @@
+"""Errors of the sinks.
+
+::
+
+    SinkError
+    ├── ProducerFencedError        another run of the pipeline has taken over; this one must stop
+    ├── PipelineNameTakenError     the progress belongs to another checkpoint
+    ├── ProgressMismatchError      progress and checkpoint do not fit together
+    ├── OutputTopicError           a topic is missing, or is not as it must be
+    ├── OutputUnavailableError     Kafka did not take the batch; starting again later is safe
+    └── MalformedBatchError        the query handed over something that is no batch
+"""
+
+from slackwater_protocol import BatchHeader, ProgressRecord, format_lsn
+from slackwater_spark.errors import SlackwaterSparkError
+
+
+class SinkError(SlackwaterSparkError):
+    """Root of the sinks' errors."""
+
+
+class ProducerFencedError(SinkError):
+    """Kafka has given the pipeline's transactional id to a newer producer."""
+
+    def __init__(self, pipeline: str, detail: str) -> None:
+        super().__init__(pipeline, detail)
+        self.pipeline = pipeline
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return (
+            f"another run of pipeline {self.pipeline!r} took over; this run stops, nothing of its unfinished batch is "
+            f"visible. Run a pipeline once, or give the other one its own name. (Kafka says: {self.detail})"
+        )
+
+
+class PipelineNameTakenError(SinkError):
+    """The pipeline's progress topic was written by a run with another checkpoint."""
+
+    def __init__(self, pipeline: str, progress_query_id: str, checkpoint_query_id: str | None) -> None:
+        super().__init__(pipeline, progress_query_id, checkpoint_query_id)
+        self.pipeline = pipeline
+        self.progress_query_id = progress_query_id
+        self.checkpoint_query_id = checkpoint_query_id
+        """None if the checkpoint is new."""
+
+    def __str__(self) -> str:
+        mine = f"is of query {self.checkpoint_query_id}" if self.checkpoint_query_id else "is new"
+        return (
+            f"the name {self.pipeline!r} is taken: topic {self.pipeline}.slackwater.progress was written by query "
+            f"{self.progress_query_id}, the given checkpoint {mine}. Use the checkpoint of that query to go on, or another "
+            "pipeline name for a second pipeline; to start over, delete the pipeline's output, commit and progress topics"
+        )
+
+
+class ProgressMismatchError(SinkError):
+    """The batch Spark hands over does not continue what the output holds."""
+
+    def __init__(
+        self, pipeline: str, batch_id: int, header: BatchHeader, progress: ProgressRecord | None, reason: str
+    ) -> None:
+        super().__init__(pipeline, batch_id, header, progress, reason)
+        self.pipeline = pipeline
+        self.batch_id = batch_id
+        self.header = header
+        self.progress = progress
+        """What the output holds; None if the progress topic is empty."""
+        self.reason = reason
+
+    def __str__(self) -> str:
+        h, p = self.header, self.progress
+        batch = f"batch {self.batch_id} ({format_lsn(h.from_lsn)}, {format_lsn(h.to_lsn)}] of timeline {h.timeline}"
+        held = (
+            f"batch {p.batch_id} at {format_lsn(p.commit_lsn)} of timeline {p.timeline}" if p else "no batch at all"
+        )
+        return (
+            f"pipeline {self.pipeline!r}: the checkpoint goes on with {batch}, but the output holds {held}: {self.reason}. "
+            "Writing it would repeat or lose records. Use the newest checkpoint of this pipeline, or start over: delete "
+            "the checkpoint and the pipeline's output, commit and progress topics"
+        )
+
+
+class OutputTopicError(SinkError):
+    """A topic the sink writes to is not as it must be."""
+
+    def __init__(self, topic: str, expected: str, found: str) -> None:
+        super().__init__(topic, expected, found)
+        self.topic = topic
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r}: expected {self.expected}, found {self.found}; delete it, or use other names"
+
+
+class OutputUnavailableError(SinkError):
+    """Kafka did not take a batch within the attempts allowed; nothing is lost, a new run goes on from there."""
+
+    def __init__(self, pipeline: str, what: str, attempts: int, detail: str) -> None:
+        super().__init__(pipeline, what, attempts, detail)
+        self.pipeline = pipeline
+        self.what = what
+        self.attempts = attempts
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return (
+            f"pipeline {self.pipeline!r}: Kafka did not complete {self.what} in {self.attempts} attempt(s), last: "
+            f"{self.detail}. Nothing is lost or half visible; start the pipeline again when the broker is back"
+        )
+
+
+class MalformedBatchError(SinkError):
+    """What arrived from the query is no batch of packed documents."""
+
+    def __init__(self, batch_id: int, reason: str) -> None:
+        super().__init__(batch_id, reason)
+        self.batch_id = batch_id
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"batch {self.batch_id} cannot be written: {self.reason}; source, stage and sink must be of one version"
