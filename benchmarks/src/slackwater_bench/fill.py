@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
 from slackwater_bench.debezium_records import (
     CONNECTOR_HEADERS,
+    Place,
+    RunHeaders,
     SourceTable,
     begin_record,
     end_record,
@@ -58,7 +62,7 @@ class TopicFiller:
         self._create_topics(bootstrap, partitions)
 
     def write(self, workload: OrdersWorkload, events: int) -> Filled:
-        """Writes whole transactions until at least ``events`` change events are out, and waits for the acks."""
+        """Writes whole transactions with at least ``events`` change events; waits for the acks."""
         written = transactions = 0
         for changes in workload.transactions():
             self._transaction(changes)
@@ -78,16 +82,8 @@ class TopicFiller:
         for total_order, change in enumerate(changes, 1):
             self._lsn += 128
             counts[change.table] += 1
-            value = self._render[change.table](
-                change.op,
-                change.before,
-                change.after,
-                xid,
-                self._lsn,
-                total_order,
-                counts[change.table],
-                ts_ms,
-            )
+            place = Place(xid, self._lsn, total_order, counts[change.table], ts_ms)
+            value = self._render[change.table](change.op, change.before, change.after, place)
             key = f'{{"id":{change.id}}}'.encode()
             topic = self._tables[change.table].topic
             self._produce(topic, key, value, CONNECTOR_HEADERS)
@@ -100,7 +96,7 @@ class TopicFiller:
         )
 
     def _produce(
-        self, topic: str, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]] | None = None
+        self, topic: str, key: bytes, value: bytes | None, headers: RunHeaders | None = None
     ) -> None:
         try:
             self._producer.produce(topic, value, key, headers=headers or [])

@@ -1,7 +1,7 @@
 """Orders and their lines, as a generator of transactions without a database.
 
-Every transaction keeps the invariant that the pipeline's documents are checked for: ``line_count`` is the number
-of lines of the order and ``total`` the sum of ``quantity * price``. Amounts are in cents inside.
+Every transaction keeps the invariant that the pipeline's documents are checked for: ``line_count`` is the
+number of lines of the order and ``total`` the sum of ``quantity * price``. Amounts are in cents inside.
 """
 
 import random
@@ -68,8 +68,8 @@ class RowChange:
 class OrdersWorkload:
     """An endless, seeded stream of transactions over ``orders`` orders.
 
-    The first ``orders`` transactions insert one order with three lines each; later ones update an order and one
-    to three of its lines, insert, delete, or move a line to another order.
+    The first ``orders`` transactions insert one order with three lines each; later ones update an order and
+    one to three of its lines, insert, delete, or move a line to another order.
     """
 
     orders: int
