@@ -1,1 +1,34 @@
 """Published cuts and markers: the cut log in Kafka, the marker store in Redis or memory."""
+
+from slackwater_markers.cut_log import CutLog
+from slackwater_markers.errors import (
+    CutLogError,
+    CutLogTruncatedError,
+    CutLogUnavailableError,
+    MarkersError,
+    MarkerStoreUnavailableError,
+)
+from slackwater_markers.kafka_log import KafkaCutLog
+from slackwater_markers.memory_log import InMemoryCutLog
+from slackwater_markers.memory_store import InMemoryMarkerStore
+from slackwater_markers.redis_store import RedisMarkerStore
+from slackwater_markers.status import FrontierState, FrontierStatus, PipelineStatus
+from slackwater_markers.store import CutRetention, MarkerStore
+
+__all__ = [
+    "CutLog",
+    "CutLogError",
+    "CutLogTruncatedError",
+    "CutLogUnavailableError",
+    "CutRetention",
+    "FrontierState",
+    "FrontierStatus",
+    "InMemoryCutLog",
+    "InMemoryMarkerStore",
+    "KafkaCutLog",
+    "MarkerStore",
+    "MarkerStoreUnavailableError",
+    "MarkersError",
+    "PipelineStatus",
+    "RedisMarkerStore",
+]

@@ -1,0 +1,73 @@
+"""Errors of this package.
+
+::
+
+    MarkersError
+    ├── MarkerStoreUnavailableError   Redis cannot be reached or refuses to work
+    └── CutLogError
+        ├── CutLogUnavailableError    Kafka cannot be reached or does not answer in time
+        └── CutLogTruncatedError      cuts that are needed are no longer in the log
+
+``MarkerStoreUnavailableError`` is recoverable: everything in Redis can be rebuilt from the cut log.
+"""
+
+
+class MarkersError(Exception):
+    """Root of everything this package raises."""
+
+
+class MarkerStoreUnavailableError(MarkersError):
+    """The marker store did not do what it was asked; nothing is known about whether it did part of it."""
+
+    def __init__(self, operation: str, address: str, reason: str) -> None:
+        super().__init__(operation, address, reason)
+        self.operation = operation
+        """What was being done: ``publish``, ``newest``, ..."""
+        self.address = address
+        """Where Redis was expected, without credentials."""
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"marker store: {self.operation} failed at Redis {self.address}: {self.reason}; "
+            "check that Redis runs, accepts writes and that address and password are right. Nothing is lost: "
+            "readers use the cut log meanwhile, and the sidecar fills Redis again when it is back"
+        )
+
+
+class CutLogError(MarkersError):
+    """Root of the cut log's errors."""
+
+
+class CutLogUnavailableError(CutLogError):
+    """Kafka did not answer, or not in time."""
+
+    def __init__(self, operation: str, topic: str, reason: str) -> None:
+        super().__init__(operation, topic, reason)
+        self.operation = operation
+        self.topic = topic
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"cut log: {self.operation} of Kafka topic {self.topic} failed: {self.reason}; "
+            "check that the broker runs, is reachable and permits this topic"
+        )
+
+
+class CutLogTruncatedError(CutLogError):
+    """A range was asked for that the log no longer holds."""
+
+    def __init__(self, topic: str, wanted_offset: int, earliest_offset: int) -> None:
+        super().__init__(topic, wanted_offset, earliest_offset)
+        self.topic = topic
+        self.wanted_offset = wanted_offset
+        self.earliest_offset = earliest_offset
+
+    def __str__(self) -> str:
+        return (
+            f"cut log: {self.topic} no longer holds offset {self.wanted_offset}, it starts at "
+            f"{self.earliest_offset}; the topic must keep its records at least as long as the data topics "
+            "(retention.ms=-1, cleanup.policy=delete). Whoever needs the missing cuts has to start again "
+            "from the beginning"
+        )

@@ -1,0 +1,233 @@
+"""The cut log in Kafka."""
+
+import functools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_markers.errors import CutLogTruncatedError, CutLogUnavailableError
+from slackwater_protocol import Cut, PublishedCut, decode_cut, encode_cut
+from slackwater_protocol.keys import cut_log_topic
+
+_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
+_NEWEST_STEP = 16
+"""How many offsets ``newest`` goes back at first; more when none of them holds a record."""
+_TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+
+
+class KafkaCutLog:
+    """Implements :class:`~slackwater_markers.cut_log.CutLog`; one topic with one partition per source.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        bootstrap: Kafka's ``bootstrap.servers``.
+        kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
+        timeout: How long one call may block.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        bootstrap: str,
+        *,
+        kafka: Mapping[str, str] | None = None,
+        timeout: timedelta = timedelta(seconds=30),
+    ) -> None:
+        self._topic = cut_log_topic(source)
+        self._config: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, **(kafka or {})}
+        self._timeout = timeout.total_seconds()
+        self._producer: Producer | None = None
+        self._consumer: Consumer | None = None
+        self._position: int | None = None
+
+    def ensure_topic(self, *, replication_factor: int = -1) -> None:
+        """Creates the topic when it does not exist; leaves an existing one as it is.
+
+        Args:
+            replication_factor: -1: the broker's default.
+
+        Raises:
+            CutLogUnavailableError: Kafka refuses or does not answer.
+        """
+        admin = AdminClient(self._config)
+        topic = NewTopic(self._topic, 1, replication_factor, config=_TOPIC_CONFIG)
+        try:
+            created = admin.create_topics([topic], request_timeout=self._timeout)
+            created[self._topic].result(timeout=self._timeout)
+        except (KafkaException, TimeoutError) as error:
+            if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise CutLogUnavailableError("creation", self._topic, _reason(error)) from error
+
+    def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
+        """See the protocol. The topic must exist: :meth:`ensure_topic`."""
+        producer = self._writer()
+        offsets: dict[int, int] = {}
+        failures: list[str] = []
+
+        def acknowledged(index: int, error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                offsets[index] = message.offset() or 0
+            else:
+                failures.append(str(error))
+
+        for index, cut in enumerate(cuts):
+            delivered = functools.partial(acknowledged, index)
+            with self._guarded("append"):
+                producer.produce(self._topic, encode_cut(cut), partition=0, on_delivery=delivered)
+        producer.flush(self._timeout)
+        if failures or len(offsets) < len(cuts):
+            reason = failures[0] if failures else f"no acknowledgement within {self._timeout:g} s"
+            self._discard_writer()
+            raise CutLogUnavailableError("append", self._topic, reason)
+        return [PublishedCut(cut, offsets[index]) for index, cut in enumerate(cuts)]
+
+    def read_range(self, from_offset: int, to_offset: int) -> list[PublishedCut]:
+        """See the protocol."""
+        if from_offset >= to_offset:
+            return []
+        low, high = self._bounds()
+        if from_offset < low:
+            raise CutLogTruncatedError(self._topic, from_offset, low)
+        if to_offset > high:
+            raise CutLogUnavailableError("read", self._topic, f"it ends at {high}, wanted {to_offset}")
+        return self._read(from_offset, to_offset, None)
+
+    def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
+        """See the protocol."""
+        low, high = self._bounds()
+        return self._read(max(low, after_offset + 1), high, limit)
+
+    def newest(self) -> PublishedCut | None:
+        """See the protocol."""
+        low, high = self._bounds()
+        step = _NEWEST_STEP
+        while high > low:
+            found = self._read(max(low, high - step), high, None)
+            if found:
+                return found[-1]
+            high, step = max(low, high - step), step * 8
+        return None
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._discard_writer()
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _writer(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(
+                {
+                    "linger.ms": 0,
+                    "compression.type": "lz4",
+                    "enable.idempotence": True,
+                    "message.timeout.ms": int(self._timeout * 1000),
+                    "message.max.bytes": 16 * 1024 * 1024,
+                    **self._config,
+                }
+            )
+        return self._producer
+
+    def _discard_writer(self) -> None:
+        """Drops what is queued: a cut must never be written after its append was reported as failed."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.flush(0)
+            self._producer = None
+
+    def _reader(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                {
+                    "group.id": f"{self._topic}.readers",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "error",
+                    "isolation.level": "read_committed",
+                    "fetch.wait.max.ms": 10,
+                    "fetch.message.max.bytes": 4 * 1024 * 1024,
+                    "enable.partition.eof": True,
+                    "allow.auto.create.topics": False,
+                    **self._config,
+                }
+            )
+        return self._consumer
+
+    def _bounds(self) -> tuple[int, int]:
+        """First readable and end offset; (0, 0) when the topic does not exist."""
+        try:
+            bounds = self._reader().get_watermark_offsets(TopicPartition(self._topic, 0), self._timeout)
+        except KafkaException as error:
+            if _code(error) in _ABSENT:
+                return 0, 0
+            raise CutLogUnavailableError("read", self._topic, _reason(error)) from error
+        if bounds is None:
+            raise CutLogUnavailableError("read", self._topic, f"no answer within {self._timeout:g} s")
+        return bounds
+
+    def _read(self, from_offset: int, to_offset: int, limit: int | None) -> list[PublishedCut]:
+        """Goes by position, since offsets may have gaps."""
+        if from_offset >= to_offset:
+            return []
+        consumer, result = self._reader(), list[PublishedCut]()
+        with self._guarded("read"):
+            consumer.assign([TopicPartition(self._topic, 0, from_offset)])
+        deadline = time.monotonic() + self._timeout
+        position = from_offset
+        try:
+            while position < to_offset and (limit is None or len(result) < limit):
+                if time.monotonic() > deadline:
+                    raise CutLogUnavailableError(
+                        "read", self._topic, f"at offset {position} of {to_offset} after {self._timeout:g} s"
+                    )
+                for message in self._consume(consumer, position):
+                    offset = message.offset() or 0
+                    position = max(position, offset if message.error() else offset + 1)
+                    if message.error() is None and offset < to_offset:
+                        result.append(PublishedCut(decode_cut(message.value() or b""), offset))
+        finally:
+            consumer.unassign()
+        return result[:limit]
+
+    def _consume(self, consumer: Consumer, position: int) -> list[Message]:
+        """Records, and the end of the partition as a message with that error."""
+        with self._guarded("read"):
+            messages = consumer.consume(1000, 0.05)
+        for message in messages:
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+                self._raise(error, position)
+        return messages
+
+    def _raise(self, error: KafkaError, position: int) -> None:
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
+            raise CutLogTruncatedError(self._topic, position, self._bounds()[0])
+        raise CutLogUnavailableError("read", self._topic, str(error))
+
+    @contextmanager
+    def _guarded(self, operation: str) -> Iterator[None]:
+        try:
+            yield
+        except (KafkaException, BufferError) as error:
+            raise CutLogUnavailableError(operation, self._topic, _reason(error)) from error
+
+
+def _code(error: Exception) -> int | None:
+    first = error.args[0] if error.args else None
+    return first.code() if isinstance(first, KafkaError) else None
+
+
+def _reason(error: Exception) -> str:
+    return str(error.args[0]) if error.args else repr(error)

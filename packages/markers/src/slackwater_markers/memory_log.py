@@ -1,0 +1,49 @@
+"""A cut log for tests."""
+
+from collections.abc import Sequence
+
+from slackwater_markers.errors import CutLogTruncatedError, CutLogUnavailableError
+from slackwater_protocol import Cut, PublishedCut
+from slackwater_protocol.keys import cut_log_topic
+
+
+class InMemoryCutLog:
+    """Implements :class:`~slackwater_markers.cut_log.CutLog` in this process."""
+
+    def __init__(self, source: str) -> None:
+        self._topic = cut_log_topic(source)
+        self._records: list[PublishedCut] = []
+        self._end = 0
+
+    def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
+        """See the protocol."""
+        appended = [PublishedCut(cut, self._end + index) for index, cut in enumerate(cuts)]
+        self._records += appended
+        self._end += len(appended)
+        return appended
+
+    def read_range(self, from_offset: int, to_offset: int) -> list[PublishedCut]:
+        """See the protocol."""
+        earliest = self._records[0].log_offset if self._records else self._end
+        if from_offset >= to_offset:
+            return []
+        if from_offset < earliest:
+            raise CutLogTruncatedError(self._topic, from_offset, earliest)
+        if to_offset > self._end:
+            raise CutLogUnavailableError("read", self._topic, f"it ends at {self._end}, wanted {to_offset}")
+        return [r for r in self._records if from_offset <= r.log_offset < to_offset]
+
+    def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
+        """See the protocol."""
+        return [r for r in self._records if r.log_offset > after_offset][:limit]
+
+    def newest(self) -> PublishedCut | None:
+        """See the protocol."""
+        return self._records[-1] if self._records else None
+
+    def delete_before(self, offset: int) -> None:
+        """Loses the records below ``offset``, as an operator could."""
+        self._records = [r for r in self._records if r.log_offset >= offset]
+
+    def close(self) -> None:
+        """See the protocol."""

@@ -1,0 +1,51 @@
+"""What sidecars and pipelines say about themselves, for people and for the control plane."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FrontierState(StrEnum):
+    """Whether a source's frontier can move."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    """For something that has to appear first: a topic, the end of an initial snapshot."""
+    STALLED = "stalled"
+    """A transaction cannot complete; the ``open`` hash names it."""
+    REGRESSED = "regressed"
+    """LSNs went back without a new timeline: an operator has to decide."""
+    BAD_INPUT = "bad_input"
+    MISCONFIGURED = "misconfigured"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierStatus:
+    """State of a source's frontier as its sidecar last saw it."""
+
+    state: FrontierState
+    detail: str = ""
+    """What a person needs to know beyond the state; empty when all is well."""
+    wall_ms: int
+    """When the sidecar said so, milliseconds since the epoch."""
+    sidecar: str
+    """Id of the sidecar process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStatus:
+    """A pipeline and how far it has come."""
+
+    name: str
+    source: str
+    output: str
+    """The output topic."""
+    query_id: str
+    """Spark's query id, kept in the checkpoint."""
+    batch_id: int = -1
+    """The newest visible batch; -1 before the first."""
+    timeline: int = 0
+    commit_lsn: int = 0
+    """The view shows everything up to and including this commit; 0 before the first batch."""
+    wall_ms: int
+    """When this was reported, milliseconds since the epoch."""

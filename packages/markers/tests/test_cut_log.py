@@ -1,0 +1,138 @@
+"""One behaviour of all cut logs."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from slackwater_markers import (
+    CutLog,
+    CutLogTruncatedError,
+    CutLogUnavailableError,
+    InMemoryCutLog,
+    KafkaCutLog,
+)
+from slackwater_protocol import Cut, PublishedCut
+
+MakeCut = Callable[..., Cut]
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.integration)])
+def log(request: pytest.FixtureRequest, source: str) -> Iterator[CutLog]:
+    if request.param == "memory":
+        yield InMemoryCutLog(source)
+    else:
+        bootstrap = request.getfixturevalue("bootstrap")
+        kafka_log = KafkaCutLog(source, bootstrap, timeout=timedelta(seconds=10))
+        kafka_log.ensure_topic(replication_factor=1)
+        yield kafka_log
+        kafka_log.close()
+
+
+def lsns(found: list[PublishedCut]) -> list[int]:
+    return [published.cut.lsn for published in found]
+
+
+def test_an_empty_log_has_no_newest_cut(log: CutLog) -> None:
+    assert log.newest() is None
+    assert log.tail(-1) == []
+    assert log.read_range(0, 0) == []
+
+
+def test_append_returns_the_offsets_that_reading_finds(make_cut: MakeCut, log: CutLog, source: str) -> None:
+    cuts = [make_cut(source, lsn, transactions=2) for lsn in (10, 20, 30)]
+    appended = log.append(cuts)
+    assert [p.cut for p in appended] == cuts
+    assert log.tail(-1) == appended
+    assert log.newest() == appended[-1]
+
+
+def test_ranges_are_half_open(make_cut: MakeCut, log: CutLog, source: str) -> None:
+    appended = log.append([make_cut(source, lsn) for lsn in (10, 20, 30, 40)])
+    assert log.read_range(appended[1].log_offset, appended[3].log_offset) == appended[1:3]
+    assert log.read_range(appended[2].log_offset, appended[3].log_offset + 1) == appended[2:]
+
+
+def test_tail_is_exclusive_and_limited(make_cut: MakeCut, log: CutLog, source: str) -> None:
+    appended = log.append([make_cut(source, lsn) for lsn in (10, 20, 30, 40)])
+    assert lsns(log.tail(appended[0].log_offset)) == [20, 30, 40]
+    assert lsns(log.tail(appended[0].log_offset, limit=2)) == [20, 30]
+    assert log.tail(appended[-1].log_offset) == []
+
+
+def test_reading_and_appending_may_alternate(make_cut: MakeCut, log: CutLog, source: str) -> None:
+    after = -1
+    for lsn in range(1, 6):
+        log.append([make_cut(source, lsn)])
+        found = log.tail(after)
+        assert lsns(found) == [lsn]
+        after = found[-1].log_offset
+
+
+def test_a_range_above_the_end_is_an_error_not_a_wait(make_cut: MakeCut, log: CutLog, source: str) -> None:
+    log.append([make_cut(source, 10)])
+    with pytest.raises(CutLogUnavailableError, match="ends at 1, wanted 2"):
+        log.read_range(0, 2)
+
+
+def test_a_truncated_memory_log_names_the_offsets(make_cut: MakeCut, source: str) -> None:
+    log = InMemoryCutLog(source)
+    log.append([make_cut(source, lsn) for lsn in (10, 20, 30)])
+    log.delete_before(2)
+    assert_truncated(log)
+
+
+@pytest.mark.integration
+def test_a_truncated_kafka_log_names_the_offsets(make_cut: MakeCut, source: str, bootstrap: str) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    log = KafkaCutLog(source, bootstrap)
+    log.ensure_topic(replication_factor=1)
+    log.append([make_cut(source, lsn) for lsn in (10, 20, 30)])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [done] = admin.delete_records([TopicPartition(f"{source}.slackwater.cuts", 0, 2)]).values()
+    done.result()
+    assert_truncated(log)
+    log.close()
+
+
+def assert_truncated(log: CutLog) -> None:
+    with pytest.raises(CutLogTruncatedError, match="no longer holds offset 1, it starts at 2") as caught:
+        log.read_range(1, 3)
+    assert (caught.value.wanted_offset, caught.value.earliest_offset) == (1, 2)
+    assert lsns(log.tail(-1)) == [30]
+    assert lsns(log.read_range(2, 3)) == [30]
+
+
+@pytest.mark.integration
+def test_a_log_that_does_not_exist_is_empty(source: str, bootstrap: str) -> None:
+    log = KafkaCutLog(source, bootstrap)
+    assert log.newest() is None
+    assert log.tail(-1) == []
+    log.close()
+
+
+@pytest.mark.integration
+def test_the_topic_is_made_once_and_kept_for_ever(source: str, bootstrap: str) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import ConfigResource
+
+    log = KafkaCutLog(source, bootstrap)
+    log.ensure_topic(replication_factor=1)
+    log.ensure_topic(replication_factor=1)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, f"{source}.slackwater.cuts")
+    [described] = admin.describe_configs([resource]).values()
+    config = described.result()
+    assert config["retention.ms"].value == "-1"
+    assert config["cleanup.policy"].value == "delete"
+
+
+def test_a_broker_that_is_away_is_reported(make_cut: MakeCut, source: str) -> None:
+    log = KafkaCutLog(source, "127.0.0.1:1", timeout=timedelta(milliseconds=300))
+    with pytest.raises(CutLogUnavailableError, match="check that the broker runs"):
+        log.newest()
+    with pytest.raises(CutLogUnavailableError, match="append"):
+        log.append([make_cut(source, 10)])
+    log.close()

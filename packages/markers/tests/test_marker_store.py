@@ -1,0 +1,186 @@
+"""One behaviour of all marker stores."""
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from slackwater_markers import (
+    FrontierState,
+    FrontierStatus,
+    InMemoryMarkerStore,
+    MarkerStore,
+    PipelineStatus,
+    RedisMarkerStore,
+)
+from slackwater_protocol import Cut, Marker, OpenTransaction, PublishedCut
+
+MakeCut = Callable[..., Cut]
+
+RUNNING = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1000, sidecar="a")
+LARGEST_LSN = 2**64 - 1
+
+
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.integration)])
+def store(request: pytest.FixtureRequest) -> Iterator[MarkerStore]:
+    if request.param == "memory":
+        yield InMemoryMarkerStore()
+    else:
+        redis_store = RedisMarkerStore.connect(request.getfixturevalue("redis_url"))
+        yield redis_store
+        redis_store.close()
+
+
+@pytest.fixture
+def publish(make_cut: MakeCut, store: MarkerStore, source: str) -> Callable[..., bool]:
+    def publish_lsn(lsn: int, *, timeline: int = 0, log_offset: int = 0, marker: int = 0) -> bool:
+        cut = PublishedCut(make_cut(source, lsn, timeline=timeline), log_offset)
+        return store.publish(cut, {("t", 0): Marker(marker or lsn, lsn + 1)}, RUNNING)
+
+    return publish_lsn
+
+
+def test_newest_is_none_before_the_first_cut(store: MarkerStore, source: str) -> None:
+    assert store.newest(source, 0) is None
+    assert store.cuts_after(source, 0, 0, limit=10) == []
+    assert store.markers(source) == {}
+    assert store.status(source) is None
+
+
+def test_newest_returns_the_published_cut_with_its_log_offset(
+    make_cut: MakeCut, store: MarkerStore, source: str
+) -> None:
+    published = PublishedCut(make_cut(source, 100, transactions=3), 17)
+    assert store.publish(published, {}, RUNNING)
+    assert store.newest(source, 0) == published
+
+
+def test_cut_markers_and_status_appear_together(make_cut: MakeCut, store: MarkerStore, source: str) -> None:
+    markers = {
+        ("src.inv.a", 0): Marker(90, 5),
+        ("src.inv.a", 1): Marker(100, 0),
+        ("odd/name", 2): Marker(1, 2),
+    }
+    store.publish(PublishedCut(make_cut(source, 100), 0), markers, RUNNING)
+    assert store.markers(source) == markers
+    assert store.status(source) == RUNNING
+
+
+def test_publishing_the_same_cut_again_changes_nothing(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    assert publish(100, log_offset=1)
+    assert not publish(100, log_offset=2, marker=55)
+    newest = store.newest(source, 0)
+    assert newest is not None
+    assert newest.log_offset == 1
+    assert store.markers(source)["t", 0].safe_commit_lsn == 100
+
+
+def test_an_older_cut_is_refused_and_moves_no_marker_back(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    publish(100)
+    assert not publish(99)
+    assert store.markers(source)["t", 0].safe_commit_lsn == 100
+    assert [c.cut.lsn for c in store.cuts_after(source, 0, 0, limit=10)] == [100]
+
+
+def test_lsns_are_compared_with_all_64_bits(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    assert publish(LARGEST_LSN - 1)
+    assert not publish(LARGEST_LSN - 2)
+    assert publish(LARGEST_LSN)
+    assert [c.cut.lsn for c in store.cuts_after(source, 0, LARGEST_LSN - 1, limit=9)] == [LARGEST_LSN]
+
+
+def test_cuts_after_is_ascending_exclusive_and_limited(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    for lsn in (10, 20, 30, 40):
+        publish(lsn)
+    assert [c.cut.lsn for c in store.cuts_after(source, 0, 10, limit=2)] == [20, 30]
+    assert [c.cut.lsn for c in store.cuts_after(source, 0, 15, limit=9)] == [20, 30, 40]
+    assert store.cuts_after(source, 0, 40, limit=9) == []
+
+
+def test_a_new_timeline_may_start_below_the_old_one(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    publish(100)
+    assert publish(7, timeline=1)
+    assert store.newest(source, 1) is not None
+    assert store.markers(source)["t", 0].safe_commit_lsn == 7
+
+
+def test_an_older_timeline_is_refused(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:
+    publish(7, timeline=1)
+    assert not publish(1000, timeline=0)
+    assert store.newest(source, 0) is None
+
+
+def test_sources_do_not_see_each_other(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:
+    publish(100)
+    assert store.newest(source + "x", 0) is None
+    assert store.markers(source + "x") == {}
+
+
+def test_trim_forgets_cuts_below_an_lsn_and_still_refuses_them(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    for lsn in (10, 20, 30):
+        publish(lsn)
+    store.trim(source, 0, 20)
+    assert [c.cut.lsn for c in store.cuts_after(source, 0, 0, limit=9)] == [20, 30]
+    store.trim(source, 0, 31)
+    assert store.newest(source, 0) is None
+    assert not publish(25)
+
+
+def test_status_can_change_without_a_cut(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    publish(100)
+    stalled = FrontierStatus(
+        state=FrontierState.STALLED, detail="xid 7 waits for inv.a", wall_ms=5, sidecar="b"
+    )
+    store.set_status(source, stalled)
+    assert store.status(source) == stalled
+    assert store.newest(source, 0) is not None
+
+
+def test_open_transactions_are_replaced_as_a_whole(store: MarkerStore, source: str) -> None:
+    early, late = (
+        OpenTransaction(
+            xid=xid, commit_lsn=None, since_ms=ms, expected={"inv.a": 3}, received={"inv.a": 1}, hint="h"
+        )
+        for xid, ms in ((9, 100), (8, 200))
+    )
+    store.set_open(source, [late, early])
+    assert store.open(source) == [early, late]
+    store.set_open(source, [late])
+    assert store.open(source) == [late]
+    store.set_open(source, [])
+    assert store.open(source) == []
+
+
+def test_a_pipeline_reports_its_progress(store: MarkerStore, source: str) -> None:
+    name = f"orders-{uuid.uuid4().hex}"
+    assert store.pipeline(name) is None
+    registered = PipelineStatus(name=name, source=source, output="out", query_id="q", wall_ms=1)
+    advanced = PipelineStatus(
+        name=name,
+        source=source,
+        output="out",
+        query_id="q",
+        batch_id=3,
+        commit_lsn=LARGEST_LSN,
+        timeline=1,
+        wall_ms=2,
+    )
+    store.register_pipeline(registered)
+    assert store.pipeline(name) == registered
+    store.register_pipeline(advanced)
+    assert store.pipeline(name) == advanced
+    assert store.pipelines().count(advanced) == 1
