@@ -116,7 +116,7 @@ def test_a_log_that_does_not_exist_is_empty(source: str, bootstrap: str) -> None
 @pytest.mark.integration
 def test_the_topic_is_made_once_and_kept_for_ever(source: str, bootstrap: str) -> None:
     from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import ConfigResource
+    from confluent_kafka.admin._config import ConfigResource
 
     log = KafkaCutLog(source, bootstrap)
     log.ensure_topic(replication_factor=1)
