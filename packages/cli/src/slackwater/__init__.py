@@ -1,1 +1,1 @@
-"""The slackwater command."""
+"""The ``slackwater`` command: settings, commands, demo. Nothing imports it."""

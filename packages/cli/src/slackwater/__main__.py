@@ -1,0 +1,5 @@
+"""``python -m slackwater``."""
+
+from slackwater.main import main
+
+main()

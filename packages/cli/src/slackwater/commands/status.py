@@ -1,0 +1,39 @@
+"""``slackwater status``."""
+
+import click
+
+from slackwater.invocation import Invocation, given_flags, required, setting
+
+
+@click.command()
+@setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.")
+@setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
+@setting("timeline", "--timeline", type=int, help="Of the source's LSNs.  [default: 1]")
+@click.pass_context
+def status(ctx: click.Context) -> None:
+    """Show a source: frontier, state, lag, open transactions, pipelines.
+
+    Reads Redis only. `open transactions` lists what the frontier waits for: which transaction, how many of its
+    change events have been read per table, and since when.
+
+    \b
+    Example:
+      slackwater status --source inv --redis-url redis://localhost:6379
+    """
+    from slackwater_markers import RedisMarkerStore
+    from slackwater_protocol import SystemClock
+
+    from slackwater.output import Output
+    from slackwater.status_report import status_lines
+
+    invocation: Invocation = ctx.obj
+    settings = invocation.start(given_flags(ctx))
+    source = required(settings.source, "source", "--source", "which source to show")
+    url = required(settings.redis.full_url(), "redis.url", "--redis-url", "where the sidecar publishes")
+    store = RedisMarkerStore.connect(url)
+    try:
+        lines, output = status_lines(store, source, settings.timeline, SystemClock().now()), Output()
+        for line in lines:
+            output.line(line)
+    finally:
+        store.close()

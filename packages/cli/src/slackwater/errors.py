@@ -1,0 +1,85 @@
+"""Errors of the command.
+
+::
+
+    SlackwaterError
+    ├── ConfigurationError            exit code 2
+    │   ├── UnknownSettingError       a key in the file that nothing reads
+    │   ├── InvalidSettingError       a value of the wrong type or out of range
+    │   ├── MissingSettingError       a command needs a setting nobody gave
+    │   └── SettingsFileError         the file is absent or no TOML
+    ├── UnsupportedServerError        a server answers, but not as needed
+    └── demo: slackwater.demo.errors
+"""
+
+from collections.abc import Sequence
+
+
+class SlackwaterError(Exception):
+    """Root of everything this package raises."""
+
+    exit_code = 1
+
+
+class ConfigurationError(SlackwaterError):
+    """Settings that cannot be used: the caller has to change them."""
+
+    exit_code = 2
+
+
+class UnknownSettingError(ConfigurationError):
+    """A key that no setting has: a typing error would otherwise be ignored silently."""
+
+    def __init__(self, key: str, origin: str, suggestions: Sequence[str]) -> None:
+        super().__init__(key, origin, suggestions)
+        self.key = key
+        self.origin = origin
+        """Which file or variable the key stands in."""
+        self.suggestions = suggestions
+
+    def __str__(self) -> str:
+        hint = f"did you mean {' or '.join(self.suggestions)}?" if self.suggestions else "remove it."
+        return f"{self.origin}: unknown setting {self.key}; {hint} `slackwater config` lists all settings"
+
+
+class InvalidSettingError(ConfigurationError):
+    """Values that contradict the settings' types or ranges. Values are not repeated: they may be secrets."""
+
+    def __init__(self, problems: Sequence[tuple[str, str, str]]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+        """``(setting, origin, what is wrong)``."""
+
+    def __str__(self) -> str:
+        return "\n".join(f"setting {path} (from {origin}): {problem}" for path, origin, problem in self.problems)
+
+
+class MissingSettingError(ConfigurationError):
+    """A command needs a setting that has no default."""
+
+    def __init__(self, path: str, flag: str, variable: str, purpose: str) -> None:
+        super().__init__(path, flag, variable, purpose)
+        self.path = path
+        self.flag = flag
+        self.variable = variable
+        self.purpose = purpose
+
+    def __str__(self) -> str:
+        section, dot, key = self.path.rpartition(".")
+        in_file = f"`{key} = …` under [{section}]" if dot else f"`{key} = …`"
+        return (
+            f"missing setting {self.path} ({self.purpose}): give {self.flag}, set {self.variable}, "
+            f"or write {in_file} in slackwater.toml"
+        )
+
+
+class SettingsFileError(ConfigurationError):
+    """The settings file cannot be read."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"settings file {self.path}: {self.reason}"

@@ -1,0 +1,127 @@
+"""The process boundary: finds the command, turns errors into lines and exit codes.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 130 interrupted.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+
+from slackwater.invocation import Invocation
+
+COMMANDS = {
+    "dev": "slackwater.commands.dev:dev",
+    "demo": "slackwater.commands.demo:demo",
+    "sidecar": "slackwater.commands.sidecar:sidecar",
+    "run": "slackwater.commands.run:run",
+    "schema": "slackwater.commands.schema:schema",
+    "status": "slackwater.commands.status:status",
+    "config": "slackwater.commands.config:config",
+}
+"""In the order of the help text."""
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module only when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, name = place.partition(":")
+        command = getattr(import_module(module), name)
+        return command if isinstance(command, click.Command) else None
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("slackwater"), message="slackwater %(version)s")
+@click.option("--config", metavar="FILE", help="Settings file.  [default: slackwater.toml, if it is there]")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severe level to log."
+)
+@click.option("--log-file", metavar="FILE", help="Write the log here instead of to standard error.")
+@click.option("--debug", is_flag=True, help="Show tracebacks. Same as SLACKWATER_DEBUG=1.")
+@click.pass_context
+def cli(
+    ctx: click.Context, config: str | None, log_level: str | None, log_file: str | None, debug: bool
+) -> None:
+    """Transactionally consistent views over Debezium change streams, with Kafka, Redis and PySpark.
+
+    \b
+    See it work on this machine, in about a minute:
+      slackwater demo
+
+    \b
+    Against servers of your own:
+      slackwater sidecar --source inv --bootstrap localhost:9092 --redis-url redis://localhost
+      slackwater run pipelines/orders --bootstrap localhost:9092 --redis-url redis://localhost \\
+          --checkpoint /var/lib/slackwater/orders
+      slackwater status --source inv --redis-url redis://localhost
+
+    Every setting can also stand in the environment (SLACKWATER_BOOTSTRAP, SLACKWATER_REDIS_URL, ...) or in
+    slackwater.toml; flags win over the environment, the environment over the file. `slackwater config`
+    lists all settings, their values and where each comes from.
+    """
+    ctx.obj = Invocation(
+        config=config,
+        flags={"log.level": log_level, "log.file": log_file},
+        is_debug=debug or is_debug_set(),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command and ends the process."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command; returns its exit code."""
+    try:
+        result = cli.main(list(arguments), prog_name="slackwater", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        return _without_reader()
+    except Exception as error:  # noqa: BLE001 - the process boundary
+        return _report(error, is_debug="--debug" in arguments or is_debug_set())
+
+
+def is_debug_set() -> bool:
+    """Whether SLACKWATER_DEBUG asks for tracebacks."""
+    return os.environ.get("SLACKWATER_DEBUG", "").lower() not in ("", "0", "false", "no")
+
+
+def _report(error: Exception, *, is_debug: bool) -> int:
+    if is_debug:
+        traceback.print_exception(error)
+    is_expected = type(error).__module__.startswith("slackwater") or isinstance(error, OSError)
+    text = str(error) if is_expected else f"{type(error).__name__}: {error}"
+    first, *more = text.splitlines() or [type(error).__name__]
+    click.echo(f"error: {first}", err=True)
+    for line in more:
+        click.echo(f"       {line}", err=True)
+    if not is_expected and not is_debug:
+        click.echo("       (unexpected; run again with --debug for the traceback)", err=True)
+    code = getattr(error, "exit_code", 1)
+    return code if isinstance(code, int) else 1
+
+
+def _without_reader() -> int:
+    """The reader of our output has gone, as with ``| head``: no more output, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1

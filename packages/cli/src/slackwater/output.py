@@ -1,0 +1,68 @@
+"""What people see: rewritten in place on a terminal, plain lines otherwise."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+
+class Output:
+    """Prints lines, one changing line of progress, and tables. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._console: Console | None = None
+        self._status: Status | None = None
+        self._progress = ""
+        if sys.stdout.isatty():
+            from rich.console import Console
+
+            self._console = Console(highlight=False)
+
+    def line(self, text: str = "") -> None:
+        """A line that stays."""
+        if self._console:
+            self._console.print(text, markup=False)
+        else:
+            print(text, flush=True)
+
+    def progress(self, text: str) -> None:
+        """A line that the next one replaces; without a terminal it stays, unless it repeats the one before."""
+        if self._console is None:
+            if text != self._progress:
+                print(text, flush=True)
+        elif self._status is None:
+            from rich.markup import escape
+
+            self._status = self._console.status(escape(text))
+            self._status.start()
+        else:
+            from rich.markup import escape
+
+            self._status.update(escape(text))
+        self._progress = text
+
+    def end_progress(self) -> None:
+        """Removes the changing line. Idempotent."""
+        if self._status:
+            self._status.stop()
+            self._status = None
+
+    def table(self, rows: Iterable[Sequence[str]]) -> None:
+        """Rows of texts, columns aligned."""
+        for text in aligned(rows):
+            self.line(text)
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """One line per row; columns are as wide as their longest text, the last one is left as it is."""
+    cells = [list(row) for row in rows]
+    if not cells:
+        return []
+    widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(max(map(len, cells)))]
+    return [
+        "  ".join([text.ljust(width) for text, width in zip(row[:-1], widths, strict=False)] + row[-1:]).rstrip()
+        for row in cells
+    ]

@@ -1,0 +1,114 @@
+"""The one settings model of all commands.
+
+A setting has a path, e.g. ``kafka.bootstrap``. ``slackwater.loading`` merges flags, environment and file into this model,
+which checks types and ranges and supplies the defaults. Docstrings below the fields are what ``slackwater config`` shows.
+"""
+
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+
+
+class KafkaSection(_Section):
+    """How to reach Kafka."""
+
+    bootstrap: str | None = None
+    """Brokers, host:port[,host:port]."""
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """How to talk to the brokers."""
+    sasl_mechanism: str | None = None
+    """PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, ..."""
+    sasl_username: str | None = None
+    """User at the brokers."""
+    sasl_password: SecretStr | None = None
+    """Password at the brokers."""
+    ssl_ca: Path | None = None
+    """File with the certificates to trust."""
+    options: dict[str, str] = Field(default_factory=dict)
+    """Any other librdkafka properties, by their own names; only in the file."""
+
+    def client_options(self) -> dict[str, str]:
+        """Everything but ``bootstrap.servers``, as librdkafka wants it. Holds secrets."""
+        named = {
+            "security.protocol": self.security_protocol if self.security_protocol != "PLAINTEXT" else None,
+            "sasl.mechanism": self.sasl_mechanism,
+            "sasl.username": self.sasl_username,
+            "sasl.password": self.sasl_password.get_secret_value() if self.sasl_password else None,
+            "ssl.ca.location": str(self.ssl_ca) if self.ssl_ca else None,
+        }
+        return {name: value for name, value in named.items() if value is not None} | self.options
+
+
+class RedisSection(_Section):
+    """How to reach Redis."""
+
+    url: SecretStr | None = None
+    """redis://[:password@]host:port[/db]; secret, since it may hold a password."""
+    password: SecretStr | None = None
+    """Password, when it shall not stand in the URL."""
+
+    def full_url(self) -> str | None:
+        """The URL with the password in it. A secret."""
+        if self.url is None or self.password is None:
+            return self.url.get_secret_value() if self.url else None
+        parts = urlsplit(self.url.get_secret_value())
+        user, password = quote(parts.username or ""), quote(self.password.get_secret_value(), safe="")
+        host = parts.netloc.rpartition("@")[2]
+        return urlunsplit(parts._replace(netloc=f"{user}:{password}@{host}"))
+
+
+class PostgresSection(_Section):
+    """How to reach the source database; only ``slackwater schema pull`` asks it."""
+
+    url: SecretStr | None = None
+    """postgresql://user:password@host:port/database; secret."""
+
+
+class RunSection(_Section):
+    """How a pipeline runs."""
+
+    checkpoint: str | None = None
+    """Folder or URL where Spark keeps the pipeline's offsets and state."""
+    master: str = "local[*]"
+    """Spark master."""
+    available_now: bool = False
+    """Process what is there, then end."""
+
+
+class LogSection(_Section):
+    """What is logged, and where."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is logged."""
+    file: Path | None = None
+    """Write the log here instead of to standard error."""
+
+
+class DevSection(_Section):
+    """The local stack."""
+
+    folder: Path = Path(".slackwater/dev")
+    """Where the stack keeps its data, logs and state."""
+
+
+class Settings(_Section):
+    """Everything that can be set."""
+
+    source: str | None = None
+    """The connector's topic.prefix."""
+    timeline: int = Field(default=1, ge=1)
+    """Raise it when the database's LSNs start over (failover, restore)."""
+    kafka: KafkaSection = KafkaSection()
+    redis: RedisSection = RedisSection()
+    postgres: PostgresSection = PostgresSection()
+    run: RunSection = RunSection()
+    dev: DevSection = DevSection()
+    log: LogSection = LogSection()

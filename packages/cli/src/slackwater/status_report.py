@@ -1,0 +1,91 @@
+"""The text of ``slackwater status``: what a marker store knows about a source, for people."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+
+from slackwater_markers import MarkerStore, PipelineStatus
+from slackwater_protocol import Cut, OpenTransaction, format_lsn
+
+from slackwater.output import aligned
+
+SILENT_AFTER = timedelta(seconds=15)
+"""A sidecar that has said nothing for so long is worth a word."""
+
+
+def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) -> list[str]:
+    """What is known of the source.
+
+    Raises:
+        MarkerStoreUnavailableError: the store is away.
+    """
+    status, newest = store.status(source), store.newest(source, timeline)
+    if status is None and newest is None:
+        return [
+            f"source {source}: nothing known; no sidecar has reported to this Redis.",
+            f"Start one: slackwater sidecar --source {source} --bootstrap HOST:PORT --redis-url …",
+        ]
+    rows = [("source", f"{source}, timeline {timeline}")]
+    if status is not None:
+        rows.append(("state", f"{status.state}{': ' if status.detail else ''}{status.detail}"))
+        rows.append(("sidecar", f"{status.sidecar}, last heard {_ago(status.wall_ms, now)}"))
+    rows.extend(_frontier(newest.cut, now) if newest else [("frontier", "no cut yet")])
+    lines = aligned(rows)
+    if status is not None and now - _time(status.wall_ms) > SILENT_AFTER and status.state != "stopped":
+        lines.append("warning: the sidecar is silent; is its process still running?")
+    lines += ["", *_open(store.open(source), now), "", *_pipelines(store, source, newest, now)]
+    return lines
+
+
+def _frontier(cut: Cut, now: datetime) -> Iterator[tuple[str, str]]:
+    partitions = sum(len(offsets) for offsets in cut.end_offsets.values())
+    yield "frontier", f"{format_lsn(cut.lsn)} ({cut.lsn})"
+    yield "newest commit", f"{_time(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC, {_ago(cut.commit_ts_ms, now)}"
+    yield "change events", f"{cut.event_count:,} in {len(cut.end_offsets)} topics, {partitions} partitions"
+
+
+def _open(transactions: list[OpenTransaction], now: datetime) -> list[str]:
+    if not transactions:
+        return ["open transactions: none"]
+    rows = [("open transactions", "since", "received / expected", "")]
+    for transaction in transactions:
+        events = ", ".join(_counts(transaction.received, transaction.expected)) or "-"
+        rows.append((f"xid {transaction.xid}", _ago(transaction.since_ms, now), events, transaction.hint))
+    return aligned(rows)
+
+
+def _counts(received: Mapping[str, int], expected: Mapping[str, int]) -> Iterator[str]:
+    for table in sorted(received.keys() | expected.keys()):
+        yield f"{table} {received.get(table, 0)} / {expected.get(table, '?')}"
+
+
+def _pipelines(store: MarkerStore, source: str, newest: object, now: datetime) -> list[str]:
+    pipelines = [pipeline for pipeline in store.pipelines() if pipeline.source == source]
+    if not pipelines:
+        return ["pipelines: none"]
+    frontier = store.newest(source, max(pipeline.timeline for pipeline in pipelines)) if newest else None
+    rows = [("pipeline", "output", "shows", "batch", "last heard", "")]
+    for pipeline in pipelines:
+        behind = _behind(pipeline, frontier.cut if frontier else None)
+        batch = str(pipeline.batch_id) if pipeline.batch_id >= 0 else "-"
+        shown = format_lsn(pipeline.commit_lsn) if pipeline.commit_lsn else "-"
+        rows.append((pipeline.name, pipeline.output, shown, batch, _ago(pipeline.wall_ms, now), behind))
+    return aligned(rows)
+
+
+def _behind(pipeline: PipelineStatus, cut: Cut | None) -> str:
+    if cut is None:
+        return ""
+    if (pipeline.timeline, pipeline.commit_lsn) >= (cut.timeline, cut.lsn):
+        return "up to date"
+    return "behind the frontier" if pipeline.commit_lsn else "has shown nothing yet"
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _ago(milliseconds: int, now: datetime) -> str:
+    seconds = max(0.0, (now - _time(milliseconds)).total_seconds())
+    if seconds < 120:
+        return f"{seconds:.1f} s ago"
+    return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"

@@ -1,0 +1,169 @@
+"""Settings: where values come from, which wins, what is refused."""
+
+from pathlib import Path
+
+import pytest
+from slackwater.errors import (
+    InvalidSettingError,
+    SettingsFileError,
+    SlackwaterError,
+    UnknownSettingError,
+)
+from slackwater.loading import load_settings, setting_fields
+
+FILE = """
+source = "from-file"
+[kafka]
+bootstrap = "file:1"
+[kafka.options]
+"socket.timeout.ms" = "1000"
+[redis]
+url = "redis://file"
+[run]
+checkpoint = "checkpoints/orders"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "slackwater.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_without_anything_every_setting_has_its_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded = load_settings({}, {})
+    assert set(loaded.origins.values()) == {"default"}
+    assert loaded.settings.run.master == "local[*]"
+
+
+def test_the_file_overrides_defaults(config: Path) -> None:
+    loaded = load_settings({}, {}, config)
+    assert loaded.settings.source == "from-file"
+    assert loaded.origins["kafka.bootstrap"] == str(config)
+
+
+def test_the_environment_overrides_the_file(config: Path) -> None:
+    loaded = load_settings({}, {"SLACKWATER_BOOTSTRAP": "env:1", "PATH": "x"}, config)
+    assert loaded.settings.kafka.bootstrap == "env:1"
+    assert loaded.origins["kafka.bootstrap"] == "environment SLACKWATER_BOOTSTRAP"
+    assert loaded.settings.source == "from-file"
+
+
+def test_flags_override_everything(config: Path) -> None:
+    loaded = load_settings({"kafka.bootstrap": "flag:1", "source": None}, {"SLACKWATER_BOOTSTRAP": "e"}, config)
+    assert loaded.settings.kafka.bootstrap == "flag:1"
+    assert loaded.origins["kafka.bootstrap"] == "flag"
+    assert loaded.settings.source == "from-file"
+
+
+@pytest.mark.parametrize(
+    ("variable", "path"),
+    [(name, field.path) for field in setting_fields() if not field.is_table for name in field.variables],
+)
+def test_every_documented_variable_sets_its_setting(variable: str, path: str) -> None:
+    values = {"timeline": "3", "log.level": "debug", "kafka.security_protocol": "SSL", "run.available_now": "1"}
+    loaded = load_settings({}, {variable: values.get(path, "7")})
+    assert loaded.origins[path] == f"environment {variable}"
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert load_settings({}, {"SLACKWATER_SOURCE": ""}).settings.source is None
+
+
+def test_the_name_with_two_underscores_is_stronger() -> None:
+    environment = {"SLACKWATER_REDIS_URL": "redis://flat", "SLACKWATER_REDIS__URL": "redis://nested"}
+    assert load_settings({}, environment).settings.redis.full_url() == "redis://nested"
+
+
+def test_an_unknown_key_in_the_file_is_refused_with_a_suggestion(config: Path) -> None:
+    config.write_text('[kafka]\nbootsrap = "x"\n')
+    with pytest.raises(UnknownSettingError, match=r"kafka\.bootsrap; did you mean kafka\.bootstrap"):
+        load_settings({}, {}, config)
+
+
+def test_a_key_in_the_wrong_section_is_refused_with_the_right_one(config: Path) -> None:
+    config.write_text('bootstrap = "x"\n')
+    with pytest.raises(UnknownSettingError, match=r"did you mean kafka\.bootstrap"):
+        load_settings({}, {}, config)
+
+
+def test_an_unknown_section_is_refused(config: Path) -> None:
+    config.write_text("[kafak]\nbootstrap = 1\n")
+    with pytest.raises(UnknownSettingError, match=r"kafak\.bootstrap"):
+        load_settings({}, {}, config)
+
+
+def test_an_unknown_variable_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(UnknownSettingError, match="did you mean SLACKWATER_BOOTSTRAP"):
+        load_settings({}, {"SLACKWATER_BOOTSRAP": "x"})
+
+
+def test_a_wrong_type_is_named_with_its_origin_but_without_its_value(config: Path) -> None:
+    with pytest.raises(InvalidSettingError, match="timeline .from environment SLACKWATER_TIMELINE.") as caught:
+        load_settings({}, {"SLACKWATER_TIMELINE": "s3cret"}, config)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_file_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsFileError, match="cannot be read"):
+        load_settings({}, {}, tmp_path / "other.toml")
+
+
+def test_a_file_that_is_no_toml_is_named_with_the_place(config: Path) -> None:
+    config.write_text("source = \n")
+    with pytest.raises(SettingsFileError, match="line 1"):
+        load_settings({}, {}, config)
+
+
+def test_the_file_of_the_current_folder_is_found(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(config.parent)
+    assert load_settings({}, {}).origins["source"] == "slackwater.toml"
+
+
+def test_a_variable_can_name_the_file(config: Path) -> None:
+    assert load_settings({}, {"SLACKWATER_CONFIG": str(config)}).settings.source == "from-file"
+
+
+def test_relative_paths_in_the_file_are_relative_to_the_file(config: Path) -> None:
+    assert load_settings({}, {}, config).settings.run.checkpoint == str(config.parent / "checkpoints/orders")
+
+
+def test_secrets_are_masked_in_everything_that_is_shown() -> None:
+    environment = {
+        "SLACKWATER_REDIS_URL": "redis://:s3cret@h:1",
+        "SLACKWATER_REDIS_PASSWORD": "s3cret",
+        "SLACKWATER_KAFKA_SASL_PASSWORD": "s3cret",
+        "SLACKWATER_POSTGRES_URL": "postgresql://u:s3cret@h/d",
+    }
+    loaded = load_settings({}, environment)
+    assert "s3cret" not in repr(loaded)
+    assert "s3cret" not in str(list(loaded.shown()))
+
+
+def test_the_redis_password_is_put_into_the_url() -> None:
+    environment = {"SLACKWATER_REDIS_URL": "redis://user@h:1/2", "SLACKWATER_REDIS_PASSWORD": "a/b@c"}
+    assert load_settings({}, environment).settings.redis.full_url() == "redis://user:a%2Fb%40c@h:1/2"
+
+
+def test_kafka_options_hold_security_and_free_properties(config: Path) -> None:
+    environment = {
+        "SLACKWATER_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+        "SLACKWATER_KAFKA_SASL_MECHANISM": "PLAIN",
+        "SLACKWATER_KAFKA_SASL_USERNAME": "u",
+        "SLACKWATER_KAFKA_SASL_PASSWORD": "p",
+    }
+    assert load_settings({}, environment, config).settings.kafka.client_options() == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "u",
+        "sasl.password": "p",
+        "socket.timeout.ms": "1000",
+    }
+
+
+def test_every_error_says_what_to_change() -> None:
+    with pytest.raises(SlackwaterError) as caught:
+        load_settings({}, {"SLACKWATER_SORCE": "x"})
+    assert caught.value.exit_code == 2
