@@ -1,1 +1,55 @@
 """PostgreSQL, Kafka, Connect with Debezium and Redis on loopback, without containers."""
+
+from slackwater_devstack.connect import ConnectorState, ConnectWorker
+from slackwater_devstack.errors import (
+    DevStackError,
+    JarResolutionError,
+    PrerequisiteError,
+    ServerNotRunningError,
+    ServerStartError,
+    SettingsError,
+    StackRunningError,
+    StateFileError,
+)
+from slackwater_devstack.jars import JarSet, PinnedJar, cache_folder, resolve_jars, verify_jars
+from slackwater_devstack.kafka import KafkaBroker
+from slackwater_devstack.operations import down, status, up
+from slackwater_devstack.postgres import PostgresServer
+from slackwater_devstack.processes import Lifetime
+from slackwater_devstack.redis_server import RedisServer
+from slackwater_devstack.server import Server
+from slackwater_devstack.settings import Collector, DevStackSettings
+from slackwater_devstack.stack import DevStack
+from slackwater_devstack.status import RunState, ServerStatus, StackStatus
+
+__all__ = [
+    "Collector",
+    "ConnectWorker",
+    "ConnectorState",
+    "DevStack",
+    "DevStackError",
+    "DevStackSettings",
+    "JarResolutionError",
+    "JarSet",
+    "KafkaBroker",
+    "Lifetime",
+    "PinnedJar",
+    "PostgresServer",
+    "PrerequisiteError",
+    "RedisServer",
+    "RunState",
+    "Server",
+    "ServerNotRunningError",
+    "ServerStartError",
+    "ServerStatus",
+    "SettingsError",
+    "StackRunningError",
+    "StackStatus",
+    "StateFileError",
+    "cache_folder",
+    "down",
+    "resolve_jars",
+    "status",
+    "up",
+    "verify_jars",
+]

@@ -1,0 +1,189 @@
+"""The pinned Kafka, Connect and Debezium jars, downloaded once into a user cache.
+
+The Ivy inside PySpark downloads them. What counts is ``data/jars.sha256``: a folder of the cache is used
+only after every jar had the size and SHA-256 written there.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import logging
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from slackwater_devstack.errors import JarResolutionError, PrerequisiteError
+from slackwater_devstack.java import find_java
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+"""Called with one line for a person, from the thread that resolves."""
+
+_DATA = resources.files("slackwater_devstack") / "data"
+_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
+_TAIL_LINES = 15
+_PROGRESS_STEP = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedJar:
+    """One line of the manifest."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """A folder with all jars of broker and Connect."""
+
+    folder: Path
+    jars: tuple[PinnedJar, ...]
+
+    @property
+    def classpath(self) -> str:
+        """All jars in a fixed order, so that an archive of loaded classes stays valid."""
+        return os.pathsep.join(str(self.folder / jar.name) for jar in self.jars)
+
+    def version_of(self, artifact: str) -> str:
+        """The pinned version of an artifact, for example of ``kafka_2.13``; empty when it is not there."""
+        names = (jar.name for jar in self.jars)
+        found = (
+            name.removeprefix(f"{artifact}-").removesuffix(".jar")
+            for name in names
+            if name.startswith(f"{artifact}-")
+        )
+        return next(found, "")
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where downloads are kept: ``SLACKWATER_CACHE``, else ``slackwater`` in the user's cache folder."""
+    if chosen := environment.get("SLACKWATER_CACHE"):
+        return Path(chosen).absolute()
+    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base, "slackwater").absolute()
+
+
+def parse_manifest(text: str) -> tuple[PinnedJar, ...]:
+    """The jars of a manifest: lines of SHA-256, size in bytes, file name."""
+    fields = (line.split() for line in text.splitlines() if line.strip())
+    return tuple(PinnedJar(name, int(size), digest) for digest, size, name in fields)
+
+
+def resolve_jars(cache: Path | None = None, progress: Progress | None = None) -> JarSet:
+    """The jars, downloaded if the cache has them not. Safe in several processes at once; blocks them.
+
+    A cached set is checked by names and sizes only (a few milliseconds); call :func:`verify_jars` for more.
+
+    Raises:
+        PrerequisiteError: no suitable Java, or PySpark without Ivy, and the cache is empty.
+        JarResolutionError: the download failed or brought other bytes than the pinned ones.
+    """
+    manifest = (_DATA / "jars.sha256").read_text()
+    jars = parse_manifest(manifest)
+    key = hashlib.sha256(manifest.encode()).hexdigest()[:12]
+    root = (cache or cache_folder()) / "jars"
+    wanted = JarSet(root / key, jars)
+    if has_all_jars(wanted):
+        return wanted
+    tell = progress or (lambda line: logger.info("%s", line))
+    root.mkdir(parents=True, exist_ok=True)
+    with _lock(root / f"{key}.lock", tell):
+        if not has_all_jars(wanted):
+            _download(wanted, tell)
+    return wanted
+
+
+def has_all_jars(wanted: JarSet) -> bool:
+    """Whether every jar is there with the pinned size."""
+    try:
+        return all((wanted.folder / jar.name).stat().st_size == jar.size_bytes for jar in wanted.jars)
+    except OSError:
+        return False
+
+
+def verify_jars(found: JarSet) -> None:
+    """Read every jar and compare it with the manifest.
+
+    Raises:
+        JarResolutionError: a jar is missing or has other bytes than the pinned ones.
+    """
+    for jar in found.jars:
+        path = found.folder / jar.name
+        if not path.is_file():
+            raise JarResolutionError(f"{jar.name} is missing in {found.folder}")
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != jar.sha256:
+            raise JarResolutionError(
+                f"{path} has SHA-256 {digest}, pinned is {jar.sha256}; delete {found.folder}"
+            )
+
+
+@contextlib.contextmanager
+def _lock(path: Path, tell: Progress) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("another process is downloading the jars; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield  # closing the file unlocks
+
+
+def _download(wanted: JarSet, tell: Progress) -> None:
+    """Fill the folder. Runs under the lock, so leftovers of a killed download can only be nobody's."""
+    incoming = wanted.folder.with_name(f".{wanted.folder.name}.incoming")
+    shutil.rmtree(incoming, ignore_errors=True)
+    ivy_cache = wanted.folder.with_name(f".{wanted.folder.name}.ivy")
+    tell(f"downloading {len(wanted.jars)} Kafka and Debezium jars into {wanted.folder}")
+    with (
+        resources.as_file(_DATA / "ivy-pinned.xml") as ivy,
+        resources.as_file(_DATA / "ivysettings-pinned.xml") as settings,
+    ):
+        _run_ivy(ivy, settings, ivy_cache, incoming, tell)
+    verify_jars(JarSet(incoming, wanted.jars))
+    shutil.rmtree(wanted.folder, ignore_errors=True)
+    incoming.rename(wanted.folder)
+    shutil.rmtree(ivy_cache, ignore_errors=True)
+    tell(f"{len(wanted.jars)} jars are there and have the pinned checksums")
+
+
+def _run_ivy(ivy: Path, settings: Path, ivy_cache: Path, target: Path, tell: Progress) -> None:
+    argv = [str(find_java().executable), "-Xmx256m", "-jar", str(_find_ivy_jar())]
+    argv += ["-settings", str(settings), "-ivy", str(ivy), "-cache", str(ivy_cache)]
+    argv += ["-retrieve", f"{target}/{_PATTERN}", "-types", "jar", "bundle"]
+    lines: list[str] = []
+    done = 0
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        for line in process.stdout or ():
+            lines.append(line.rstrip())
+            done += "[SUCCESSFUL ]" in line
+            if "[SUCCESSFUL ]" in line and done % _PROGRESS_STEP == 0:
+                tell(f"{done} jars downloaded")
+    failed = any("UNRESOLVED DEPENDENCIES" in line or "[FAILED" in line for line in lines)
+    if process.returncode != 0 or failed:
+        reason = f"the download failed (exit code {process.returncode}); is the network there?"
+        raise JarResolutionError(reason, "\n".join(lines[-_TAIL_LINES:]))
+
+
+def _find_ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise PrerequisiteError(
+            "PySpark", "it is not installed", "install the package slackwater-devstack with its dependencies"
+        )
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
+    if not found:
+        where = f"{Path(spec.origin).parent} has none"
+        raise PrerequisiteError("the Ivy jar of PySpark", where, "install `pyspark`, not `pyspark-client`")
+    return found[-1]

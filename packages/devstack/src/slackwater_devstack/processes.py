@@ -1,0 +1,237 @@
+"""Processes that are started, recognised again later, and ended without ever hitting a stranger."""
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+
+import psutil
+
+from slackwater_devstack import _launcher
+from slackwater_devstack.accounts import Account
+
+CREATION_TOLERANCE_SECONDS = 2.0
+"""The kernel counts from boot; an adjusted wall clock moves the computed time of creation a little."""
+
+
+class Lifetime(Enum):
+    """How long a server lives."""
+
+    EMBEDDED = "embedded"
+    """Not longer than the process that started it, however that one ends (Linux)."""
+    DETACHED = "detached"
+    """Until it is stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What to execute and as whom."""
+
+    argv: tuple[str, ...]
+    """Absolute path of the program and its arguments."""
+    cwd: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of this process."""
+    account: Account | None = None
+    """Account to become; None: stay who we are."""
+    death_signal: signal.Signals = signal.SIGKILL
+    """Sent by the kernel when the parent dies (embedded only)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessIdentity:
+    """Tells a process from another one that got the same number later."""
+
+    pid: int
+    created_at: datetime
+    command: tuple[str, ...]
+    """Its argument list; empty: unknown, not compared."""
+
+
+def identify(pid: int) -> ProcessIdentity:
+    """The identity of a process that runs now.
+
+    Raises:
+        psutil.NoSuchProcess: it has ended.
+    """
+    process = psutil.Process(pid)
+    created = datetime.fromtimestamp(process.create_time(), UTC)
+    return ProcessIdentity(pid=pid, created_at=created, command=tuple(process.cmdline()))
+
+
+def find_process(identity: ProcessIdentity) -> psutil.Process | None:
+    """The living process with this identity; None when it ended, is a zombie, or its number was reused."""
+    try:
+        process = psutil.Process(identity.pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        if abs(process.create_time() - identity.created_at.timestamp()) > CREATION_TOLERANCE_SECONDS:
+            return None
+        if identity.command and tuple(process.cmdline()) != identity.command:
+            return None
+    except psutil.Error:
+        return None
+    return process
+
+
+class ManagedProcess:
+    """A server's process and its children. Every operation first checks that it still is that process."""
+
+    def __init__(self, identity: ProcessIdentity) -> None:
+        self.identity = identity
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs (paused counts)."""
+        return find_process(self.identity) is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is stopped by a signal."""
+        process = find_process(self.identity)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return process is not None and process.status() == psutil.STATUS_STOPPED
+        return False
+
+    def stop(self, stop_signal: signal.Signals, patience: timedelta) -> bool:
+        """Ask to end, then insist; whether it ended by itself.
+
+        Returns when the whole tree is gone; idempotent.
+        """
+        process = find_process(self.identity)
+        if process is None:
+            _reap(self.identity.pid)
+            return False
+        tree = _tree(process)
+        _signal_all([process], stop_signal)
+        _signal_all(tree, signal.SIGCONT)
+        in_order = True
+        try:
+            process.wait(patience.total_seconds())
+        except psutil.TimeoutExpired:
+            in_order = False
+        _kill_all(tree)
+        return in_order
+
+    def kill(self) -> None:
+        """SIGKILL to the whole tree, as a crash would; returns when it is gone; idempotent."""
+        process = find_process(self.identity)
+        if process is not None:
+            _kill_all(_tree(process))
+        _reap(self.identity.pid)
+
+    def pause(self) -> None:
+        """SIGSTOP to the whole tree."""
+        process = find_process(self.identity)
+        if process is not None:
+            _signal_all([process], signal.SIGSTOP)
+            _signal_all(_tree(process)[1:], signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT to the whole tree."""
+        process = find_process(self.identity)
+        if process is not None:
+            _signal_all(_tree(process), signal.SIGCONT)
+
+
+def launch(order: Launch, log_path: Path, lifetime: Lifetime) -> ManagedProcess:
+    """Start a process in a session of its own, its output appended to the log.
+
+    Thread-safe. The fork happens on one thread that lives as long as this process: the kernel's
+    parent-death signal goes by the thread that forked, not by the process.
+
+    Raises:
+        OSError: the process could not be created.
+    """
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    wanted = {
+        "argv": order.argv,
+        "cwd": str(order.cwd),
+        "account": None if order.account is None else [order.account.uid, order.account.gid],
+        "parent": os.getpid() if lifetime is Lifetime.EMBEDDED else None,
+        "death_signal": int(order.death_signal),
+    }
+    argv = [sys.executable, "-I", "-S", str(_launcher.__file__), json.dumps(wanted)]
+    environment = {**os.environ, **order.environment}
+    pid = _forking_thread().run(lambda: _spawn(argv, environment, log_path))
+    created = psutil.Process(pid).create_time()
+    identity = ProcessIdentity(pid=pid, created_at=datetime.fromtimestamp(created, UTC), command=())
+    return ManagedProcess(identity)
+
+
+def _spawn(argv: list[str], environment: Mapping[str, str], log_path: Path) -> int:
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log_path), append, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    defaults = [signal.SIGINT, signal.SIGPIPE, signal.SIGTERM, signal.SIGHUP]
+    return os.posix_spawn(
+        argv[0], argv, environment, file_actions=actions, setsid=True, setsigdef=defaults, setsigmask=[]
+    )
+
+
+class _ForkingThread:
+    """Runs calls one after another on a daemon thread that never ends by itself."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._calls: queue.SimpleQueue[tuple[Callable[[], int], Future[int]]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="devstack-fork", daemon=True).start()
+
+    def run(self, call: Callable[[], int]) -> int:
+        future: Future[int] = Future()
+        self._calls.put((call, future))
+        return future.result()
+
+    def _work(self) -> None:
+        while True:
+            call, future = self._calls.get()
+            try:
+                future.set_result(call())
+            except OSError as error:
+                future.set_exception(error)
+
+
+_forking: list[_ForkingThread] = []
+_forking_lock = threading.Lock()
+
+
+def _forking_thread() -> _ForkingThread:
+    with _forking_lock:
+        if not _forking or _forking[0].owner != os.getpid():  # a fork leaves the thread behind
+            _forking[:] = [_ForkingThread()]
+        return _forking[0]
+
+
+def _tree(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return [process]
+
+
+def _signal_all(processes: list[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)  # psutil refuses if the number was reused
+
+
+def _kill_all(tree: list[psutil.Process]) -> None:
+    _signal_all(tree, signal.SIGKILL)
+    psutil.wait_procs(tree, timeout=10)
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

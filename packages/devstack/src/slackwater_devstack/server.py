@@ -1,0 +1,256 @@
+"""What all servers have in common: ports, processes, logs, waiting until ready."""
+
+import atexit
+import logging
+import os
+import shutil
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+
+from slackwater_devstack.deadline import Deadline
+from slackwater_devstack.errors import ServerNotRunningError, ServerStartError
+from slackwater_devstack.ports import free_port, is_free
+from slackwater_devstack.processes import (
+    Launch,
+    Lifetime,
+    ManagedProcess,
+    ProcessIdentity,
+    find_process,
+    identify,
+    launch,
+)
+from slackwater_devstack.state import ServerRecord
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.03
+TAIL_LINES = 25
+START_TIMEOUT = timedelta(seconds=90)
+
+
+def log_tail(path: Path, lines: int = TAIL_LINES) -> str:
+    """The last lines of a log; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 400 * lines))
+            return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""
+
+
+class Server(ABC):
+    """One server on loopback. Ports, data and log stay the same over restarts.
+
+    Methods may be called from any thread, but not for one server from two threads at once, except
+    :meth:`cancel`.
+    """
+
+    name: ClassVar[str]
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    stop_patience: ClassVar[timedelta] = timedelta(seconds=10)
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        lifetime: Lifetime = Lifetime.EMBEDDED,
+        start_timeout: timedelta = START_TIMEOUT,
+    ) -> None:
+        self.folder = folder.absolute()
+        self.lifetime = lifetime
+        self.log_path = self.folder / "logs" / f"{self.name}.log"
+        self.version = ""
+        """Known from the first start on."""
+        self.on_change: Callable[[], None] = _nothing
+        """Called after each start and end that this object caused."""
+        self.progress: Callable[[str], None] | None = None
+        """Told in lines for a person what takes long (downloads); None: the log. Called from any thread."""
+        self._start_timeout = start_timeout
+        self._ports: dict[str, int] = {}
+        self._process: ManagedProcess | None = None
+        self._has_started = False
+        self._cancelled = threading.Event()
+
+    @property
+    @abstractmethod
+    def address(self) -> str:
+        """How a client reaches it: URL, DSN or ``host:port``."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Make programs and data ready. May block and download; may be called again after a stop."""
+
+    @abstractmethod
+    def _launch(self) -> Launch:
+        """What to execute. Called after :meth:`_prepare`; must not block."""
+
+    @abstractmethod
+    def _is_ready(self) -> bool:
+        """Whether clients can work with it now. Blocks a second at most; False instead of raising."""
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """Ports chosen so far, by purpose."""
+        return dict(self._ports)
+
+    @property
+    def pid(self) -> int:
+        """Process id.
+
+        Raises:
+            ServerNotRunningError: it does not run.
+        """
+        return self._running("ask the pid of").identity.pid
+
+    @property
+    def identity(self) -> ProcessIdentity | None:
+        """Its process; None when it does not run."""
+        return self._process.identity if self._process is not None and self._process.is_alive else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives (paused counts)."""
+        return self.identity is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its process is stopped by :meth:`pause`."""
+        return self._process is not None and self._process.is_paused
+
+    def start(self) -> None:
+        """Start it and wait until clients can work with it; nothing happens when it runs.
+
+        Raises:
+            PrerequisiteError: this machine lacks something.
+            ServerStartError: it ended, was not ready in time, or the start was cancelled.
+        """
+        if self.is_running:
+            return
+        self._drop_taken_ports()
+        self._prepare()
+        self._check_cancelled()
+        self._process = launch(self._launch(), self.log_path, self.lifetime)
+        if self.lifetime is Lifetime.EMBEDDED:
+            atexit.register(self._stop_at_exit, os.getpid())
+        try:
+            self._wait_until_ready(Deadline(self._start_timeout))
+        except BaseException:
+            self._process.kill()
+            raise
+        self.on_change()
+
+    def stop(self) -> None:
+        """End it in order; kill it when that takes too long. Nothing happens when it does not run."""
+        self._end()
+
+    def kill(self) -> None:
+        """SIGKILL it and its children, as a crash would; :meth:`start` brings it back on the same data."""
+        self._running("kill").kill()
+        self.on_change()
+
+    def pause(self) -> None:
+        """SIGSTOP it and its children: connections stay open, nothing is answered."""
+        self._running("pause").pause()
+
+    def resume(self) -> None:
+        """SIGCONT after :meth:`pause`."""
+        self._running("resume").resume()
+
+    def prefer_ports(self, ports: Mapping[str, int]) -> None:
+        """Use these ports if they are free at the first start."""
+        self._ports = dict(ports)
+
+    def adopt(self, record: ServerRecord) -> bool:
+        """Take over a server that an earlier process started; False when it has ended."""
+        if record.process is None or find_process(record.process) is None:
+            return False
+        self._ports = dict(record.ports)
+        self._process = ManagedProcess(record.process)
+        self._has_started = True
+        self.version = record.version
+        return True
+
+    def record(self) -> ServerRecord:
+        """What another process must know to recognise this server."""
+        return ServerRecord(
+            name=self.name,
+            address=self.address,
+            version=self.version,
+            log_path=self.log_path,
+            ports=self.ports,
+            process=self._process.identity if self._process is not None else None,
+        )
+
+    def delete_data(self) -> None:
+        """Remove what it stored; it must not run."""
+        shutil.rmtree(self.folder / self.name, ignore_errors=True)
+
+    def cancel(self) -> None:
+        """Make a :meth:`start` in another thread give up soon."""
+        self._cancelled.set()
+
+    def _port(self, purpose: str) -> int:
+        """The port for that purpose, chosen on first use."""
+        if purpose not in self._ports:
+            self._ports[purpose] = free_port()
+        return self._ports[purpose]
+
+    def _drop_taken_ports(self) -> None:
+        """Forget ports that somebody took since an earlier process used them.
+
+        Never after a start: clients know them.
+        """
+        if not self._has_started:
+            self._ports = {purpose: port for purpose, port in self._ports.items() if is_free(port)}
+        self._has_started = True
+
+    def _running(self, operation: str) -> ManagedProcess:
+        if self._process is None or not self._process.is_alive:
+            raise ServerNotRunningError(self.name, operation)
+        return self._process
+
+    def _end(self) -> bool:
+        """Stop it; whether it ran and ended by itself."""
+        atexit.unregister(self._stop_at_exit)
+        if self._process is None:
+            return False
+        in_order = self._process.stop(self.stop_signal, self.stop_patience)
+        self._process = None
+        self.on_change()
+        return in_order
+
+    def _wait_until_ready(self, deadline: Deadline) -> None:
+        while not self._is_ready():
+            if not self.is_running:
+                raise self._start_error("its process ended")
+            if deadline.is_expired:
+                raise self._start_error(f"not ready after {deadline.budget.total_seconds():g} s")
+            self._cancelled.wait(POLL_SECONDS)
+            self._check_cancelled()
+        if self._process is not None:
+            try:
+                self._process = ManagedProcess(identify(self._process.identity.pid))
+            except psutil.NoSuchProcess:
+                raise self._start_error("its process ended") from None
+
+    def _check_cancelled(self) -> None:
+        if self._cancelled.is_set():
+            raise self._start_error("the start was cancelled")
+
+    def _start_error(self, reason: str) -> ServerStartError:
+        return ServerStartError(self.name, reason, self.log_path, log_tail(self.log_path))
+
+    def _stop_at_exit(self, owner: int) -> None:
+        if os.getpid() == owner:  # a forked child must not end its parent's servers
+            self.stop()
+
+
+def _nothing() -> None:
+    """No listener."""

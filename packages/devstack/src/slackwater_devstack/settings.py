@@ -1,0 +1,82 @@
+"""What a stack consists of."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+
+from slackwater_devstack.errors import SettingsError
+
+_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_TABLE = re.compile(r"[^.\s]+\.[^.\s]+")
+_HEAP = re.compile(r"[1-9][0-9]*[mg]")
+
+
+class Collector(Enum):
+    """Garbage collector of the Connect worker."""
+
+    SERIAL = "-XX:+UseSerialGC"
+    """Smallest footprint."""
+    PARALLEL = "-XX:+UseParallelGC"
+    """Half as fast again under load; give it a heap of 1g."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevStackSettings:
+    """One stack of servers on loopback with its data and logs in one folder."""
+
+    folder: Path
+    """Data, logs and the state file; created when missing."""
+    prefix: str = "inv"
+    """``topic.prefix`` of the connector: the name of the source."""
+    database: str = "inventory"
+    """Created when missing."""
+    tables: tuple[str, ...] = ()
+    """``schema.table`` each, for :func:`slackwater_devstack.up`; empty: all tables, also later ones."""
+    partitions: int = 4
+    """Of each data topic; transaction, notification and heartbeat topics have one."""
+    postgres: bool = True
+    kafka: bool = True
+    redis: bool = True
+    connect: bool = True
+    """Whether the stack has a Connect worker; :func:`slackwater_devstack.up` then starts it, too."""
+    fsync: bool = False
+    """Whether PostgreSQL survives a crash of the machine; a killed process it always survives."""
+    kafka_heap: str = "128m"
+    connect_heap: str = "256m"
+    connect_collector: Collector = Collector.SERIAL
+    offset_flush_interval: timedelta = timedelta(seconds=5)
+    """How often Connect stores its position: what is repeated after a kill."""
+    heartbeat_interval: timedelta = timedelta(seconds=5)
+    broker_overrides: Mapping[str, str] = field(default_factory=dict)
+    """Added to or replacing the broker's properties."""
+    connector_overrides: Mapping[str, str] = field(default_factory=dict)
+    """Added to or replacing the connector's properties."""
+    keep_data: bool = True
+    """Whether the servers' data outlives the context manager; logs always do."""
+    start_timeout: timedelta = timedelta(seconds=90)
+    """For each server, downloads not included."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no server could be started with."""
+        object.__setattr__(self, "folder", self.folder.absolute())
+        object.__setattr__(self, "tables", tuple(self.tables))
+        if not _PREFIX.fullmatch(self.prefix):
+            raise SettingsError("prefix", repr(self.prefix), "letters, digits, '.', '_' and '-'")
+        if self.partitions < 1:
+            raise SettingsError("partitions", str(self.partitions), "at least 1")
+        if self.connect and not (self.kafka and self.postgres):
+            raise SettingsError("connect", "True", "False in a stack without Kafka or PostgreSQL")
+        check_tables(self.tables)
+        for name, heap in (("kafka_heap", self.kafka_heap), ("connect_heap", self.connect_heap)):
+            if not _HEAP.fullmatch(heap):
+                raise SettingsError(name, repr(heap), "a size such as 256m or 1g")
+
+
+def check_tables(tables: tuple[str, ...]) -> None:
+    """Refuse table names that are not ``schema.table``."""
+    for table in tables:
+        if not _TABLE.fullmatch(table):
+            raise SettingsError("tables", repr(table), "schema.table")

@@ -1,0 +1,282 @@
+"""The servers together."""
+
+import fcntl
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from datetime import timedelta
+from types import TracebackType
+from typing import Self, TypeVar
+
+from slackwater_devstack.connect import ConnectWorker
+from slackwater_devstack.deadline import Deadline
+from slackwater_devstack.errors import ServerNotRunningError, ServerStartError, StackRunningError
+from slackwater_devstack.jars import Progress
+from slackwater_devstack.kafka import KafkaBroker
+from slackwater_devstack.postgres import USER, PostgresServer
+from slackwater_devstack.processes import Lifetime, find_process
+from slackwater_devstack.properties import (
+    DatabaseAddress,
+    connector_properties,
+    publication_name,
+    replication_name,
+)
+from slackwater_devstack.redis_server import RedisServer
+from slackwater_devstack.server import POLL_SECONDS, Server, log_tail
+from slackwater_devstack.settings import DevStackSettings, check_tables
+from slackwater_devstack.state import StackState, read_state, write_state
+from slackwater_devstack.status import StackStatus, status_of
+
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+LOCK_FILE_NAME = ".devstack.lock"
+
+
+class DevStack:
+    """PostgreSQL, Kafka, Redis and, when asked for, Connect with Debezium; a context manager.
+
+    Entering starts the servers except Connect in parallel; leaving stops all. With ``Lifetime.EMBEDDED``
+    nothing outlives this process, however it ends (Linux). Not for use by two threads at once, except that
+    different servers may be killed and started from different threads.
+    """
+
+    def __init__(
+        self,
+        settings: DevStackSettings,
+        lifetime: Lifetime = Lifetime.EMBEDDED,
+        progress: Progress | None = None,
+    ) -> None:
+        self.settings = settings
+        self.lifetime = lifetime
+        self._progress = progress
+        self._servers: dict[str, Server] = {}
+        self._adopted: set[str] = set()
+        self._lock: int | None = None
+        self._writing = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def postgres(self) -> PostgresServer:
+        """The database. All four raise ServerNotRunningError when the stack has no such server."""
+        return self._server(PostgresServer)
+
+    @property
+    def kafka(self) -> KafkaBroker:
+        """The broker."""
+        return self._server(KafkaBroker)
+
+    @property
+    def redis(self) -> RedisServer:
+        """Redis."""
+        return self._server(RedisServer)
+
+    @property
+    def connect(self) -> ConnectWorker:
+        """The Connect worker; startable once :meth:`start_connector` has configured it."""
+        return self._server(ConnectWorker)
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """All servers in the order in which they can be started."""
+        return tuple(self._servers.values())
+
+    def start(self) -> None:
+        """Start PostgreSQL, Kafka and Redis as the settings want, in parallel, and wait until all are ready.
+
+        A detached stack takes over servers that already run in its folder.
+
+        Raises:
+            StackRunningError: servers of another stack run in the folder.
+            PrerequisiteError: this machine lacks something; see also :meth:`Server.start`.
+        """
+        self.settings.folder.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        try:
+            self._build()
+            start_together([server for server in self.servers if not isinstance(server, ConnectWorker)])
+            self._write_state()
+        except BaseException:
+            self._stop([server for server in self.servers if server.name not in self._adopted])
+            raise
+
+    def stop(self) -> None:
+        """Stop all servers, Connect first, which stores its offsets; idempotent."""
+        self._stop(self.servers)
+        if not self.settings.keep_data:
+            self.delete_data()
+
+    def release(self) -> None:
+        """Let other processes use the folder; for a detached stack that is to go on without us."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def start_connector(self, tables: Sequence[str] = ()) -> None:
+        """Create the publication, configure the connector and start Connect; returns when its task runs.
+
+        The tables must exist. Rows committed before are delivered by the snapshot.
+
+        Args:
+            tables: ``schema.table`` each; empty: all tables, also later ones.
+
+        Raises:
+            SettingsError: a table does not exist or its name is not ``schema.table``.
+            ServerStartError: Connect or its connector failed.
+        """
+        from slackwater_devstack.publication import ensure_publication
+
+        wanted = tuple(tables)
+        check_tables(wanted)
+        ensure_publication(self.postgres.dsn(), publication_name(self.settings.prefix), wanted)
+        address = DatabaseAddress(port=self.postgres.port, database=self.settings.database, user=USER)
+        properties = connector_properties(self.settings, address, wanted)
+        self.connect.configure(self.kafka.bootstrap, properties, self.settings.offset_flush_interval)
+        self.connect.start()
+
+    def wait_until_streaming(self, timeout: timedelta = timedelta(seconds=60)) -> None:
+        """Return when the connector's snapshot is done and it follows the log: later commits are streamed.
+
+        Raises:
+            ServerStartError: it does not within the timeout, or Connect ended.
+        """
+        from slackwater_devstack.publication import is_streaming
+
+        deadline = Deadline(timeout)
+        slot = replication_name(self.settings.prefix)
+        pause = threading.Event()
+        while not is_streaming(self.postgres.dsn(), slot):
+            if deadline.is_expired or not self.connect.is_running:
+                reason = f"slot {slot} is not read within {timeout.total_seconds():g} s"
+                raise ServerStartError(
+                    "connect", reason, self.connect.log_path, log_tail(self.connect.log_path)
+                )
+            pause.wait(POLL_SECONDS)
+
+    def status(self) -> StackStatus:
+        """What runs now, and where."""
+        return status_of(self._state())
+
+    def delete_data(self) -> None:
+        """Remove the servers' data, but not the logs; nothing may run."""
+        for server in self.servers:
+            server.delete_data()
+
+    def _build(self) -> None:
+        """Make the server objects with the ports of an earlier run; detached: take over what runs."""
+        state = read_state(self.settings.folder)
+        records = {} if state is None else {record.name: record for record in state.servers}
+        running = tuple(
+            name for name, record in records.items() if record.process and find_process(record.process)
+        )
+        if running and self.lifetime is Lifetime.EMBEDDED:
+            raise StackRunningError(self.settings.folder, running)
+        ports = {name: record.ports for name, record in records.items()}
+        self._servers = {server.name: server for server in make_servers(self.settings, self.lifetime, ports)}
+        for name in running:
+            if name in self._servers and self._servers[name].adopt(records[name]):
+                self._adopted.add(name)
+        for server in self.servers:
+            server.on_change = self._write_state
+            server.progress = self._progress
+
+    def _stop(self, servers: Sequence[Server]) -> None:
+        try:
+            stop_together([server for server in servers if isinstance(server, ConnectWorker)])
+        finally:
+            try:
+                stop_together([server for server in servers if not isinstance(server, ConnectWorker)])
+            finally:
+                self.release()
+
+    def _server(self, kind: type[AnyServer]) -> AnyServer:
+        server = self._servers.get(kind.name)
+        if not isinstance(server, kind):
+            raise ServerNotRunningError(kind.name, "use")
+        return server
+
+    def _state(self) -> StackState:
+        records = tuple(server.record() for server in self.servers)
+        settings = self.settings
+        return StackState(
+            folder=settings.folder, prefix=settings.prefix, database=settings.database, servers=records
+        )
+
+    def _write_state(self) -> None:
+        with self._writing:
+            write_state(self._state())
+
+    def _take_lock(self) -> None:
+        if self._lock is not None:
+            raise StackRunningError(self.settings.folder, ())
+        lock = os.open(self.settings.folder / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise StackRunningError(self.settings.folder, ()) from None
+        self._lock = lock
+
+
+def make_servers(
+    settings: DevStackSettings, lifetime: Lifetime, ports: Mapping[str, Mapping[str, int]]
+) -> list[Server]:
+    """The server objects that the settings ask for, none of them started."""
+    folder, timeout = settings.folder, settings.start_timeout
+    servers: list[Server] = []
+    if settings.postgres:
+        postgres = PostgresServer(
+            folder, database=settings.database, fsync=settings.fsync, lifetime=lifetime, start_timeout=timeout
+        )
+        servers.append(postgres)
+    if settings.kafka:
+        heap, overrides = settings.kafka_heap, settings.broker_overrides
+        kafka = KafkaBroker(folder, heap=heap, overrides=overrides, lifetime=lifetime, start_timeout=timeout)
+        servers.append(kafka)
+    if settings.redis:
+        servers.append(RedisServer(folder, lifetime=lifetime, start_timeout=timeout))
+    if settings.connect and settings.kafka and settings.postgres:
+        heap, collector = settings.connect_heap, settings.connect_collector
+        connect = ConnectWorker(
+            folder, heap=heap, collector=collector, lifetime=lifetime, start_timeout=timeout
+        )
+        servers.append(connect)
+    for server in servers:
+        server.prefer_ports(ports.get(server.name, {}))
+    return servers
+
+
+def start_together(servers: Sequence[Server]) -> None:
+    """Start them in parallel.
+
+    When one fails or we are interrupted, the others give up and the error is raised; servers that became
+    ready before stay running.
+    """
+    if not servers:
+        return
+    with ThreadPoolExecutor(len(servers), thread_name_prefix="devstack-start") as pool:
+        futures = [pool.submit(server.start) for server in servers]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+        except BaseException:
+            for server in servers:
+                server.cancel()
+            raise
+
+
+def stop_together(servers: Sequence[Server]) -> None:
+    """Stop them in parallel."""
+    if servers:
+        with ThreadPoolExecutor(len(servers), thread_name_prefix="devstack-stop") as pool:
+            for future in [pool.submit(server.stop) for server in servers]:
+                future.result()
