@@ -29,8 +29,9 @@ class ProducerFencedError(SinkError):
 
     def __str__(self) -> str:
         return (
-            f"another run of pipeline {self.pipeline!r} took over; this run stops, nothing of its unfinished batch is "
-            f"visible. Run a pipeline once, or give the other one its own name. (Kafka says: {self.detail})"
+            f"another run of pipeline {self.pipeline!r} took over; this run stops, nothing of its unfinished "
+            "batch is visible. Run a pipeline once, or give the other one its own name "
+            f"(Kafka says: {self.detail}; a transaction that outlived its time-out looks the same)"
         )
 
 
@@ -47,9 +48,10 @@ class PipelineNameTakenError(SinkError):
     def __str__(self) -> str:
         mine = f"is of query {self.checkpoint_query_id}" if self.checkpoint_query_id else "is new"
         return (
-            f"the name {self.pipeline!r} is taken: topic {self.pipeline}.slackwater.progress was written by query "
-            f"{self.progress_query_id}, the given checkpoint {mine}. Use the checkpoint of that query to go on, or another "
-            "pipeline name for a second pipeline; to start over, delete the pipeline's output, commit and progress topics"
+            f"the name {self.pipeline!r} is taken: topic {self.pipeline}.slackwater.progress was written by "
+            f"query {self.progress_query_id}, the given checkpoint {mine}. Use the checkpoint of that query "
+            "to go on, or another pipeline name for a second pipeline; to start over, delete the pipeline's "
+            "output, commit and progress topics"
         )
 
 
@@ -69,14 +71,18 @@ class ProgressMismatchError(SinkError):
 
     def __str__(self) -> str:
         h, p = self.header, self.progress
-        batch = f"batch {self.batch_id} ({format_lsn(h.from_lsn)}, {format_lsn(h.to_lsn)}] of timeline {h.timeline}"
+        span = f"({format_lsn(h.from_lsn)}, {format_lsn(h.to_lsn)}]"
+        batch = f"batch {self.batch_id} {span} of timeline {h.timeline}"
         held = (
-            f"batch {p.batch_id} at {format_lsn(p.commit_lsn)} of timeline {p.timeline}" if p else "no batch at all"
+            f"batch {p.batch_id} at {format_lsn(p.commit_lsn)} of timeline {p.timeline}"
+            if p
+            else "no batch at all"
         )
         return (
-            f"pipeline {self.pipeline!r}: the checkpoint goes on with {batch}, but the output holds {held}: {self.reason}. "
-            "Writing it would repeat or lose records. Use the newest checkpoint of this pipeline, or start over: delete "
-            "the checkpoint and the pipeline's output, commit and progress topics"
+            f"pipeline {self.pipeline!r}: the checkpoint goes on with {batch}, but the output holds {held}: "
+            f"{self.reason}. Writing it would repeat or lose records. Use the newest checkpoint of this "
+            "pipeline, or start over: delete the checkpoint and the pipeline's output, commit and progress "
+            "topics"
         )
 
 
@@ -90,11 +96,14 @@ class OutputTopicError(SinkError):
         self.found = found
 
     def __str__(self) -> str:
-        return f"topic {self.topic!r}: expected {self.expected}, found {self.found}; delete it, or use other names"
+        return (
+            f"topic {self.topic!r}: expected {self.expected}, found {self.found}; "
+            "delete it, or use other names"
+        )
 
 
 class OutputUnavailableError(SinkError):
-    """Kafka did not take a batch within the attempts allowed; nothing is lost, a new run goes on from there."""
+    """Kafka did not take a batch within the attempts allowed; a new run goes on from there."""
 
     def __init__(self, pipeline: str, what: str, attempts: int, detail: str) -> None:
         super().__init__(pipeline, what, attempts, detail)
@@ -105,8 +114,9 @@ class OutputUnavailableError(SinkError):
 
     def __str__(self) -> str:
         return (
-            f"pipeline {self.pipeline!r}: Kafka did not complete {self.what} in {self.attempts} attempt(s), last: "
-            f"{self.detail}. Nothing is lost or half visible; start the pipeline again when the broker is back"
+            f"pipeline {self.pipeline!r}: Kafka did not complete {self.what} in {self.attempts} attempt(s), "
+            f"last: {self.detail}. Nothing is lost or half visible; start the pipeline again when the "
+            "broker is back"
         )
 
 
@@ -119,4 +129,7 @@ class MalformedBatchError(SinkError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"batch {self.batch_id} cannot be written: {self.reason}; source, stage and sink must be of one version"
+        return (
+            f"batch {self.batch_id} cannot be written: {self.reason}; "
+            "source, stage and sink must be of one version"
+        )

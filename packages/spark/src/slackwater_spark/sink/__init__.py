@@ -1,0 +1,37 @@
+"""Sinks: where a pipeline's batches become visible."""
+
+from slackwater_spark.sink.batch import Document, DocumentBatch, document_batch
+from slackwater_spark.sink.errors import (
+    MalformedBatchError,
+    OutputTopicError,
+    OutputUnavailableError,
+    PipelineNameTakenError,
+    ProducerFencedError,
+    ProgressMismatchError,
+    SinkError,
+)
+from slackwater_spark.sink.kafka import KafkaSink, WriteReport
+from slackwater_spark.sink.probe import SinkProbe, SinkStep
+from slackwater_spark.sink.progress import check_owner, read_progress
+from slackwater_spark.sink.settings import Emit, KafkaSinkSettings
+
+__all__ = [
+    "Document",
+    "DocumentBatch",
+    "Emit",
+    "KafkaSink",
+    "KafkaSinkSettings",
+    "MalformedBatchError",
+    "OutputTopicError",
+    "OutputUnavailableError",
+    "PipelineNameTakenError",
+    "ProducerFencedError",
+    "ProgressMismatchError",
+    "SinkError",
+    "SinkProbe",
+    "SinkStep",
+    "WriteReport",
+    "check_owner",
+    "document_batch",
+    "read_progress",
+]

@@ -1,0 +1,143 @@
+"""Reading a pipeline's progress, and whether it is this run's to continue."""
+
+import time
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from slackwater_protocol import BatchHeader, ProgressRecord, decode_progress_record
+from slackwater_spark.sink.errors import (
+    OutputUnavailableError,
+    PipelineNameTakenError,
+    ProgressMismatchError,
+)
+from slackwater_spark.sink.settings import KafkaSinkSettings
+
+_FIRST_LOOK_BACK = 16
+_RETRY_WAIT_SECONDS = 0.05
+_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka's own codes are spelled so
+_END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 - as above
+
+
+def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
+    """The newest committed progress record; None when there is none.
+
+    Offsets of transaction markers, aborted records and compacted records are skipped: the search goes back
+    from the end until it meets a record. Only what is read after ``init_transactions()`` is final.
+
+    Args:
+        settings: where to look.
+        may_be_absent: an unknown topic means that there is no progress; otherwise it is waited for.
+
+    Raises:
+        OutputUnavailableError: the broker does not answer.
+        ProtocolError: the newest record is no progress record or is of a newer version.
+    """
+    consumer = Consumer(
+        {
+            "fetch.wait.max.ms": 10,
+            **settings.client_config(),
+            "group.id": settings.transactional_id,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        }
+    )
+    deadline = time.monotonic() + settings.request_timeout.total_seconds()
+    try:
+        while True:
+            try:
+                return _progress(consumer, settings, deadline, may_be_absent=may_be_absent)
+            except KafkaException as error:
+                if time.monotonic() >= deadline:
+                    what = "reading its progress"
+                    raise OutputUnavailableError(settings.pipeline, what, 1, str(error)) from error
+                consumer.poll(_RETRY_WAIT_SECONDS)
+    finally:
+        consumer.close()
+
+
+def _progress(
+    consumer: Consumer, settings: KafkaSinkSettings, deadline: float, *, may_be_absent: bool
+) -> ProgressRecord | None:
+    topic = settings.progress_topic
+    error = consumer.list_topics(topic, timeout=_left(deadline)).topics[topic].error
+    if error is not None:
+        if may_be_absent and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise KafkaException(error)
+    low, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_left(deadline))
+    look_back = _FIRST_LOOK_BACK
+    while end > low:
+        start = max(low, end - look_back)
+        value = _last_value_from(consumer, TopicPartition(topic, 0, start), deadline)
+        if value is not None:
+            return decode_progress_record(value)
+        if start == low:
+            break
+        look_back *= 8
+    return None
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
+
+
+def _last_value_from(consumer: Consumer, start: TopicPartition, deadline: float) -> bytes | None:
+    consumer.assign([start])
+    last: bytes | None = None
+    while True:
+        message = consumer.poll(_left(deadline))
+        if message is None:
+            raise KafkaException(KafkaError(_TIMED_OUT, "no answer to a fetch"))
+        error = message.error()
+        if error is None:
+            last = message.value()
+        elif error.code() == _END_OF_PARTITION:
+            return last
+        else:
+            raise KafkaException(error)
+
+
+def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | None) -> None:
+    """Whether a run with this checkpoint (None: a new one) may continue the pipeline's progress.
+
+    Raises:
+        PipelineNameTakenError: the progress is of another query.
+    """
+    if progress is not None and progress.query_id != query_id:
+        raise PipelineNameTakenError(pipeline, progress.query_id, query_id)
+
+
+def is_covered(pipeline: str, batch_id: int, header: BatchHeader, progress: ProgressRecord | None) -> bool:
+    """Whether the output already holds this batch.
+
+    True for the repetition of the newest batch. False for the batch that continues where the newest one
+    ended.
+
+    Raises:
+        ProgressMismatchError: it is neither. A checkpoint that is older than the output (a restored copy)
+        would repeat
+            records; one that is ahead of it (the progress topic or the broker was replaced) would leave some
+            out.
+    """
+    reason = None
+    if progress is None:
+        if batch_id > 0:
+            reason = "the progress topic has lost its records"
+    elif (batch_id, header.timeline, header.to_lsn) == (
+        progress.batch_id,
+        progress.timeline,
+        progress.commit_lsn,
+    ):
+        return True
+    elif batch_id <= progress.batch_id or (header.timeline, header.from_lsn) < (
+        progress.timeline,
+        progress.commit_lsn,
+    ):
+        reason = "the checkpoint is older than the output"
+    elif header.timeline == progress.timeline and header.from_lsn > progress.commit_lsn:
+        reason = "batches in between were never written"
+    if reason is not None:
+        raise ProgressMismatchError(pipeline, batch_id, header, progress, reason)
+    return False

@@ -1,0 +1,60 @@
+"""What a Kafka sink must know."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from slackwater_protocol.keys import commit_topic, progress_topic
+
+
+class Emit(StrEnum):
+    """Which states of a view are published."""
+
+    LATEST = "latest"
+    """The state at each cut: at most one document per key and batch."""
+    TRANSACTIONS = "transactions"
+    """The state after each source transaction that changes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSinkSettings:
+    """Where a pipeline writes and how."""
+
+    pipeline: str
+    """Name of the pipeline; the transactional id and the progress topic derive from it."""
+    topic: str
+    """Output topic."""
+    emit: Emit = Emit.LATEST
+    bootstrap: str
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """More librdkafka settings (security, ...); not shown, they may hold secrets."""
+    partitions: int | None = None
+    """Of the output topic. None takes an existing topic as it is and creates one with four partitions."""
+    replication_factor: int = -1
+    """Of topics that have to be created; -1 is the broker's default."""
+    transaction_timeout: timedelta = timedelta(seconds=60)
+    """How long a transaction may stand open: so long do readers wait for a run that died and stays dead."""
+    request_timeout: timedelta = timedelta(seconds=30)
+    """How long one call (initialise, flush, commit) may take before its attempt counts as failed."""
+    attempts: int = 3
+    """How often a batch is tried before the run gives up."""
+
+    @property
+    def transactional_id(self) -> str:
+        """One per pipeline: a new run fences the one before."""
+        return f"slackwater-{self.pipeline}"
+
+    @property
+    def commit_topic(self) -> str:
+        """Where the commit records go."""
+        return commit_topic(self.topic)
+
+    @property
+    def progress_topic(self) -> str:
+        """Where the progress records go."""
+        return progress_topic(self.pipeline)
+
+    def client_config(self) -> dict[str, str]:
+        """What every client of this sink is configured with."""
+        return {"bootstrap.servers": self.bootstrap, **self.kafka}

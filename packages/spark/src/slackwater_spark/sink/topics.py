@@ -1,0 +1,95 @@
+"""The topics of a sink: created if absent, checked if present."""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_spark.sink.errors import OutputTopicError, OutputUnavailableError
+from slackwater_spark.sink.settings import Emit, KafkaSinkSettings
+
+DEFAULT_PARTITIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRule:
+    """How a topic is created and what it must be."""
+
+    name: str
+    create_partitions: int
+    partitions: int | None
+    """Required number; None accepts any."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    compacted: bool = False
+    """Whether the topic must be compacted only."""
+
+
+def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
+    """Output, commit and progress topic of a sink.
+
+    The output of ``latest`` is created compacted: the newest document of each key stays. Commit records stay
+    for ever.
+    """
+    output_config = {"cleanup.policy": "compact"} if settings.emit is Emit.LATEST else {}
+    return [
+        TopicRule(
+            settings.topic, settings.partitions or DEFAULT_PARTITIONS, settings.partitions, output_config
+        ),
+        TopicRule(settings.commit_topic, 1, 1, {"cleanup.policy": "delete", "retention.ms": "-1"}),
+        TopicRule(settings.progress_topic, 1, 1, {"cleanup.policy": "compact"}, compacted=True),
+    ]
+
+
+def ensure_topics(settings: KafkaSinkSettings) -> None:
+    """Creates what is missing and checks what is there; idempotent.
+
+    Raises:
+        OutputTopicError: an existing topic does not fit.
+        OutputUnavailableError: the broker does not answer or refuses.
+    """
+    admin = AdminClient({**settings.client_config()})
+    timeout = settings.request_timeout.total_seconds()
+    try:
+        known = admin.list_topics(timeout=timeout).topics
+        missing = []
+        for rule in topic_rules(settings):
+            if rule.name in known:
+                _check(admin, rule, len(known[rule.name].partitions), timeout)
+            else:
+                missing.append(
+                    NewTopic(
+                        rule.name,
+                        rule.create_partitions,
+                        settings.replication_factor,
+                        config=dict(rule.config),
+                    )
+                )
+        if missing:
+            _await_created(admin.create_topics(missing).values(), timeout)
+    except KafkaException as error:
+        raise OutputUnavailableError(settings.pipeline, "the check of its topics", 1, str(error)) from error
+
+
+def _check(admin: AdminClient, rule: TopicRule, partitions: int, timeout: float) -> None:
+    if rule.partitions is not None and partitions != rule.partitions:
+        raise OutputTopicError(rule.name, f"{rule.partitions} partition(s)", f"{partitions}")
+    if rule.compacted:
+        resource = ConfigResource(ResourceType.TOPIC, rule.name)
+        answer = admin.describe_configs([resource])[resource].result(timeout)
+        policy = answer["cleanup.policy"].value
+        if policy != "compact":
+            raise OutputTopicError(rule.name, "cleanup.policy=compact", f"cleanup.policy={policy}")
+
+
+def _await_created(futures: Iterable["Future[None]"], timeout: float) -> None:
+    for future in futures:
+        try:
+            future.result(timeout)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise

@@ -1,0 +1,179 @@
+"""What one Kafka transaction of the sink holds, in which order it is produced."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+
+from slackwater_protocol import (
+    BatchHeader,
+    CommitRecord,
+    ProgressRecord,
+    encode_commit_record,
+    encode_progress_record,
+)
+from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
+from slackwater_spark.sink.batch import Document, DocumentBatch
+from slackwater_spark.sink.errors import MalformedBatchError
+from slackwater_spark.sink.offsets import DeliveredOffsets
+from slackwater_spark.sink.probe import SinkStep
+from slackwater_spark.sink.producer import Headers, OutputProducer, TransactionFailedError
+from slackwater_spark.sink.settings import Emit, KafkaSinkSettings
+
+_SERVE_EVERY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class CommitUnit:
+    """What one commit record stands for, and where its documents went."""
+
+    commit_lsn: int
+    previous_lsn: int
+    xid: int | None
+    commit_ts_ms: int
+    offsets: DeliveredOffsets = field(default_factory=DeliveredOffsets)
+
+
+@dataclass(slots=True)
+class Written:
+    """What went into the output topic."""
+
+    documents: int = 0
+    deletes: int = 0
+
+
+def commit_units(header: BatchHeader, emit: Emit) -> list[CommitUnit]:
+    """The commit records of a batch, ascending, covering ``(from_lsn, to_lsn]`` without a hole.
+
+    ``latest`` has one for the batch. ``transactions`` has one for each source transaction with a change
+    event, also if it changed
+    nothing in the view; if the batch ends above the last of them (or holds none), one without xid closes it.
+    """
+    whole = CommitUnit(header.to_lsn, header.from_lsn, None, header.commit_ts_ms)
+    if emit is Emit.LATEST:
+        return [whole]
+    units = []
+    previous = header.from_lsn
+    for xid, commit_lsn, commit_ts_ms in header.transactions:
+        units.append(CommitUnit(commit_lsn, previous, xid, commit_ts_ms))
+        previous = commit_lsn
+    if previous < header.to_lsn or not units:
+        units.append(CommitUnit(header.to_lsn, previous, None, header.commit_ts_ms))
+    return units
+
+
+class BatchTransaction:
+    """Writes one batch through a producer, from begin to commit. Used once."""
+
+    def __init__(
+        self,
+        settings: KafkaSinkSettings,
+        producer: OutputProducer,
+        batch: DocumentBatch,
+        reached: Callable[[SinkStep], None],
+    ) -> None:
+        self._settings = settings
+        self._producer = producer
+        self._batch = batch
+        self._reached = reached
+        self._units = commit_units(batch.header, settings.emit)
+        self._written = Written()
+
+    def produce(self, progress: ProgressRecord) -> Written:
+        """Begins the transaction and hands over documents, commit records, then progress.
+
+        Raises:
+            TransactionFailedError: a record was not acknowledged.
+            ProducerFencedError: another run took over.
+            MalformedBatchError: a document belongs to no transaction of the batch.
+        """
+        self._producer.begin()
+        self._reached(SinkStep.BEGUN)
+        for unit, documents in self._documents():
+            self._produce_documents(unit, documents)
+        self._reached(SinkStep.PRODUCED)
+        self._producer.flush()
+        self._check_delivered()
+        self._reached(SinkStep.FLUSHED)
+        for unit in self._units:
+            self._produce_commit_record(unit)
+        self._reached(SinkStep.COMMIT_RECORDS)
+        self._produce_progress(progress)
+        self._reached(SinkStep.PROGRESS)
+        return self._written
+
+    def commit(self) -> None:
+        """Makes all of it visible at once; raises like :meth:`produce`, the outcome is then unknown."""
+        self._producer.commit()
+
+    def _documents(self) -> Iterator[tuple[CommitUnit, Iterable[Document]]]:
+        if self._settings.emit is Emit.LATEST:
+            for chunk in self._batch.chunks():
+                yield self._units[0], chunk
+            return
+        by_lsn = {unit.commit_lsn: unit for unit in self._units}
+        for commit_lsn, documents in groupby(self._batch.in_commit_order(), itemgetter(0)):
+            unit = by_lsn.get(commit_lsn)
+            if unit is None:
+                raise MalformedBatchError(
+                    self._batch.batch_id,
+                    f"a document of commit LSN {commit_lsn}, which is not in the batch's header",
+                )
+            yield unit, documents
+
+    def _produce_documents(self, unit: CommitUnit, documents: Iterable[Document]) -> None:
+        produce, serve = self._producer.produce, self._producer.serve
+        topic, headers, report = self._settings.topic, self._headers(unit), unit.offsets.report
+        written = self._written
+        for _, key, document in documents:
+            produce(topic, key, document, headers, report)
+            written.documents += 1
+            if document is None:
+                written.deletes += 1
+            if not written.documents % _SERVE_EVERY:
+                serve()
+
+    def _check_delivered(self) -> None:
+        delivered = sum(unit.offsets.delivered for unit in self._units)
+        if delivered != self._written.documents:
+            errors = (unit.offsets.first_error for unit in self._units)
+            reason = next((error.str() for error in errors if error is not None), "no reason given")
+            raise TransactionFailedError(
+                "flush",
+                f"{self._written.documents - delivered} of {self._written.documents} records failed: "
+                f"{reason}",
+            )
+
+    def _produce_commit_record(self, unit: CommitUnit) -> None:
+        header, ranges = self._batch.header, unit.offsets.ranges()
+        record = CommitRecord(
+            pipeline=self._settings.pipeline,
+            source=header.source,
+            timeline=header.timeline,
+            commit_lsn=unit.commit_lsn,
+            previous_lsn=unit.previous_lsn,
+            xid=unit.xid,
+            commit_ts_ms=unit.commit_ts_ms,
+            offsets={self._settings.topic: ranges} if ranges else {},
+        )
+        self._producer.produce(
+            self._settings.commit_topic, None, encode_commit_record(record), self._headers(unit), None
+        )
+
+    def _produce_progress(self, progress: ProgressRecord) -> None:
+        self._producer.produce(
+            self._settings.progress_topic,
+            self._settings.pipeline.encode(),
+            encode_progress_record(progress),
+            [],
+            None,
+        )
+
+    def _headers(self, unit: CommitUnit) -> Headers:
+        headers: Headers = [
+            (HEADER_COMMIT_LSN, str(unit.commit_lsn).encode()),
+            (HEADER_PIPELINE, self._settings.pipeline.encode()),
+        ]
+        if unit.xid is not None:
+            headers.append((HEADER_XID, str(unit.xid).encode()))
+        return headers

@@ -1,0 +1,149 @@
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import cast
+
+import msgspec
+import pytest
+import zstandard
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from slackwater_protocol import (
+    BatchHeader,
+    CommitRecord,
+    ProgressRecord,
+    decode_commit_record,
+    decode_progress_record,
+)
+from slackwater_spark.sink import Document, DocumentBatch, Emit, KafkaSinkSettings
+
+MakeBatch = Callable[..., DocumentBatch]
+MakeSettings = Callable[..., KafkaSinkSettings]
+SECONDS_TO_ANSWER = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, bytes]
+
+
+class TopicReader:
+    """Reads what a new consumer would see."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def records(self, topic: str, isolation: str = "read_committed") -> list[Record]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": uuid.uuid4().hex,
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        try:
+            partitions = consumer.list_topics(topic, SECONDS_TO_ANSWER).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+            return self._read(consumer, len(partitions))
+        finally:
+            consumer.close()
+
+    @staticmethod
+    def _read(consumer: Consumer, unfinished: int) -> list[Record]:
+        found: list[Record] = []
+        while unfinished:
+            message = consumer.poll(SECONDS_TO_ANSWER)
+            assert message is not None, "the broker does not answer"
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error  # noqa: SLF001 - librdkafka's name
+                unfinished -= 1
+                continue
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            headers = dict(cast("list[tuple[str, bytes]]", message.headers() or []))
+            found.append(Record(partition, offset, message.key(), message.value(), headers))
+        return sorted(found, key=lambda r: (r.partition, r.offset))
+
+    def documents(self, settings: KafkaSinkSettings, isolation: str = "read_committed") -> list[Record]:
+        return self.records(settings.topic, isolation)
+
+    def commits(self, settings: KafkaSinkSettings) -> list[CommitRecord]:
+        return [decode_commit_record(r.value or b"") for r in self.records(settings.commit_topic)]
+
+    def progress(self, settings: KafkaSinkSettings) -> list[ProgressRecord]:
+        return [decode_progress_record(r.value or b"") for r in self.records(settings.progress_topic)]
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> str:
+    servers = os.environ.get("SLACKWATER_TEST_BOOTSTRAP")
+    if not servers:
+        pytest.skip("SLACKWATER_TEST_BOOTSTRAP names no Kafka")
+    return servers
+
+
+@pytest.fixture
+def topics(bootstrap: str) -> TopicReader:
+    return TopicReader(bootstrap)
+
+
+@pytest.fixture
+def make_settings(bootstrap: str) -> MakeSettings:
+    """Settings of a pipeline nobody else has."""
+
+    def make(emit: Emit = Emit.LATEST, partitions: int | None = None) -> KafkaSinkSettings:
+        name = f"p{uuid.uuid4().hex[:12]}"
+        return KafkaSinkSettings(
+            pipeline=name,
+            topic=f"{name}.out",
+            emit=emit,
+            bootstrap=bootstrap,
+            partitions=partitions,
+            replication_factor=1,
+            request_timeout=timedelta(seconds=20),
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_batch() -> MakeBatch:
+    """Batches of ten LSNs each: batch n holds the transactions 10n+1 ... 10n+10; two payloads."""
+
+    def make(
+        batch_id: int,
+        documents: list[Document] | None = None,
+        *,
+        from_lsn: int | None = None,
+        to_lsn: int | None = None,
+        timeline: int = 1,
+    ) -> DocumentBatch:
+        start = 10 * batch_id if from_lsn is None else from_lsn
+        end = start + 10 if to_lsn is None else to_lsn
+        lsns = range(start + 1, end + 1)
+        header = BatchHeader(
+            source="inv",
+            timeline=timeline,
+            from_lsn=start,
+            to_lsn=end,
+            commit_ts_ms=1_000 * end,
+            event_count=7,
+            transactions=tuple((500 + lsn, lsn, 1_000 * lsn) for lsn in lsns),
+        )
+        if documents is None:
+            documents = [(lsn, b"k%d" % lsn, b"batch %d lsn %d" % (batch_id, lsn)) for lsn in lsns]
+        halves = (documents[1::2], documents[::2])
+        pack = zstandard.ZstdCompressor(level=1).compress
+        return DocumentBatch(batch_id, header, tuple(pack(msgspec.msgpack.encode(half)) for half in halves))
+
+    return make

@@ -1,0 +1,59 @@
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from slackwater_protocol import encode_batch_header
+from slackwater_spark.sink import DocumentBatch, MalformedBatchError, document_batch
+
+MakeBatch = Callable[..., DocumentBatch]
+
+
+def rows(*cells: tuple[int, bytes]) -> pa.Table:
+    return pa.table(
+        {
+            "bucket": pa.array([bucket for bucket, _ in cells], pa.int32()),
+            "sequence": pa.array([0 for _ in cells], pa.int64()),
+            "payload": pa.array([payload for _, payload in cells], pa.binary()),
+        }
+    )
+
+
+def test_a_batch_is_read_from_the_rows_of_a_query(make_batch: MakeBatch) -> None:
+    batch = make_batch(3)
+    table = rows((5, batch.payloads[0]), (-1, encode_batch_header(batch.header)), (9, batch.payloads[1]))
+    assert document_batch(3, table) == batch
+
+
+def test_no_rows_are_no_batch() -> None:
+    assert document_batch(0, rows()) is None
+
+
+def test_documents_without_a_header_are_refused(make_batch: MakeBatch) -> None:
+    with pytest.raises(MalformedBatchError, match="found 0"):
+        document_batch(4, rows((5, make_batch(4).payloads[0])))
+
+
+def test_two_headers_are_refused(make_batch: MakeBatch) -> None:
+    header = encode_batch_header(make_batch(4).header)
+    with pytest.raises(MalformedBatchError, match="found 2"):
+        document_batch(4, rows((-1, header), (-1, header)))
+
+
+def test_an_unreadable_header_is_refused() -> None:
+    with pytest.raises(MalformedBatchError, match="not a readable batch header"):
+        document_batch(4, rows((-1, b"{}")))
+
+
+@pytest.mark.parametrize("payload", [b"no zstd", b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00"])
+def test_an_unreadable_payload_is_refused(make_batch: MakeBatch, payload: bytes) -> None:
+    batch = DocumentBatch(4, make_batch(4).header, (payload,))
+    with pytest.raises(MalformedBatchError, match="unreadable payload"):
+        list(batch.chunks())
+
+
+def test_documents_are_put_into_commit_order_over_all_payloads(make_batch: MakeBatch) -> None:
+    documents = [(3, b"b", b"1"), (1, b"a", b"2"), (2, b"b", None), (1, b"c", b"3")]
+    ordered = make_batch(0, documents).in_commit_order()
+    assert [lsn for lsn, _, _ in ordered] == [1, 1, 2, 3]
+    assert sorted(ordered) == sorted(documents)

@@ -1,0 +1,410 @@
+"""What a ``read_committed`` reader of a real broker sees of a sink that fails at every step."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_spark.sink import (
+    DocumentBatch,
+    Emit,
+    KafkaSink,
+    KafkaSinkSettings,
+    OutputTopicError,
+    OutputUnavailableError,
+    PipelineNameTakenError,
+    ProducerFencedError,
+    ProgressMismatchError,
+    SinkStep,
+    read_progress,
+)
+from slackwater_spark.sink.producer import TransactionalProducer, TransactionFailedError
+
+pytestmark = pytest.mark.integration
+
+MakeBatch = Callable[..., DocumentBatch]
+MakeSettings = Callable[..., KafkaSinkSettings]
+Topics = Any  # the reader of conftest.py
+QUERY = "0f5c2f6e-query"
+STEPS_BEFORE_COMMIT = [step for step in SinkStep if step is not SinkStep.COMMITTED]
+
+
+class CrashError(Exception):
+    pass
+
+
+class CrashAt:
+    """Raises once at a step of a batch."""
+
+    def __init__(self, step: SinkStep, batch_id: int) -> None:
+        self._place: tuple[SinkStep, int] | None = (step, batch_id)
+
+    def reached(self, step: SinkStep, batch_id: int) -> None:
+        if self._place == (step, batch_id):
+            self._place = None
+            raise CrashError(step)
+
+
+class LookAt:
+    """Calls a function at a step."""
+
+    def __init__(self, step: SinkStep, look: Callable[[], object]) -> None:
+        self._step = step
+        self._look = look
+
+    def reached(self, step: SinkStep, batch_id: int) -> None:
+        if step is self._step:
+            self._look()
+
+
+class CommitAnswerLost(TransactionalProducer):
+    """The broker commits, the answer never arrives."""
+
+    losses = 1
+
+    def commit(self) -> None:
+        super().commit()
+        self.lose("_TIMED_OUT")
+
+    @classmethod
+    def lose(cls, reason: str) -> None:
+        if cls.losses > 0:
+            cls.losses -= 1
+            raise TransactionFailedError("commit_transaction", reason)
+
+
+class CommitRequestLost(CommitAnswerLost):
+    """The request to commit never reaches the broker."""
+
+    def commit(self) -> None:
+        self.lose("_TIMED_OUT")
+        super().commit()
+
+
+class NoTransactions(TransactionalProducer):
+    """The mechanism of G2 and G3 switched off: an idempotent producer that commits nothing."""
+
+    def __init__(self, settings: KafkaSinkSettings) -> None:
+        super().__init__(settings)
+        self._producer = Producer({"bootstrap.servers": settings.bootstrap, "enable.idempotence": True})
+
+    def open(self) -> None:
+        pass
+
+    def begin(self) -> None:
+        pass
+
+    def commit(self) -> None:
+        self.flush()
+
+
+class NoProgressCheck(KafkaSink):
+    """The mechanism of G3 switched off: every batch handed over is written."""
+
+    def _is_covered(self, batch: DocumentBatch) -> bool:
+        return False
+
+
+def run(
+    settings: KafkaSinkSettings,
+    batches: list[DocumentBatch],
+    kind: type[KafkaSink] = KafkaSink,
+    **options: Any,
+) -> None:
+    """A run as Spark drives it; leaves the producer as a crash would."""
+    sink = kind(settings, **options)
+    sink.open()
+    for batch in batches:
+        sink.write(QUERY, batch)
+    sink.close()
+
+
+def values(topics: Topics, settings: KafkaSinkSettings) -> list[bytes]:
+    return sorted(record.value for record in topics.documents(settings))
+
+
+def expected(*batches: DocumentBatch) -> list[bytes]:
+    return sorted(value for batch in batches for _, _, value in batch.in_commit_order() if value is not None)
+
+
+def test_batches_become_visible_with_their_commit_records_and_progress(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
+) -> None:
+    settings, batches = make_settings(), [make_batch(n) for n in range(3)]
+    run(settings, batches)
+    assert values(topics, settings) == expected(*batches)
+    assert [record.commit_lsn for record in topics.commits(settings)] == [10, 20, 30]
+    assert [(p.batch_id, p.commit_lsn, p.query_id) for p in topics.progress(settings)] == [
+        (0, 10, QUERY),
+        (1, 20, QUERY),
+        (2, 30, QUERY),
+    ]
+
+
+@pytest.mark.parametrize("emit", list(Emit))
+def test_commit_records_name_exactly_the_offsets_of_the_documents(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, emit: Emit
+) -> None:
+    settings = make_settings(emit)
+    run(settings, [make_batch(n) for n in range(3)])
+    by_commit: dict[int, dict[int, list[int]]] = {}
+    for record in topics.documents(settings):
+        lsn = int(record.headers["slackwater-commit-lsn"])
+        by_commit.setdefault(lsn, {}).setdefault(record.partition, []).append(record.offset)
+    commits = topics.commits(settings)
+    told = {
+        commit.commit_lsn: {
+            p: (r.count, r.first_offset, r.last_offset) for p, r in commit.offsets[settings.topic].items()
+        }
+        for commit in commits
+    }
+    assert told == {
+        lsn: {p: (len(offsets), offsets[0], offsets[-1]) for p, offsets in partitions.items()}
+        for lsn, partitions in by_commit.items()
+    }
+    assert all(a.commit_lsn == b.previous_lsn for a, b in pairwise(commits))
+
+
+def test_keys_go_to_the_partition_the_java_producer_would_choose(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
+) -> None:
+    settings = make_settings(partitions=4)
+    run(settings, [make_batch(0)])
+    for record in topics.documents(settings):
+        assert record.partition == (murmur2(record.key) & 0x7FFFFFFF) % 4
+
+
+def test_deletes_are_tombstones(make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics) -> None:
+    settings = make_settings()
+    run(settings, [make_batch(0, [(4, b"k", None)])])
+    assert [(record.key, record.value) for record in topics.documents(settings)] == [(b"k", None)]
+
+
+@pytest.mark.parametrize("step", STEPS_BEFORE_COMMIT)
+def test_nothing_of_a_batch_is_visible_before_its_commit(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, step: SinkStep
+) -> None:
+    settings, seen = make_settings(), []
+    probe = LookAt(step, lambda: seen.append(len(topics.documents(settings))))
+    run(settings, [make_batch(0), make_batch(1)], probe=probe)
+    assert seen == [0, 10]
+
+
+def test_without_transactions_a_batch_is_visible_in_parts(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
+) -> None:
+    settings, seen = make_settings(), []
+    probe = LookAt(SinkStep.FLUSHED, lambda: seen.append(len(topics.documents(settings))))
+    run(settings, [make_batch(0)], probe=probe, connect=NoTransactions)
+    assert seen == [10], "the visibility tests cannot fail"
+
+
+@pytest.mark.parametrize("emit", list(Emit))
+@pytest.mark.parametrize("step", list(SinkStep))
+def test_a_crash_at_any_step_neither_loses_nor_repeats(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, step: SinkStep, emit: Emit
+) -> None:
+    settings, batches = make_settings(emit), [make_batch(n) for n in range(3)]
+    with pytest.raises(CrashError):
+        run(settings, batches, probe=CrashAt(step, 1))
+    run(settings, batches[1:])
+    assert values(topics, settings) == expected(*batches)
+    assert [p.batch_id for p in topics.progress(settings)] == [0, 1, 2]
+
+
+def test_without_transactions_a_crash_repeats_documents(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
+) -> None:
+    settings, batches = make_settings(), [make_batch(n) for n in range(2)]
+    with pytest.raises(CrashError):
+        run(settings, batches, probe=CrashAt(SinkStep.FLUSHED, 1), connect=NoTransactions)
+    run(settings, batches[1:], connect=NoTransactions)
+    assert len(values(topics, settings)) == 30, "the crash tests cannot fail"
+
+
+def test_without_the_progress_check_a_crash_after_the_commit_repeats_documents(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
+) -> None:
+    settings, batches = make_settings(), [make_batch(n) for n in range(2)]
+    with pytest.raises(CrashError):
+        run(settings, batches, probe=CrashAt(SinkStep.COMMITTED, 1))
+    run(settings, batches[1:], kind=NoProgressCheck)
+    assert len(values(topics, settings)) == 30, "the crash tests cannot fail"
+
+
+@pytest.mark.parametrize("lost", [CommitAnswerLost, CommitRequestLost])
+def test_an_undecided_commit_is_settled_by_a_new_producer(
+    make_settings: MakeSettings,
+    make_batch: MakeBatch,
+    topics: Topics,
+    lost: type[CommitAnswerLost],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lost, "losses", 1)
+    settings, batches = make_settings(), [make_batch(n) for n in range(2)]
+    run(settings, batches, connect=lost)
+    assert values(topics, settings) == expected(*batches)
+    assert [p.batch_id for p in topics.progress(settings)] == [0, 1]
+
+
+def test_commits_that_keep_failing_end_the_run_with_nothing_visible(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CommitRequestLost, "losses", 99)
+    settings = replace(make_settings(), attempts=2)
+    with pytest.raises(OutputUnavailableError, match=r"2 attempt\(s\)"):
+        run(settings, [make_batch(0)], connect=CommitRequestLost)
+    assert values(topics, settings) == []
+
+
+@pytest.mark.parametrize("step", STEPS_BEFORE_COMMIT)
+def test_a_run_that_was_overtaken_says_so_and_leaves_nothing(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, step: SinkStep
+) -> None:
+    settings = make_settings()
+    newer = KafkaSink(settings)
+    older = KafkaSink(settings, probe=LookAt(step, newer.open))
+    older.open()
+    with pytest.raises(ProducerFencedError, match="another run of pipeline"):
+        older.write(QUERY, make_batch(0))
+    newer.write(QUERY, make_batch(0))
+    assert values(topics, settings) == expected(make_batch(0))
+    older.close()
+    newer.close()
+
+
+def test_a_new_run_ends_the_open_transaction_of_a_dead_one_at_once(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
+) -> None:
+    settings = make_settings()
+    dead = KafkaSink(settings, probe=CrashAt(SinkStep.PROGRESS, 0))
+    dead.open()
+    with pytest.raises(CrashError):
+        dead.write(QUERY, make_batch(0))
+    stuck = end_offsets(settings, "read_committed")
+    alive = KafkaSink(settings)
+    assert alive.open() is None
+    assert stuck != end_offsets(settings, "read_uncommitted")
+    assert end_offsets(settings, "read_committed") == end_offsets(settings, "read_uncommitted")
+    alive.close()
+
+
+def test_close_ends_an_open_transaction(make_settings: MakeSettings, make_batch: MakeBatch) -> None:
+    settings = make_settings()
+    sink = KafkaSink(settings, probe=CrashAt(SinkStep.PROGRESS, 0))
+    sink.open()
+    with pytest.raises(CrashError):
+        sink.write(QUERY, make_batch(0))
+    sink.close()
+    assert end_offsets(settings, "read_committed") == end_offsets(settings, "read_uncommitted")
+
+
+def test_a_second_checkpoint_under_one_name_is_refused(
+    make_settings: MakeSettings, make_batch: MakeBatch
+) -> None:
+    settings = make_settings()
+    run(settings, [make_batch(0)])
+    other = KafkaSink(settings)
+    other.open()
+    with pytest.raises(PipelineNameTakenError):
+        other.write("another-query", make_batch(1))
+    other.close()
+
+
+def test_a_checkpoint_that_is_older_than_the_output_is_refused(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
+) -> None:
+    settings, batches = make_settings(), [make_batch(n) for n in range(3)]
+    run(settings, batches)
+    with pytest.raises(ProgressMismatchError):
+        run(settings, batches[1:])
+    assert values(topics, settings) == expected(*batches)
+
+
+def test_progress_is_found_behind_many_aborted_transactions(
+    make_settings: MakeSettings, make_batch: MakeBatch
+) -> None:
+    settings = make_settings()
+    run(settings, [make_batch(0)])
+    producer = TransactionalProducer(settings)
+    producer.open()
+    for _ in range(40):
+        producer.begin()
+        producer.produce(settings.progress_topic, b"x", b"aborted", [], None)
+        producer.flush()
+        producer.abort()
+    progress = read_progress(settings)
+    producer.discard()
+    assert progress is not None
+    assert progress.batch_id == 0
+
+
+def test_an_absent_progress_topic_is_no_progress(make_settings: MakeSettings) -> None:
+    assert read_progress(make_settings(), may_be_absent=True) is None
+
+
+def test_an_empty_progress_topic_is_no_progress(make_settings: MakeSettings) -> None:
+    sink = KafkaSink(make_settings())
+    assert sink.open() is None
+    sink.close()
+
+
+def test_an_output_topic_with_other_partitions_is_refused(make_settings: MakeSettings) -> None:
+    settings = make_settings(partitions=2)
+    KafkaSink(settings).open()
+    with pytest.raises(OutputTopicError, match=r"expected 3 partition\(s\), found 2"):
+        KafkaSink(replace(settings, partitions=3)).open()
+
+
+def test_a_progress_topic_that_is_not_compacted_is_refused(make_settings: MakeSettings) -> None:
+    settings = make_settings()
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    for future in admin.create_topics([NewTopic(settings.progress_topic, 1, 1)]).values():
+        future.result(20)
+    with pytest.raises(OutputTopicError, match=r"cleanup\.policy=compact"):
+        KafkaSink(settings).open()
+
+
+def test_a_broker_that_is_away_is_one_clear_error(make_settings: MakeSettings) -> None:
+    settings = replace(
+        make_settings(),
+        bootstrap="127.0.0.1:1",
+        request_timeout=timedelta(seconds=1),
+    )
+    with pytest.raises(OutputUnavailableError, match="start the pipeline again when the broker is back"):
+        KafkaSink(settings).open()
+
+
+def end_offsets(settings: KafkaSinkSettings, isolation: str) -> int:
+    consumer = Consumer(
+        {"bootstrap.servers": settings.bootstrap, "group.id": "ends", "isolation.level": isolation}
+    )
+    try:
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(settings.topic, p), 20)[1]
+            for p in consumer.list_topics(settings.topic, 20).topics[settings.topic].partitions
+        ]
+        return sum(ends)
+    finally:
+        consumer.close()
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's, as in ``org.apache.kafka.common.utils.Utils``."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = (0x9747B28C ^ len(key)) & mask
+    whole = len(key) & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(key[i : i + 4], "little") * m & mask
+        h = (h * m & mask) ^ ((k ^ k >> 24) * m & mask)
+    tail = key[whole:]
+    if tail:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15

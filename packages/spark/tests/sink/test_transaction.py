@@ -1,0 +1,178 @@
+from collections.abc import Callable
+
+import pytest
+
+from slackwater_protocol import ProgressRecord, decode_commit_record, decode_progress_record
+from slackwater_spark.sink import DocumentBatch, Emit, KafkaSinkSettings, MalformedBatchError, SinkStep
+from slackwater_spark.sink.producer import DeliveryReport, Headers, TransactionFailedError
+from slackwater_spark.sink.transaction import BatchTransaction, commit_units
+
+MakeBatch = Callable[..., DocumentBatch]
+Produced = tuple[str, bytes | None, bytes | None, Headers]
+
+
+class DeliveredMessage:
+    def __init__(self, partition: int, offset: int) -> None:
+        self._place = partition, offset
+
+    def partition(self) -> int:
+        return self._place[0]
+
+    def offset(self) -> int:
+        return self._place[1]
+
+
+class FakeProducer:
+    """Acknowledges on flush; partition = first byte of the key modulo 2, or 0."""
+
+    def __init__(self, *, loses: bytes = b"none") -> None:
+        self.calls: list[str] = []
+        self.produced: list[Produced] = []
+        self._due: list[tuple[DeliveryReport, int]] = []
+        self._ends = [100, 200]
+        self._loses = loses
+
+    def open(self) -> None:
+        self.calls.append("open")
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        report: DeliveryReport | None,
+    ) -> None:
+        self.calls.append(topic)
+        self.produced.append((topic, key, value, headers))
+        if report is not None and key != self._loses:
+            self._due.append((report, key[0] % 2 if key else 0))
+
+    def serve(self) -> None:
+        pass
+
+    def flush(self) -> None:
+        self.calls.append("flush")
+        for report, partition in self._due:
+            report(None, DeliveredMessage(partition, self._ends[partition]))  # type: ignore[arg-type]
+            self._ends[partition] += 1
+        self._due.clear()
+
+    def commit(self) -> None:
+        self.calls.append("commit")
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+    def discard(self) -> None:
+        self.calls.append("discard")
+
+
+PROGRESS = ProgressRecord(
+    pipeline="orders", query_id="q", batch_id=0, source="inv", timeline=1, commit_lsn=10
+)
+
+
+def written(batch: DocumentBatch, emit: Emit, producer: FakeProducer | None = None) -> FakeProducer:
+    producer = producer or FakeProducer()
+    settings = KafkaSinkSettings(pipeline="orders", topic="out", emit=emit, bootstrap="nowhere")
+    transaction = BatchTransaction(settings, producer, batch, lambda step: producer.calls.append(f"[{step}]"))
+    transaction.produce(PROGRESS)
+    transaction.commit()
+    return producer
+
+
+def of_topic(producer: FakeProducer, topic: str) -> list[Produced]:
+    return [record for record in producer.produced if record[0] == topic]
+
+
+def test_records_are_produced_in_the_order_that_makes_offsets_known(make_batch: MakeBatch) -> None:
+    producer = written(make_batch(0, [(10, b"a", b"1"), (10, b"b", None)]), Emit.LATEST)
+    assert producer.calls == [
+        "begin",
+        f"[{SinkStep.BEGUN}]",
+        "out",
+        "out",
+        f"[{SinkStep.PRODUCED}]",
+        "flush",
+        f"[{SinkStep.FLUSHED}]",
+        "out.commits",
+        f"[{SinkStep.COMMIT_RECORDS}]",
+        "orders.slackwater.progress",
+        f"[{SinkStep.PROGRESS}]",
+        "commit",
+    ]
+
+
+def test_latest_stamps_every_document_with_the_cut(make_batch: MakeBatch) -> None:
+    producer = written(make_batch(0, [(3, b"a", b"1"), (7, b"b", None)]), Emit.LATEST)
+    headers = [("slackwater-commit-lsn", b"10"), ("slackwater-pipeline", b"orders")]
+    assert sorted(of_topic(producer, "out"), key=str) == [
+        ("out", b"a", b"1", headers),
+        ("out", b"b", None, headers),
+    ]
+
+
+def test_latest_writes_one_commit_record_with_the_offsets_of_the_batch(make_batch: MakeBatch) -> None:
+    producer = written(make_batch(0, [(3, b"a", b"1"), (7, b"b", None), (7, b"d", b"2")]), Emit.LATEST)
+    (record,) = [decode_commit_record(value or b"") for _, _, value, _ in of_topic(producer, "out.commits")]
+    assert (record.commit_lsn, record.previous_lsn, record.xid, record.commit_ts_ms) == (10, 0, None, 10_000)
+    found = {p: (r.count, r.first_offset, r.last_offset) for p, r in record.offsets["out"].items()}
+    assert found == {0: (2, 100, 101), 1: (1, 200, 200)}
+
+
+def test_a_batch_without_documents_still_says_how_far_it_goes(make_batch: MakeBatch) -> None:
+    producer = written(make_batch(0, []), Emit.LATEST)
+    (record,) = [decode_commit_record(value or b"") for _, _, value, _ in of_topic(producer, "out.commits")]
+    assert (record.commit_lsn, dict(record.offsets)) == (10, {})
+    ((_, key, value, _),) = of_topic(producer, "orders.slackwater.progress")
+    assert (key, decode_progress_record(value or b"")) == (b"orders", PROGRESS)
+
+
+def test_transactions_are_written_in_commit_order_with_their_own_lsn_and_xid(make_batch: MakeBatch) -> None:
+    producer = written(make_batch(0, [(7, b"b", b"2"), (3, b"a", b"1"), (7, b"c", None)]), Emit.TRANSACTIONS)
+    stamps = [dict(headers)["slackwater-commit-lsn"] for *_, headers in of_topic(producer, "out")]
+    xids = [dict(headers)["slackwater-xid"] for *_, headers in of_topic(producer, "out")]
+    assert stamps == [b"3", b"7", b"7"]
+    assert xids == [b"503", b"507", b"507"]
+
+
+def test_every_source_transaction_has_a_commit_record_with_its_own_offsets(make_batch: MakeBatch) -> None:
+    documents = [(7, b"b", b"2"), (3, b"a", b"1"), (7, b"d", b"3")]
+    producer = written(make_batch(0, documents), Emit.TRANSACTIONS)
+    records = [decode_commit_record(value or b"") for _, _, value, _ in of_topic(producer, "out.commits")]
+    assert [(r.previous_lsn, r.commit_lsn, r.xid) for r in records] == [
+        (lsn - 1, lsn, 500 + lsn) for lsn in range(1, 11)
+    ]
+    counts = {r.commit_lsn: sum(o.count for o in r.offsets["out"].values()) for r in records if r.offsets}
+    assert counts == {3: 1, 7: 2}
+
+
+def test_a_batch_that_ends_above_its_last_transaction_is_closed_by_a_record(make_batch: MakeBatch) -> None:
+    header = make_batch(0).header
+    wider = type(header)(
+        source="inv",
+        timeline=1,
+        from_lsn=0,
+        to_lsn=50,
+        commit_ts_ms=9,
+        event_count=7,
+        transactions=header.transactions[:2],
+    )
+    units = commit_units(wider, Emit.TRANSACTIONS)
+    assert [(u.previous_lsn, u.commit_lsn, u.xid) for u in units] == [(0, 1, 501), (1, 2, 502), (2, 50, None)]
+
+
+def test_a_document_of_a_foreign_transaction_is_refused(make_batch: MakeBatch) -> None:
+    with pytest.raises(MalformedBatchError, match="commit LSN 99"):
+        written(make_batch(0, [(99, b"a", b"1")]), Emit.TRANSACTIONS)
+
+
+def test_an_unacknowledged_document_fails_the_transaction(make_batch: MakeBatch) -> None:
+    producer = FakeProducer(loses=b"b")
+    with pytest.raises(TransactionFailedError, match="1 of 2 records failed"):
+        written(make_batch(0, [(3, b"a", b"1"), (7, b"b", b"2")]), Emit.LATEST, producer)
+    assert "commit" not in producer.calls
