@@ -1,0 +1,1 @@
+"""The Spark source ``format("slackwater")``; Spark finds it through the module ``pyspark_slackwater``."""

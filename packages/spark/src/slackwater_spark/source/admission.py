@@ -1,0 +1,54 @@
+"""Which cut ends the next batch. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from slackwater_protocol import PublishedCut
+from slackwater_spark.source.offset import SourceOffset
+
+
+def connected(
+    after_lsn: int, candidates: Iterable[PublishedCut], *, may_start_anywhere: bool = False
+) -> list[PublishedCut]:
+    """The candidates that connect to ``after_lsn`` without a hole, ascending.
+
+    Tables may overlap (two sidecars); a cut that adds nothing is left out. A source's very first cut connects
+    to the beginning of everything.
+
+    Args:
+        after_lsn: Exclusive; 0 for the beginning.
+        candidates: Cuts of one timeline in any order.
+        may_start_anywhere: At the beginning, accept that earlier cuts are gone.
+    """
+    chain: list[PublishedCut] = []
+    covered = after_lsn
+    for published in sorted(candidates, key=lambda c: c.cut.lsn):
+        if published.cut.lsn <= covered:
+            continue
+        is_start = covered == 0 and (may_start_anywhere or published.log_offset == 0)
+        if published.cut.previous_lsn > covered and not is_start:
+            break
+        chain.append(published)
+        covered = published.cut.lsn
+    return chain
+
+
+def choose_cut(
+    start: SourceOffset, cuts: Sequence[PublishedCut], *, max_events: int | None, target_lsn: int | None
+) -> PublishedCut | None:
+    """The newest of the ascending cuts within the limit; at least the first one; None when there is none.
+
+    Args:
+        start: Where the batch begins.
+        cuts: Connected cuts above it.
+        max_events: Change events of the source that a batch may hold; None for any number.
+        target_lsn: Nothing above this.
+    """
+    chosen = None
+    for published in cuts:
+        if target_lsn is not None and published.cut.lsn > target_lsn:
+            break
+        size = published.cut.event_count - start.event_count
+        if chosen is not None and max_events is not None and size > max_events:
+            break
+        chosen = published
+    return chosen

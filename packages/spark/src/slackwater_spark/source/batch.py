@@ -1,0 +1,106 @@
+"""What one task of a batch is told."""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from slackwater_protocol import BatchHeader, CommittedTransaction, PublishedCut
+from slackwater_spark.source.offset import SourceOffset
+from slackwater_spark.source.plan import OffsetSpan
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContent:
+    """The transactions of a batch."""
+
+    transactions: tuple[CommittedTransaction, ...]
+    """In commit order."""
+    repeated: frozenset[int]
+    """Commit LSNs of those with rows that may stand in Kafka twice."""
+    commit_ts_ms: int
+    """Commit time of the newest."""
+
+    @classmethod
+    def of(cls, cuts: Sequence[PublishedCut], start: SourceOffset, end: SourceOffset) -> "BatchContent":
+        """What connected cuts list in ``(start, end]``; their tables may overlap."""
+        table: dict[int, CommittedTransaction] = {}
+        repeated: set[int] = set()
+        for published in cuts:
+            repeated |= published.cut.repeated
+            table.update((t.commit_lsn, t) for t in published.cut.transactions)
+        transactions = tuple(table[lsn] for lsn in sorted(table) if start.lsn < lsn <= end.lsn)
+        return cls(
+            transactions,
+            frozenset(t.commit_lsn for t in transactions if t.commit_lsn in repeated),
+            max((c.cut.commit_ts_ms for c in cuts), default=0),
+        )
+
+    def header(self, start: SourceOffset, end: SourceOffset) -> BatchHeader:
+        """What a sink must know of the batch."""
+        return BatchHeader(
+            source=end.source,
+            timeline=end.timeline,
+            from_lsn=start.lsn,
+            to_lsn=end.lsn,
+            commit_ts_ms=self.commit_ts_ms,
+            event_count=end.event_count - start.event_count,
+            transactions=tuple((t.xid, t.commit_lsn, t.commit_ts_ms) for t in self.transactions),
+        )
+
+
+class TransactionTable:
+    """Which commit a row belongs to; small when pickled, quick to look up after :meth:`by_xid`."""
+
+    __slots__ = ("_data", "_snapshots")
+
+    def __init__(self, transactions: Iterable[CommittedTransaction]) -> None:
+        import zlib
+
+        streamed = array("q")
+        snapshots = []
+        xid = lsn = 0
+        for transaction in transactions:
+            if transaction.is_snapshot:
+                snapshots.append(transaction.commit_lsn)
+                continue
+            streamed.extend((transaction.xid - xid, transaction.commit_lsn - lsn))
+            xid, lsn = transaction.xid, transaction.commit_lsn
+        self._data = zlib.compress(streamed.tobytes(), 1)
+        self._snapshots = tuple(snapshots)
+
+    @property
+    def snapshot_lsns(self) -> frozenset[int]:
+        """LSNs of the initial snapshots whose rows belong to the batch."""
+        return frozenset(self._snapshots)
+
+    def by_xid(self) -> dict[int, int]:
+        """Commit LSN of each transaction of the batch."""
+        import zlib
+        from itertools import accumulate
+
+        steps = array("q")
+        steps.frombytes(zlib.decompress(self._data))
+        return dict(zip(accumulate(steps[0::2]), accumulate(steps[1::2]), strict=True))
+
+    def __getstate__(self) -> Any:
+        return self._data, self._snapshots
+
+    def __setstate__(self, state: Any) -> None:
+        self._data, self._snapshots = state
+
+
+@dataclass(frozen=True)
+class BatchTask(InputPartition):
+    """One task: stretches of partitions, and which transactions count. Holds no secrets."""
+
+    spans: tuple[OffsetSpan, ...]
+    table: TransactionTable = field(repr=False)
+    repeated: frozenset[int] = frozenset()
+    header: bytes | None = field(default=None, repr=False)
+    """Encoded batch header, to be handed on before the rows; in one task of a packed batch."""
+    may_start_late: bool = False
+    """Whether records below the earliest of a partition may be missing."""
+    value: None = field(default=None, repr=False)

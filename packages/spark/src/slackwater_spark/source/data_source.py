@@ -1,0 +1,42 @@
+"""The data source behind ``format("slackwater")``."""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+FORMAT = "slackwater"
+PACKED_SCHEMA = "bucket INT, sequence BIGINT, payload BINARY"
+
+
+class SlackwaterSource(DataSource):
+    """Changes of database tables in whole transactions, each with its true commit LSN.
+
+    Reads what a sidecar has declared complete. For the options see
+    :class:`slackwater_spark.source.options.SourceOptions`, for the columns
+    :data:`slackwater_spark.source.rows.ROW_SCHEMA`. Options are checked when the frame is made.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """The columns; refuses options that cannot be used."""
+        from slackwater_spark.source.options import SourceOptions
+        from slackwater_spark.source.rows import ROW_SCHEMA
+
+        return ROW_SCHEMA if SourceOptions.parse(self.options).packing is None else PACKED_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``."""
+        from slackwater_spark.source.options import SourceOptions
+        from slackwater_spark.source.readers import SlackwaterStreamReader
+
+        return SlackwaterStreamReader(SourceOptions.parse(self.options), schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``: everything up to the newest cut."""
+        from slackwater_spark.source.options import SourceOptions
+        from slackwater_spark.source.readers import SlackwaterBatchReader
+
+        return SlackwaterBatchReader(SourceOptions.parse(self.options), schema)

@@ -1,0 +1,179 @@
+"""Exact stretches of Kafka partitions, with a consumer that a Python worker keeps from task to task."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from slackwater_spark.source.errors import KafkaReadError, MissingTopicError, TruncatedTopicError
+from slackwater_spark.source.plan import OffsetSpan
+
+_CHUNK = 10_000
+_WAIT_SECONDS = 0.1
+"""How long one look for the next record may take."""
+_QUESTION_SECONDS = 10.0
+_GONE = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own codes have no other name
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+)
+_OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001
+_SETTINGS: Mapping[str, str | int | bool] = {
+    "group.id": "slackwater-source",  # never joined: partitions are assigned, offsets are Spark's
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+    "check.crcs": False,
+    "fetch.wait.max.ms": 10,
+    "fetch.message.max.bytes": 2 * 1024 * 1024,
+    "queued.min.messages": 20_000,
+    "topic.metadata.propagation.max.ms": 5_000,
+    "max.poll.interval.ms": 86_400_000,
+}
+
+_idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
+"""Consumers of this process that no task uses now, by settings: a new one costs a connection per broker."""
+
+
+@contextmanager
+def kept_consumer(settings: Mapping[str, str]) -> Iterator[Consumer]:
+    """A consumer with these settings, kept for the next task unless the block fails."""
+    key = tuple(sorted(settings.items()))
+    consumer = _idle.pop(key, None) or Consumer({**_SETTINGS, **settings})
+    try:
+        yield consumer
+        consumer.unassign()
+    except BaseException:
+        consumer.close()
+        raise
+    _idle[key] = consumer
+
+
+class SpanReader:
+    """Reads spans of one task side by side.
+
+    Args:
+        consumer: Assigned by this reader; nobody else may use it meanwhile.
+        timeout_seconds: How long Kafka may deliver nothing.
+        may_start_late: Start where a partition starts when the wanted records are gone.
+    """
+
+    def __init__(self, consumer: Consumer, *, timeout_seconds: float, may_start_late: bool = False) -> None:
+        self._consumer = consumer
+        self._timeout = timeout_seconds
+        self._may_start_late = may_start_late
+        self._open: dict[tuple[str, int], OffsetSpan] = {}
+        self._position: dict[tuple[str, int], int] = {}
+
+    def read(self, spans: Sequence[OffsetSpan]) -> Iterator[tuple[OffsetSpan, list[Message]]]:
+        """Every committed record of the spans, once: per span in order of offsets, in portions.
+
+        Goes by position: offsets without a record (transaction markers, aborted records, compaction) are
+        passed, also at the end of a span. Spans must be of different partitions.
+
+        Raises:
+            TruncatedTopicError: records are gone.
+            MissingTopicError: a whole topic or partition is gone.
+            KafkaReadError: Kafka delivers nothing for the time-out, or reports an error.
+        """
+        self._open = {(s.topic, s.partition): s for s in spans if s.size > 0}
+        self._position = {key: span.from_offset for key, span in self._open.items()}
+        self._assign()
+        progress_at = time.monotonic()
+        while self._open:
+            messages = self._next_messages()
+            if messages:
+                progress_at = time.monotonic()
+                yield from self._sorted(messages)
+            elif time.monotonic() - progress_at > self._timeout:
+                self._fail(next(iter(self._open)), f"nothing came for {self._timeout:g} s")
+
+    def _assign(self) -> None:
+        if self._may_start_late:
+            for key in list(self._open):
+                self._skip_what_is_gone(key)
+        starts = [TopicPartition(*key, self._position[key]) for key in self._open]
+        try:
+            self._consumer.assign(starts)
+        except KafkaException as error:
+            self._fail(next(iter(self._open)), str(error))
+
+    def _skip_what_is_gone(self, key: tuple[str, int]) -> None:
+        earliest, _ = self._bounds(key)
+        self._position[key] = max(self._position[key], earliest)
+        if self._position[key] >= self._open[key].to_offset:
+            del self._open[key]
+
+    def _next_messages(self) -> list[Message]:
+        """What has arrived; waits only for the first record, since ``consume`` would wait for the last."""
+        remaining = sum(span.to_offset - self._position[key] for key, span in self._open.items())
+        try:
+            messages = self._consumer.consume(min(remaining, _CHUNK), 0)
+            if not messages and (first := self._consumer.poll(_WAIT_SECONDS)) is not None:
+                messages = [first]
+        except KafkaException as error:
+            self._fail(next(iter(self._open)), str(error))
+        return messages
+
+    def _sorted(self, messages: list[Message]) -> Iterator[tuple[OffsetSpan, list[Message]]]:
+        """Records by span; closes spans whose end has been seen."""
+        portions: dict[tuple[str, int], list[Message]] = {}
+        for message in messages:
+            key = (message.topic() or "", message.partition() or 0)
+            if message.error() is None:
+                portions.setdefault(key, []).append(message)
+            else:
+                self._look_at_error(key, message)
+        for key, portion in portions.items():
+            if (span := self._open.get(key)) is None:
+                continue
+            last = portion[-1].offset() or 0
+            if last >= span.to_offset:
+                portion = [m for m in portion if (m.offset() or 0) < span.to_offset]
+            self._advance(key, last + 1)
+            if portion:
+                yield span, portion
+        for key in [k for k, s in self._open.items() if self._position[k] >= s.to_offset]:
+            self._close(key)
+
+    def _look_at_error(self, key: tuple[str, int], message: Message) -> None:
+        error = message.error()
+        if error is None or key not in self._open:
+            return
+        code = error.code()
+        if code == _END:
+            self._advance(key, message.offset() or 0)
+        elif code in _OUT_OF_RANGE:
+            raise TruncatedTopicError(*key, self._position[key], *self._bounds(key))
+        elif code in _GONE:
+            raise MissingTopicError(*key, self._position[key])
+        else:
+            self._fail(key, str(error))
+
+    def _advance(self, key: tuple[str, int], position: int) -> None:
+        self._position[key] = max(self._position[key], position)
+
+    def _close(self, key: tuple[str, int]) -> None:
+        """Stops fetching what lies behind a span while others are still being read."""
+        del self._open[key]
+        if self._open:
+            self._consumer.pause([TopicPartition(*key)])
+
+    def _bounds(self, key: tuple[str, int]) -> tuple[int, int]:
+        try:
+            bounds = self._consumer.get_watermark_offsets(TopicPartition(*key), _QUESTION_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() in _GONE:
+                raise MissingTopicError(*key, self._position[key]) from error
+            self._fail(key, str(error))
+        if bounds is None:
+            self._fail(key, f"no answer within {_QUESTION_SECONDS:g} s")
+        return bounds
+
+    def _fail(self, key: tuple[str, int], reason: str) -> NoReturn:
+        raise KafkaReadError(*key, self._position[key], self._open[key].to_offset, reason)

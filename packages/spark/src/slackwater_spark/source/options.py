@@ -1,0 +1,174 @@
+"""The options of ``format("slackwater")``, read once."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from slackwater_protocol.keys import data_topic
+from slackwater_spark.source.errors import OptionError
+
+_TABLE = re.compile(r"[^.,\s][^.,]*\.[^.,]*[^.,\s]")
+_KAFKA_PREFIX = "kafka."
+_OWN_KAFKA_SETTINGS = {
+    "bootstrap.servers": "use the option 'bootstrap'",
+    "auto.offset.reset": "a missing offset is always an error",
+    "enable.auto.commit": "offsets are kept in Spark's checkpoint",
+    "isolation.level": "only committed records are read",
+    "enable.partition.eof": "needed to see the end of a range",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a query reads, from where, and in which portions."""
+
+    source: str
+    """The connector's ``topic.prefix``. Required."""
+    bootstrap: str
+    """Kafka's ``bootstrap.servers``. Required."""
+    tables: tuple[str, ...]
+    """Tables as ``schema.table``. Required; a comma separated list."""
+    redis_url: str | None = None
+    """``redis://host:port/db`` without a password. Without it cuts are read from the cut log only."""
+    redis_password: str | None = field(default=None, repr=False)
+    """Option ``redis.password``: a name that Spark redacts in logs and in its web page."""
+    timeline: int = 0
+    starting: str = "earliest"
+    """Where a query without a checkpoint starts: ``earliest`` or ``latest``."""
+    allow_truncated_start: bool = False
+    """Whether a query without a checkpoint may start with what is left of truncated topics."""
+    max_events_per_batch: int = 400_000
+    """Change events of the source, over all its tables; a single cut may exceed it."""
+    parallelism: int = 2
+    """Tasks a batch is divided into when it is large enough; the number of cores is a good value."""
+    min_task_events: int = 20_000
+    """A batch is not divided into tasks smaller than this: a task costs 60-100 ms beside its work."""
+    target_task_events: int = 500_000
+    """Tasks larger than this are divided even beyond ``parallelism``."""
+    read_timeout_ms: int = 60_000
+    """How long Kafka may deliver nothing before a task fails."""
+    packing: str | None = field(default=None, repr=False)
+    """Internal: how a stage wants its rows, JSON."""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Options ``kafka.*``: further librdkafka settings, e.g. ``kafka.sasl.password``."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
+        """Reads the options as Spark hands them over: names in lower case, values as text.
+
+        Raises:
+            OptionError: names the first option that cannot be used, and what is wrong with it.
+        """
+        for name in options:
+            if name not in _KNOWN and not name.startswith(_KAFKA_PREFIX):
+                raise OptionError.unknown(name, sorted(_KNOWN))
+        parsed: dict[str, Any] = {
+            attribute: read(options, name) for name, (attribute, read) in _KNOWN.items() if name in options
+        }
+        for required in ("source", "bootstrap", "tables"):
+            if required not in parsed:
+                raise OptionError(required, "is required", _EXAMPLES[required])
+        return cls(**parsed, kafka=_kafka(options))
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The table of each topic that is read."""
+        return {data_topic(self.source, table): table for table in self.tables}
+
+    @property
+    def consumer_settings(self) -> dict[str, str]:
+        """What the user says about Kafka; the source adds its own."""
+        return {"bootstrap.servers": self.bootstrap, **self.kafka}
+
+
+def _text(options: Mapping[str, str], name: str) -> str:
+    value = options[name].strip()
+    if not value:
+        raise OptionError(name, "is empty", _EXAMPLES.get(name, ""))
+    return value
+
+
+def _tables(options: Mapping[str, str], name: str) -> tuple[str, ...]:
+    tables = tuple(part.strip() for part in _text(options, name).split(","))
+    for table in tables:
+        if not _TABLE.fullmatch(table):
+            raise OptionError(name, f"holds {table!r}, expected schema.table", _EXAMPLES[name])
+    if len(set(tables)) < len(tables):
+        raise OptionError(name, "names a table twice", options[name])
+    return tables
+
+
+def _integer(minimum: int) -> Callable[[Mapping[str, str], str], int]:
+    def read(options: Mapping[str, str], name: str) -> int:
+        try:
+            value = int(options[name])
+        except ValueError:
+            raise OptionError(name, f"is {options[name]!r}, expected a whole number") from None
+        if value < minimum:
+            raise OptionError(name, f"is {value}, expected at least {minimum}")
+        return value
+
+    return read
+
+
+def _boolean(options: Mapping[str, str], name: str) -> bool:
+    value = options[name].strip().lower()
+    if value not in ("true", "false"):
+        raise OptionError(name, f"is {options[name]!r}, expected true or false")
+    return value == "true"
+
+
+def _starting(options: Mapping[str, str], name: str) -> str:
+    value = options[name].strip().lower()
+    if value not in ("earliest", "latest"):
+        raise OptionError(name, f"is {options[name]!r}, expected earliest or latest")
+    return value
+
+
+def _redis_url(options: Mapping[str, str], name: str) -> str:
+    url = _text(options, name)
+    parts = urlsplit(url)
+    if parts.scheme not in ("redis", "rediss", "unix"):
+        raise OptionError(name, "has another form than redis://host:port/db", _EXAMPLES[name])
+    if parts.password:
+        raise OptionError(name, "holds a password, which Spark would log", "use option 'redis.password'")
+    return url
+
+
+def _kafka(options: Mapping[str, str]) -> dict[str, str]:
+    settings = {
+        name.removeprefix(_KAFKA_PREFIX): value
+        for name, value in options.items()
+        if name.startswith(_KAFKA_PREFIX)
+    }
+    for setting in settings:
+        if setting in _OWN_KAFKA_SETTINGS:
+            raise OptionError(_KAFKA_PREFIX + setting, "cannot be set", _OWN_KAFKA_SETTINGS[setting])
+    return settings
+
+
+_EXAMPLES = {
+    "source": 'the connector\'s topic.prefix, e.g. option("source", "inv")',
+    "bootstrap": 'e.g. option("bootstrap", "broker:9092")',
+    "tables": 'e.g. option("tables", "inventory.orders,inventory.order_lines")',
+    "redis_url": 'e.g. option("redis_url", "redis://redis:6379/0")',
+}
+
+_KNOWN: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
+    "source": ("source", _text),
+    "bootstrap": ("bootstrap", _text),
+    "tables": ("tables", _tables),
+    "redis_url": ("redis_url", _redis_url),
+    "redis.password": ("redis_password", _text),
+    "timeline": ("timeline", _integer(0)),
+    "starting": ("starting", _starting),
+    "allow_truncated_start": ("allow_truncated_start", _boolean),
+    "max_events_per_batch": ("max_events_per_batch", _integer(1)),
+    "parallelism": ("parallelism", _integer(1)),
+    "min_task_events": ("min_task_events", _integer(1)),
+    "target_task_events": ("target_task_events", _integer(1)),
+    "read_timeout_ms": ("read_timeout_ms", _integer(100)),
+    "packing": ("packing", _text),
+}

@@ -1,0 +1,93 @@
+"""Changes packed by bucket for a stage: internal."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from slackwater_spark.source.changes import BatchChanges, bad_input
+from slackwater_spark.source.plan import OffsetSpan
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+    from slackwater_spark.stage.event_packer import EventPacker
+
+_idle: dict[str, list["EventPacker"]] = {}
+"""Empty packers of this process, by specification: building one compiles its codecs."""
+
+
+class PackedWriter:
+    """Turns changes into Arrow batches of packed rows.
+
+    Each span is packed by itself, since spans of several partitions arrive interleaved: so the payloads of a
+    batch are the same at every attempt.
+
+    Args:
+        packing: The specification, as the option has it.
+        schema: As Spark resolved it.
+        changes: Decides what counts.
+    """
+
+    def __init__(self, packing: str, schema: "StructType", changes: BatchChanges) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._packing = packing
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._changes = changes
+
+    def write(
+        self, header: bytes | None, portions: Iterator[tuple[OffsetSpan, list["Message"]]]
+    ) -> Iterator["RecordBatch"]:
+        """The header's row first, if there is one, then one batch per span that holds changes."""
+        from slackwater_spark.stage.wire import HEADER_BUCKET
+
+        if header is not None:
+            yield self._batch([HEADER_BUCKET], 0, [header])
+        packers: dict[int, EventPacker] = {}
+        for span, messages in portions:
+            packer = packers.get(span.sequence)
+            if packer is None:
+                packer = packers[span.sequence] = self._packer()
+            self._pack(packer, span, messages)
+        for sequence in sorted(packers):
+            packed = list(packers[sequence].payloads())
+            if packed:
+                buckets, payloads = zip(*packed, strict=True)
+                yield self._batch(list(buckets), sequence, list(payloads))
+        _idle.setdefault(self._packing, []).extend(packers.values())
+
+    def _pack(self, packer: "EventPacker", span: OffsetSpan, messages: list["Message"]) -> None:
+        from slackwater_spark.stage.errors import PackingError
+        from slackwater_sql.errors import SqlError
+
+        add = packer.add
+        for message, change, commit_lsn in self._changes.of(span, messages):
+            before, after = change.before, change.after
+            try:
+                add(
+                    change.table,
+                    change.op,
+                    commit_lsn,
+                    None if before is None else bytes(before),
+                    None if after is None else bytes(after),
+                )
+            except (PackingError, SqlError) as error:
+                raise bad_input(message, str(error)) from error
+
+    def _packer(self) -> "EventPacker":
+        from slackwater_spark.stage.event_packer import EventPacker
+        from slackwater_spark.stage.packing import PackingSpec
+
+        idle = _idle.get(self._packing)
+        return idle.pop() if idle else EventPacker(PackingSpec.from_json(self._packing))
+
+    def _batch(self, buckets: list[int], sequence: int, payloads: list[bytes]) -> "RecordBatch":
+        import pyarrow
+
+        columns = [buckets, [sequence] * len(buckets), payloads]
+        arrays = [
+            pyarrow.array(column, type=field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -1,0 +1,96 @@
+"""From two offsets to tasks. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpan:
+    """Records of one partition that a batch holds, or a part of them."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    """Exclusive."""
+    sequence: int
+    """Place among all spans of the batch, by topic, partition and offset."""
+
+    @property
+    def size(self) -> int:
+        """Offsets in it; an upper bound of its records."""
+        return self.to_offset - self.from_offset
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPolicy:
+    """How a batch is divided."""
+
+    parallelism: int
+    min_task_events: int
+    target_task_events: int
+
+    def tasks(self, size: int) -> int:
+        """Number of tasks for so many offsets, at least 1."""
+        wanted = min(self.parallelism, size // self.min_task_events)
+        return max(1, wanted, -(-size // self.target_task_events))
+
+
+def spans_between(
+    start: Mapping[str, tuple[int, ...]], end: Mapping[str, tuple[int, ...]]
+) -> list[tuple[str, int, int, int]]:
+    """``(topic, partition, from, to)`` of everything between two positions, sorted; empty spans are left out.
+
+    A topic or partition that the start does not know began at 0.
+    """
+    spans = []
+    for topic in sorted(end):
+        before = start.get(topic, ())
+        for partition, to_offset in enumerate(end[topic]):
+            from_offset = before[partition] if partition < len(before) else 0
+            if to_offset > from_offset:
+                spans.append((topic, partition, from_offset, to_offset))
+    return spans
+
+
+def plan_tasks(
+    spans: Iterable[tuple[str, int, int, int]], policy: TaskPolicy, *, may_split: bool
+) -> list[list[OffsetSpan]]:
+    """Tasks of about equal size; each is a stretch of the sorted spans, so sequences rise from task to task.
+
+    Args:
+        spans: Sorted, as from :func:`spans_between`.
+        policy: How many tasks.
+        may_split: Whether a partition may be divided between tasks. Not when repeated rows have to be found,
+            since a row and its repetition have to meet in one task.
+
+    Returns:
+        At most the tasks that the policy says, none of them empty.
+    """
+    todo = list(spans)
+    size = sum(to - first for _, _, first, to in todo)
+    count = policy.tasks(size)
+    tasks: list[list[OffsetSpan]] = [[] for _ in range(count)]
+    done = sequence = 0
+    for topic, partition, from_offset, to_offset in todo:
+        for first, last in _pieces(done, from_offset, to_offset, size / count if may_split else None):
+            middle = done + (first - from_offset) + (last - first) / 2
+            task = min(count - 1, int(middle * count / size))
+            tasks[task].append(OffsetSpan(topic, partition, first, last, sequence))
+            sequence += 1
+        done += to_offset - from_offset
+    return [task for task in tasks if task]
+
+
+def _pieces(done: int, from_offset: int, to_offset: int, share: float | None) -> list[tuple[int, int]]:
+    """Divides a span where a task's share ends."""
+    if share is None:
+        return [(from_offset, to_offset)]
+    size = to_offset - from_offset
+    borders = [from_offset]
+    number = int(done / share) + 1
+    while (border := round(number * share) - done) < size:
+        if border > 0:
+            borders.append(from_offset + border)
+        number += 1
+    return list(zip(borders, [*borders[1:], to_offset], strict=True))
