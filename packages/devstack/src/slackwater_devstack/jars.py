@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 """Called with one line for a person, from the thread that resolves."""
 
+Fetch = Callable[[Path, Progress], None]
+"""Puts all jars into a folder that does not exist yet."""
+
 _DATA = resources.files("slackwater_devstack") / "data"
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _TAIL_LINES = 15
@@ -91,14 +94,21 @@ def resolve_jars(cache: Path | None = None, progress: Progress | None = None) ->
     key = hashlib.sha256(manifest.encode()).hexdigest()[:12]
     root = (cache or cache_folder()) / "jars"
     wanted = JarSet(root / key, jars)
-    if has_all_jars(wanted):
-        return wanted
-    tell = progress or (lambda line: logger.info("%s", line))
-    root.mkdir(parents=True, exist_ok=True)
-    with _lock(root / f"{key}.lock", tell):
-        if not has_all_jars(wanted):
-            _download(wanted, tell)
+    ensure_jars(wanted, _fetch_with_ivy, progress or (lambda line: logger.info("%s", line)))
     return wanted
+
+
+def ensure_jars(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
+    """Fill the set's folder unless it is complete. One process fetches, the others wait for it.
+
+    The folder appears at once and only with jars that have the pinned checksums.
+    """
+    if has_all_jars(wanted):
+        return
+    wanted.folder.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(wanted.folder.with_name(f"{wanted.folder.name}.lock"), tell):
+        if not has_all_jars(wanted):
+            _fill(wanted, fetch, tell)
 
 
 def has_all_jars(wanted: JarSet) -> bool:
@@ -138,22 +148,26 @@ def _lock(path: Path, tell: Progress) -> Iterator[None]:
         yield  # closing the file unlocks
 
 
-def _download(wanted: JarSet, tell: Progress) -> None:
-    """Fill the folder. Runs under the lock, so leftovers of a killed download can only be nobody's."""
+def _fill(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
+    """Runs under the lock, so leftovers of a killed download are nobody's."""
     incoming = wanted.folder.with_name(f".{wanted.folder.name}.incoming")
     shutil.rmtree(incoming, ignore_errors=True)
-    ivy_cache = wanted.folder.with_name(f".{wanted.folder.name}.ivy")
     tell(f"downloading {len(wanted.jars)} Kafka and Debezium jars into {wanted.folder}")
+    fetch(incoming, tell)
+    verify_jars(JarSet(incoming, wanted.jars))
+    shutil.rmtree(wanted.folder, ignore_errors=True)
+    incoming.rename(wanted.folder)
+    tell(f"{len(wanted.jars)} jars are there and have the pinned checksums")
+
+
+def _fetch_with_ivy(target: Path, tell: Progress) -> None:
+    ivy_cache = target.with_name(f"{target.name}.ivy")  # outlives a failure, so that a retry goes on
     with (
         resources.as_file(_DATA / "ivy-pinned.xml") as ivy,
         resources.as_file(_DATA / "ivysettings-pinned.xml") as settings,
     ):
-        _run_ivy(ivy, settings, ivy_cache, incoming, tell)
-    verify_jars(JarSet(incoming, wanted.jars))
-    shutil.rmtree(wanted.folder, ignore_errors=True)
-    incoming.rename(wanted.folder)
+        _run_ivy(ivy, settings, ivy_cache, target, tell)
     shutil.rmtree(ivy_cache, ignore_errors=True)
-    tell(f"{len(wanted.jars)} jars are there and have the pinned checksums")
 
 
 def _run_ivy(ivy: Path, settings: Path, ivy_cache: Path, target: Path, tell: Progress) -> None:

@@ -1,11 +1,9 @@
 """PostgreSQL with logical decoding."""
 
-import hashlib
 import logging
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 from datetime import timedelta
@@ -22,6 +20,7 @@ from slackwater_devstack.server import START_TIMEOUT, Server
 logger = logging.getLogger(__name__)
 
 USER = "postgres"
+ELSEWHERE = "elsewhere"
 INITIALISED = "slackwater.initialised"
 INITDB_TIMEOUT_SECONDS = 120.0
 
@@ -75,6 +74,7 @@ class PostgresServer(Server):
     def delete_data(self) -> None:
         """Remove the cluster; the server must not run."""
         shutil.rmtree(self.data_folder(), ignore_errors=True)
+        super().delete_data()
         self._data = None
 
     def _prepare(self) -> None:
@@ -174,27 +174,24 @@ def _writable_folder(wanted: Path, account: Account | None) -> Path:
         os.chown(wanted, account.uid, account.gid)
     if can_write(account, wanted):
         return wanted
-    name = f"slackwater-postgres-{hashlib.sha256(str(wanted).encode()).hexdigest()[:16]}"
-    elsewhere = Path(tempfile.gettempdir(), name)
-    logger.warning("%s cannot reach %s, so PostgreSQL's data goes to %s", account.name, wanted, elsewhere)
-    return _owned_folder(elsewhere, account)
+    return _folder_elsewhere(wanted / ELSEWHERE, account)
 
 
-def _owned_folder(folder: Path, account: Account) -> Path:
-    """A folder of that account in a place where everybody may write; an existing one must be its own."""
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in (0, account.uid):
-            what = f"a folder that the account {account.name} can reach"
-            raise PrerequisiteError(
-                what, f"{folder} belongs to somebody else", "choose another folder"
-            ) from None
-    os.chown(folder, account.uid, account.gid, follow_symlinks=False)
-    if not can_write(account, folder):
-        what = f"a folder that the account {account.name} can reach"
-        raise PrerequisiteError(
-            what, f"it cannot write into {folder} either", "set TMPDIR to one or choose another folder"
-        )
-    return folder
+def _folder_elsewhere(pointer: Path, account: Account) -> Path:
+    """The folder that the pointer file names, or a new one in the system's temporary folder."""
+    if pointer.is_file():
+        known = Path(pointer.read_text())
+        if known.is_dir() and known.stat().st_uid == account.uid:
+            return known
+    created = Path(tempfile.mkdtemp(prefix="slackwater-postgres-"))
+    os.chown(created, account.uid, account.gid)
+    if not can_write(account, created):
+        created.rmdir()
+        what = f"a folder that the account {account.name} can write into"
+        remedy = "set TMPDIR to one or choose another folder for the stack"
+        raise PrerequisiteError(what, f"neither {pointer.parent} nor {created} is one", remedy)
+    logger.warning(
+        "%s cannot reach %s, so PostgreSQL's data goes to %s", account.name, pointer.parent, created
+    )
+    pointer.write_text(str(created))
+    return created

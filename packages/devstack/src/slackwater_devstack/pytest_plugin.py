@@ -1,0 +1,92 @@
+"""Fixtures with real servers, started once per session and only when a test asks for them.
+
+Loaded by pytest itself (entry point). When a test that uses one of them fails, the last lines of the
+servers' logs are in its report.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost nothing
+    from slackwater_devstack import DevStack, KafkaBroker, RedisServer, Server
+
+    DevStackFactory = Callable[..., DevStack]
+
+_FIXTURES = frozenset({"redis_server", "kafka_broker", "dev_stack"})
+_SERVERS = pytest.StashKey[list[Callable[[], "tuple[Server, ...]"]]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepare the list of what to report about."""
+    config.stash[_SERVERS] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Add the servers' last words to the report of a failed test."""
+    report = yield
+    if report.failed and not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+        from slackwater_devstack.server import log_tail
+
+        for servers in item.config.stash[_SERVERS]:
+            for server in servers():
+                report.sections.append(
+                    (f"log of {server.name}: {server.log_path}", log_tail(server.log_path))
+                )
+    return report
+
+
+@pytest.fixture(scope="session")
+def redis_server(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> "Iterator[RedisServer]":
+    """A Redis for all tests of the session: use keys or a source name of your own."""
+    from slackwater_devstack import RedisServer
+
+    yield from _running(RedisServer(tmp_path_factory.mktemp("redis")), pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> "Iterator[KafkaBroker]":
+    """A broker for all tests of the session: use topics and groups of your own."""
+    from slackwater_devstack import KafkaBroker
+
+    yield from _running(KafkaBroker(tmp_path_factory.mktemp("kafka")), pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def dev_stack(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> "Iterator[DevStackFactory]":
+    """Call it with fields of DevStackSettings, without ``folder``, for a started stack.
+
+    It ends with the session.
+    """
+    from slackwater_devstack import DevStack, DevStackSettings
+
+    with ExitStack() as running:
+
+        def start(**settings: Any) -> DevStack:
+            folder: Path = tmp_path_factory.mktemp("devstack")
+            chosen = DevStackSettings(folder=folder, **{"keep_data": False, **settings})
+            stack = DevStack(chosen)
+            pytestconfig.stash[_SERVERS].append(lambda: stack.servers)
+            return running.enter_context(stack)
+
+        yield start
+
+
+def _running(server: "Any", config: pytest.Config) -> "Iterator[Any]":
+    config.stash[_SERVERS].append(lambda: (server,))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        server.delete_data()

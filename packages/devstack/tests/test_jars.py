@@ -1,0 +1,111 @@
+"""Only pinned bytes are used, and only complete sets."""
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from slackwater_devstack import JarResolutionError, JarSet, PinnedJar, cache_folder, verify_jars
+from slackwater_devstack.jars import Progress, ensure_jars, has_all_jars, parse_manifest
+
+CONTENT = {"a-1.jar": b"alpha", "b-2.jar": b"beta"}
+
+
+@pytest.fixture
+def wanted(tmp_path: Path) -> JarSet:
+    pinned = (PinnedJar(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in CONTENT.items())
+    return JarSet(tmp_path / "jars" / "key", tuple(pinned))
+
+
+class FakeRepository:
+    """Writes jars into a folder and counts how often it was asked to."""
+
+    def __init__(self, content: dict[str, bytes]) -> None:
+        self.content = content
+        self.fetched = 0
+
+    def fetch(self, target: Path, tell: Progress) -> None:
+        self.fetched += 1
+        target.mkdir()
+        for name, data in self.content.items():
+            (target / name).write_bytes(data)
+
+
+def silent(line: str) -> None:
+    """Nobody watches."""
+
+
+def test_a_second_call_fetches_nothing(wanted: JarSet) -> None:
+    repository = FakeRepository(CONTENT)
+    ensure_jars(wanted, repository.fetch, silent)
+    ensure_jars(wanted, repository.fetch, silent)
+    assert repository.fetched == 1
+
+
+def test_of_two_at_once_one_fetches_and_both_have_the_jars(wanted: JarSet) -> None:
+    repository = FakeRepository(CONTENT)
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(ensure_jars, wanted, repository.fetch, silent) for _ in range(4)]:
+            future.result()
+    assert repository.fetched == 1
+    verify_jars(wanted)
+
+
+def test_a_jar_with_other_bytes_of_the_same_size_is_refused(wanted: JarSet) -> None:
+    with pytest.raises(JarResolutionError, match=r"b-2\.jar has SHA-256"):
+        ensure_jars(wanted, FakeRepository({**CONTENT, "b-2.jar": b"bet4"}).fetch, silent)
+    assert not wanted.folder.exists()
+
+
+def test_a_missing_jar_is_named(wanted: JarSet) -> None:
+    with pytest.raises(JarResolutionError, match=r"b-2\.jar is missing"):
+        ensure_jars(wanted, FakeRepository({"a-1.jar": b"alpha"}).fetch, silent)
+
+
+def test_a_truncated_jar_in_the_cache_is_noticed_and_fetched_again(wanted: JarSet) -> None:
+    repository = FakeRepository(CONTENT)
+    ensure_jars(wanted, repository.fetch, silent)
+    (wanted.folder / "a-1.jar").write_bytes(b"alp")
+    assert not has_all_jars(wanted)
+    ensure_jars(wanted, repository.fetch, silent)
+    verify_jars(wanted)
+
+
+def test_leftovers_of_a_killed_download_are_no_hindrance(wanted: JarSet) -> None:
+    leftover = wanted.folder.with_name(f".{wanted.folder.name}.incoming")
+    leftover.mkdir(parents=True)
+    (leftover / "half.jar").touch()
+    ensure_jars(wanted, FakeRepository(CONTENT).fetch, silent)
+    assert sorted(path.name for path in wanted.folder.iterdir()) == sorted(CONTENT)
+
+
+def test_the_classpath_has_a_fixed_order(wanted: JarSet) -> None:
+    assert wanted.classpath == f"{wanted.folder}/a-1.jar:{wanted.folder}/b-2.jar"
+
+
+def test_the_version_of_an_artifact_is_found() -> None:
+    jars = JarSet(
+        Path("/c"), (PinnedJar("kafka_2.13-4.3.1.jar", 1, ""), PinnedJar("kafka-raft-4.3.1.jar", 1, ""))
+    )
+    assert jars.version_of("kafka_2.13") == "4.3.1"
+    assert jars.version_of("connect") == ""
+
+
+def test_every_pinned_coordinate_has_a_line_in_the_manifest() -> None:
+    data = resources.files("slackwater_devstack") / "data"
+    coordinates = (data / "ivy-pinned.xml").read_text().count("<dependency ")
+    assert len(parse_manifest((data / "jars.sha256").read_text())) == coordinates == 103
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"SLACKWATER_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "/a"),
+        ({"XDG_CACHE_HOME": "/b"}, "/b/slackwater"),
+        ({}, f"{Path.home()}/.cache/slackwater"),
+    ],
+)
+def test_the_cache_is_where_the_user_wants_it(environment: dict[str, str], folder: str) -> None:
+    assert cache_folder(environment) == Path(folder)

@@ -1,0 +1,111 @@
+"""The state file is read back as written, or refused."""
+
+import os
+import pickle
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from slackwater_devstack import (
+    DevStackError,
+    JarResolutionError,
+    PrerequisiteError,
+    RunState,
+    ServerNotRunningError,
+    ServerStartError,
+    SettingsError,
+    StackRunningError,
+    StateFileError,
+    down,
+    status,
+)
+from slackwater_devstack.connect import parse_state
+from slackwater_devstack.processes import ProcessIdentity, find_process, identify
+from slackwater_devstack.state import FILE_NAME, ServerRecord, StackState, read_state, write_state
+
+
+def state_of(folder: Path, process: ProcessIdentity | None) -> StackState:
+    record = ServerRecord(
+        name="redis",
+        address="redis://127.0.0.1:1/0",
+        version="7.0.15",
+        log_path=folder / "logs" / "redis.log",
+        ports={"port": 1},
+        process=process,
+    )
+    return StackState(folder=folder, prefix="inv", database="inventory", servers=(record,))
+
+
+def test_a_state_is_read_back_as_written(tmp_path: Path) -> None:
+    process = ProcessIdentity(pid=7, created_at=datetime(2026, 1, 2, 3, 4, 5, 60, UTC), command=("a", "b"))
+    for state in (state_of(tmp_path, process), state_of(tmp_path, None)):
+        write_state(state)
+        assert read_state(tmp_path) == state
+
+
+def test_a_folder_without_a_stack_has_no_status(tmp_path: Path) -> None:
+    assert status(tmp_path) is None
+    assert down(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 99}', '{"format": 1, "prefix": "x"}'])
+def test_a_damaged_or_newer_state_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE_NAME).write_text(text)
+    with pytest.raises(StateFileError, match=FILE_NAME):
+        read_state(tmp_path)
+
+
+def test_a_process_that_ended_unasked_is_gone_not_stopped(tmp_path: Path) -> None:
+    own = identify(os.getpid())
+    write_state(state_of(tmp_path, replace(own, created_at=own.created_at - timedelta(days=1))))
+    found = status(tmp_path)
+    assert found is not None
+    assert found.servers[0].state is RunState.GONE
+    assert found.servers[0].pid is None
+    assert not found.is_running
+
+
+def test_down_leaves_a_foreigner_with_the_number_of_ours_alone(tmp_path: Path) -> None:
+    own = identify(os.getpid())  # if down confused it, this very process would end
+    write_state(state_of(tmp_path, replace(own, command=("/usr/bin/redis-server", "--port", "1"))))
+    found = down(tmp_path)
+    assert found is not None
+    assert found.servers[0].state is RunState.STOPPED
+    assert find_process(own) is not None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PrerequisiteError("Java 17", "none", "install it"),
+        JarResolutionError("no network", "tail"),
+        ServerStartError("kafka", "ended", Path("/l"), "tail"),
+        ServerNotRunningError("redis", "kill"),
+        SettingsError("prefix", "''", "letters"),
+        StackRunningError(Path("/f"), ("redis",)),
+        StateFileError(Path("/f"), "is not JSON"),
+    ],
+)
+def test_errors_survive_pickling(error: DevStackError) -> None:
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+
+
+def test_a_running_connector_is_recognised() -> None:
+    state = parse_state(b'{"connector": {"state": "RUNNING"}, "tasks": [{"id": 0, "state": "RUNNING"}]}')
+    assert state.is_running
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"connector": {"state": "RUNNING"}, "tasks": []}',
+        b'{"connector": {"state": "RUNNING"}, "tasks": [{"state": "FAILED", "trace": "boom\\nat x"}]}',
+        b'{"connector": {"state": "UNASSIGNED"}, "tasks": [{"state": "RUNNING"}]}',
+    ],
+)
+def test_a_connector_without_running_task_is_not_running(body: bytes) -> None:
+    assert not parse_state(body).is_running
