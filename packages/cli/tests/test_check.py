@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+
 from slackwater.demo.check import (
     OutputRecord,
     check_commits,
@@ -134,6 +135,7 @@ def test_a_lost_batch_with_its_commit_record_is_found_by_state_alone(output: Out
     del output.commits[2]
     findings = output.findings()
     assert findings.count(Kind.LOST) == 1
+    assert findings.count(Kind.HOLE) == 1
     assert findings.count(Kind.WRONG_FINAL) == 1
 
 

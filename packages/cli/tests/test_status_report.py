@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+
 from slackwater.status_report import status_lines
 from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore, PipelineStatus
 from slackwater_protocol import Cut, OpenTransaction, PublishedCut

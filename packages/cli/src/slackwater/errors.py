@@ -8,7 +8,7 @@
     │   ├── InvalidSettingError       a value of the wrong type or out of range
     │   ├── MissingSettingError       a command needs a setting nobody gave
     │   └── SettingsFileError         the file is absent or no TOML
-    ├── UnsupportedServerError        a server answers, but not as needed
+    ├── TopicUnavailableError         Kafka does not answer, or a topic is gone
     └── demo: slackwater.demo.errors
 """
 
@@ -51,7 +51,9 @@ class InvalidSettingError(ConfigurationError):
         """``(setting, origin, what is wrong)``."""
 
     def __str__(self) -> str:
-        return "\n".join(f"setting {path} (from {origin}): {problem}" for path, origin, problem in self.problems)
+        return "\n".join(
+            f"setting {path} (from {origin}): {problem}" for path, origin, problem in self.problems
+        )
 
 
 class MissingSettingError(ConfigurationError):
@@ -83,3 +85,15 @@ class SettingsFileError(ConfigurationError):
 
     def __str__(self) -> str:
         return f"settings file {self.path}: {self.reason}"
+
+
+class TopicUnavailableError(SlackwaterError):
+    """A topic cannot be read."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(topic, reason)
+        self.topic = topic
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} cannot be read: {self.reason}; check the address and the topic's name"

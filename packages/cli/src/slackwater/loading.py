@@ -107,7 +107,9 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterator[SettingField]:
 def _from_file(
     config: Path | None, environment: Mapping[str, str], fields: Mapping[str, SettingField]
 ) -> dict[str, tuple[object, str]]:
-    given = config or (Path(environment["SLACKWATER_CONFIG"]) if environment.get("SLACKWATER_CONFIG") else None)
+    given = config or (
+        Path(environment["SLACKWATER_CONFIG"]) if environment.get("SLACKWATER_CONFIG") else None
+    )
     path = given or Path(DEFAULT_FILE)
     if given is None and not path.is_file():
         return {}

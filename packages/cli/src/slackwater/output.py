@@ -17,9 +17,9 @@ class Output:
         self._status: Status | None = None
         self._progress = ""
         if sys.stdout.isatty():
-            from rich.console import Console
+            import rich.console
 
-            self._console = Console(highlight=False)
+            self._console = rich.console.Console(highlight=False)
 
     def line(self, text: str = "") -> None:
         """A line that stays."""
@@ -29,19 +29,12 @@ class Output:
             print(text, flush=True)
 
     def progress(self, text: str) -> None:
-        """A line that the next one replaces; without a terminal it stays, unless it repeats the one before."""
+        """A line that the next one replaces; without a terminal it stays, but is not repeated."""
         if self._console is None:
             if text != self._progress:
                 print(text, flush=True)
-        elif self._status is None:
-            from rich.markup import escape
-
-            self._status = self._console.status(escape(text))
-            self._status.start()
         else:
-            from rich.markup import escape
-
-            self._status.update(escape(text))
+            self._show(self._console, text)
         self._progress = text
 
     def end_progress(self) -> None:
@@ -49,6 +42,15 @@ class Output:
         if self._status:
             self._status.stop()
             self._status = None
+
+    def _show(self, console: "Console", text: str) -> None:
+        from rich.markup import escape
+
+        if self._status is None:
+            self._status = console.status(escape(text))
+            self._status.start()
+        else:
+            self._status.update(escape(text))
 
     def table(self, rows: Iterable[Sequence[str]]) -> None:
         """Rows of texts, columns aligned."""
@@ -63,6 +65,8 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
         return []
     widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(max(map(len, cells)))]
     return [
-        "  ".join([text.ljust(width) for text, width in zip(row[:-1], widths, strict=False)] + row[-1:]).rstrip()
+        "  ".join(
+            [text.ljust(width) for text, width in zip(row[:-1], widths, strict=False)] + row[-1:]
+        ).rstrip()
         for row in cells
     ]

@@ -1,7 +1,8 @@
 """The one settings model of all commands.
 
-A setting has a path, e.g. ``kafka.bootstrap``. ``slackwater.loading`` merges flags, environment and file into this model,
-which checks types and ranges and supplies the defaults. Docstrings below the fields are what ``slackwater config`` shows.
+A setting has a path, e.g. ``kafka.bootstrap``. ``slackwater.loading`` merges flags, environment and
+file into this model, which checks types and ranges and supplies the defaults. The docstrings of the
+fields are what ``slackwater config`` shows.
 """
 
 from pathlib import Path

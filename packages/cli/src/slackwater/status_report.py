@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
+from slackwater.output import aligned
 from slackwater_markers import MarkerStore, PipelineStatus
 from slackwater_protocol import Cut, OpenTransaction, format_lsn
-
-from slackwater.output import aligned
 
 SILENT_AFTER = timedelta(seconds=15)
 """A sidecar that has said nothing for so long is worth a word."""
@@ -39,7 +38,10 @@ def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) 
 def _frontier(cut: Cut, now: datetime) -> Iterator[tuple[str, str]]:
     partitions = sum(len(offsets) for offsets in cut.end_offsets.values())
     yield "frontier", f"{format_lsn(cut.lsn)} ({cut.lsn})"
-    yield "newest commit", f"{_time(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC, {_ago(cut.commit_ts_ms, now)}"
+    yield (
+        "newest commit",
+        f"{_time(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC, {_ago(cut.commit_ts_ms, now)}",
+    )
     yield "change events", f"{cut.event_count:,} in {len(cut.end_offsets)} topics, {partitions} partitions"
 
 

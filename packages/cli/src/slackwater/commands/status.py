@@ -13,18 +13,17 @@ from slackwater.invocation import Invocation, given_flags, required, setting
 def status(ctx: click.Context) -> None:
     """Show a source: frontier, state, lag, open transactions, pipelines.
 
-    Reads Redis only. `open transactions` lists what the frontier waits for: which transaction, how many of its
-    change events have been read per table, and since when.
+    Reads Redis only. `open transactions` lists what the frontier waits for: which transaction, how many of
+    its change events have been read per table, and since when.
 
     \b
     Example:
       slackwater status --source inv --redis-url redis://localhost:6379
     """
-    from slackwater_markers import RedisMarkerStore
-    from slackwater_protocol import SystemClock
-
     from slackwater.output import Output
     from slackwater.status_report import status_lines
+    from slackwater_markers import RedisMarkerStore
+    from slackwater_protocol import SystemClock
 
     invocation: Invocation = ctx.obj
     settings = invocation.start(given_flags(ctx))

@@ -1,6 +1,6 @@
-"""Judges a pipeline's output: invariant of every document, order and completeness of commits, states, final state.
+"""Judges a pipeline's output: documents against the invariant, commits, states, final state.
 
-Works on records that were read before; nothing here does input or output, so every check can be shown to fail.
+Works on records that were read before and does no input or output, so every check can be shown to fail.
 """
 
 import json
@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from slackwater_protocol import CommitRecord, OffsetRange
-
 from slackwater.demo.findings import Findings, Kind
 from slackwater.demo.history import Change, SourceTransaction
 from slackwater.demo.orders import Document, OrderTables, torn
+from slackwater_protocol import CommitRecord, OffsetRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +73,11 @@ def check_commits(
         findings: receives what is wrong.
     """
     for before, after in pairwise(commits):
+        text = f"commit record {after.commit_lsn} follows {before.commit_lsn}"
         if (after.timeline, after.commit_lsn) <= (before.timeline, before.commit_lsn):
-            text = f"commit record {after.commit_lsn} follows {before.commit_lsn}"
             findings.add(Kind.LSN_ORDER, text)
+        elif (after.timeline, after.previous_lsn) != (before.timeline, before.commit_lsn):
+            findings.add(Kind.HOLE, f"{text}, but continues {after.previous_lsn}")
     covered: set[tuple[int, int]] = set()
     for commit in commits:
         for partition, offsets in commit.offsets.get(topic, {}).items():
@@ -165,7 +166,7 @@ class _Replay:
         self._apply(snapshot)
 
     def advance(self, lsn: int | None) -> dict[int, Document | None]:
-        """Applies everything up to and including ``lsn`` (None: all); returns documents that differ from before."""
+        """Applies everything up to and including ``lsn`` (None: all); returns what differs from before."""
         while self._next is not None and (lsn is None or self._next.commit_lsn <= lsn):
             self._apply(self._next.changes)
             self._next = next(self._transactions, None)
@@ -190,7 +191,7 @@ class _Replay:
 
 
 def final_documents(records: Iterable[OutputRecord]) -> dict[int, Document]:
-    """The last value of every order, without those that were deleted. Records of a partition come in their order."""
+    """The last value of every order that was not deleted; records of a partition come in their order."""
     documents: dict[int, Document] = {}
     for record in records:
         if record.document is None:

@@ -5,7 +5,9 @@ from typing import LiteralString
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import dict_row
 
+from slackwater.demo.orders import Document, Row, order_document
 from slackwater.demo.statements import (
     AdjustOrder,
     DeleteLines,
@@ -53,7 +55,8 @@ def create_tables(connection: psycopg.Connection[tuple[object, ...]]) -> None:
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(SCHEMA)
         cursor.execute(
-            "INSERT INTO inventory.orders SELECT i, 'shared', 'new', 0, 0, now() FROM generate_series(1, %s) i",
+            "INSERT INTO inventory.orders SELECT i, 'shared', 'new', 0, 0, now() "
+            "FROM generate_series(1, %s) i",
             [SHARED_ORDERS],
         )
 
@@ -138,3 +141,21 @@ def broken_orders(connection: psycopg.Connection[tuple[object, ...]]) -> list[tu
         "WHERE o.line_count <> coalesce(l.n, 0) OR o.total <> coalesce(l.amount, 0) LIMIT 10"
     ).fetchall()
     return [(row[0], row[1], row[2]) for row in rows]  # type: ignore[misc]
+
+
+def read_documents(connection: psycopg.Connection[tuple[object, ...]]) -> dict[int, Document]:
+    """The demo's view, by PostgreSQL itself."""
+    with connection.cursor(row_factory=dict_row) as cursor:
+        orders = cursor.execute(
+            """
+            SELECT id, customer, status, line_count, total::text,
+                   to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_at
+            FROM inventory.orders
+            """
+        ).fetchall()
+        lines: dict[int, list[Row]] = {}
+        for line in cursor.execute(
+            "SELECT id, order_id, product, quantity, price::text FROM inventory.order_lines ORDER BY id"
+        ):
+            lines.setdefault(line["order_id"], []).append(line)
+    return {order["id"]: order_document(order, lines.get(order["id"], [])) for order in orders}

@@ -16,6 +16,7 @@ class Kind(StrEnum):
     WRONG_STATE = "document differs from its LSN's state"
     WRONG_FINAL = "final document differs from PostgreSQL"
     LSN_ORDER = "commit LSN does not rise"
+    HOLE = "commit records do not connect"
     UNCOVERED = "record outside its commit record"
 
 

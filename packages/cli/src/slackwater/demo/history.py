@@ -56,7 +56,7 @@ class SourceHistory:
         """Row events read, including those of the snapshot."""
 
     def add_row(self, value: bytes) -> None:
-        """Takes a data record. Records of one partition must come in their order; the last one of a row counts."""
+        """Takes a data record. Within a partition in order: the last one of a row counts."""
         found = read_change(value)
         if found is None:
             return

@@ -1,4 +1,4 @@
-"""The comparison: an ordinary consumer of the same topics that joins what has arrived and publishes after each poll."""
+"""The comparison: an ordinary consumer that joins what has arrived and publishes after each poll."""
 
 from collections.abc import Iterable
 

@@ -1,6 +1,6 @@
 """What the demo's writers do, as data: row changes, savepoints and how they join into one transaction.
 
-Nothing here talks to a database. The executor turns a statement into SQL; tests apply the same statements to dictionaries.
+Nothing here talks to a database. The executor turns a statement into SQL; tests apply it to dictionaries.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Executes workloads against PostgreSQL: several connections, one rate limit, retries where PostgreSQL asks for them."""
+"""Executes workloads against PostgreSQL: several connections, one rate limit, retries when asked to."""
 
 import threading
 from collections import Counter
@@ -135,7 +135,7 @@ class Writers:
 
 
 def write_first_rows(dsn: str, *, seed: int, writer: int, transactions: int) -> None:
-    """Executes the first transactions of a workload, one after the other: rows that exist before the connector starts."""
+    """Executes the first transactions of a workload, one after the other: rows for the initial snapshot."""
     with psycopg.connect(dsn) as connection:
         for transaction in islice(Workload(seed, writer).transactions(), transactions):
             run_transaction(connection, transaction)

@@ -1,0 +1,146 @@
+"""``slackwater demo``."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slackwater.invocation import Invocation
+
+if TYPE_CHECKING:
+    from slackwater.demo.findings import Findings
+    from slackwater.demo.run import Demo, DemoSettings
+    from slackwater.output import Output
+
+
+@click.command()
+@click.option(
+    "--seconds", type=click.FloatRange(min=1), default=45.0, show_default=True, help="Time of writing."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the random transactions.")
+@click.option(
+    "--rate", type=click.FloatRange(min=1), default=2000.0, show_default=True, help="Row changes/s."
+)
+@click.option(
+    "--writers", type=click.IntRange(1, 32), default=4, show_default=True, help="Connections that write."
+)
+@click.option("--keep", is_flag=True, help="Leave everything up afterwards and say how to look into it.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the numbers here."
+)
+@click.option(
+    "--pipeline",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The pipeline to run.  [default: pipelines/orders of this repository]",
+)
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Data and logs.  [default: a new one in .slackwater/demo]",
+)
+@click.pass_context
+def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> None:
+    """Run the whole product on this machine for a minute and check every result.
+
+    Starts PostgreSQL, Kafka, Connect with Debezium and Redis on free ports, then the sidecar and a pipeline
+    that joins orders with their lines. Several connections write business transactions: inserts,
+    updates, deletes, lines that move to another order, savepoints, roll-backs, some transactions of thousands
+    of rows. In every committed state, line_count and total of each order agree with its lines.
+
+    \b
+    In the end it compares
+      (a)  every published document with that invariant,
+      (b)  the final state of the view with PostgreSQL,
+      G1   each published commit with the source's state at its LSN, and
+      (c)  how many torn documents a reader without Slackwater would have published from the same topics.
+
+    The exit code is 0 only if something was measured and a, b and G1 are without fault. Nothing stays
+    behind but logs, unless --keep is given.
+
+    \b
+    Examples:
+      slackwater demo
+      slackwater demo --keep --seconds 120 --seed 7
+    """
+    from slackwater.demo.run import Demo
+    from slackwater.output import Output
+    from slackwater_protocol import SystemClock
+
+    invocation: Invocation = ctx.obj
+    clock, output = SystemClock(), Output()
+    settings = _settings(clock.now(), options)
+    if invocation.flags.get("log.file") is None:
+        invocation.flags["log.file"] = str(settings.logs / "demo.log")
+    invocation.start({})
+    try:
+        with Demo(settings, output, clock) as run:
+            outcome = run.run()
+            output.end_progress()
+    finally:
+        output.end_progress()
+        output.line(f"logs: {settings.logs}")
+    output.table(outcome.rows())
+    _print_examples(outcome.findings, output)
+    if json_file is not None:
+        _write_json(json_file, outcome.as_json())
+    if run.is_kept:
+        _print_how_to_look(run, output)
+    ctx.exit(0 if outcome.has_passed else 1)
+
+
+def _settings(now: datetime, options: dict[str, object]) -> "DemoSettings":
+    from slackwater.demo.run import DemoSettings
+
+    pipeline, folder = options["pipeline"], options["folder"]
+    return DemoSettings(
+        pipeline=pipeline if isinstance(pipeline, Path) else find_pipeline(),
+        folder=folder if isinstance(folder, Path) else Path(f".slackwater/demo/{now:%Y%m%d-%H%M%S}"),
+        seconds=float(str(options["seconds"])),
+        seed=int(str(options["seed"])),
+        writers=int(str(options["writers"])),
+        changes_per_second=float(str(options["rate"])),
+        keep=bool(options["keep"]),
+    )
+
+
+def find_pipeline() -> Path:
+    """``pipelines/orders``: in the current folder or one above it, else in the repository this file is in."""
+    here = Path.cwd()
+    places = [*(folder / "pipelines/orders" for folder in (here, *here.parents))]
+    places += [folder / "pipelines/orders" for folder in Path(__file__).resolve().parents]
+    return next((place for place in places if (place / "pipeline.toml").is_file()), places[0])
+
+
+def _print_examples(findings: "Findings", output: "Output") -> None:
+    for kind, texts in findings.examples.items():
+        output.line(f"{kind}, for example:")
+        for text in texts:
+            output.line(f"  {text[:400]}")
+
+
+def _write_json(file: Path, numbers: dict[str, object]) -> None:
+    import json
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
+
+
+def _print_how_to_look(run: "Demo", output: "Output") -> None:
+    redis, folder = run.stack.redis.url, run.settings.folder
+    pids = " ".join(str(service.pid) for service in run.services)
+    output.line("")
+    output.line("Everything is still up. Look into it:")
+    output.table(
+        [
+            ("  the database", f"psql {run.dsn}"),
+            ("  the frontier", f"slackwater status --source inv --redis-url {redis}"),
+            ("  the output", f"slackwater dev read {run.topic} --bootstrap {run.bootstrap} --last 5"),
+            (
+                "  its commits",
+                f"slackwater dev read {run.topic}.commits --bootstrap {run.bootstrap} --last 5",
+            ),
+        ]
+    )
+    output.line("Take it down:")
+    output.line(f"  kill {pids}; slackwater dev down --folder {folder}")

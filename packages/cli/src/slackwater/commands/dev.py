@@ -1,0 +1,135 @@
+"""``slackwater dev``: the local stack, and a look into topics."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from slackwater.invocation import Invocation, given_flags, required, setting
+
+if TYPE_CHECKING:
+    from slackwater_devstack import StackStatus
+
+
+@click.group()
+def dev() -> None:
+    """A local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.
+
+    Real servers without containers, on free ports, with data and logs in one folder. Needs Java 17 or
+    later; jars are downloaded once into a cache of the user. For development and tests, not for
+    production.
+
+    \b
+    Example:
+      slackwater dev up --table inventory.orders --table inventory.order_lines
+      slackwater dev status
+      slackwater dev down
+    """
+
+
+_FOLDER = setting("dev.folder", "--folder", metavar="DIR", help="Data and logs.  [default: .slackwater/dev]")
+
+
+@dev.command()
+@_FOLDER
+@setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.  [default: inv]")
+@click.option(
+    "--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Captured table; repeat. [default: all]"
+)
+@click.option("--database", default="inventory", show_default=True, help="Created when missing.")
+@click.option(
+    "--no-connect", is_flag=True, help="Start no connector, e.g. because the tables are yet to be created."
+)
+@click.pass_context
+def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: bool) -> None:
+    """Start what is missing and leave it running.
+
+    Returns when all servers are ready and the connector runs. Tables must exist; with --no-connect the
+    servers start without connector: create the tables, then call `up` again.
+    """
+    import slackwater_devstack as devstack
+    from slackwater.output import Output
+
+    invocation: Invocation = ctx.obj
+    settings, output = invocation.start(given_flags(ctx)), Output()
+    wanted = devstack.DevStackSettings(
+        folder=settings.dev.folder,
+        prefix=settings.source or "inv",
+        database=database,
+        tables=tables,
+        connect=not no_connect,
+    )
+    try:
+        status = devstack.up(wanted, output.progress)
+    finally:
+        output.end_progress()
+    output.table(_rows(status))
+
+
+@dev.command("status")
+@_FOLDER
+@click.pass_context
+def status_(ctx: click.Context) -> None:
+    """Show what runs, and where. Exit code 1 if nothing does or a server is missing."""
+    import slackwater_devstack as devstack
+    from slackwater.output import Output
+
+    invocation: Invocation = ctx.obj
+    settings, output = invocation.start(given_flags(ctx)), Output()
+    status = devstack.status(settings.dev.folder)
+    if status is None:
+        output.line(f"no stack was ever started in {settings.dev.folder}; start one with `slackwater dev up`")
+    else:
+        output.table(_rows(status))
+    ctx.exit(0 if status is not None and status.is_running else 1)
+
+
+@dev.command()
+@_FOLDER
+@click.pass_context
+def down(ctx: click.Context) -> None:
+    """Stop everything in the folder; data, logs and ports are kept for the next `up`."""
+    import slackwater_devstack as devstack
+    from slackwater.output import Output
+
+    invocation: Invocation = ctx.obj
+    settings, output = invocation.start(given_flags(ctx)), Output()
+    status = devstack.down(settings.dev.folder)
+    if status is None:
+        output.line(f"no stack was ever started in {settings.dev.folder}")
+    else:
+        output.table(_rows(status))
+
+
+@dev.command()
+@click.argument("topic")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers.")
+@click.option("--last", type=click.IntRange(min=1), help="Only the last N records.  [default: all]")
+@click.pass_context
+def read(ctx: click.Context, topic: str, last: int | None) -> None:
+    """Print a topic as a read_committed consumer sees it, one JSON line per record, up to its present end.
+
+    \b
+    Example:
+      slackwater dev read orders_with_lines --bootstrap localhost:9092 --last 5
+    """
+    from collections import deque
+
+    from slackwater.output import Output
+    from slackwater.topics import read_to_end, record_line
+
+    invocation: Invocation = ctx.obj
+    settings, output = invocation.start(given_flags(ctx)), Output()
+    bootstrap = required(settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", "where to read from")
+    messages = read_to_end(bootstrap, [topic], settings.kafka.client_options())
+    for message in messages if last is None else deque(messages, last):
+        output.line(record_line(message))
+
+
+def _rows(status: "StackStatus") -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("server", "state", "version", "pid", "address", "log")]
+    for server in status.servers:
+        pid = str(server.pid) if server.pid else "-"
+        rows.append(
+            (server.name, server.state.value, server.version, pid, server.address, str(server.log_path))
+        )
+    return rows

@@ -1,0 +1,75 @@
+"""Errors of the demo.
+
+::
+
+    DemoError
+    ├── PipelineFolderError       the demo's pipeline is not where it should be
+    ├── ServiceEndedError         sidecar or pipeline ended while they were needed
+    ├── NotVisibleError           the last commit did not become visible in time
+    └── WorkloadError             the writers broke their own invariant: nothing could be judged
+"""
+
+from pathlib import Path
+
+from slackwater.errors import SlackwaterError
+
+
+class DemoError(SlackwaterError):
+    """Root of the demo's errors."""
+
+
+class PipelineFolderError(DemoError):
+    """No pipeline in the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return (
+            f"no pipeline.toml in {self.folder}; run the demo from the repository, "
+            "or give --pipeline DIR with a copy of pipelines/orders"
+        )
+
+
+class ServiceEndedError(DemoError):
+    """A process of the demo ended by itself."""
+
+    def __init__(self, service: str, log: Path, last_lines: str) -> None:
+        super().__init__(service, log, last_lines)
+        self.service = service
+        self.log = log
+        self.last_lines = last_lines
+
+    def __str__(self) -> str:
+        return f"the {self.service} ended while the demo needed it; log: {self.log}\n{self.last_lines}"
+
+
+class NotVisibleError(DemoError):
+    """The output does not hold the database's last commit."""
+
+    def __init__(self, seconds: float, expected_lsn: str, seen_lsn: str, logs: Path) -> None:
+        super().__init__(seconds, expected_lsn, seen_lsn, logs)
+        self.seconds = seconds
+        self.expected_lsn = expected_lsn
+        self.seen_lsn = seen_lsn
+        self.logs = logs
+
+    def __str__(self) -> str:
+        return (
+            f"the last commit, above {self.expected_lsn}, was not visible after {self.seconds:.0f} s; "
+            f"the output's newest commit record is at {self.seen_lsn}. Logs of all parts: {self.logs}"
+        )
+
+
+class WorkloadError(DemoError):
+    """What the writers left in the database contradicts the invariant."""
+
+    def __init__(self, orders: tuple[int, ...]) -> None:
+        super().__init__(orders)
+        self.orders = orders
+
+    def __str__(self) -> str:
+        return (
+            f"the writers broke the invariant in PostgreSQL itself, in orders {self.orders}: the demo's fault"
+        )

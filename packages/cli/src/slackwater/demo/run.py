@@ -1,0 +1,275 @@
+"""The demo from start to verdict: stack, connector, sidecar, pipeline, writers, comparison, shutdown."""
+
+import os
+import threading
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+
+from slackwater.demo.database import TABLES, create_tables, execute
+from slackwater.demo.errors import NotVisibleError, PipelineFolderError
+from slackwater.demo.judge import judge
+from slackwater.demo.lag import summary, transaction_lags
+from slackwater.demo.observers import CommitWatcher, NaiveReader
+from slackwater.demo.outcome import Outcome
+from slackwater.demo.services import Service
+from slackwater.demo.statements import SetStatus
+from slackwater.demo.writers import Writers, write_first_rows
+from slackwater.output import Output
+from slackwater_devstack import DevStack, DevStackSettings
+from slackwater_devstack.processes import Lifetime
+from slackwater_markers import MarkersError, RedisMarkerStore
+from slackwater_protocol import Clock, format_lsn, parse_lsn
+from slackwater_protocol.keys import commit_topic, data_topic
+
+SOURCE = "inv"
+FIRST_TRANSACTIONS = 300
+FIRST_WRITER = 90
+"""Writes the rows that exist before the connector starts; the others count from 0."""
+START_TIMEOUT = timedelta(seconds=120)
+VISIBLE_TIMEOUT = timedelta(seconds=60)
+REPORT_SECONDS = 2.0
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSettings:
+    """One run of the demo."""
+
+    pipeline: Path
+    """Folder of the pipeline: a view of whole orders."""
+    folder: Path
+    """Data and logs; must not exist yet."""
+    seconds: float = 45.0
+    """How long the writers write."""
+    seed: int = 1
+    writers: int = 4
+    changes_per_second: float = 2_000.0
+    keep: bool = False
+    """Whether everything stays up afterwards."""
+
+    @property
+    def logs(self) -> Path:
+        """Logs of every part."""
+        return self.folder / "logs"
+
+
+class Demo:
+    """One run. A context manager: nothing stays behind however it ends, unless ``keep`` and done."""
+
+    def __init__(self, settings: DemoSettings, output: Output, clock: Clock) -> None:
+        self.settings = settings
+        self.is_kept = False
+        """Whether leaving will stop nothing; set once the run is complete and was asked to keep."""
+        self._name, self._topic = read_pipeline(settings.pipeline)
+        self._output = output
+        self._clock = clock
+        lifetime = Lifetime.DETACHED if settings.keep else Lifetime.EMBEDDED
+        stack = DevStackSettings(
+            folder=settings.folder, prefix=SOURCE, tables=TABLES, keep_data=settings.keep
+        )
+        self.stack = DevStack(stack, lifetime, self._output.progress)
+        self.services: list[Service] = []
+        self._observers: list[CommitWatcher | NaiveReader] = []
+
+    def __enter__(self) -> "Demo":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._output.end_progress()
+        for observer in self._observers:
+            observer.stop()
+        if self.is_kept:
+            self.stack.release()
+            return
+        self._output.progress("stopping")
+        for service in reversed(self.services):
+            service.stop()
+        self.stack.stop()
+        self._output.end_progress()
+
+    def run(self) -> Outcome:
+        """Runs everything; returns what was found.
+
+        Raises:
+            DemoError: a part failed, so nothing could be judged.
+            DevStackError: the stack could not be started.
+        """
+        self._start_stack()
+        watcher, naive = self._start_pipeline()
+        writers, started_ms, seconds = self._write(watcher)
+        self._await_last_commit(watcher)
+        self._output.progress("comparing every document, every commit and the final state")
+        for observer in self._observers:
+            observer.stop()
+            observer.raise_failure()
+        evidence = judge(
+            bootstrap=self.bootstrap, dsn=self.dsn, source=SOURCE, tables=TABLES, output=self._topic
+        )
+        records = evidence.records.values()
+        documents = sum(record.document is not None for record in records)
+        lags = transaction_lags(evidence.history.transactions(), watcher.seen, since_ms=started_ms)
+        self.is_kept = self.settings.keep
+        return Outcome(
+            seed=self.settings.seed,
+            seconds=seconds,
+            writes=writers.statistics.counts(),
+            source_transactions=sum(1 for _ in evidence.history.transactions()),
+            events=evidence.history.events,
+            commits=len(evidence.commits),
+            documents=documents,
+            tombstones=len(records) - documents,
+            orders=evidence.orders,
+            lag=summary(lags),
+            naive_published=naive.join.published,
+            naive_torn=naive.join.torn,
+            findings=evidence.findings,
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        """The stack's broker."""
+        return self.stack.kafka.bootstrap
+
+    @property
+    def dsn(self) -> str:
+        """The stack's database."""
+        return self.stack.postgres.dsn()
+
+    @property
+    def topic(self) -> str:
+        """The pipeline's output topic."""
+        return self._topic
+
+    def _start_stack(self) -> None:
+        self._output.progress("starting PostgreSQL, Kafka and Redis")
+        self.stack.start()
+        with psycopg.connect(self.dsn) as connection:
+            create_tables(connection)
+        write_first_rows(
+            self.dsn, seed=self.settings.seed, writer=FIRST_WRITER, transactions=FIRST_TRANSACTIONS
+        )
+        self._output.progress("starting Connect with Debezium: snapshot of the rows that are there")
+        self.stack.start_connector(TABLES)
+        self.stack.wait_until_streaming()
+
+    def _start_pipeline(self) -> tuple[CommitWatcher, NaiveReader]:
+        """Starts both services and both readers; returns when the snapshot is visible in the output."""
+        logs, redis = self.settings.logs, self.stack.redis.url
+        servers = ["--bootstrap", self.bootstrap, "--redis-url", redis]
+        hermetic = ["--config", os.devnull]
+        checkpoint = str(self.settings.folder / "checkpoint")
+        sidecar = Service("sidecar", [*hermetic, "sidecar", "--source", SOURCE, *servers], logs)
+        run = [*hermetic, "run", str(self.settings.pipeline), *servers, "--checkpoint", checkpoint]
+        self.services += [sidecar, Service("pipeline", run, logs)]
+        for service in self.services:
+            self._output.progress(f"starting: {service.command}")
+            service.start(self.stack.lifetime, {})
+        watcher = CommitWatcher(self.bootstrap, commit_topic(self._topic), self._clock)
+        naive = NaiveReader(self.bootstrap, [data_topic(SOURCE, table) for table in TABLES])
+        self._observers += [watcher, naive]
+        for observer in self._observers:
+            observer.start()
+        self._output.progress("waiting until the initial snapshot is visible in the output")
+        self._await(lambda: watcher.newest_lsn > 0, START_TIMEOUT, 0, watcher)
+        return watcher, naive
+
+    def _write(self, watcher: CommitWatcher) -> tuple[Writers, int, float]:
+        """Writes for the time that was asked for; returns the writers, when they started and for how long."""
+        settings = self.settings
+        writers = Writers(
+            self.dsn,
+            seed=settings.seed,
+            count=settings.writers,
+            changes_per_second=settings.changes_per_second,
+            clock=self._clock,
+        )
+        started, started_ms = self._clock.monotonic(), int(self._clock.now().timestamp() * 1000)
+        with frontier_reader(self.stack.redis.url) as frontier:
+            writers.start()
+            try:
+                while (elapsed := self._clock.monotonic() - started) < settings.seconds:
+                    self._check()
+                    writers.raise_failure()
+                    self._output.progress(_progress(elapsed, writers, frontier(), watcher))
+                    threading.Event().wait(min(REPORT_SECONDS, settings.seconds - elapsed))
+            finally:
+                writers.stop()
+        return writers, started_ms, self._clock.monotonic() - started
+
+    def _await_last_commit(self, watcher: CommitWatcher) -> None:
+        """Commits one last change, waits until it is visible: by commit order, so is all before it."""
+        with psycopg.connect(self.dsn) as connection:
+            row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+            before = parse_lsn(str(row[0])) if row else 0
+            with connection.cursor() as cursor:
+                execute(cursor, SetStatus(1, "last"))
+        self._output.progress("writers stopped; waiting until their last commit is visible")
+        self._await(lambda: watcher.newest_lsn > before, VISIBLE_TIMEOUT, before, watcher)
+
+    def _await(
+        self, condition: Callable[[], bool], timeout: timedelta, lsn: int, watcher: CommitWatcher
+    ) -> None:
+        started = self._clock.monotonic()
+        while not condition():
+            self._check()
+            elapsed = self._clock.monotonic() - started
+            if elapsed > timeout.total_seconds():
+                seen, logs = format_lsn(watcher.newest_lsn), self.settings.logs
+                raise NotVisibleError(elapsed, format_lsn(lsn), seen, logs)
+            threading.Event().wait(_LOOK_SECONDS)
+
+    def _check(self) -> None:
+        for service in self.services:
+            service.check()
+        for observer in self._observers:
+            observer.raise_failure()
+
+
+def read_pipeline(folder: Path) -> tuple[str, str]:
+    """Name and output topic of a pipeline folder.
+
+    Raises:
+        PipelineFolderError: it holds no pipeline.
+    """
+    file = folder / "pipeline.toml"
+    if not file.is_file():
+        raise PipelineFolderError(folder)
+    document = tomllib.loads(file.read_text(encoding="utf-8"))
+    output = document.get("output", {})
+    topic = output.get("topic") if isinstance(output, dict) else output
+    return str(document["name"]), str(topic or document["name"])
+
+
+@contextmanager
+def frontier_reader(redis_url: str) -> Iterator[Callable[[], str]]:
+    """A function that says where the frontier is."""
+    store = RedisMarkerStore.connect(redis_url)
+
+    def newest() -> str:
+        try:
+            cut = store.newest(SOURCE, 1)
+        except MarkersError as error:
+            return f"unknown ({type(error).__name__})"
+        return f"{format_lsn(cut.cut.lsn)}, {cut.cut.event_count:,} events" if cut else "none yet"
+
+    try:
+        yield newest
+    finally:
+        store.close()
+
+
+def _progress(elapsed: float, writers: Writers, frontier: str, watcher: CommitWatcher) -> str:
+    seen = watcher.seen
+    documents = sum(commit.documents for commit in seen)
+    lag = f"{seen[-1].lag_ms:,} ms" if seen else "-"
+    committed = writers.statistics.counts()["committed"]
+    return (
+        f"{elapsed:4.0f} s  transactions {committed:>6,}  frontier {frontier}  lag {lag}  "
+        f"documents {documents:,}"
+    )

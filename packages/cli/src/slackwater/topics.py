@@ -1,0 +1,146 @@
+"""Plain ``read_committed`` consumers: whole partitions from the beginning, no groups, nothing committed."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+
+from slackwater.errors import TopicUnavailableError
+
+REQUEST_SECONDS = 10.0
+_LOOK_AGAIN_SECONDS = 0.2
+
+
+def open_consumer(bootstrap: str, kafka: Mapping[str, str] | None = None) -> Consumer:
+    """A consumer of committed records; ``kafka`` are more librdkafka settings."""
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "slackwater-cli",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "allow.auto.create.topics": False,
+            "fetch.wait.max.ms": 20,
+            **(kafka or {}),
+        }
+    )
+
+
+def read_to_end(
+    bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str] | None = None
+) -> Iterator[Message]:
+    """Every committed record that is in the topics now; in order within each partition.
+
+    Raises:
+        TopicUnavailableError: a topic is missing or cannot be read.
+    """
+    consumer = open_consumer(bootstrap, kafka)
+    try:
+        ends = _ends(consumer, topics)
+        if ends:
+            consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in ends])
+        while ends:
+            yield from _checked(consumer.consume(10_000, 0.1))
+            for place in consumer.position([TopicPartition(t, p) for t, p in ends]):
+                if place.offset >= ends[place.topic, place.partition]:
+                    del ends[place.topic, place.partition]
+    except KafkaException as error:
+        raise TopicUnavailableError(", ".join(topics), str(error)) from error
+    finally:
+        consumer.close()
+
+
+def follow(
+    bootstrap: str, topics: Sequence[str], stop: threading.Event, *, batch: int, wait_seconds: float
+) -> Iterator[list[Message]]:
+    """What each poll returns, from the beginning until stopped. Waits for the topics to appear.
+
+    Raises:
+        TopicUnavailableError: a topic cannot be read.
+    """
+    consumer = open_consumer(bootstrap)
+    try:
+        places = _await_partitions(consumer, topics, stop)
+        if places:
+            consumer.assign(places)
+        while places and not stop.is_set():
+            messages = _checked(consumer.consume(batch, wait_seconds))
+            if messages:
+                yield messages
+    except KafkaException as error:
+        raise TopicUnavailableError(", ".join(topics), str(error)) from error
+    finally:
+        consumer.close()
+
+
+def record_line(message: Message) -> str:
+    """A record as one line of JSON; key and value as JSON if they are, else as text."""
+    headers = {name: _readable(value) for name, value in header_items(message)}
+    return json.dumps(
+        {
+            "partition": message.partition(),
+            "offset": message.offset(),
+            "headers": headers,
+            "key": _readable(message.key()),
+            "value": _readable(message.value()),
+        },
+        ensure_ascii=False,
+    )
+
+
+def header_items(message: Message) -> list[tuple[str, bytes | None]]:
+    """The record's headers; names may repeat."""
+    found = message.headers() or []
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in _pairs(found)]
+
+
+def _pairs(headers: object) -> list[tuple[str, Any]]:
+    return list(headers.items()) if isinstance(headers, dict) else cast("list[tuple[str, Any]]", headers)
+
+
+def _readable(data: bytes | None) -> object:
+    if data is None:
+        return None
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode(errors="replace")
+
+
+def _ends(consumer: Consumer, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+    ends = {}
+    for place in _partitions(consumer, topics):
+        low, high = consumer.get_watermark_offsets(place, timeout=REQUEST_SECONDS)
+        if high > low:
+            ends[place.topic, place.partition] = high
+    return ends
+
+
+def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
+    known = consumer.list_topics(timeout=REQUEST_SECONDS).topics
+    missing = [topic for topic in topics if topic not in known]
+    if missing:
+        raise TopicUnavailableError(missing[0], "it does not exist")
+    return [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in sorted(known[t].partitions)]
+
+
+def _await_partitions(
+    consumer: Consumer, topics: Sequence[str], stop: threading.Event
+) -> list[TopicPartition]:
+    while not stop.is_set():
+        try:
+            return _partitions(consumer, topics)
+        except TopicUnavailableError:
+            stop.wait(_LOOK_AGAIN_SECONDS)
+    return []
+
+
+def _checked(messages: list[Message]) -> list[Message]:
+    for message in messages:
+        error = message.error()
+        if error is not None:
+            raise TopicUnavailableError(message.topic() or "?", error.str())
+    return messages

@@ -1,0 +1,151 @@
+"""The process boundary: help, versions, exit codes, errors as lines."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import click
+import pytest
+from slackwater import main
+from slackwater.commands import status as status_module
+from slackwater.errors import TopicUnavailableError
+from slackwater.invocation import stop_on_signals
+
+COMMANDS = ["dev", "dev up", "dev down", "dev status", "dev read", "demo", "sidecar", "run", "schema", "status"]
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in os.environ:
+        if name.startswith("SLACKWATER_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def fails_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def broken() -> None:
+        raise error
+
+    monkeypatch.setattr(status_module, "status", broken)
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"\n  {name} " in text for name in main.COMMANDS)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "schema pull", "config"])
+def test_every_help_text_says_what_it_does(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([*command.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: slackwater {command}")
+    assert len(text.splitlines()) > 6
+
+
+def test_help_imports_no_heavy_library() -> None:
+    heavy = "{'pydantic', 'rich', 'redis', 'confluent_kafka', 'pyspark', 'psycopg', 'duckdb'}"
+    code = f"import sys; from slackwater import main; main.run(['--help']); print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("slackwater 0.")
+
+
+def test_an_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["stauts"]) == 2
+    assert "stauts" in capsys.readouterr().err
+
+
+def test_an_unknown_flag_is_wrong_usage() -> None:
+    assert main.run(["status", "--sauce", "x"]) == 2
+
+
+def test_a_missing_setting_says_all_three_ways_to_give_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["status", "--source", "inv"]) == 2
+    message = capsys.readouterr().err
+    assert "--redis-url" in message
+    assert "SLACKWATER_REDIS_URL" in message
+    assert "[redis]" in message
+
+
+def test_an_error_is_a_line_without_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails_with(TopicUnavailableError("orders", "it does not exist"), monkeypatch)
+    assert main.run(["status"]) == 1
+    assert capsys.readouterr().err.startswith("error: topic orders cannot be read: it does not exist")
+
+
+def test_an_unexpected_error_names_its_type_and_the_way_to_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails_with(RuntimeError("boom"), monkeypatch)
+    assert main.run(["status"]) == 1
+    message = capsys.readouterr().err
+    assert "RuntimeError: boom" in message
+    assert "--debug" in message
+    assert "Traceback" not in message
+
+
+def test_debug_shows_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails_with(RuntimeError("boom"), monkeypatch)
+    assert main.run(["--debug", "status"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+    monkeypatch.setenv("SLACKWATER_DEBUG", "1")
+    assert main.run(["status"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interruption_ends_with_130_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails_with(KeyboardInterrupt(), monkeypatch)
+    assert main.run(["status"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_redis_that_is_away_is_one_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["status", "--source", "inv", "--redis-url", "redis://:s3cret@127.0.0.1:1"]) == 1
+    message = capsys.readouterr().err
+    assert "127.0.0.1:1" in message
+    assert "s3cret" not in message
+    assert "Traceback" not in message
+
+
+def test_config_shows_values_and_origins_but_no_secrets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLACKWATER_REDIS_URL", "redis://:s3cret@host")
+    Path("slackwater.toml").write_text('source = "inv"\n')
+    assert main.run(["config"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:3] == ["source", "inv", "slackwater.toml"] for line in lines)
+    assert any("redis.url" in line and "environment SLACKWATER_REDIS_URL" in line for line in lines)
+    assert not any("s3cret" in line for line in lines)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_the_first_signal_asks_to_stop(number: signal.Signals, code: int) -> None:
+    before = signal.getsignal(number)
+    with stop_on_signals() as stop:
+        assert not stop.event.is_set()
+        os.kill(os.getpid(), number)
+        assert stop.event.wait(5)
+        assert stop.exit_code == code
+    assert signal.getsignal(number) is before
+
+
+def test_without_a_signal_the_exit_code_is_zero() -> None:
+    with stop_on_signals() as stop:
+        assert stop.exit_code == 0
+        assert isinstance(stop.event, threading.Event)
