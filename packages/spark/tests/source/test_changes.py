@@ -1,0 +1,139 @@
+import pickle
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Message
+
+from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
+from slackwater_spark.source.batch import BatchTask, TransactionTable
+from slackwater_spark.source.changes import BatchChanges
+from slackwater_spark.source.errors import BadInputError
+from slackwater_spark.source.plan import OffsetSpan
+
+Value = Callable[..., bytes]
+Record = Callable[..., Message]
+
+SPAN = OffsetSpan("inv.inventory.orders", 0, 0, 100, 0)
+
+
+def changes(
+    *, xids: dict[int, int] | None = None, snapshot: int | None = None, repeated: frozenset[int] = frozenset()
+) -> BatchChanges:
+    transactions = [CommittedTransaction(xid, lsn, 0) for xid, lsn in (xids or {}).items()]
+    if snapshot is not None:
+        transactions.append(CommittedTransaction(SNAPSHOT_XID, snapshot, 0))
+    task = BatchTask((SPAN,), TransactionTable(transactions), repeated)
+    return BatchChanges(task, "inv", ("inventory.orders",))
+
+
+def found(batch: BatchChanges, *records: Message) -> list[tuple[int | None, int]]:
+    return [(message.offset(), lsn) for message, _, lsn in batch.of(SPAN, list(records))]
+
+
+def test_a_row_gets_the_commit_lsn_of_its_transaction(row_value: Value, record: Record) -> None:
+    batch = changes(xids={7: 1000, 8: 2000})
+    records = record(row_value(7, 900), offset=1), record(row_value(8, 950), offset=2)
+    assert found(batch, *records) == [(1, 1000), (2, 2000)]
+
+
+def test_rows_of_transactions_outside_the_batch_are_dropped(row_value: Value, record: Record) -> None:
+    assert found(changes(xids={7: 1000}), record(row_value(6, 900)), record(row_value(8, 900))) == []
+
+
+def test_tombstones_carry_nothing(record: Record) -> None:
+    assert found(changes(), record(None)) == []
+
+
+def test_snapshot_rows_get_the_lsn_of_their_snapshot(row_value: Value, record: Record) -> None:
+    good = record(row_value(None, 500, op="r", snapshot="first"), offset=3)
+    assert found(changes(snapshot=500), good) == [(3, 500)]
+
+
+def test_rows_of_an_interrupted_snapshot_are_void(row_value: Value, record: Record) -> None:
+    void = record(row_value(None, 400, op="r", snapshot="true"))
+    assert found(changes(snapshot=500), void) == []
+    assert found(changes(xids={1: 400}), void) == []
+
+
+def test_doubles_of_a_repeated_transaction_count_once(row_value: Value, record: Record) -> None:
+    batch = changes(xids={7: 1000}, repeated=frozenset({1000}))
+    first = record(row_value(7, 900, order=1), offset=1)
+    renumbered = record(row_value(7, 900, order=5), offset=2)
+    same_lsn_other_key = record(row_value(7, 900), offset=3, key=b'{"id":2}')
+    half_of_a_key_update = record(row_value(7, 900, op="d"), offset=4)
+    assert found(batch, first, renumbered, same_lsn_other_key, half_of_a_key_update) == [
+        (1, 1000),
+        (3, 1000),
+        (4, 1000),
+    ]
+
+
+def test_doubles_are_found_over_several_portions(row_value: Value, record: Record) -> None:
+    batch = changes(xids={7: 1000}, repeated=frozenset({1000}))
+    assert found(batch, record(row_value(7, 900), offset=1)) == [(1, 1000)]
+    assert found(batch, record(row_value(7, 900), offset=2)) == []
+
+
+def test_equal_rows_of_other_transactions_are_not_compared(row_value: Value, record: Record) -> None:
+    batch = changes(xids={7: 1000}, repeated=frozenset({2000}))
+    row = row_value(7, 900)
+    assert found(batch, record(row, offset=1), record(row, offset=2)) == [(1, 1000), (2, 1000)]
+
+
+def test_doubles_of_a_table_without_key_are_bad_input(row_value: Value, record: Record) -> None:
+    batch = changes(xids={7: 1000}, repeated=frozenset({1000}))
+    with pytest.raises(BadInputError, match="no key to compare"):
+        found(batch, record(row_value(7, 900), key=None))
+
+
+def test_logical_messages_are_ignored(row_value: Value, record: Record) -> None:
+    batch = changes(xids={7: 1000})
+    in_transaction = record(row_value(7, 900, op="m", table="."))
+    outside = record(row_value(None, 900, op="m", table="."))
+    assert found(batch, in_transaction, outside) == []
+
+
+def test_rows_of_a_table_whose_topic_has_the_same_name_are_left_out(row_value: Value, record: Record) -> None:
+    span = OffsetSpan("inv.s.a_b", 0, 0, 10, 0)
+    batch = BatchChanges(
+        BatchTask((span,), TransactionTable([CommittedTransaction(7, 1000, 0)])), "inv", ("s.a_b",)
+    )
+    other = record(row_value(7, 900, table="s.a b"), topic="inv.s.a_b")
+    mine = record(row_value(7, 900, table="s.a_b"), topic="inv.s.a_b")
+    assert [c.table for _, c, _ in batch.of(span, [other, mine])] == ["s.a_b"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"op": "t"}, "TRUNCATE of inventory.orders, which is not supported yet"),
+        ({"op": "x"}, "operation 'x', expected one of c, r, u, d"),
+        ({"table": "other.table"}, "a change of table 'other.table'"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_bad_input(
+    row_value: Value, record: Record, fields: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(BadInputError, match=problem):
+        found(changes(xids={7: 1000}), record(row_value(7, 900, **fields)))
+
+
+def test_rows_of_an_incremental_snapshot_are_bad_input(row_value: Value, record: Record) -> None:
+    with pytest.raises(BadInputError, match="incremental snapshot"):
+        found(changes(), record(row_value(None, 900, op="r", snapshot="incremental")))
+
+
+def test_a_row_without_transaction_is_bad_input_with_what_to_set(row_value: Value, record: Record) -> None:
+    with pytest.raises(BadInputError, match=r"provide\.transaction\.metadata=true"):
+        found(changes(), record(row_value(None, 900, op="c")))
+
+
+def test_bad_input_names_its_place_and_shows_the_value(record: Record) -> None:
+    with pytest.raises(BadInputError) as caught:
+        found(changes(), record(b"not json " * 100, offset=42))
+    error = caught.value
+    assert (error.topic, error.partition, error.offset) == ("inv.inventory.orders", 0, 42)
+    assert "topic inv.inventory.orders, partition 0, offset 42" in str(error)
+    assert "b'not json " in str(error)
+    assert len(error.value) == 200
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - our own bytes

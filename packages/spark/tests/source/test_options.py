@@ -1,0 +1,107 @@
+import pickle
+
+import pytest
+
+from slackwater_spark.source.errors import OptionError
+from slackwater_spark.source.options import SourceOptions
+
+REQUIRED = {"source": "inv", "bootstrap": "b:9092", "tables": "inventory.orders, inventory.order_lines"}
+
+
+def test_the_required_options_are_enough() -> None:
+    options = SourceOptions.parse(REQUIRED)
+    assert options.source == "inv"
+    assert options.tables == ("inventory.orders", "inventory.order_lines")
+    assert options.topics == {
+        "inv.inventory.orders": "inventory.orders",
+        "inv.inventory.order_lines": "inventory.order_lines",
+    }
+    assert options.consumer_settings == {"bootstrap.servers": "b:9092"}
+    assert options.redis_url is None
+
+
+def test_every_option_is_read() -> None:
+    options = SourceOptions.parse(
+        REQUIRED
+        | {
+            "redis_url": "redis://r:6379/0",
+            "redis.password": "hush",
+            "timeline": "3",
+            "starting": "latest",
+            "allow_truncated_start": "true",
+            "max_events_per_batch": "7",
+            "parallelism": "5",
+            "min_task_events": "11",
+            "target_task_events": "13",
+            "read_timeout_ms": "1700",
+            "packing": "{}",
+            "kafka.sasl.password": "hush",
+        }
+    )
+    assert options == SourceOptions(
+        source="inv",
+        bootstrap="b:9092",
+        tables=("inventory.orders", "inventory.order_lines"),
+        redis_url="redis://r:6379/0",
+        redis_password="hush",
+        timeline=3,
+        starting="latest",
+        allow_truncated_start=True,
+        max_events_per_batch=7,
+        parallelism=5,
+        min_task_events=11,
+        target_task_events=13,
+        read_timeout_ms=1700,
+        packing="{}",
+        kafka={"sasl.password": "hush"},
+    )
+    assert options.consumer_settings["sasl.password"] == "hush"
+
+
+def test_secrets_are_not_shown() -> None:
+    options = SourceOptions.parse(REQUIRED | {"redis.password": "hush", "kafka.sasl.password": "hush"})
+    assert "hush" not in repr(options)
+
+
+@pytest.mark.parametrize("missing", ["source", "bootstrap", "tables"])
+def test_a_required_option_that_is_missing_is_named_with_an_example(missing: str) -> None:
+    with pytest.raises(OptionError, match=f"'{missing}' is required; .*e.g.") as caught:
+        SourceOptions.parse({k: v for k, v in REQUIRED.items() if k != missing})
+    assert caught.value.option == missing
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(OptionError, match="did you mean 'max_events_per_batch'"):
+        SourceOptions.parse(REQUIRED | {"max_events_in_batch": "1"})
+    with pytest.raises(OptionError, match="known: allow_truncated_start, bootstrap"):
+        SourceOptions.parse(REQUIRED | {"zzz": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("source", " ", "is empty"),
+        ("tables", "orders", "expected schema.table"),
+        ("tables", "a.b,,c.d", "expected schema.table"),
+        ("tables", "a.b,a.b", "names a table twice"),
+        ("timeline", "-1", "expected at least 0"),
+        ("max_events_per_batch", "many", "expected a whole number"),
+        ("max_events_per_batch", "0", "expected at least 1"),
+        ("starting", "yesterday", "expected earliest or latest"),
+        ("allow_truncated_start", "yes", "expected true or false"),
+        ("redis_url", "localhost:6379", "another form"),
+        ("redis_url", "redis://:hush@r:6379", "use option 'redis.password'"),
+        ("kafka.isolation.level", "read_uncommitted", "cannot be set"),
+        ("kafka.bootstrap.servers", "x", "use the option 'bootstrap'"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused(name: str, value: str, problem: str) -> None:
+    with pytest.raises(OptionError, match=problem) as caught:
+        SourceOptions.parse(REQUIRED | {name: value})
+    assert caught.value.option == name
+    assert "hush" not in str(caught.value)
+
+
+def test_options_travel_to_the_tasks() -> None:
+    options = SourceOptions.parse(REQUIRED | {"kafka.client.id": "x"})
+    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 - our own bytes
