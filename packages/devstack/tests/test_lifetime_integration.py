@@ -1,0 +1,120 @@
+"""Whole stacks: they end with their process, or outlive it when they should."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from slackwater_devstack import (
+    DevStack,
+    DevStackSettings,
+    PostgresServer,
+    RunState,
+    ServerStartError,
+    SettingsError,
+    down,
+    status,
+    up,
+)
+from slackwater_devstack.processes import find_process
+from slackwater_devstack.state import read_state
+
+pytestmark = pytest.mark.integration
+
+EMBEDDED = """
+import signal, sys
+from pathlib import Path
+from slackwater_devstack import DevStack, DevStackSettings
+with DevStack(DevStackSettings(folder=Path(sys.argv[1]), keep_data=False)):
+    print("ready", flush=True)
+    signal.pause()
+"""
+UP = """
+import sys
+from pathlib import Path
+from slackwater_devstack import DevStackSettings, up
+up(DevStackSettings(folder=Path(sys.argv[1]), kafka=False, connect=False))
+"""
+
+
+def small(folder: Path) -> DevStackSettings:
+    return DevStackSettings(folder=folder, kafka=False, connect=False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the parent-death signal of Linux")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_stack_leaves_no_process_behind(
+    tmp_path: Path, wait_until: Callable[..., None], number: signal.Signals
+) -> None:
+    argv = [sys.executable, "-c", EMBEDDED, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ready\n"
+        state = read_state(tmp_path)
+        assert state is not None
+        processes = [server.process for server in state.servers if server.process is not None]
+        assert len(processes) == 3
+        postmaster = find_process(next(p for p in processes if p.command[0].endswith("/postgres")))
+        assert postmaster is not None
+        backends = postmaster.children(recursive=True)
+        assert backends
+        parent.send_signal(number)
+    wait_until(lambda: not any(find_process(process) for process in processes))
+    wait_until(lambda: not any(backend.is_running() for backend in backends))
+
+
+def test_servers_brought_up_outlive_the_process_and_go_down(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", UP, str(tmp_path)], check=True)
+    try:
+        first = status(tmp_path)
+        assert first is not None
+        assert first.is_running
+        again = up(small(tmp_path))
+        assert [server.pid for server in again.servers] == [server.pid for server in first.servers]
+    finally:
+        stopped = down(tmp_path)
+    assert stopped is not None
+    assert {server.state for server in stopped.servers} == {RunState.STOPPED}
+    state = read_state(tmp_path)
+    assert state is not None
+    assert all(server.process is None for server in state.servers)
+
+
+def test_a_stack_that_went_down_comes_up_with_its_data_and_ports(tmp_path: Path) -> None:
+    first = DevStack(small(tmp_path))
+    with first, psycopg.connect(first.postgres.dsn()) as connection:
+        connection.execute("CREATE TABLE kept (id int)")
+    second = DevStack(small(tmp_path))
+    with second:
+        with psycopg.connect(second.postgres.dsn()) as connection:
+            assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
+        assert second.postgres.port == first.postgres.port
+        assert second.redis.port == first.redis.port
+    second.delete_data()
+
+
+def test_a_connector_for_a_table_that_does_not_exist_is_refused_and_the_servers_stay_up(
+    dev_stack: Callable[..., DevStack],
+) -> None:
+    stack = dev_stack(redis=False)
+    with pytest.raises(SettingsError, match=r"public\.missing.*does not exist"):
+        stack.start_connector(["public.missing"])
+    assert stack.postgres.is_running
+    assert stack.kafka.is_running
+
+
+def test_a_server_that_cannot_start_says_why_with_its_last_lines(tmp_path: Path) -> None:
+    server = PostgresServer(tmp_path, start_timeout=timedelta(seconds=30))
+    server.start()
+    server.stop()
+    (server.data_folder() / "postgresql.conf").write_text("nonsense = 1\n")
+    with pytest.raises(ServerStartError, match="nonsense") as caught:
+        server.start()
+    server.delete_data()
+    assert caught.value.server == "postgres"
+    assert not server.is_running
