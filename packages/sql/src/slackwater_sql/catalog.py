@@ -1,0 +1,92 @@
+"""Declared tables: what a pipeline knows of its source's schema."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from slackwater_sql.column_type import ColumnType
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A declared column.
+
+    Attributes:
+        name: Its name as in the database (unquoted names are lower case).
+        type: Its type.
+        nullable: Whether it may hold NULL.
+    """
+
+    name: str
+    type: ColumnType
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A declared table.
+
+    Attributes:
+        schema: Name of its schema.
+        name: Its name.
+        columns: Its columns in declaration order.
+        primary_key: Names of its primary key's columns in key order; empty if it has none.
+        replica_identity_full: Updates and deletes carry the whole old row.
+    """
+
+    schema: str
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    replica_identity_full: bool
+
+    @property
+    def full_name(self) -> str:
+        """`schema.table`, as Debezium's `data_collection` and `source` block name it."""
+        return f"{self.schema}.{self.name}"
+
+    def column(self, name: str) -> Column | None:
+        """The column of exactly this name."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """All declared tables of a pipeline.
+
+    Attributes:
+        tables: The tables; no two have the same schema and name.
+    """
+
+    tables: tuple[Table, ...]
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[Table]]:
+        by_name: dict[str, list[Table]] = {}
+        for table in self.tables:
+            by_name.setdefault(table.name.lower(), []).append(table)
+        return by_name
+
+    def find(self, schema: str, name: str) -> tuple[Table, ...]:
+        """The tables that a view may mean by this name: as in DuckDB, upper and lower case are the same.
+
+        Args:
+            schema: Schema as written in the view; empty if none was written.
+            name: Table name as written.
+        """
+        named = self._by_name.get(name.lower(), [])
+        return tuple(table for table in named if not schema or table.schema.lower() == schema.lower())
+
+    def similar_names(self, schema: str, name: str) -> tuple[str, ...]:
+        """Full names of declared tables that were perhaps meant, best first."""
+        names = {table.name.lower(): table.full_name for table in self.tables}
+        full_names = {table.full_name.lower(): table.full_name for table in self.tables}
+        wanted = f"{schema}.{name}" if schema else name
+        return similar(wanted, full_names if schema else names)
+
+
+def similar(name: str, candidates: dict[str, str] | Iterable[str]) -> tuple[str, ...]:
+    """The candidates most like `name`, best first; a mapping gives the text to show for each candidate."""
+    shown = candidates if isinstance(candidates, dict) else {text.lower(): text for text in candidates}
+    return tuple(shown[match] for match in difflib.get_close_matches(name.lower(), shown, n=3, cutoff=0.5))

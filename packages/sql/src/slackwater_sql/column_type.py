@@ -1,0 +1,246 @@
+"""Types of declared columns: how a value travels from PostgreSQL through Debezium's JSON into DuckDB.
+
+Debezium is expected to write schemaless JSON with `decimal.handling.mode=string`,
+`time.precision.mode=adaptive` and `binary.handling.mode=bytes` (base64); the other modes contradict the
+declared types and are reported as such.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+from msgspec import Meta
+
+MAX_DECIMAL_DIGITS = 38
+"""DuckDB's widest DECIMAL."""
+
+UNCONSTRAINED_SCALE = 18
+"""Digits after the point kept for `numeric` without precision; a value with more is bad input."""
+
+_MILLISECONDS = 3  # Debezium writes times of at most this precision in milliseconds, others in microseconds
+_DAY_US = 86_400_000_000
+
+
+class TypeKind(StrEnum):
+    """Families of types that are handled alike."""
+
+    SMALLINT = "smallint"
+    INTEGER = "integer"
+    BIGINT = "bigint"
+    BOOLEAN = "boolean"
+    REAL = "real"
+    DOUBLE = "double precision"
+    NUMERIC = "numeric"
+    TEXT = "text"
+    DATE = "date"
+    TIMESTAMP = "timestamp"
+    TIMESTAMPTZ = "timestamp with time zone"
+    TIME = "time"
+    UUID = "uuid"
+    JSON = "json"
+    BYTEA = "bytea"
+    ARRAY = "array"
+    UNSUPPORTED = "unsupported"
+
+
+INTEGER_KINDS = frozenset({TypeKind.SMALLINT, TypeKind.INTEGER, TypeKind.BIGINT})
+TIME_KINDS = frozenset({TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.TIME})
+FLOAT_KINDS = frozenset({TypeKind.REAL, TypeKind.DOUBLE})
+ELEMENT_KINDS = frozenset(set(TypeKind) - {TypeKind.ARRAY, TypeKind.BYTEA, TypeKind.UNSUPPORTED})
+
+_INTEGER_BITS = {TypeKind.SMALLINT: 16, TypeKind.INTEGER: 32, TypeKind.BIGINT: 64}
+
+_ARROW: dict[TypeKind, pa.DataType] = {
+    TypeKind.SMALLINT: pa.int16(),
+    TypeKind.INTEGER: pa.int32(),
+    TypeKind.BIGINT: pa.int64(),
+    TypeKind.BOOLEAN: pa.bool_(),
+    TypeKind.REAL: pa.float32(),
+    TypeKind.DOUBLE: pa.float64(),
+    TypeKind.DATE: pa.date32(),
+    TypeKind.TIME: pa.time64("us"),
+}
+
+_DUCKDB = {
+    TypeKind.REAL: "FLOAT",
+    TypeKind.DOUBLE: "DOUBLE",
+    TypeKind.TEXT: "VARCHAR",
+    TypeKind.BYTEA: "BLOB",
+    TypeKind.TIMESTAMPTZ: "TIMESTAMPTZ",
+}
+
+_EXPECTED = {
+    TypeKind.BOOLEAN: "true or false",
+    TypeKind.REAL: 'a number, "NaN", "Infinity" or "-Infinity"',
+    TypeKind.DOUBLE: 'a number, "NaN", "Infinity" or "-Infinity"',
+    TypeKind.TEXT: "a string",
+    TypeKind.DATE: "days since 1970-01-01 as an integer (time.precision.mode=adaptive)",
+    TypeKind.TIMESTAMPTZ: "an ISO 8601 string in UTC",
+    TypeKind.UUID: "a string of 36 characters",
+    TypeKind.JSON: "a string that holds JSON",
+    TypeKind.BYTEA: "a base64 string",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A PostgreSQL type, with all that is needed to carry its values.
+
+    Attributes:
+        kind: The family.
+        postgres: The type's canonical PostgreSQL name, as `format_type` gives it.
+        precision: Digits of a numeric, or fractional digits of seconds; None if not given.
+        scale: Digits after the point of a numeric.
+        element: Type of an array's elements.
+        reason: Why the type is unsupported.
+    """
+
+    kind: TypeKind
+    postgres: str
+    precision: int | None = None
+    scale: int | None = None
+    element: "ColumnType | None" = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return self.postgres
+
+    @property
+    def is_supported(self) -> bool:
+        """Views may use columns of this type."""
+        return self.kind is not TypeKind.UNSUPPORTED
+
+    @property
+    def is_key_safe(self) -> bool:
+        """Equal in SQL means equal on the wire, and the wire form stands in documents as it is."""
+        blank_padded_or_folded = self.postgres == "citext" or self.postgres.startswith("character(")
+        return self.kind in INTEGER_KINDS | {TypeKind.UUID} or (
+            self.kind is TypeKind.TEXT and not blank_padded_or_folded
+        )
+
+    @property
+    def wire_family(self) -> str:
+        """Types of one family that are key safe have equal wire values exactly when they are equal in SQL."""
+        return "integer" if self.kind in INTEGER_KINDS else self.kind.value
+
+    @property
+    def is_toastable(self) -> bool:
+        """PostgreSQL may store the value out of line and leave it out of updates that do not change it."""
+        return self.kind in {TypeKind.TEXT, TypeKind.JSON, TypeKind.BYTEA, TypeKind.ARRAY}
+
+    @property
+    def is_millisecond(self) -> bool:
+        """Debezium writes this type's values in milliseconds, not microseconds."""
+        return self.precision is not None and self.precision <= _MILLISECONDS
+
+    @property
+    def wire(self) -> Any:
+        """The msgspec type of the JSON value that Debezium writes (NULL aside)."""
+        return _wire(self)
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The type in which values are handed to DuckDB; takes wire values as they are."""
+        if self.element is not None:
+            return pa.list_(self.element.arrow)
+        if self.kind is TypeKind.TIMESTAMP:
+            return pa.timestamp("ms" if self.is_millisecond else "us")
+        if self.kind is TypeKind.TIME and self.is_millisecond:
+            return pa.time32("ms")
+        return _ARROW.get(self.kind, pa.string())
+
+    @property
+    def duckdb(self) -> str:
+        """The DuckDB type that views see."""
+        if self.element is not None:
+            return f"{self.element.duckdb}[]"
+        if self.kind is TypeKind.NUMERIC:
+            return f"DECIMAL({self.digits},{self.decimals})"
+        return _DUCKDB.get(self.kind, self.kind.value.upper())
+
+    @property
+    def digits(self) -> int:
+        """Digits of a numeric in DuckDB."""
+        return MAX_DECIMAL_DIGITS if self.precision is None else self.precision
+
+    @property
+    def decimals(self) -> int:
+        """Digits after the point of a numeric in DuckDB."""
+        return UNCONSTRAINED_SCALE if self.precision is None else self.scale or 0
+
+    @property
+    def expected(self) -> str:
+        """The JSON value in words, for error messages."""
+        if self.kind in INTEGER_KINDS:
+            return f"an integer of {_INTEGER_BITS[self.kind]} bits"
+        if self.kind is TypeKind.NUMERIC:
+            before = self.digits - self.decimals
+            return (
+                f"a decimal number as a string (decimal.handling.mode=string) with at most {before} digits "
+                f"before and {self.decimals} after the point"
+            )
+        if self.kind in TIME_KINDS - {TypeKind.DATE}:
+            unit = "milliseconds" if self.is_millisecond else "microseconds"
+            return f"{unit} as an integer (time.precision.mode=adaptive)"
+        if self.element is not None:
+            return f"an array, each element null or {self.element.expected}"
+        return _EXPECTED[self.kind]
+
+    def duckdb_expression(self, column: str) -> str:
+        """SQL that turns the transport value in `column` into this type's DuckDB value, exactly."""
+        if self.kind is TypeKind.BYTEA:
+            return f"from_base64({column})"
+        if self.kind is TypeKind.TIMESTAMPTZ:
+            # Years above 9999 come as +10000, which DuckDB does not read.
+            return f"CAST(ltrim({column}, '+') AS TIMESTAMPTZ)"
+        converted = self if self.element is None else self.element
+        if converted.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON, TypeKind.TIMESTAMPTZ}:
+            return f"CAST({column} AS {self.duckdb})"
+        if converted.kind is TypeKind.TIMESTAMP and converted.is_millisecond:
+            return f"CAST({column} AS {self.duckdb})"
+        return column
+
+
+@lru_cache(maxsize=1024)
+def _wire(column_type: ColumnType) -> Any:
+    if column_type.element is not None:
+        return list[column_type.element.wire | None]  # type: ignore[name-defined]
+    kind = column_type.kind
+    if kind in INTEGER_KINDS:
+        bits = _INTEGER_BITS[kind]
+        return Annotated[int, Meta(ge=-(2 ** (bits - 1)), le=2 ** (bits - 1) - 1)]
+    if kind is TypeKind.NUMERIC:
+        return Annotated[str, Meta(pattern=_numeric_pattern(column_type.digits, column_type.decimals))]
+    return _SIMPLE_WIRE[kind] if kind is not TypeKind.TIME else _time_of_day(column_type.is_millisecond)
+
+
+def _numeric_pattern(digits: int, decimals: int) -> str:
+    fraction = rf"(\.[0-9]{{1,{decimals}}})?" if decimals else ""
+    return rf"\A-?[0-9]{{1,{max(1, digits - decimals)}}}{fraction}\Z"
+
+
+def _time_of_day(is_millisecond: bool) -> Any:
+    return Annotated[int, Meta(ge=0, le=_DAY_US // 1000 if is_millisecond else _DAY_US)]
+
+
+_FLOAT = float | Literal["NaN", "Infinity", "-Infinity"]
+_INT64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_SIMPLE_WIRE: dict[TypeKind, Any] = {
+    TypeKind.BOOLEAN: bool,
+    TypeKind.REAL: _FLOAT,
+    TypeKind.DOUBLE: _FLOAT,
+    TypeKind.TEXT: str,
+    TypeKind.DATE: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
+    TypeKind.TIMESTAMP: _INT64,
+    TypeKind.TIMESTAMPTZ: Annotated[
+        str,
+        Meta(
+            pattern=r"\A[+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z\Z",
+        ),
+    ],
+    TypeKind.UUID: Annotated[str, Meta(min_length=36, max_length=36)],
+    TypeKind.JSON: str,
+    TypeKind.BYTEA: str,
+}

@@ -1,0 +1,139 @@
+"""Row images: from Debezium's JSON to typed tuples, and to the compact bytes a stage keeps."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from slackwater_sql.catalog import Column, Table
+from slackwater_sql.column_type import FLOAT_KINDS
+from slackwater_sql.errors import RowContradictsSchemaError
+
+WireRow = tuple[Any, ...]
+"""Wire values in the codec's column order: int, float, str, bool, list or None, as in the record's JSON."""
+
+UNAVAILABLE: Final = "__debezium_unavailable_value"
+"""What Debezium writes for an unchanged value that PostgreSQL stores out of line (TOAST)."""
+
+_UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+_UNAVAILABLE_VALUES: Final = (UNAVAILABLE, _UNAVAILABLE_BASE64, [UNAVAILABLE])
+_SHOWN_CHARACTERS = 80
+_MISSING_FIELD = re.compile(r"missing required field `(?P<name>.*)`\Z")
+_PATH = re.compile(r"at `\$\.(?P<name>.*?)(\[[0-9.]*\])*`\Z", re.DOTALL)
+
+
+class RowCodec:
+    """Reads and keeps the needed columns of one table's rows.
+
+    Strict: an integer is never taken for a number with a point, NULL never for a value. Stateless after
+    construction, so one codec may serve many threads. All methods raise nothing but what they document.
+    """
+
+    def __init__(self, table: Table, columns: Sequence[str]) -> None:
+        """A codec for these columns, in this order.
+
+        Args:
+            table: The declared table.
+            columns: Names of declared columns of supported types.
+        """
+        self.table: Final = table
+        self.columns: Final = tuple(_declared(table, name) for name in columns)
+        self._decode_json = msgspec.json.Decoder(_row_struct(self.columns)).decode
+        self._to_tuple = msgspec.structs.astuple
+        self._pack = msgspec.msgpack.Encoder().encode
+        self._unpack = msgspec.msgpack.Decoder(tuple).decode
+        self._unpack_many = msgspec.msgpack.Decoder(list[tuple]).decode  # type: ignore[type-arg]
+        self._float_positions = tuple(i for i, c in enumerate(self.columns) if c.type.kind in FLOAT_KINDS)
+        self._toastable = tuple(i for i, c in enumerate(self.columns) if c.type.is_toastable)
+
+    def decode(self, raw: bytes | memoryview) -> WireRow:
+        """The columns' values in `raw`, the JSON object of Debezium's `before` or `after`.
+
+        Raises:
+            RowContradictsSchemaError: The row is not what the table's declaration says.
+        """
+        try:
+            row = self._to_tuple(self._decode_json(raw))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._contradiction(bytes(raw), error) from error
+        return self._with_real_floats(row) if self._float_positions else row
+
+    def encode(self, row: WireRow) -> bytes:
+        """The row as compact bytes; equal rows of one codec give equal bytes."""
+        return self._pack(row)
+
+    def unpack(self, packed: bytes) -> WireRow:
+        """The row that `encode` was given."""
+        return self._unpack(packed)
+
+    def unpack_columns(self, packed: Sequence[bytes]) -> list[Sequence[Any]]:
+        """The rows' values column by column, as the evaluator takes them; one list per column."""
+        if not packed:
+            return [[] for _ in self.columns]
+        header = b"\xdd" + len(packed).to_bytes(4, "big")
+        return list(zip(*self._unpack_many(header + b"".join(packed)), strict=True))
+
+    def has_unavailable(self, row: WireRow) -> bool:
+        """Some value was left out of the record because the update did not change it (TOAST)."""
+        return any(row[position] in _UNAVAILABLE_VALUES for position in self._toastable)
+
+    def merge(self, row: WireRow, previous: WireRow) -> WireRow:
+        """The row with the values it left out taken from the row's previous version."""
+        return tuple(
+            old if position in self._toastable and new in _UNAVAILABLE_VALUES else new
+            for position, (new, old) in enumerate(zip(row, previous, strict=True))
+        )
+
+    def _with_real_floats(self, row: WireRow) -> WireRow:
+        """Not-a-number and infinities come as strings, since JSON has no such numbers."""
+        if not any(isinstance(row[position], str) for position in self._float_positions):
+            return row
+        return tuple(
+            float(value) if position in self._float_positions and isinstance(value, str) else value
+            for position, value in enumerate(row)
+        )
+
+    def _contradiction(self, raw: bytes, error: Exception) -> RowContradictsSchemaError:
+        table, message = self.table.full_name, str(error)
+        if missing := _MISSING_FIELD.search(message):
+            expected = self._expected(missing["name"])
+            return RowContradictsSchemaError(table, missing["name"], expected, "no such field")
+        path = _PATH.search(message)
+        try:
+            row = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return RowContradictsSchemaError(table, "", f"a JSON object ({message})", _shown(raw))
+        if path is None or not isinstance(row, dict):
+            return RowContradictsSchemaError(table, "", "a JSON object", _shown(raw))
+        got = _shown(msgspec.json.encode(row.get(path["name"])))
+        return RowContradictsSchemaError(table, path["name"], self._expected(path["name"]), got)
+
+    def _expected(self, name: str) -> str:
+        column = next(column for column in self.columns if column.name == name)
+        null = " or null" if column.nullable else " (NOT NULL)"
+        return f"{column.type} as {column.type.expected}{null}"
+
+
+def _declared(table: Table, name: str) -> Column:
+    column = table.column(name)
+    if column is None or not column.type.is_supported:
+        msg = f"{table.full_name} has no column {name} of a supported type"
+        raise ValueError(msg)
+    return column
+
+
+def _row_struct(columns: Iterable[Column]) -> type[msgspec.Struct]:
+    """A struct with fields c0, c1, … that stand for the columns, whatever characters their names have."""
+    columns = tuple(columns)
+    fields = [
+        (f"c{index}", column.type.wire | None if column.nullable else column.type.wire)
+        for index, column in enumerate(columns)
+    ]
+    rename = {f"c{index}": column.name for index, column in enumerate(columns)}
+    return msgspec.defstruct("Row", fields, rename=rename, gc=False)
+
+
+def _shown(raw: bytes) -> str:
+    text = raw.decode("utf-8", "replace")
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
