@@ -2,11 +2,19 @@
 
 from slackwater_cdc.change import Change, decode_change
 from slackwater_cdc.errors import CdcError, MissingTransactionMetadataError, UndecodableRecordError
+from slackwater_cdc.frontier import MAX_TRANSACTIONS_PER_CUT, Frontier
+from slackwater_cdc.partition import Partition
+from slackwater_cdc.transaction import EndOffsets, Obstacle
 
 __all__ = [
+    "MAX_TRANSACTIONS_PER_CUT",
     "CdcError",
     "Change",
+    "EndOffsets",
+    "Frontier",
     "MissingTransactionMetadataError",
+    "Obstacle",
+    "Partition",
     "UndecodableRecordError",
     "decode_change",
 ]

@@ -28,7 +28,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     is_snapshot: bool
     """Whether this is a row of an initial snapshot; rows of incremental snapshots have no LSN and are not."""
     before: msgspec.Raw | None
-    """The row before, as JSON; None if there is none."""
+    """The row before, as JSON; None if there is none. Raw values keep the whole record in memory."""
     after: msgspec.Raw | None
     """The row after, as JSON; None if there is none."""
 
@@ -97,7 +97,7 @@ def _envelope(value: bytes) -> _Envelope:
         envelope = _decode(value)
         if not envelope.op and envelope.payload != _NULL:
             envelope = _decode(envelope.payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UndecodableRecordError("change", str(error), value) from None
     if not envelope.op:
         raise UndecodableRecordError("change", "it has no 'op'", value)

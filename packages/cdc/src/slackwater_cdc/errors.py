@@ -16,7 +16,7 @@ class UndecodableRecordError(CdcError):
     """A value that cannot be read as the expected Debezium record."""
 
     def __init__(self, kind: str, reason: str, value: bytes) -> None:
-        super().__init__(kind, reason, value)
+        super().__init__(kind, reason, value[:200])
         self.kind = kind
         """What was expected: ``change``, ``transaction record``, ``notification``."""
         self.reason = reason

@@ -1,0 +1,79 @@
+"""What the parts of the frontier share."""
+
+from typing import TYPE_CHECKING
+
+from slackwater_cdc.envelope import RowSource
+from slackwater_cdc.transaction import Obstacle, Transaction
+
+if TYPE_CHECKING:
+    from slackwater_cdc.snapshot import Snapshots
+
+_WINDOW = 1_000_000
+_MAX_OBSTACLES = 100
+
+
+class DoneTransactions:
+    """The commit LSNs of the newest transactions at or below the frontier, by xid.
+
+    Keeps at least ``window``, at most twice as many: rows of older ones do not come again, since a connector
+    goes back to the offset it stored last, at most minutes ago.
+    """
+
+    def __init__(self, window: int = _WINDOW) -> None:
+        self._window = window
+        self._young: dict[int, int] = {}
+        self._old: dict[int, int] = {}
+
+    def add(self, xid: int, commit_lsn: int) -> None:
+        """Remembers a transaction."""
+        self._young[xid] = commit_lsn
+        if len(self._young) >= self._window:
+            self._old, self._young = self._young, {}
+
+    def get(self, xid: int) -> int | None:
+        """The commit LSN, None if the transaction is not known."""
+        lsn = self._young.get(xid)
+        return self._old.get(xid) if lsn is None else lsn
+
+
+class Context:
+    """The state that partitions, snapshots and the frontier work on."""
+
+    def __init__(self, tables: frozenset[str] | None, snapshots: "Snapshots") -> None:
+        self.transactions: dict[int, Transaction] = {}
+        """Read of, but above the frontier; by xid."""
+        self.done = DoneTransactions()
+        self.repeated: set[int] = set()
+        """Commit LSNs of which rows were repeated since the last cut."""
+        self.obstacles: list[Obstacle] = []
+        """The first records that cannot be attributed; more than a hundred are not listed."""
+        self.snapshots = snapshots
+        self.newest_ms: dict[str, int] = {}
+        """The newest record timestamp of each connector run."""
+        self._tables = tables
+        self._names: dict[tuple[str, str], str | None] = {}
+        self._marks = 0
+
+    def is_subscribed(self, table: str) -> bool:
+        """Whether rows of a table (``schema.table``) are read."""
+        return self._tables is None or table in self._tables
+
+    def table(self, source: RowSource) -> str | None:
+        """``schema.table`` of a row; None when the table is not subscribed."""
+        key = (source.schema, source.table)
+        try:
+            return self._names[key]
+        except KeyError:
+            name = f"{source.schema}.{source.table}"
+            self._names[key] = result = name if source.table and self.is_subscribed(name) else None
+            return result
+
+    def next_mark(self) -> int:
+        """Numbers the partitions."""
+        self._marks += 1
+        return self._marks - 1
+
+    def add_obstacle(self, obstacle: Obstacle) -> None:
+        """Remembers a record that no cut may pass."""
+        if len(self.obstacles) < _MAX_OBSTACLES:
+            self.obstacles.append(obstacle)

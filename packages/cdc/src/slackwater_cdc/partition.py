@@ -1,0 +1,239 @@
+"""The rows of one partition, in the order in which they are read. The hot loop of the sidecar is here."""
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from slackwater_cdc.context import Context
+from slackwater_cdc.envelope import Row, RowBlock
+from slackwater_cdc.errors import CdcError, MissingTransactionMetadataError, UndecodableRecordError
+from slackwater_cdc.transaction import Obstacle, Pending, Track, Transaction
+from slackwater_protocol import parse_transaction_id
+
+_decode = msgspec.json.Decoder(Row).decode
+_NOTHING = bytearray()
+_NO_XID = -1
+
+
+class Partition:
+    """One partition of a data topic.
+
+    The first records of transactions stand in commit order in a partition, so a queue of them gives the end
+    offset of any cut.
+    """
+
+    __slots__ = (
+        "_context",
+        "_firsts",
+        "_is_keyless",
+        "_mark",
+        "_run",
+        "_transaction",
+        "number",
+        "position",
+        "start",
+        "tables",
+        "topic",
+    )
+
+    def __init__(self, context: Context, topic: str, number: int, start: int) -> None:
+        self._context = context
+        self.topic = topic
+        self.number = number
+        self.start = start
+        """Where reading began."""
+        self.position = start
+        """The next offset to be read, as far as is known."""
+        self.tables: set[str] = set()
+        """Tables of which rows were read here."""
+        self._firsts: deque[tuple[Pending, int]] = deque()
+        self._mark = 1 + context.next_mark() % 255
+        self._run = ""
+        self._is_keyless = False
+        self._transaction: Transaction | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and number."""
+        return self.topic, self.number
+
+    @property
+    def backlog(self) -> int:
+        """How many transactions above the frontier have rows here, at most."""
+        return len(self._firsts)
+
+    def read(  # noqa: C901 - the hot loop: a function call per record costs more than the rest of it
+        self,
+        records: Iterable[tuple[int, bytes | None]],
+        run: str = "",
+        *,
+        timestamp_ms: int = 0,
+        is_keyless: bool = False,
+    ) -> None:
+        """Takes records, offsets ascending, all written by one run of the connector.
+
+        Args:
+            records: Offset and value; tombstones have None.
+            run: The header ``__debezium.context.runId`` of these records; empty when they have none.
+            timestamp_ms: The record timestamp of the last one.
+            is_keyless: Whether the records have no keys, so that a repeated row may be in another partition.
+        """
+        self._run, self._is_keyless = run, is_keyless
+        newest_ms = self._context.newest_ms
+        if timestamp_ms > newest_ms.get(run, 0):
+            newest_ms[run] = timestamp_ms
+        decode, mark, newest = _decode, self._mark, 0
+        xid: int | None = _NO_XID
+        table = schema = ""
+        seen, track = _NOTHING, None
+        offset = self.position - 1
+        for offset, value in records:
+            if value is None:
+                continue
+            try:
+                row = decode(value)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                self._refuse(offset, UndecodableRecordError("change", str(error), value))
+                continue
+            block = row.transaction
+            if block is None:
+                unwrapped = self._outside(offset, row, value)
+                if unwrapped is None or unwrapped.transaction is None:
+                    continue
+                row, block = unwrapped, unwrapped.transaction
+            source = row.source
+            if source.txId != xid or source.table != table or source.schema != schema:
+                table, schema = source.table, source.schema
+                xid = _NO_XID if source.txId is None else source.txId
+                track = self._turn_to(offset, row, block)
+                if track is not None:
+                    seen, newest = track.seen, self._newest(track)
+            if track is None:
+                continue
+            order = block.data_collection_order
+            try:
+                if order > newest and not seen[order]:
+                    seen[order] = mark
+                    newest = order
+                    track.missing -= 1
+                    if not track.missing:
+                        track.rows.incomplete -= 1
+                    continue
+            except IndexError:
+                newest = self._beyond(order, track)
+                continue
+            self._again(offset, order, track)
+        if offset >= self.position:
+            self.position = offset + 1
+
+    def skip_to(self, position: int) -> None:
+        """Says that there is nothing more to be read below an offset: gaps, markers of Kafka transactions."""
+        self.position = max(self.position, position)
+
+    def front(self) -> Pending | None:
+        """The first in the queue that is not done; None when nothing here is above the frontier."""
+        firsts = self._firsts
+        while firsts and firsts[0][0].is_done:
+            firsts.popleft()
+        return firsts[0][0] if firsts else None
+
+    def end_offset(self) -> int:
+        """End offset of a cut at the present frontier."""
+        return self.position if self.front() is None else self._firsts[0][1]
+
+    def has_row_after(self, sequence: int) -> bool:
+        """Whether a row of a later commit was read here."""
+        return any(p.sequence is not None and p.sequence > sequence for p, _ in self._firsts)
+
+    def has_streamed_rows(self, snapshot: Pending) -> bool:
+        """Whether a row was read here that the connector wrote after the snapshot."""
+        return any(p is not snapshot for p, _ in self._firsts)
+
+    def add_first(self, pending: Pending, offset: int) -> None:
+        """Puts something that holds back end offsets at the end of the queue."""
+        self._firsts.append((pending, offset))
+
+    def _turn_to(self, offset: int, row: Row, block: RowBlock) -> Track | None:
+        """Finds the track of a row's transaction and table; None if the row need not be tracked."""
+        source, context = row.source, self._context
+        xid = source.txId
+        if xid is None:
+            xid = parse_transaction_id(block.id)[0]
+        table = context.table(source)
+        if table is None:
+            return None
+        transaction = context.transactions.get(xid)
+        if transaction is None:
+            commit_lsn = context.done.get(xid)
+            if commit_lsn is not None:
+                context.repeated.add(commit_lsn)
+                return None
+            transaction = context.transactions[xid] = Transaction(xid)
+        self._transaction = transaction
+        rows = transaction.first if transaction.first.run == self._run else transaction.rows_of(self._run)
+        if block.total_order == 1:
+            rows.has_first = True
+        if self not in transaction.partitions:
+            transaction.partitions[self] = None
+            self._firsts.append((transaction, offset))
+            self.tables.add(table)
+        if self._is_keyless or row.op == "t":
+            transaction.read_keyless()
+        return rows.track(table)
+
+    def _newest(self, track: Track) -> int:
+        """The largest order of the transaction and table that was read in this partition before."""
+        transaction, mark = self._transaction, self._mark
+        if transaction is None or transaction.later is None:
+            return max(0, track.seen.rfind(mark))
+        return max(0, *(t.seen.rfind(mark) for t in transaction.tracks_beside(track)))
+
+    def _beyond(self, order: int, track: Track) -> int:
+        transaction = self._transaction
+        if transaction is not None and transaction.end is not None:
+            transaction.is_renumbered = True
+        track.add(order, self._mark)
+        return order
+
+    def _again(self, offset: int, order: int, track: Track) -> None:
+        """A row whose number does not rise, or was read before.
+
+        The same number as at the first time is a plain repeat. Anything else shows a second numbering: in a
+        partition the numbers of a transaction rise, and a repeated row has the same key, hence the same
+        partition.
+        """
+        transaction, mark = self._transaction, self._mark
+        if transaction is None:
+            return
+        if order < 1:
+            self._refuse(offset, UndecodableRecordError("change", f"data_collection_order is {order}", b""))
+            return
+        transaction.is_repeated = True
+        was_here = any(
+            len(t.seen) > order and t.seen[order] == mark for t in transaction.tracks_beside(track)
+        )
+        if transaction.is_keyless or not was_here:
+            transaction.is_renumbered = True
+        track.add(order, mark)
+
+    def _outside(self, offset: int, row: Row, value: bytes) -> Row | None:
+        """Deals with everything that has no transaction; returns the row when it was only wrapped."""
+        if row.payload is not None:
+            row = row.payload
+            if row.transaction is not None:
+                return row
+        if row.is_initial_snapshot and row.source.lsn is not None:
+            self._context.snapshots.read_row(self, offset, row)
+        elif not row.op:
+            self._refuse(offset, UndecodableRecordError("change", "it has no 'op'", value))
+        elif row.op != "m" and not row.is_incremental_snapshot:
+            table = f"{row.source.schema}.{row.source.table}"
+            self._refuse(offset, MissingTransactionMetadataError(table))
+        return None
+
+    def _refuse(self, offset: int, error: CdcError) -> None:
+        wrong_setting = isinstance(error, MissingTransactionMetadataError)
+        obstacle = Obstacle(self.topic, self.number, offset, str(error), is_misconfiguration=wrong_setting)
+        self._context.add_obstacle(obstacle)
+        self._firsts.append((obstacle, offset))

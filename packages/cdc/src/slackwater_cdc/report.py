@@ -1,0 +1,49 @@
+"""What people see of the things the frontier waits for."""
+
+from slackwater_cdc.evidence import counts_are_complete
+from slackwater_cdc.snapshot import Snapshot, Snapshots
+from slackwater_cdc.transaction import Transaction
+from slackwater_protocol import SNAPSHOT_XID, OpenTransaction
+
+
+def open_transaction(transaction: Transaction, missing_tables: list[str]) -> OpenTransaction:
+    """A transaction above the frontier; ``since_ms`` is left at 0.
+
+    Args:
+        transaction: What is known of it.
+        missing_tables: Those of its tables of which no partition is known.
+    """
+    end = transaction.end
+    tables = {table: None for rows in transaction.runs for table in rows.tracks}
+    return OpenTransaction(
+        xid=transaction.xid,
+        commit_lsn=None if end is None else end.commit_lsn,
+        since_ms=0,
+        expected={} if end is None else dict(end.counts),
+        received={table: transaction.received(table) for table in tables},
+        hint=_hint(transaction, missing_tables),
+    )
+
+
+def open_snapshot(snapshot: Snapshot, snapshots: Snapshots) -> OpenTransaction:
+    """An initial snapshot above the frontier; ``since_ms`` is left at 0."""
+    return OpenTransaction(
+        xid=SNAPSHOT_XID,
+        commit_lsn=snapshot.lsn,
+        since_ms=0,
+        expected=snapshots.scanned,
+        received=dict(snapshot.received),
+        hint="initial snapshot" + ("" if snapshots.is_announced else ", no notifications were found"),
+    )
+
+
+def _hint(transaction: Transaction, missing_tables: list[str]) -> str:
+    if transaction.end is None:
+        return "END was not read"
+    if missing_tables:
+        return f"no topic was found for {', '.join(missing_tables)}"
+    if transaction.is_renumbered:
+        return "rows were numbered again after a connector restart"
+    if not counts_are_complete(transaction):
+        return "rows are missing"
+    return "complete, waits for others"

@@ -1,0 +1,271 @@
+"""Random histories of a model connector, read in random orders, judged by an oracle that knows every row."""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater_cdc import Frontier, evidence, partition
+from slackwater_cdc import frontier as frontier_module
+from slackwater_cdc.testing import Emitted, Loss, Oracle, Run, SimulatedConnector, SimulatedTransaction
+from slackwater_cdc.testing.connector import TRANSACTION_TOPIC
+from slackwater_protocol import CommittedTransaction, Cut
+from slackwater_protocol.keys import data_topic, transaction_topic
+
+SOURCE = "s"
+TABLES = ("inv.a", "inv.b")
+Target = tuple[str, int]
+Spot = tuple[int, int]
+
+
+@dataclass
+class History:
+    """What stands in Kafka at the end; after each run of the connector, how far each partition had come."""
+
+    partitions: int
+    logs: dict[Target, list[tuple[bytes, str, int]]] = field(default_factory=lambda: defaultdict(list))
+    fences: list[dict[Target, int]] = field(default_factory=list)
+    oracle: Oracle = field(default_factory=Oracle)
+    true_events: int = 0
+    clock_ms: int = 0
+
+    def append(self, records: list[Emitted], connector: SimulatedConnector) -> None:
+        for record in records:
+            log = self.logs[record.target]
+            if record.target != TRANSACTION_TOPIC:
+                table, number = record.target
+                commit_lsn = connector.transactions[record.place[0]].commit_lsn
+                place = data_topic(SOURCE, table), number, len(log)
+                self.oracle.add_row(commit_lsn, record.place[1], place)
+            self.clock_ms += 1
+            log.append((record.value, record.run, self.clock_ms))
+        self.fences.append({target: len(log) for target, log in self.logs.items()})
+
+
+def random_history(rng: random.Random, *, may_renumber: bool) -> History:
+    """Up to six runs; the last one ends with a transaction that has rows in every partition."""
+    connector = SimulatedConnector(random_transactions(rng), rng.randint(1, 4))
+    result = History(connector.partitions)
+    for transaction in connector.transactions:
+        result.true_events += len(transaction.rows)
+        if transaction.rows:
+            result.oracle.add_commit(transaction.xid, transaction.commit_lsn)
+    targets = [TRANSACTION_TOPIC, *((t, p) for t in TABLES for p in range(connector.partitions))]
+    start = (0, 0)
+    for number in range(rng.randint(0, 5)):
+        run = Run(f"run{number}", start, may_renumber and rng.random() < 0.5, rng.randint(0, 2))
+        length = sum(1 for _ in connector.emit(run))
+        loss = Loss(rng.randint(0, max(0, length - 81)), {t: rng.choice((0, 0, 1, 3)) for t in targets})
+        records, limit = connector.survivors(run, loss)
+        result.append(records, connector)
+        start = spot_between(rng, connector, start, limit)
+    last = Run("run9", start, may_renumber and rng.random() < 0.5, rng.randint(0, 2))
+    result.append(list(connector.emit(last)), connector)
+    return result
+
+
+def random_transactions(rng: random.Random) -> list[SimulatedTransaction]:
+    transactions = [
+        SimulatedTransaction(
+            700 + index,
+            1000 * (index + 1),
+            tuple((rng.choice(TABLES), rng.randint(0, 9)) for _ in range(rng.choice((0, 1, 2, 3, 4, 12)))),
+        )
+        for index in range(rng.randint(1, 8))
+    ]
+    everywhere = tuple((table, key) for key in range(40) for table in TABLES)
+    return [*transactions, SimulatedTransaction(900, 100_000, everywhere)]
+
+
+def spot_between(rng: random.Random, connector: SimulatedConnector, low: Spot, high: Spot) -> Spot:
+    """Where the next run starts: mostly near the last place that was acknowledged."""
+    spots = [
+        (index, done)
+        for index, transaction in enumerate(connector.transactions)
+        for done in range(len(transaction.rows) + 1)
+        if low <= (index, done) <= high
+    ]
+    return rng.choice(spots[-rng.choice((3, 8, 100)) :]) if spots else low
+
+
+class Reader:
+    """Reads a history in a random order while it becomes readable, with a frontier."""
+
+    def __init__(self, past: History, rng: random.Random, start: Cut | None = None) -> None:
+        self.past = past
+        self.rng = rng
+        done: tuple[CommittedTransaction, ...] = ()
+        if start is not None:
+            done = tuple(
+                CommittedTransaction(xid, lsn, 0) for lsn, xid in past.oracle.commits if lsn <= start.lsn
+            )
+        self.frontier = Frontier(SOURCE, start=start, done=done)
+        self.targets: list[Target] = [(t, p) for t in TABLES for p in range(past.partitions)]
+        self.positions: dict[Target, int] = {TRANSACTION_TOPIC: start.transaction_offset if start else 0}
+        self.readable: dict[Target, int] = dict(self.positions)
+        self.parts: dict[Target, partition.Partition] = {}
+        for table, number in self.targets:
+            topic = data_topic(SOURCE, table)
+            first = start.end_offsets[topic][number] if start else 0
+            self.positions[table, number] = self.readable[table, number] = first
+            self.parts[table, number] = self.frontier.add_partition(topic, number, first)
+        self.targets.append(TRANSACTION_TOPIC)
+        self.cuts: list[Cut] = []
+        self.run = 0
+
+    def read_everything(self) -> list[Cut]:
+        while not self.is_at_end():
+            self.step()
+        for _ in range(10):
+            self.think(patience=1)
+        return self.cuts
+
+    def step(self) -> None:
+        self.reveal()
+        self.read(self.rng.choice(self.targets), self.rng.choice((1, 2, 5, 50)))
+        if self.rng.random() < 0.5:
+            self.think(patience=0.5)
+
+    def reveal(self) -> None:
+        """Partitions become readable independently, but those of a run only after all of the run before."""
+        fence = self.past.fences[min(self.run, len(self.past.fences) - 1)]
+        behind = [t for t in self.targets if self.readable[t] < fence.get(t, 0)]
+        if not behind:
+            self.run += 1
+            return
+        target = self.rng.choice(behind)
+        more = self.rng.choice((1, 2, 5, 50))
+        self.readable[target] = min(fence[target], self.readable[target] + more)
+
+    def read(self, target: Target, count: int) -> None:
+        first = self.positions[target]
+        last = min(first + count, self.readable[target])
+        records = list(enumerate(self.past.logs[target][first:last], first))
+        self.positions[target] = max(first, last)
+        if target == TRANSACTION_TOPIC:
+            log = self.past.logs[target]
+            self.frontier.read_transactions(((o, r[0]) for o, r in records), lambda offset: log[offset][2])
+            return
+        for run, group in groupby(records, key=lambda r: r[1][1]):
+            written = list(group)
+            newest = written[-1][1][2]
+            self.parts[target].read(((o, r[0]) for o, r in written), run, timestamp_ms=newest)
+
+    def think(self, patience: float) -> None:
+        self.frontier.advance()
+        if self.frontier.end_offsets_wanted and self.rng.random() < patience:
+            ends = {(data_topic(SOURCE, t), p): self.readable[t, p] for t, p in self.parts}
+            ends[transaction_topic(SOURCE), 0] = self.readable[TRANSACTION_TOPIC]
+            self.frontier.end_offsets(ends)
+        if self.rng.random() < 0.5:
+            self.cuts += self.frontier.cuts()
+
+    def is_at_end(self) -> bool:
+        return all(self.positions[t] == len(self.past.logs[t]) for t in self.targets)
+
+
+def read(seed: int, *, may_renumber: bool) -> tuple[History, list[Cut]]:
+    rng = random.Random(seed)
+    past = random_history(rng, may_renumber=may_renumber)
+    reader = Reader(past, rng)
+    reader.read_everything()
+    reader.cuts += reader.frontier.cuts()
+    return past, reader.cuts
+
+
+@settings(max_examples=400, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_cuts_are_right_whatever_the_connector_repeats(seed: int) -> None:
+    past, cuts = read(seed, may_renumber=False)
+
+    assert past.oracle.complaints(cuts) == []
+    assert cuts[-1].lsn == 100_805
+    assert cuts[-1].event_count == past.true_events
+
+
+@settings(max_examples=400, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_cuts_are_right_when_the_connector_numbers_rows_again(seed: int) -> None:
+    past, cuts = read(seed, may_renumber=True)
+
+    assert past.oracle.complaints(cuts) == []
+    assert cuts[-1].lsn == 100_805
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_going_on_from_any_cut_gives_the_same_commits(seed: int) -> None:
+    past, cuts = read(seed, may_renumber=True)
+    rng = random.Random(seed + 1)
+    start = rng.choice(cuts)
+
+    reader = Reader(past, rng, start)
+    reader.run = rng.randint(0, len(past.fences) - 1)
+    reader.read_everything()
+    rest = reader.cuts + reader.frontier.cuts()
+
+    assert past.oracle.complaints(rest, start) == []
+    assert [t for c in rest for t in c.transactions] == [
+        t for c in cuts if c.lsn > start.lsn for t in c.transactions
+    ]
+
+
+def complaints_over_many_seeds(*, may_renumber: bool, seeds: int = 300) -> int:
+    found = 0
+    for seed in range(seeds):
+        past, cuts = read(seed, may_renumber=may_renumber)
+        found += bool(past.oracle.complaints(cuts))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("broken", "may_renumber"),
+    [
+        ("counts", False),
+        ("original numbering", True),
+        ("last numbering", True),
+        ("overtaken", True),
+        ("detection", True),
+        ("queue of firsts", False),
+        ("repeats", False),
+    ],
+)
+def test_the_oracle_complains_when_a_rule_is_taken_out(
+    broken: str, may_renumber: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def always(*_: object) -> bool:
+        return True
+
+    breakages: dict[str, tuple[object, str, Callable[..., object]]] = {
+        "counts": (frontier_module, "counts_are_complete", lambda t: t.end is not None),
+        "original numbering": (
+            frontier_module,
+            "original_numbering_is_complete",
+            evidence.counts_are_complete,
+        ),
+        "last numbering": (frontier_module, "last_numbering_is_complete", always),
+        "overtaken": (frontier_module, "is_overtaken", always),
+        "detection": (
+            frontier_module.Frontier,
+            "_renumbered_is_complete",
+            lambda _, t: evidence.counts_are_complete(t),
+        ),
+        "queue of firsts": (partition.Partition, "end_offset", lambda p: p.position),
+        "repeats": (frontier_module.Frontier, "_drop", drop_without_repeats),
+    }
+    where, name, replacement = breakages[broken]
+    monkeypatch.setattr(where, name, replacement)
+
+    assert complaints_over_many_seeds(may_renumber=may_renumber) > 0
+
+
+def drop_without_repeats(self: Frontier, transaction: object, commit_lsn: int) -> None:
+    context = self._context  # noqa: SLF001 - takes the mechanism out
+    transaction.is_done = True  # type: ignore[attr-defined]
+    del context.transactions[transaction.xid]  # type: ignore[attr-defined]
+    context.done.add(transaction.xid, commit_lsn)  # type: ignore[attr-defined]
