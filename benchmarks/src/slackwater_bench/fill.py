@@ -1,5 +1,7 @@
 """Writes a workload into topics as a connector would have: the input of the catch-up benchmark."""
 
+import sys
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
@@ -59,7 +61,16 @@ class TopicFiller:
         )
         self._render = {name: row_renderer(table) for name, table in self._tables.items()}
         self._xid, self._lsn, self._ts_ms = FIRST_XID, FIRST_LSN, FIRST_TS_MS
+        self._progress: list[tuple[int, int]] = [(0, 0)]
         self._create_topics(bootstrap, partitions)
+
+    def events_at(self, lsn: int) -> int:
+        """Change events in transactions up to ``lsn``, to within a thousand transactions."""
+        return self._progress[bisect_right(self._progress, (lsn, sys.maxsize)) - 1][1]
+
+    def lsn_at(self, events: int) -> int:
+        """The commit LSN at which ``events`` change events were written, equally coarse."""
+        return next((lsn for lsn, count in self._progress if count >= events), self._lsn)
 
     def write(self, workload: OrdersWorkload, events: int) -> Filled:
         """Writes whole transactions with at least ``events`` change events; waits for the acks."""
@@ -70,9 +81,11 @@ class TopicFiller:
             transactions += 1
             if transactions % POLL_EVERY == 0:
                 self._producer.poll(0)
+                self._progress.append((self._lsn, written))
             if written >= events:
                 break
         self._producer.flush()
+        self._progress.append((self._lsn, written))
         return Filled(written, transactions, self._lsn)
 
     def _transaction(self, changes: list[RowChange]) -> None:

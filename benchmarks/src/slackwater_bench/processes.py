@@ -72,3 +72,16 @@ def stop_all(processes: Iterable[subprocess.Popen[bytes]], seconds: float = 30) 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def cpu_seconds(roots: dict[str, int]) -> dict[str, float]:
+    """Processor seconds per role so far, user and system, live descendants included."""
+    result: dict[str, float] = {}
+    for role, pid in roots.items():
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            times = process.cpu_times()
+            name = _role(role, process, root)
+            spent = times.user + times.system + times.children_user + times.children_system
+            result[name] = round(result.get(name, 0.0) + spent, 1)
+    return result
