@@ -1,8 +1,11 @@
 """Fixtures of the devstack's own tests."""
 
+import shutil
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -21,3 +24,12 @@ def wait_until() -> Callable[..., None]:
             pause.wait(0.02)
 
     return wait
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every account reaches, unlike pytest's own; so all data is in it and goes with it."""
+    folder = Path(tempfile.mkdtemp(prefix="devstack-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)

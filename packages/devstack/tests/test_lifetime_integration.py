@@ -1,5 +1,6 @@
 """Whole stacks: they end with their process, or outlive it when they should."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -46,16 +47,31 @@ def small(folder: Path) -> DevStackSettings:
     return DevStackSettings(folder=folder, kafka=False, connect=False)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another account")
+def test_as_root_a_folder_that_postgres_cannot_reach_is_replaced_and_remembered(open_folder: Path) -> None:
+    closed = open_folder / "closed"
+    closed.mkdir(mode=0o700)
+    server = PostgresServer(closed)
+    server.start()
+    elsewhere = server.data_folder()
+    server.stop()
+    assert not elsewhere.is_relative_to(closed)
+    again = PostgresServer(closed)
+    assert again.data_folder() == elsewhere
+    again.delete_data()
+    assert not elsewhere.exists()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the parent-death signal of Linux")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_stack_leaves_no_process_behind(
-    tmp_path: Path, wait_until: Callable[..., None], number: signal.Signals
+    open_folder: Path, wait_until: Callable[..., None], number: signal.Signals
 ) -> None:
-    argv = [sys.executable, "-c", EMBEDDED, str(tmp_path)]
+    argv = [sys.executable, "-c", EMBEDDED, str(open_folder)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "ready\n"
-        state = read_state(tmp_path)
+        state = read_state(open_folder)
         assert state is not None
         processes = [server.process for server in state.servers if server.process is not None]
         assert len(processes) == 3
@@ -68,34 +84,33 @@ def test_a_stack_leaves_no_process_behind(
     wait_until(lambda: not any(backend.is_running() for backend in backends))
 
 
-def test_servers_brought_up_outlive_the_process_and_go_down(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", UP, str(tmp_path)], check=True)
+def test_servers_brought_up_outlive_the_process_and_go_down(open_folder: Path) -> None:
+    subprocess.run([sys.executable, "-c", UP, str(open_folder)], check=True)
     try:
-        first = status(tmp_path)
+        first = status(open_folder)
         assert first is not None
         assert first.is_running
-        again = up(small(tmp_path))
+        again = up(small(open_folder))
         assert [server.pid for server in again.servers] == [server.pid for server in first.servers]
     finally:
-        stopped = down(tmp_path)
+        stopped = down(open_folder)
     assert stopped is not None
     assert {server.state for server in stopped.servers} == {RunState.STOPPED}
-    state = read_state(tmp_path)
+    state = read_state(open_folder)
     assert state is not None
     assert all(server.process is None for server in state.servers)
 
 
-def test_a_stack_that_went_down_comes_up_with_its_data_and_ports(tmp_path: Path) -> None:
-    first = DevStack(small(tmp_path))
+def test_a_stack_that_went_down_comes_up_with_its_data_and_ports(open_folder: Path) -> None:
+    first = DevStack(small(open_folder))
     with first, psycopg.connect(first.postgres.dsn()) as connection:
         connection.execute("CREATE TABLE kept (id int)")
-    second = DevStack(small(tmp_path))
+    second = DevStack(small(open_folder))
     with second:
         with psycopg.connect(second.postgres.dsn()) as connection:
             assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
         assert second.postgres.port == first.postgres.port
         assert second.redis.port == first.redis.port
-    second.delete_data()
 
 
 def test_a_connector_for_a_table_that_does_not_exist_is_refused_and_the_servers_stay_up(
@@ -108,13 +123,12 @@ def test_a_connector_for_a_table_that_does_not_exist_is_refused_and_the_servers_
     assert stack.kafka.is_running
 
 
-def test_a_server_that_cannot_start_says_why_with_its_last_lines(tmp_path: Path) -> None:
-    server = PostgresServer(tmp_path, start_timeout=timedelta(seconds=30))
+def test_a_server_that_cannot_start_says_why_with_its_last_lines(open_folder: Path) -> None:
+    server = PostgresServer(open_folder, start_timeout=timedelta(seconds=30))
     server.start()
     server.stop()
     (server.data_folder() / "postgresql.conf").write_text("nonsense = 1\n")
     with pytest.raises(ServerStartError, match="nonsense") as caught:
         server.start()
-    server.delete_data()
     assert caught.value.server == "postgres"
     assert not server.is_running

@@ -1,12 +1,13 @@
 """Programs are believed only after they were run."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from slackwater_devstack import PrerequisiteError
 from slackwater_devstack.java import find_java, parse_java_version
-from slackwater_devstack.postgres_programs import check_programs, parse_postgres_version
+from slackwater_devstack.postgres_programs import check_programs, find_postgres, parse_postgres_version
 from slackwater_devstack.redis_server import parse_redis_version
 
 
@@ -97,3 +98,15 @@ def test_programs_of_different_versions_are_not_accepted(tmp_path: Path) -> None
 def test_a_folder_without_initdb_is_not_accepted(tmp_path: Path) -> None:
     script(tmp_path / "postgres", "echo 'postgres (PostgreSQL) 16.14'")
     assert check_programs(tmp_path, None) is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+def test_a_folder_on_path_that_we_may_not_look_into_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    (closed / "bin").mkdir(parents=True)
+    closed.chmod(0)
+    monkeypatch.setenv("PATH", str(closed / "bin"))
+    assert next(find_postgres(None), None) is not None
+    closed.chmod(0o700)

@@ -78,7 +78,7 @@ def _candidates() -> Iterator[Path]:
 def _folders_on_path() -> Iterator[Path]:
     for entry in os.get_exec_path():
         program = Path(entry, "postgres")
-        if program.is_file():
+        if os.path.isfile(program):
             yield program.resolve().parent
 
 

@@ -181,6 +181,7 @@ class DevStack:
             raise StackRunningError(self.settings.folder, running)
         ports = {name: record.ports for name, record in records.items()}
         self._servers = {server.name: server for server in make_servers(self.settings, self.lifetime, ports)}
+        self._adopted = set()
         for name in running:
             if name in self._servers and self._servers[name].adopt(records[name]):
                 self._adopted.add(name)
