@@ -1,7 +1,7 @@
 """Live: a real database and connector at a steady rate; time from commit to visible.
 
-Runs the demo, which measures the lag of every source transaction from its commit time in PostgreSQL to the moment
-a ``read_committed`` consumer got the commit record, and judges every document.
+Runs the demo, which measures the lag of every source transaction from its commit time in PostgreSQL to the
+moment a ``read_committed`` consumer got the commit record, and judges every document.
 """
 
 import json
