@@ -14,6 +14,8 @@ _CHUNK = 10_000
 _WAIT_SECONDS = 0.1
 """How long one look for the next record may take."""
 _QUESTION_SECONDS = 10.0
+_SUSPICIOUS_SECONDS = 2.0
+"""After so long without a record it is checked whether the partitions exist at all."""
 _GONE = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own codes have no other name
@@ -84,14 +86,19 @@ class SpanReader:
         self._open = {(s.topic, s.partition): s for s in spans if s.size > 0}
         self._position = {key: span.from_offset for key, span in self._open.items()}
         self._assign()
-        progress_at = time.monotonic()
+        progress_at, is_checked = time.monotonic(), False
         while self._open:
             messages = self._next_messages()
             if messages:
-                progress_at = time.monotonic()
+                progress_at, is_checked = time.monotonic(), False
                 yield from self._sorted(messages)
-            elif time.monotonic() - progress_at > self._timeout:
+                continue
+            silence = time.monotonic() - progress_at
+            if silence > self._timeout:
                 self._fail(next(iter(self._open)), f"nothing came for {self._timeout:g} s")
+            if silence > _SUSPICIOUS_SECONDS and not is_checked:
+                is_checked = True
+                self._check_that_partitions_exist()
 
     def _assign(self) -> None:
         if self._may_start_late:
@@ -102,6 +109,16 @@ class SpanReader:
             self._consumer.assign(starts)
         except KafkaException as error:
             self._fail(next(iter(self._open)), str(error))
+
+    def _check_that_partitions_exist(self) -> None:
+        """An assigned partition that does not exist makes librdkafka wait and say nothing."""
+        for key in self._open:
+            try:
+                topic = self._consumer.list_topics(key[0], _QUESTION_SECONDS).topics[key[0]]
+            except KafkaException:
+                return
+            if (topic.error is not None and topic.error.code() in _GONE) or key[1] not in topic.partitions:
+                raise MissingTopicError(*key, self._position[key])
 
     def _skip_what_is_gone(self, key: tuple[str, int]) -> None:
         earliest, _ = self._bounds(key)
@@ -162,7 +179,7 @@ class SpanReader:
         """Stops fetching what lies behind a span while others are still being read."""
         del self._open[key]
         if self._open:
-            self._consumer.pause([TopicPartition(*key)])
+            self._consumer.incremental_unassign([TopicPartition(*key)])
 
     def _bounds(self, key: tuple[str, int]) -> tuple[int, int]:
         try:

@@ -1,0 +1,255 @@
+"""Redis may be right, empty, behind, holed or away: the feed finds every cut."""
+
+from collections.abc import Callable
+
+import pytest
+
+from slackwater_markers import (
+    CutLogTruncatedError,
+    FrontierState,
+    FrontierStatus,
+    InMemoryCutLog,
+    InMemoryMarkerStore,
+    MarkerStoreUnavailableError,
+)
+from slackwater_protocol import PublishedCut
+from slackwater_spark.source.cut_feed import CutFeed, FeedKey
+from slackwater_spark.source.errors import MissingCutsError
+from slackwater_spark.source.offset import SourceOffset
+
+Published = Callable[..., PublishedCut]
+
+STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="a")
+KEY = FeedKey("inv", 0)
+BEGINNING = SourceOffset.before_everything("inv", 0)
+
+
+class Clock:
+    """Moves only when told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class FlakyStore(InMemoryMarkerStore):
+    """A store that can be switched off and counts questions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_away = False
+        self.questions = 0
+
+    def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
+        self._ask()
+        return super().cuts_after(source, timeline, lsn, limit=limit)
+
+    def newest(self, source: str, timeline: int) -> PublishedCut | None:
+        self._ask()
+        return super().newest(source, timeline)
+
+    def _ask(self) -> None:
+        self.questions += 1
+        if self.is_away:
+            raise MarkerStoreUnavailableError("any", "nowhere", "away")
+
+
+class World:
+    """A cut log, a store, a clock, and the feed over them."""
+
+    def __init__(self, published: Published, key: FeedKey = KEY) -> None:
+        self.log = InMemoryCutLog("inv")
+        self.store = FlakyStore()
+        self.clock = Clock()
+        self.feed = CutFeed(key, store=self.store, log=self.log, monotonic=self.clock)
+        self._published = published
+
+    def cut(self, lsn: int, previous: int, *, to_store: bool = True, **fields: object) -> PublishedCut:
+        [appended] = self.log.append([self._published(lsn, previous, **fields).cut])
+        if to_store:
+            self.to_store(appended)
+        return appended
+
+    def to_store(self, cut: PublishedCut) -> None:
+        self.store.publish(cut, {}, STATUS)
+
+    def after(self, start: SourceOffset = BEGINNING, max_events: int | None = None) -> list[int]:
+        return [c.cut.lsn for c in self.feed.after(start, max_events=max_events)]
+
+
+@pytest.fixture
+def world(published: Published) -> World:
+    return World(published)
+
+
+def test_nothing_is_found_before_the_first_cut(world: World) -> None:
+    assert world.after() == []
+    assert world.feed.newest() is None
+
+
+def test_cuts_come_from_the_store_while_it_has_them(world: World) -> None:
+    world.cut(10, 0)
+    world.cut(20, 10)
+    world.log.delete_before(99)
+    assert world.after() == [10, 20]
+
+
+def test_new_cuts_are_appended_to_what_was_read(world: World) -> None:
+    world.cut(10, 0)
+    assert world.after() == [10]
+    world.cut(20, 10)
+    assert world.after() == [10, 20]
+
+
+def test_used_cuts_are_forgotten(world: World) -> None:
+    first = world.cut(10, 0)
+    world.cut(20, 10)
+    world.after()
+    assert world.after(BEGINNING.advanced_to(first, [])) == [20]
+
+
+def test_reading_stops_when_the_limit_is_exceeded(world: World) -> None:
+    for lsn in range(10, 2000, 10):
+        world.cut(lsn, lsn - 10, events=lsn)
+    assert len(world.after(max_events=100)) == 50
+    assert len(world.after(max_events=None)) == 199
+
+
+def test_a_store_that_is_away_is_replaced_by_the_log(world: World) -> None:
+    world.cut(10, 0)
+    world.store.is_away = True
+    world.cut(20, 10)
+    assert world.after() == [10, 20]
+
+
+def test_a_store_that_failed_is_left_alone_for_a_while(world: World) -> None:
+    world.store.is_away = True
+    world.after()
+    asked = world.store.questions
+    world.after()
+    assert world.store.questions == asked
+    world.clock.seconds += 6
+    world.after()
+    assert world.store.questions > asked
+
+
+def test_an_empty_store_is_replaced_by_the_log(world: World) -> None:
+    world.cut(10, 0, to_store=False)
+    world.cut(20, 10, to_store=False)
+    assert world.after() == [10, 20]
+
+
+def test_a_store_that_stopped_does_not_stop_the_feed(world: World) -> None:
+    world.cut(10, 0)
+    assert world.after() == [10]
+    world.cut(20, 10, to_store=False)
+    world.clock.seconds += 1
+    assert world.after() == [10, 20]
+
+
+def test_an_idle_feed_asks_the_log_now_and_then_only(world: World) -> None:
+    world.cut(10, 0)
+    assert world.after() == [10]
+    world.cut(20, 10, to_store=False)
+    assert world.after() == [10]
+
+
+def test_a_hole_in_the_store_is_filled_from_the_log(world: World) -> None:
+    world.cut(10, 0)
+    world.cut(20, 10, to_store=False)
+    world.cut(30, 20)
+    assert world.after() == [10, 20, 30]
+
+
+def test_a_store_trimmed_above_the_start_is_replaced_by_the_log(world: World) -> None:
+    for lsn in (10, 20, 30):
+        world.cut(lsn, lsn - 10)
+    world.store.trim("inv", 0, 30)
+    assert world.after() == [10, 20, 30]
+
+
+def test_cuts_of_other_timelines_are_passed(published: Published) -> None:
+    """A new timeline begins somewhere in the log, so its first cut names 0 as the one before."""
+    world = World(published, FeedKey("inv", 1))
+    for lsn in range(10, 2000, 10):
+        world.cut(lsn, lsn - 10, to_store=False)
+    world.cut(5, 0, timeline=1, to_store=False)
+    start = SourceOffset.before_everything("inv", 1)
+    assert [c.cut.lsn for c in world.feed.after(start, max_events=None)] == [5]
+
+
+def test_repetitions_of_a_second_sidecar_are_passed(world: World) -> None:
+    for lsn in (10, 20):
+        world.cut(lsn, lsn - 10, to_store=False)
+    for lsn in (10, 20):
+        world.cut(lsn, lsn - 10, to_store=False)
+    world.cut(30, 20, to_store=False)
+    assert world.after() == [10, 20, 30]
+
+
+def test_a_connecting_cut_below_the_known_place_in_the_log_is_found(world: World) -> None:
+    """The other sidecar appended it earlier, but it came into the store later."""
+    early = world.cut(30, 5, to_store=False)
+    last = world.cut(20, 0)
+    start = BEGINNING.advanced_to(last, [])
+    assert start.log > early.log_offset
+    world.cut(40, 30, to_store=False)
+    assert world.after(start) == [30, 40]
+
+
+def test_transactions_that_no_cut_lists_are_an_error(world: World) -> None:
+    world.cut(10, 0)
+    world.cut(30, 20)
+    with pytest.raises(MissingCutsError, match="after commit LSN 10, up to 30"):
+        world.after()
+
+
+def test_a_planned_batch_is_found_again_in_the_log_with_the_store_gone(world: World) -> None:
+    cuts = [world.cut(lsn, lsn - 10) for lsn in (10, 20, 30, 40)]
+    world.store.is_away = True
+    start, end = BEGINNING.advanced_to(cuts[0], []), BEGINNING.advanced_to(cuts[2], [])
+    assert world.feed.between(start, end) == cuts[1:3]
+
+
+def test_a_planned_batch_comes_from_memory_when_it_was_just_planned(world: World) -> None:
+    cuts = [world.cut(lsn, lsn - 10) for lsn in (10, 20, 30)]
+    world.after()
+    world.log.delete_before(99)
+    assert world.feed.between(BEGINNING, BEGINNING.advanced_to(cuts[1], [])) == cuts[:2]
+
+
+def test_a_planned_batch_is_found_when_sidecars_appended_out_of_order(world: World) -> None:
+    early = world.cut(30, 5, to_store=False)
+    last = world.cut(20, 0)
+    start = BEGINNING.advanced_to(last, [])
+    end = start.advanced_to(early, [])
+    assert world.feed.between(start, end) == [early]
+
+
+def test_a_planned_batch_that_the_log_lost_is_an_error(world: World) -> None:
+    cuts = [world.cut(lsn, lsn - 10) for lsn in (10, 20, 30)]
+    world.log.delete_before(2)
+    start, end = BEGINNING.advanced_to(cuts[0], []), BEGINNING.advanced_to(cuts[2], [])
+    with pytest.raises(CutLogTruncatedError):
+        world.feed.between(start, end)
+
+
+def test_a_truncated_log_may_be_the_beginning_when_allowed(published: Published) -> None:
+    world = World(published, FeedKey("inv", 0, may_start_anywhere=True))
+    cuts = [world.cut(lsn, lsn - 10, to_store=False) for lsn in (10, 20, 30)]
+    world.log.delete_before(1)
+    assert world.after() == [20, 30]
+    again = CutFeed(
+        FeedKey("inv", 0, may_start_anywhere=True), store=None, log=world.log, monotonic=world.clock
+    )
+    assert again.between(BEGINNING, BEGINNING.advanced_to(cuts[2], [])) == cuts[1:]
+
+
+def test_newest_is_the_newer_of_store_and_log(world: World) -> None:
+    world.cut(10, 0)
+    newer = world.cut(20, 10, to_store=False)
+    assert world.feed.newest() == newer
+    world.store.is_away = True
+    assert world.feed.newest() == newer
