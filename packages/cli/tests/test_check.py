@@ -24,7 +24,7 @@ TOPIC = "orders"
 
 def order(order_id: int, line_count: int, total: str) -> Change:
     row = {"id": order_id, "customer": "Ada", "status": "new", "line_count": line_count, "total": total}
-    return Change(ORDERS, order_id, row | {"created_at": "2026-01-01T00:00:00Z"})
+    return Change(ORDERS, order_id, row)
 
 
 def line(line_id: int, order_id: int, quantity: int = 1, price: str = "1.50") -> Change:

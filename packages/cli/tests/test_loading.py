@@ -68,12 +68,7 @@ def test_flags_override_everything(config: Path) -> None:
     [(name, field.path) for field in setting_fields() if not field.is_table for name in field.variables],
 )
 def test_every_documented_variable_sets_its_setting(variable: str, path: str) -> None:
-    values = {
-        "timeline": "3",
-        "log.level": "debug",
-        "kafka.security_protocol": "SSL",
-        "run.available_now": "1",
-    }
+    values = {"log.level": "debug", "kafka.security_protocol": "SSL", "run.available_now": "1"}
     loaded = load_settings({}, {variable: values.get(path, "7")})
     assert loaded.origins[path] == f"environment {variable}"
 
@@ -157,6 +152,22 @@ def test_secrets_are_masked_in_everything_that_is_shown() -> None:
 def test_the_redis_password_is_put_into_the_url() -> None:
     environment = {"SLACKWATER_REDIS_URL": "redis://user@h:1/2", "SLACKWATER_REDIS_PASSWORD": "a/b@c"}
     assert load_settings({}, environment).settings.redis.full_url() == "redis://user:a%2Fb%40c@h:1/2"
+
+
+@pytest.mark.parametrize(
+    ("url", "password", "expected"),
+    [
+        ("redis://h:1/2", None, ("redis://h:1/2", None)),
+        ("redis://:a%2Fb@h:1/2", None, ("redis://h:1/2", "a/b")),
+        ("redis://u:old@h:1", "new", ("redis://u@h:1", "new")),
+        ("rediss://h:1", "new", ("rediss://h:1", "new")),
+    ],
+)
+def test_the_redis_password_can_be_had_apart(
+    url: str, password: str | None, expected: tuple[str, str | None]
+) -> None:
+    environment = {"SLACKWATER_REDIS_URL": url, "SLACKWATER_REDIS_PASSWORD": password or ""}
+    assert load_settings({}, environment).settings.redis.apart() == expected
 
 
 def test_kafka_options_hold_security_and_free_properties(config: Path) -> None:

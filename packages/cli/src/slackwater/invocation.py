@@ -105,3 +105,13 @@ def stop_on_signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def terminate_as_interrupt() -> Iterator[None]:
+    """Makes SIGTERM unwind the stack as Ctrl-C does, for commands that have to tidy up."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

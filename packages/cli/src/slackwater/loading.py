@@ -21,7 +21,11 @@ PREFIX = "SLACKWATER_"
 DEFAULT_FILE = "slackwater.toml"
 WITHOUT_SECTION = ("kafka.bootstrap", "run.checkpoint", "run.master", "run.available_now")
 """Settings whose section may be left out in the environment, as in the flags."""
-PLACES = frozenset({"kafka.ssl_ca", "run.checkpoint", "dev.folder", "log.file"})
+TABLES = frozenset({"kafka.options", "run.spark_conf"})
+"""Settings that hold keys of the user's choice; these can only stand in the file."""
+PLACES = frozenset(
+    {"kafka.ssl_ca", "run.checkpoint", "run.index_root", "run.spark_log", "dev.folder", "log.file"}
+)
 """Settings that name a file or folder."""
 NOT_SETTINGS = frozenset({"SLACKWATER_CONFIG", "SLACKWATER_DEBUG", "SLACKWATER_CACHE"})
 """Variables with the prefix that are read elsewhere."""
@@ -45,8 +49,8 @@ class SettingField:
 
     @property
     def is_table(self) -> bool:
-        """Whether it holds keys of the user's choice; these can only stand in the file."""
-        return self.path == "kafka.options"
+        """See :data:`TABLES`."""
+        return self.path in TABLES
 
 
 @dataclass(frozen=True, slots=True)

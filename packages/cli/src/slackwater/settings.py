@@ -7,7 +7,7 @@ fields are what ``slackwater config`` shows.
 
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
@@ -62,8 +62,22 @@ class RedisSection(_Section):
             return self.url.get_secret_value() if self.url else None
         parts = urlsplit(self.url.get_secret_value())
         user, password = quote(parts.username or ""), quote(self.password.get_secret_value(), safe="")
-        host = parts.netloc.rpartition("@")[2]
-        return urlunsplit(parts._replace(netloc=f"{user}:{password}@{host}"))
+        return urlunsplit(parts._replace(netloc=f"{user}:{password}@{_host(parts)}"))
+
+    def apart(self) -> tuple[str | None, str | None]:
+        """The URL without a password, and the password. Only the latter is a secret."""
+        if self.url is None:
+            return None, None
+        parts = urlsplit(self.url.get_secret_value())
+        user = f"{parts.username}@" if parts.username else ""
+        password = self.password.get_secret_value() if self.password else None
+        if password is None and parts.password is not None:
+            password = unquote(parts.password)
+        return urlunsplit(parts._replace(netloc=f"{user}{_host(parts)}")), password
+
+
+def _host(parts: SplitResult) -> str:
+    return parts.netloc.rpartition("@")[2]
 
 
 class PostgresSection(_Section):
@@ -82,6 +96,22 @@ class RunSection(_Section):
     """Spark master."""
     available_now: bool = False
     """Process what is there, then end."""
+    driver_memory: str = "1g"
+    """Heap of Spark's driver."""
+    parallelism: int | None = Field(default=None, ge=1)
+    """Tasks of a large batch; default: the cores Spark has."""
+    shuffle_partitions: int | None = Field(default=None, ge=1)
+    """Partitions of the stage, fixed by a checkpoint's first run; default: parallelism."""
+    max_events_per_batch: int | None = Field(default=None, ge=1)
+    """Change events at which a batch is closed."""
+    index_root: Path | None = None
+    """Local folder for the stage's indexes, a cache; default: Spark's local folder."""
+    replication_factor: int = -1
+    """Of topics that have to be created; -1: the broker's default."""
+    spark_log: Path | None = None
+    """File for the log of Spark's JVM."""
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+    """Any other Spark settings; only in the file."""
 
 
 class LogSection(_Section):

@@ -1,6 +1,7 @@
 """Plain ``read_committed`` consumers: whole partitions from the beginning, no groups, nothing committed."""
 
 import json
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -8,6 +9,8 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from slackwater.errors import TopicUnavailableError
+
+_log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.2
@@ -25,7 +28,8 @@ def open_consumer(bootstrap: str, kafka: Mapping[str, str] | None = None) -> Con
             "allow.auto.create.topics": False,
             "fetch.wait.max.ms": 20,
             **(kafka or {}),
-        }
+        },
+        logger=_log,
     )
 
 

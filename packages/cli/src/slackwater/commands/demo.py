@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation
+from slackwater.invocation import Invocation, terminate_as_interrupt
 
 if TYPE_CHECKING:
     from slackwater.demo.findings import Findings
@@ -74,7 +74,7 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
         invocation.flags["log.file"] = str(settings.logs / "demo.log")
     invocation.start({})
     try:
-        with Demo(settings, output, clock) as run:
+        with terminate_as_interrupt(), Demo(settings, output, clock) as run:
             outcome = run.run()
             output.end_progress()
     finally:

@@ -1,10 +1,14 @@
 """``slackwater run``."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation, given_flags, required, setting, stop_on_signals
+from slackwater.invocation import Invocation, given_flags, setting, stop_on_signals
+
+if TYPE_CHECKING:
+    from slackwater_spark.pipeline import BatchProgress
 
 
 @click.command()
@@ -25,8 +29,8 @@ def run(ctx: click.Context, folder: Path) -> None:
       views/*.sql      the view: SELECT TRANSACTIONALLY ...
 
     Runs until it gets SIGTERM or Ctrl-C, or, with --available-now, until everything is processed that was
-    there at the start. Started again with the same checkpoint it goes on where it was. A pipeline runs once: a
-    second run with the same checkpoint takes over from the first.
+    there at the start. Started again with the same checkpoint it goes on where it was. A pipeline runs
+    once: a second run with the same checkpoint takes over from the first.
 
     \b
     Examples:
@@ -36,19 +40,30 @@ def run(ctx: click.Context, folder: Path) -> None:
 
     Passwords and TLS: settings under kafka. and redis., see `slackwater config`.
     """
-    from slackwater_spark.pipeline import run_pipeline
-
     from slackwater.conversion import run_settings
     from slackwater.output import Output
+    from slackwater_spark.pipeline import load_pipeline, run_pipeline
 
     invocation: Invocation = ctx.obj
-    settings, output = invocation.start(given_flags(ctx)), Output()
-    required(settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", "where source and output are")
-    required(settings.redis.full_url(), "redis.url", "--redis-url", "where the sidecar publishes")
-    required(settings.run.checkpoint, "run.checkpoint", "--checkpoint", "where Spark keeps offsets and state")
+    settings, output = run_settings(invocation.start(given_flags(ctx))), Output()
+    definition = load_pipeline(folder)
+    output.progress(f"{definition.name}: starting Spark")
     with stop_on_signals() as stop:
         try:
-            run_pipeline(folder, run_settings(settings), stop.event, output.progress)
+            run_pipeline(
+                definition, settings, lambda batch: output.progress(batch_line(batch)), stop=stop.event
+            )
         finally:
             output.end_progress()
     ctx.exit(stop.exit_code)
+
+
+def batch_line(batch: "BatchProgress") -> str:
+    """One visible batch in a line."""
+    from slackwater_protocol import format_lsn
+
+    lag_ms = batch.lag.total_seconds() * 1000
+    return (
+        f"{batch.pipeline}: batch {batch.batch_id} at {format_lsn(batch.commit_lsn)}: "
+        f"{batch.events:,} events, {batch.documents:,} documents, visible {lag_ms:,.0f} ms after its newest commit"
+    )

@@ -17,10 +17,16 @@ def schema() -> None:
 
 
 @schema.command()
-@setting("postgres.url", "--postgres-url", metavar="URL", help="postgresql://user@host:port/database; secret.")
-@click.option("--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="Table; repeat.")
+@setting(
+    "postgres.url", "--postgres-url", metavar="URL", help="postgresql://user@host:port/database; secret."
+)
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write here.  [default: standard output]"
+    "--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="Table; repeat."
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write here.  [default: standard output]",
 )
 @click.pass_context
 def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> None:
@@ -37,15 +43,21 @@ def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> No
     Better than in a flag, a URL with a password stands in SLACKWATER_POSTGRES_URL or in slackwater.toml
     (url under [postgres]).
     """
+    import psycopg
+
     from slackwater_sql import pull_schema
 
     invocation: Invocation = ctx.obj
     settings = invocation.start(given_flags(ctx))
     secret = settings.postgres.url
     url = required(
-        secret.get_secret_value() if secret else None, "postgres.url", "--postgres-url", "whose tables to read"
+        secret.get_secret_value() if secret else None,
+        "postgres.url",
+        "--postgres-url",
+        "whose tables to read",
     )
-    text = pull_schema(url, tables)
+    with psycopg.connect(url) as connection:
+        text = pull_schema(connection, tables)
     if output is None:
         click.echo(text, nl=False)
     else:

@@ -14,10 +14,10 @@ from slackwater.invocation import Invocation, given_flags, required, setting, st
 def sidecar(ctx: click.Context) -> None:
     """Find the moments at which all topics of a source agree, and publish them.
 
-    Follows the source's data topics and its transaction topic, works out which transactions are complete, and
-    publishes cuts and markers: to the topic NAME.slackwater.cuts, which keeps them, and to Redis, where pipelines
-    look for them. Runs until it gets SIGTERM or Ctrl-C; several may run for one source. A new one goes on where
-    the topic ends.
+    Follows the source's data topics and its transaction topic, works out which transactions are complete,
+    and publishes cuts and markers: to the topic NAME.slackwater.cuts, which keeps them, and to Redis, where
+    pipelines look for them. Runs until it gets SIGTERM or Ctrl-C; several may run for one source. A new one
+    goes on where the topic ends.
 
     The connector needs provide.transaction.metadata=true and, to know when an initial snapshot is complete,
     notification.enabled.channels=sink with notification.sink.topic.name=NAME.notifications.
@@ -29,10 +29,9 @@ def sidecar(ctx: click.Context) -> None:
 
     Passwords and TLS: settings under kafka. and redis., see `slackwater config`.
     """
-    from slackwater_sidecar import format_status, run_sidecar
-
     from slackwater.conversion import sidecar_settings
     from slackwater.output import Output
+    from slackwater_sidecar import format_status, run_sidecar
 
     invocation: Invocation = ctx.obj
     settings, output = invocation.start(given_flags(ctx)), Output()

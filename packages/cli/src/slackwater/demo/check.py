@@ -128,7 +128,7 @@ def check_states(
     published: dict[int | None, dict[int, list[OutputRecord]]] = {}
     for record in records:
         published.setdefault(record.commit_lsn, {}).setdefault(record.order_id, []).append(record)
-    replay = _Replay(snapshot, transactions)
+    replay = Replay(snapshot, transactions)
     for commit in commits:
         changed = replay.advance(commit.commit_lsn)
         _compare_commit(commit.commit_lsn, changed, published.get(commit.commit_lsn, {}), findings)
@@ -154,13 +154,14 @@ def _compare_commit(
             findings.add(Kind.REPEATED, f"{found[-1]}: {extra} more than commit {lsn} changed")
 
 
-class _Replay:
-    """The source's history, advanced from LSN to LSN."""
+class Replay:
+    """The view, recomputed from the source's history and advanced from LSN to LSN."""
 
     def __init__(self, snapshot: Iterable[Change], transactions: Iterable[SourceTransaction]) -> None:
         self._tables = OrderTables()
         self._touched: set[int] = set()
-        self._shown: dict[int, Document] = {}
+        self.shown: dict[int, Document] = {}
+        """What a right view shows at the LSN reached so far."""
         self._transactions = iter(transactions)
         self._next = next(self._transactions, None)
         self._apply(snapshot)
@@ -173,7 +174,7 @@ class _Replay:
         changed: dict[int, Document | None] = {}
         for order_id in sorted(self._touched):
             document = self._tables.document(order_id)
-            if document != self._shown.get(order_id):
+            if document != self.shown.get(order_id):
                 changed[order_id] = document
                 self._show(order_id, document)
         self._touched.clear()
@@ -185,9 +186,9 @@ class _Replay:
 
     def _show(self, order_id: int, document: Document | None) -> None:
         if document is None:
-            self._shown.pop(order_id, None)
+            self.shown.pop(order_id, None)
         else:
-            self._shown[order_id] = document
+            self.shown[order_id] = document
 
 
 def final_documents(records: Iterable[OutputRecord]) -> dict[int, Document]:

@@ -3,7 +3,7 @@
 ::
 
     DemoError
-    ├── PipelineFolderError       the demo's pipeline is not where it should be
+    ├── UnsuitablePipelineError   the demo cannot judge this pipeline
     ├── ServiceEndedError         sidecar or pipeline ended while they were needed
     ├── NotVisibleError           the last commit did not become visible in time
     └── WorkloadError             the writers broke their own invariant: nothing could be judged
@@ -18,17 +18,19 @@ class DemoError(SlackwaterError):
     """Root of the demo's errors."""
 
 
-class PipelineFolderError(DemoError):
-    """No pipeline in the folder."""
+class UnsuitablePipelineError(DemoError):
+    """A pipeline the demo cannot judge."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, source: str, tables: tuple[str, ...]) -> None:
+        super().__init__(folder, source, tables)
         self.folder = folder
+        self.source = source
+        self.tables = tables
 
     def __str__(self) -> str:
         return (
-            f"no pipeline.toml in {self.folder}; run the demo from the repository, "
-            "or give --pipeline DIR with a copy of pipelines/orders"
+            f"the pipeline in {self.folder} does not fit the demo, which needs source {self.source!r} and "
+            f"a view over {' and '.join(self.tables)}; take pipelines/orders or a copy of it"
         )
 
 

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 import psycopg
 
 from slackwater.demo.database import TABLES, create_tables, execute
-from slackwater.demo.errors import NotVisibleError, PipelineFolderError
+from slackwater.demo.errors import NotVisibleError, UnsuitablePipelineError
 from slackwater.demo.judge import judge
 from slackwater.demo.lag import summary, transaction_lags
 from slackwater.demo.observers import CommitWatcher, NaiveReader
@@ -26,6 +25,7 @@ from slackwater_devstack.processes import Lifetime
 from slackwater_markers import MarkersError, RedisMarkerStore
 from slackwater_protocol import Clock, format_lsn, parse_lsn
 from slackwater_protocol.keys import commit_topic, data_topic
+from slackwater_spark.pipeline import load_pipeline
 
 SOURCE = "inv"
 FIRST_TRANSACTIONS = 300
@@ -66,7 +66,7 @@ class Demo:
         self.settings = settings
         self.is_kept = False
         """Whether leaving will stop nothing; set once the run is complete and was asked to keep."""
-        self._name, self._topic = read_pipeline(settings.pipeline)
+        self._topic = output_topic(settings.pipeline)
         self._output = output
         self._clock = clock
         lifetime = Lifetime.DETACHED if settings.keep else Lifetime.EMBEDDED
@@ -231,19 +231,17 @@ class Demo:
             observer.raise_failure()
 
 
-def read_pipeline(folder: Path) -> tuple[str, str]:
-    """Name and output topic of a pipeline folder.
+def output_topic(folder: Path) -> str:
+    """The output topic of a pipeline that this demo can judge.
 
     Raises:
-        PipelineFolderError: it holds no pipeline.
+        UnsuitablePipelineError: it reads another source or other tables.
+        PipelineError: it cannot be loaded.
     """
-    file = folder / "pipeline.toml"
-    if not file.is_file():
-        raise PipelineFolderError(folder)
-    document = tomllib.loads(file.read_text(encoding="utf-8"))
-    output = document.get("output", {})
-    topic = output.get("topic") if isinstance(output, dict) else output
-    return str(document["name"]), str(topic or document["name"])
+    definition = load_pipeline(folder)
+    if definition.source != SOURCE or set(definition.tables) != set(TABLES):
+        raise UnsuitablePipelineError(folder, SOURCE, TABLES)
+    return definition.topic
 
 
 @contextmanager

@@ -1,0 +1,44 @@
+"""From the one settings model to the settings of each library."""
+
+from typing import TYPE_CHECKING
+
+from slackwater.invocation import required
+from slackwater.settings import Settings
+
+if TYPE_CHECKING:
+    from slackwater_spark.pipeline import RunSettings
+
+
+def run_settings(settings: Settings) -> "RunSettings":
+    """What a run of a pipeline needs.
+
+    Raises:
+        MissingSettingError: brokers or checkpoint were not given.
+    """
+    from slackwater_spark.pipeline import RunSettings
+
+    run = settings.run
+    url, password = settings.redis.apart()
+    checkpoint = required(
+        run.checkpoint, "run.checkpoint", "--checkpoint", "where Spark keeps offsets and state"
+    )
+    return RunSettings(
+        bootstrap=required(
+            settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", "where source and output are"
+        ),
+        checkpoint=RunSettings.local_folder(checkpoint),
+        redis_url=url,
+        redis_password=password,
+        kafka=settings.kafka.client_options(),
+        timeline=settings.timeline,
+        available_now=run.available_now,
+        master=run.master,
+        driver_memory=run.driver_memory,
+        parallelism=run.parallelism,
+        shuffle_partitions=run.shuffle_partitions,
+        max_events_per_batch=run.max_events_per_batch,
+        index_root=run.index_root,
+        replication_factor=run.replication_factor,
+        spark_log=run.spark_log,
+        spark_conf=run.spark_conf,
+    )

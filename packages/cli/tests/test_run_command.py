@@ -1,0 +1,140 @@
+"""``slackwater run``: what reaches the library, from flags, environment and file alike."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import slackwater_spark.pipeline
+from slackwater import main
+from slackwater.commands.run import batch_line
+from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, RunSettings
+
+PIPELINE = {
+    "pipeline.toml": 'name = "p"\nsource = "inv"\n',
+    "schema.sql": "CREATE TABLE inventory.a (id bigint PRIMARY KEY, n int NOT NULL);",
+    "views/v.sql": "SELECT TRANSACTIONALLY a.id, a.n FROM inventory.a a GROUP BY a.id",
+}
+FILE = """
+[kafka]
+bootstrap = "h:1"
+[redis]
+url = "redis://:s3cret@r:2"
+[run]
+checkpoint = "c"
+available_now = true
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, text in PIPELINE.items():
+        path = tmp_path / "pipeline" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "pipeline"
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PipelineDefinition, RunSettings]]:
+    """What was run, instead of running it."""
+    calls: list[tuple[PipelineDefinition, RunSettings]] = []
+
+    def record(
+        definition: PipelineDefinition,
+        settings: RunSettings,
+        _on_progress: Callable[[BatchProgress], None],
+        *,
+        stop: threading.Event,
+    ) -> None:
+        assert not stop.is_set()
+        calls.append((definition, settings))
+
+    monkeypatch.setattr(slackwater_spark.pipeline, "run_pipeline", record)
+    return calls
+
+
+def expect(runs: list[tuple[PipelineDefinition, RunSettings]], checkpoint: Path) -> None:
+    ((definition, settings),) = runs
+    assert definition.name == "p"
+    assert settings.bootstrap == "h:1"
+    assert (settings.redis_url, settings.redis_password) == ("redis://r:2", "s3cret")
+    assert settings.checkpoint == checkpoint
+    assert settings.available_now
+
+
+def test_flags_reach_the_run(folder: Path, runs: list[Any]) -> None:
+    flags = [
+        "--bootstrap",
+        "h:1",
+        "--redis-url",
+        "redis://:s3cret@r:2",
+        "--checkpoint",
+        "c",
+        "--available-now",
+    ]
+    assert main.run(["run", str(folder), *flags]) == 0
+    expect(runs, Path("c"))
+
+
+def test_the_environment_reaches_the_run(
+    folder: Path, runs: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACKWATER_BOOTSTRAP", "h:1")
+    monkeypatch.setenv("SLACKWATER_REDIS_URL", "redis://:s3cret@r:2")
+    monkeypatch.setenv("SLACKWATER_CHECKPOINT", "c")
+    monkeypatch.setenv("SLACKWATER_AVAILABLE_NOW", "true")
+    assert main.run(["run", str(folder)]) == 0
+    expect(runs, Path("c"))
+
+
+def test_the_file_reaches_the_run(folder: Path, runs: list[Any]) -> None:
+    config = folder.parent / "etc" / "s.toml"
+    config.parent.mkdir()
+    config.write_text(FILE)
+    assert main.run(["--config", str(config), "run", str(folder)]) == 0
+    expect(runs, config.parent / "c")
+
+
+def test_a_folder_without_pipeline_is_one_clear_error(
+    runs: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--bootstrap", "h:1", "--checkpoint", str(tmp_path / "c")]
+    assert main.run(["run", str(tmp_path / "nothing"), *flags]) == 1
+    message = capsys.readouterr().err
+    assert "pipeline.toml" in message
+    assert "Traceback" not in message
+    assert runs == []
+
+
+def test_a_run_needs_a_checkpoint(folder: Path, runs: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["run", str(folder), "--bootstrap", "h:1"]) == 2
+    assert "--checkpoint" in capsys.readouterr().err
+    assert runs == []
+
+
+def test_a_batch_is_told_with_its_lag() -> None:
+    commit = datetime(2026, 1, 1, tzinfo=UTC)
+    batch = BatchProgress(
+        pipeline="orders",
+        source="inv",
+        timeline=1,
+        batch_id=4,
+        commit_lsn=255,
+        committed_at=commit,
+        visible_at=commit + timedelta(milliseconds=420),
+        events=1500,
+        transactions=12,
+        documents=300,
+        deletes=3,
+        was_covered=False,
+        seconds={},
+    )
+    line = batch_line(batch)
+    assert line == (
+        "orders: batch 4 at 0/FF: 1,500 events, 300 documents, visible 420 ms after its newest commit"
+    )

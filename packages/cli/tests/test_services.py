@@ -1,0 +1,39 @@
+"""The demo's subprocesses."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from slackwater.demo.errors import ServiceEndedError
+from slackwater.demo.services import Service
+from slackwater_devstack import Lifetime
+from slackwater_protocol import SystemClock
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Service:
+    return Service("sidecar", ["no-such-command"], tmp_path)
+
+
+def test_the_command_is_what_a_user_would_type(failing: Service) -> None:
+    assert failing.command == "slackwater no-such-command"
+
+
+def test_a_service_that_ended_is_reported_with_its_last_lines(failing: Service) -> None:
+    failing.start(Lifetime.EMBEDDED, {})
+    clock, pause = SystemClock(), threading.Event()
+    deadline = clock.monotonic() + 30
+    with pytest.raises(ServiceEndedError) as caught:
+        while clock.monotonic() < deadline:
+            failing.check()
+            pause.wait(0.05)
+    assert "no-such-command" in caught.value.last_lines
+    assert str(failing.log) in str(caught.value)
+    failing.stop()
+
+
+def test_a_service_that_never_started_is_reported_too(failing: Service) -> None:
+    with pytest.raises(ServiceEndedError):
+        failing.check()
+    failing.stop()
