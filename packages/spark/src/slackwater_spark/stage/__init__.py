@@ -1,0 +1,48 @@
+"""The bucketed stage: packed change events in, documents of a view out."""
+
+from slackwater_spark.stage.conf import check_conf, required_conf, required_environment
+from slackwater_spark.stage.errors import (
+    IndexFolderError,
+    MissingOldRowError,
+    MissingRowImageError,
+    PackingError,
+    RefusedSettingError,
+    StageError,
+    StateMismatchError,
+    UnknownRowError,
+    UnknownTableError,
+    UnreadablePayloadError,
+    UnreadableStateError,
+    UnsupportedChangeError,
+)
+from slackwater_spark.stage.event_packer import EventPacker
+from slackwater_spark.stage.packing import PackingInput, PackingSpec, packing_spec
+from slackwater_spark.stage.processor import stage
+from slackwater_spark.stage.settings import StageSettings
+from slackwater_spark.stage.wire import HEADER_BUCKET, ROW_SCHEMA
+
+__all__ = [
+    "HEADER_BUCKET",
+    "ROW_SCHEMA",
+    "EventPacker",
+    "IndexFolderError",
+    "MissingOldRowError",
+    "MissingRowImageError",
+    "PackingError",
+    "PackingInput",
+    "PackingSpec",
+    "RefusedSettingError",
+    "StageError",
+    "StageSettings",
+    "StateMismatchError",
+    "UnknownRowError",
+    "UnknownTableError",
+    "UnreadablePayloadError",
+    "UnreadableStateError",
+    "UnsupportedChangeError",
+    "check_conf",
+    "packing_spec",
+    "required_conf",
+    "required_environment",
+    "stage",
+]

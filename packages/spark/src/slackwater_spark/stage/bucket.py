@@ -1,0 +1,113 @@
+"""One bucket, one batch: decode, bring the index up to date, apply, log."""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final
+
+from slackwater_spark.stage.apply import ApplyEvents, Outcome
+from slackwater_spark.stage.entry import Entry
+from slackwater_spark.stage.index import BucketIndex, IndexTransaction
+from slackwater_spark.stage.state_log import LogMeta, StateLog, changes_bytes
+from slackwater_spark.stage.wire import Document, Event, decode_events
+
+_TOKEN_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    outcome: Outcome
+    meta: LogMeta | None
+    """After the batch; None if nothing changed."""
+    compacted: list[Entry] | None
+    """The contents, if the log is to be rewritten."""
+
+
+class BucketStage:
+    """Processes batches of buckets; for one thread."""
+
+    def __init__(self, apply: ApplyEvents, view: str) -> None:
+        """A stage.
+
+        Args:
+            apply: What events do.
+            view: Fingerprint of the view; state of another view is refused.
+        """
+        self._apply = apply
+        self._view = view
+
+    def process(
+        self, bucket: int, payloads: Iterable[tuple[int, bytes]], log: StateLog, index: BucketIndex
+    ) -> list[Document]:
+        """Takes a batch's payloads ``(sequence, payload)`` of one bucket; gives the documents to emit.
+
+        The index is committed before the state. Should the state not follow, the next batch finds a token it
+        does not know and rebuilds the index: a batch may be repeated at any point.
+
+        Raises:
+            StageError: see its tree.
+            EvaluationError: the view's SQL fails on the rows of a key.
+        """
+        events = events_in_commit_order(bucket, payloads)
+        before = log.meta(bucket, self._view)
+        work = index.update(lambda contents: self._work(bucket, events, before, log, contents))
+        if work.meta is not None:
+            if work.compacted is not None:
+                log.replace(work.compacted, work.meta)
+            else:
+                log.append(work.outcome.changes, work.meta)
+        return work.outcome.documents
+
+    def _work(
+        self,
+        bucket: int,
+        events: Sequence[Event],
+        before: LogMeta | None,
+        log: StateLog,
+        contents: IndexTransaction,
+    ) -> _Work:
+        token = None if before is None else before.token
+        if contents.token != token:
+            _rebuild(bucket, token, log, contents)
+        outcome = self._apply(events, contents)
+        if not outcome.changes:
+            return _Work(outcome, None, None)
+        contents.apply(outcome.changes)
+        meta = self._meta_after(before, outcome)
+        contents.set_token(meta.token)
+        if not meta.is_worth_compacting:
+            return _Work(outcome, meta, None)
+        entries = list(contents.entries())
+        size = changes_bytes(entries)
+        return _Work(outcome, LogMeta(meta.view, meta.token, size, size), entries)
+
+    def _meta_after(self, before: LogMeta | None, outcome: Outcome) -> LogMeta:
+        return LogMeta(
+            view=self._view,
+            token=secrets.token_bytes(_TOKEN_BYTES),
+            log_bytes=(0 if before is None else before.log_bytes) + changes_bytes(outcome.changes),
+            live_bytes=(0 if before is None else before.live_bytes) + outcome.live_bytes,
+        )
+
+
+def events_in_commit_order(bucket: int, payloads: Iterable[tuple[int, bytes]]) -> list[Event]:
+    """The events of all payloads by commit LSN; those of one commit in the order in which they were read.
+
+    Raises:
+        UnreadablePayloadError: a payload is not what a packer writes.
+    """
+    events: list[Event] = []
+    for _, payload in sorted(payloads, key=itemgetter(0)):
+        events += decode_events(bucket, payload)
+    events.sort(key=itemgetter(0))
+    return events
+
+
+def _rebuild(bucket: int, token: bytes | None, log: StateLog, contents: IndexTransaction) -> None:
+    contents.clear()
+    if token is None:
+        return
+    for changes in log.changes(bucket):
+        contents.apply(changes)
+    contents.set_token(token)

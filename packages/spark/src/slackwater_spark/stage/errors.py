@@ -1,0 +1,181 @@
+"""Errors of the stage.
+
+::
+
+    StageError
+    ├── PackingError                a change event cannot be packed; bad input, the source adds the place
+    │   ├── UnknownTableError       no input of the view reads this table
+    │   ├── UnsupportedChangeError  an operation without a row, as TRUNCATE
+    │   ├── MissingRowImageError    a row image that the operation must have is absent
+    │   └── MissingOldRowError      the old row is needed and was not sent (replica identity)
+    ├── UnreadablePayloadError      bytes that no packer of this version wrote
+    ├── UnknownRowError             a change of a row the stage has never seen
+    ├── StateMismatchError          the state belongs to another view, or was written by a newer version
+    ├── UnreadableStateError        a blob of the state log cannot be read
+    ├── IndexFolderError            the local index cannot be kept
+    └── RefusedSettingError         a Spark setting that must not be on
+"""
+
+from slackwater_spark.errors import SlackwaterSparkError
+
+FULL_HINT = "ALTER TABLE {table} REPLICA IDENTITY FULL"
+
+
+class StageError(SlackwaterSparkError):
+    """Root of the stage's errors."""
+
+
+class PackingError(StageError):
+    """A change event cannot be packed."""
+
+
+class UnknownTableError(PackingError):
+    """A change of a table that no input reads."""
+
+    def __init__(self, table: str, known: tuple[str, ...]) -> None:
+        super().__init__(table, known)
+        self.table = table
+        self.known = known
+
+    def __str__(self) -> str:
+        return f"a change of table {self.table}, but the view reads {', '.join(self.known)}"
+
+
+class UnsupportedChangeError(PackingError):
+    """A change that does not say which rows it changes."""
+
+    def __init__(self, table: str, op: str) -> None:
+        super().__init__(table, op)
+        self.table = table
+        self.op = op
+
+    def __str__(self) -> str:
+        cause = " (TRUNCATE)" if self.op == "t" else ""
+        return (
+            f"operation {self.op!r}{cause} on {self.table}: expected c, r, u or d, since a view is kept row "
+            "by row. Delete rows with DELETE, or take a new snapshot and start with a new checkpoint"
+        )
+
+
+class MissingRowImageError(PackingError):
+    """A record lacks the row that its operation must carry."""
+
+    def __init__(self, table: str, op: str, field: str) -> None:
+        super().__init__(table, op, field)
+        self.table = table
+        self.op = op
+        self.field = field
+
+    def __str__(self) -> str:
+        return f"operation {self.op!r} on {self.table}: expected an object in {self.field!r}, got null"
+
+
+class MissingOldRowError(PackingError):
+    """The old row is needed to know which key a row leaves, and is not there."""
+
+    def __init__(self, table: str, op: str, column: str) -> None:
+        super().__init__(table, op, column)
+        self.table = table
+        self.op = op
+        self.column = column
+
+    def __str__(self) -> str:
+        return (
+            f"operation {self.op!r} on {self.table} carries no old value of {self.column}, which says where "
+            f"the row was before; run {FULL_HINT.format(table=self.table)} and take a new snapshot"
+        )
+
+
+class UnreadablePayloadError(StageError):
+    """Bytes that are no packed events."""
+
+    def __init__(self, bucket: int, reason: str) -> None:
+        super().__init__(bucket, reason)
+        self.bucket = bucket
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"bucket {self.bucket}: payload is not what this version packs: {self.reason}; "
+            "do driver and executors run the same version?"
+        )
+
+
+class UnknownRowError(StageError):
+    """A change of a row that was never inserted, as far as the state knows."""
+
+    def __init__(self, table: str, key: str, commit_lsn: int, problem: str) -> None:
+        super().__init__(table, key, commit_lsn, problem)
+        self.table = table
+        self.key = key
+        self.commit_lsn = commit_lsn
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}, key {self.key}, commit LSN {self.commit_lsn}: {self.problem}, but the state has "
+            f"no such row. Either old rows are not complete ({FULL_HINT.format(table=self.table)}), or the "
+            "topic does not start with a snapshot of the table; take one and start with a new checkpoint"
+        )
+
+
+class StateMismatchError(StageError):
+    """A checkpoint's state cannot be continued."""
+
+    def __init__(self, bucket: int, what: str, expected: str, got: str) -> None:
+        super().__init__(bucket, what, expected, got)
+        self.bucket = bucket
+        self.what = what
+        self.expected = expected
+        self.got = got
+
+    def __str__(self) -> str:
+        return (
+            f"bucket {self.bucket}: the state's {self.what} is {self.got}, expected {self.expected}; "
+            "a changed view or another version needs a new checkpoint"
+        )
+
+
+class UnreadableStateError(StageError):
+    """A blob of the state log is damaged."""
+
+    def __init__(self, bucket: int, reason: str) -> None:
+        super().__init__(bucket, reason)
+        self.bucket = bucket
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"bucket {self.bucket}: the state log in the checkpoint cannot be read: {self.reason}; restore "
+            "the checkpoint or start with a new one"
+        )
+
+
+class IndexFolderError(StageError):
+    """The local index cannot be written."""
+
+    def __init__(self, folder: str, reason: str) -> None:
+        super().__init__(folder, reason)
+        self.folder = folder
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"index folder {self.folder}: {self.reason}; is the disk full or the folder not writable? "
+            "Nothing is lost: the state is in the checkpoint. Another place: the stage's index root, or "
+            "SPARK_LOCAL_DIRS"
+        )
+
+
+class RefusedSettingError(StageError):
+    """A Spark setting that would break a promise."""
+
+    def __init__(self, setting: str, value: str, expected: str, why: str) -> None:
+        super().__init__(setting, value, expected, why)
+        self.setting = setting
+        self.value = value
+        self.expected = expected
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"Spark setting {self.setting} is {self.value!r}, expected {self.expected}: {self.why}"

@@ -1,0 +1,168 @@
+"""Packs change events by bucket; the hot loop of a source's task."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+import zstandard
+
+from slackwater_spark.stage.errors import (
+    MissingOldRowError,
+    MissingRowImageError,
+    UnknownTableError,
+    UnsupportedChangeError,
+)
+from slackwater_spark.stage.packing import PackingInput, PackingSpec
+from slackwater_spark.stage.wire import COMPRESSION_LEVEL, PackedRow, array_header, bucket_of
+from slackwater_sql.row_codec import RowCodec, WireRow
+
+_UNAVAILABLE_PARTS: Final = (b"__debezium_unavailable_value", b"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
+_UPSERTS: Final = frozenset({"c", "r", "u"})
+
+Write = Callable[[int, bytes, bytes, PackedRow], None]
+"""Takes commit LSN, stage key, primary key and row of an event of one input."""
+
+
+class EventPacker:
+    """Collects change events, packed; not for several threads.
+
+    Events of one bucket keep the order in which they were added. Memory: the packed size of the events.
+    """
+
+    def __init__(self, spec: PackingSpec) -> None:
+        self._buckets = spec.buckets
+        self._buffers: dict[int, bytearray] = {}
+        self._counts: dict[int, int] = {}
+        self._encode_into = msgspec.msgpack.Encoder().encode_into
+        self._inputs: dict[str, list[_InputPacker]] = {}
+        for number, packing_input in enumerate(spec.inputs):
+            packer = _InputPacker(packing_input, self._writer(number))
+            self._inputs.setdefault(packing_input.table.full_name, []).append(packer)
+
+    def add(self, table: str, op: str, commit_lsn: int, before: bytes | None, after: bytes | None) -> None:
+        """Packs one change event for every input that reads its table.
+
+        Args:
+            table: `schema.table`.
+            op: Debezium's operation.
+            commit_lsn: Of the event's transaction.
+            before: The old row as JSON; None or ``null`` if there is none.
+            after: The new row, likewise.
+
+        Raises:
+            PackingError: the event lacks what a stage needs.
+            RowContradictsSchemaError: a row is not what its table's declaration says.
+        """
+        packers = self._inputs.get(table)
+        if packers is None:
+            raise UnknownTableError(table, tuple(self._inputs))
+        for packer in packers:
+            if op in _UPSERTS:
+                packer.upsert(op, commit_lsn, before, after)
+            elif op == "d":
+                packer.delete(commit_lsn, before)
+            else:
+                raise UnsupportedChangeError(table, op)
+
+    def payloads(self) -> Iterator[tuple[int, bytes]]:
+        """`(bucket, payload)` of the events added so far, ascending; afterwards the packer is empty."""
+        buffers, counts = self._buffers, self._counts
+        self._buffers, self._counts = {}, {}
+        compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
+        for bucket in sorted(buffers):
+            yield bucket, compress(array_header(counts[bucket]) + buffers.pop(bucket))
+
+    def _writer(self, number: int) -> Write:
+        encode_into, buckets = self._encode_into, self._buckets
+
+        def write(commit_lsn: int, key: bytes, primary_key: bytes, row: PackedRow) -> None:
+            bucket = bucket_of(key, buckets)
+            buffer = self._buffers.get(bucket)
+            if buffer is None:
+                buffer = self._buffers[bucket] = bytearray()
+                self._counts[bucket] = 0
+            encode_into((commit_lsn, number, key, primary_key, row), buffer, -1)
+            self._counts[bucket] += 1
+
+        return write
+
+
+class _InputPacker:
+    """Packs the changes of one input."""
+
+    def __init__(self, packing_input: PackingInput, write: Write) -> None:
+        table, key, primary_key = packing_input.table, packing_input.key, packing_input.table.primary_key
+        self._table = table
+        self._input = packing_input
+        self._write = write
+        self._codec = RowCodec(table, packing_input.columns)
+        self._key_codec = RowCodec(table, key)
+        identity = tuple(dict.fromkeys((*key, *primary_key)))
+        self._identity_codec = RowCodec(table, identity)
+        self._identity_key = _projection(tuple(identity.index(name) for name in key))
+        self._identity_primary_key = _projection(tuple(identity.index(name) for name in primary_key))
+        self._pack = msgspec.msgpack.Encoder().encode
+        self._pack_key = _projection(packing_input.positions(key))
+        self._pack_primary_key = _projection(packing_input.positions(primary_key))
+        self._same_keys = key == primary_key
+
+    def upsert(self, op: str, commit_lsn: int, before: bytes | None, after: bytes | None) -> None:
+        """A row is inserted or changed, perhaps leaving another key."""
+        if after is None or after == b"null":
+            raise MissingRowImageError(self._table.full_name, op, "after")
+        row = self._codec.decode(after)
+        packed: PackedRow = None
+        if _may_lack_values(after) and self._codec.has_unavailable(row):
+            row, packed = self._completed(row, before)
+        if packed is None:
+            packed = self._codec.encode(row)
+        key = self._pack_key(row)
+        primary_key = key if self._same_keys else self._pack_primary_key(row)
+        if self._input.moves and op == "u":
+            old_key = self._old_key(before)
+            if old_key != key:
+                self._move(commit_lsn, old_key, primary_key, packed)
+        if self._keeps(key):
+            self._write(commit_lsn, key, primary_key, packed)
+
+    def delete(self, commit_lsn: int, before: bytes | None) -> None:
+        """A row is deleted."""
+        if before is None or before == b"null":
+            raise MissingRowImageError(self._table.full_name, "d", "before")
+        identity = self._identity_codec.decode(before)
+        key = self._identity_key(identity)
+        if self._keeps(key):
+            self._write(commit_lsn, key, self._identity_primary_key(identity), None)
+
+    def _move(self, commit_lsn: int, old_key: bytes, primary_key: bytes, packed: PackedRow) -> None:
+        if isinstance(packed, tuple):
+            raise MissingOldRowError(self._table.full_name, "u", "a value stored out of line (TOAST)")
+        if self._keeps(old_key):
+            self._write(commit_lsn, old_key, primary_key, None)
+
+    def _old_key(self, before: bytes | None) -> bytes:
+        if before is None or before == b"null":
+            raise MissingOldRowError(self._table.full_name, "u", ", ".join(self._input.key))
+        return self._pack(self._key_codec.decode(before))
+
+    def _completed(self, row: WireRow, before: bytes | None) -> tuple[WireRow, PackedRow]:
+        """Values that the record leaves out are taken from the old row; else the stage has to find them."""
+        if self._table.replica_identity_full and before is not None and before != b"null":
+            row = self._codec.merge(row, self._codec.decode(before))
+        return row, (self._codec.encode(row),) if self._codec.has_unavailable(row) else None
+
+    def _keeps(self, key: bytes) -> bool:
+        return self._input.keeps_null_keys or b"\xc0" not in key or None not in msgspec.msgpack.decode(key)
+
+
+def _projection(positions: tuple[int, ...]) -> Callable[[WireRow], bytes]:
+    """Packs the values at these positions of a row."""
+    encode = msgspec.msgpack.Encoder().encode
+    if len(positions) == 1:
+        only = positions[0]
+        return lambda row: encode((row[only],))
+    return lambda row: encode(tuple(row[position] for position in positions))
+
+
+def _may_lack_values(raw: bytes) -> bool:
+    return _UNAVAILABLE_PARTS[0] in raw or _UNAVAILABLE_PARTS[1] in raw

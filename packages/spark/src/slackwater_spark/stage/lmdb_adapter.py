@@ -1,0 +1,109 @@
+"""What this package uses of LMDB, typed; ``lmdb`` has no stubs, so `Any` stops here."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol, cast
+
+import lmdb
+
+OPEN_FAILURES: tuple[type[Exception], ...] = (lmdb.Error,)
+"""Everything LMDB raises; all of its errors derive from it."""
+
+MapFull: type[Exception] = lmdb.MapFullError
+MapResized: type[Exception] = lmdb.MapResizedError
+DiskFull: type[Exception] = lmdb.DiskError
+
+
+class Cursor(Protocol):
+    """A place in the sorted entries."""
+
+    def first(self) -> bool:
+        """Moves to the first entry; False if there is none."""
+        ...
+
+    def set_range(self, key: bytes) -> bool:
+        """Moves to the first entry at or after `key`; False if there is none."""
+        ...
+
+    def iternext(self, keys: bool = True, values: bool = True) -> Iterator[tuple[bytes, bytes]]:
+        """From the present entry to the last."""
+        ...
+
+    def putmulti(self, items: Iterable[tuple[bytes, bytes]]) -> tuple[int, int]:
+        """Puts all."""
+        ...
+
+
+class Database(Protocol):
+    """The handle of an environment's only database."""
+
+
+class Transaction(Protocol):
+    """A write transaction."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value, or None."""
+        ...
+
+    def put(self, key: bytes, value: bytes) -> bool:
+        """Puts one."""
+        ...
+
+    def delete(self, key: bytes) -> bool:
+        """Removes one; False if it is not there."""
+        ...
+
+    def cursor(self) -> Cursor:
+        """A new cursor."""
+        ...
+
+    def drop(self, db: Database, delete: bool) -> None:
+        """Removes all entries of a database."""
+        ...
+
+    def commit(self) -> None:
+        """Ends it; may raise `MapFull`."""
+        ...
+
+    def abort(self) -> None:
+        """Ends it without effect."""
+        ...
+
+
+class Environment(Protocol):
+    """An open LMDB environment; at most one per folder and process."""
+
+    def open_db(self) -> Database:
+        """The only database."""
+        ...
+
+    def begin(self, *, write: bool) -> Transaction:
+        """Waits for the writer lock; may raise `MapResized`."""
+        ...
+
+    def set_mapsize(self, map_size: int) -> None:
+        """Resizes the map; 0 takes the size another process has given it."""
+        ...
+
+    def info(self) -> dict[str, int]:
+        """``map_size``, ``last_pgno``, ..."""
+        ...
+
+    def stat(self) -> dict[str, int]:
+        """``psize``, ``entries``, ..."""
+        ...
+
+    def close(self) -> None:
+        """Frees the handle."""
+        ...
+
+
+def open_environment(folder: Path, map_size: int) -> Environment:
+    """Opens, or makes, the environment in this folder.
+
+    Without sync: a crash of the process leaves it whole, a crash of the machine may not.
+    """
+    environment = lmdb.open(
+        str(folder), map_size=map_size, max_dbs=0, sync=False, metasync=False, meminit=False, readahead=False
+    )
+    return cast("Environment", environment)

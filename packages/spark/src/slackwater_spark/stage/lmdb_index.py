@@ -1,0 +1,199 @@
+"""The index of a bucket in an LMDB environment on the executor's local disk."""
+
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from slackwater_spark.stage.entry import META_NAME, Change, Entry
+from slackwater_spark.stage.errors import IndexFolderError
+from slackwater_spark.stage.index import IndexTransaction
+from slackwater_spark.stage.lmdb_adapter import (
+    OPEN_FAILURES,
+    Database,
+    DiskFull,
+    Environment,
+    MapFull,
+    MapResized,
+    Transaction,
+    open_environment,
+)
+
+T = TypeVar("T")
+
+INITIAL_MAP_BYTES: Final = 64 << 20
+"""Address space of a new index; doubled whenever it is full. The file is only as large as its contents."""
+
+MAX_OPEN_INDEXES: Final = 128
+"""Per process; each takes two to three file descriptors."""
+
+_BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class LmdbIndex:
+    """See :class:`~slackwater_spark.stage.index.BucketIndex`; several processes may use one folder.
+
+    A folder that cannot be read, that was written before the machine last started, or whose file is shorter
+    than it says is thrown away.
+    """
+
+    def __init__(self, folder: Path, *, initial_map_bytes: int = INITIAL_MAP_BYTES) -> None:
+        self._folder = folder
+        self._map_bytes = initial_map_bytes
+        self._environment: Environment | None = None
+        self._inode = 0
+
+    def update(self, work: Callable[[IndexTransaction], T]) -> T:
+        """Runs `work` in a write transaction."""
+        discarded = False
+        while True:
+            try:
+                return self._attempt(work)
+            except MapFull:
+                self._resize(2)
+            except MapResized:
+                self._resize(0)
+            except DiskFull as error:
+                raise IndexFolderError(str(self._folder), str(error)) from error
+            except OPEN_FAILURES as error:
+                if discarded:
+                    raise IndexFolderError(str(self._folder), str(error)) from error
+                discarded = True
+                self._discard()
+            except OSError as error:
+                raise IndexFolderError(str(self._folder), str(error)) from error
+
+    def close(self) -> None:
+        """Frees the handle; the index opens again by itself."""
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None
+
+    def _attempt(self, work: Callable[[IndexTransaction], T]) -> T:
+        environment = self._opened()
+        transaction = environment.begin(write=True)
+        try:
+            result = work(_LmdbTransaction(transaction, environment.open_db))
+            transaction.commit()
+        except BaseException:
+            transaction.abort()
+            raise
+        return result
+
+    def _opened(self) -> Environment:
+        if self._environment is not None and self._inode_now() == self._inode:
+            return self._environment
+        self.close()
+        if not _is_usable(self._folder):
+            self._discard()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "boot-id").write_text(_boot_id())
+        environment = open_environment(self._folder, self._map_bytes)
+        self._environment, self._inode = environment, self._inode_now()
+        self._map_bytes = max(self._map_bytes, environment.info()["map_size"])
+        if _is_shorter_than_it_says(self._folder / "data.mdb", environment):
+            self._discard()
+            return self._opened()
+        return environment
+
+    def _inode_now(self) -> int:
+        try:
+            return (self._folder / "data.mdb").stat().st_ino
+        except FileNotFoundError:
+            return -1
+
+    def _resize(self, factor: int) -> None:
+        environment = self._opened()
+        environment.set_mapsize(self._map_bytes * factor)
+        self._map_bytes = environment.info()["map_size"]
+
+    def _discard(self) -> None:
+        self.close()
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._folder)
+
+
+class OpenIndexes:
+    """The indexes a process has open, least recently used ones closed; not for several threads."""
+
+    def __init__(self, limit: int = MAX_OPEN_INDEXES) -> None:
+        self._limit = limit
+        self._open: OrderedDict[Path, LmdbIndex] = OrderedDict()
+
+    def get(self, folder: Path) -> LmdbIndex:
+        """The index in this folder: the same object as long as it is open."""
+        index = self._open.pop(folder, None) or LmdbIndex(folder)
+        self._open[folder] = index
+        while len(self._open) > self._limit:
+            self._open.popitem(last=False)[1].close()
+        return index
+
+    def close(self) -> None:
+        """Closes all."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class _LmdbTransaction:
+    """See :class:`~slackwater_spark.stage.index.IndexTransaction`."""
+
+    def __init__(self, transaction: Transaction, database: Callable[[], Database]) -> None:
+        self._transaction = transaction
+        self._database = database
+        self._cursor = transaction.cursor()
+
+    @property
+    def token(self) -> bytes | None:
+        return self._transaction.get(META_NAME)
+
+    def group(self, prefix: bytes) -> list[Entry]:
+        found: list[Entry] = []
+        if not self._cursor.set_range(prefix):
+            return found
+        for entry in self._cursor.iternext():
+            if not entry[0].startswith(prefix):
+                break
+            found.append(entry)
+        return found
+
+    def entries(self) -> Iterator[Entry]:
+        if self._cursor.first():
+            for entry in self._cursor.iternext():
+                if entry[0] != META_NAME:
+                    yield entry
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        last = dict(changes)
+        self._cursor.putmulti((name, last[name]) for name in sorted(last) if last[name] is not None)  # type: ignore[misc]
+        for name, value in last.items():
+            if value is None:
+                self._transaction.delete(name)
+
+    def clear(self) -> None:
+        self._transaction.drop(self._database(), delete=False)
+
+    def set_token(self, token: bytes) -> None:
+        self._transaction.put(META_NAME, token)
+
+
+def _is_usable(folder: Path) -> bool:
+    try:
+        return (folder / "boot-id").read_text() == _boot_id()
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _is_shorter_than_it_says(data: Path, environment: Environment) -> bool:
+    """A truncated file ends the process with SIGBUS when the missing pages are touched."""
+    pages = environment.info()["last_pgno"] + 1
+    return data.stat().st_size < pages * environment.stat()["psize"]
+
+
+def _boot_id() -> str:
+    """Changes when the machine starts anew; empty where the system does not say."""
+    try:
+        return _BOOT_ID_FILE.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,119 @@
+"""How change events become events of a stage: the specification, which travels as an option of the source."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from slackwater_sql.catalog import Table
+from slackwater_sql.plan import InputPlan, ViewPlan
+
+SPEC_VERSION = 1
+MIN_BUCKETS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PackingInput:
+    """One input of the view; a table that occurs twice in FROM is two inputs.
+
+    Attributes:
+        alias: Name of the input.
+        table: The declared table, with the needed columns only.
+        key: Columns of the stage key.
+        moves: An update may change the stage key, so that old rows must be complete.
+        keeps_null_keys: Whether rows with a NULL in the key belong to the view. If not, they are not packed
+            at all; if so, they are the group of that key.
+    """
+
+    alias: str
+    table: Table
+    key: tuple[str, ...]
+    moves: bool
+    keeps_null_keys: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the packed columns, in order."""
+        return tuple(column.name for column in self.table.columns)
+
+    def positions(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Where in a packed row these columns stand."""
+        return tuple(self.columns.index(name) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class PackingSpec:
+    """All that a source must know to pack for a stage.
+
+    Attributes:
+        inputs: In the order of the view's FROM: an event names its input by the position here.
+        key: Names of the key's columns in documents.
+        buckets: Number of buckets; fixed for a pipeline's life.
+        fingerprint: Of the view.
+        version: Of this format.
+    """
+
+    inputs: tuple[PackingInput, ...]
+    key: tuple[str, ...]
+    buckets: int
+    fingerprint: str
+    version: int = SPEC_VERSION
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Full names of the tables whose changes are packed."""
+        return frozenset(i.table.full_name for i in self.inputs)
+
+    def to_json(self) -> str:
+        """The text form, as the source's option ``packing`` takes it."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> "PackingSpec":
+        """Inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: the text is no packing specification of this version.
+        """
+        try:
+            spec = msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
+            msg = f"not a packing specification: {error}"
+            raise ValueError(msg) from error
+        if spec.version != SPEC_VERSION:
+            msg = f"packing specification has version {spec.version}, expected {SPEC_VERSION}"
+            raise ValueError(msg)
+        return spec
+
+
+def packing_spec(plan: ViewPlan, buckets: int) -> PackingSpec:
+    """What a source has to pack for this view.
+
+    Raises:
+        ValueError: `buckets` is not positive.
+    """
+    if buckets < MIN_BUCKETS:
+        msg = f"buckets is {buckets}, expected a positive number"
+        raise ValueError(msg)
+    return PackingSpec(
+        inputs=tuple(_packing_input(i) for i in plan.inputs),
+        key=tuple(column.name for column in plan.key),
+        buckets=buckets,
+        fingerprint=plan.fingerprint,
+    )
+
+
+def _packing_input(plan: InputPlan) -> PackingInput:
+    table = plan.table
+    return PackingInput(
+        alias=plan.alias,
+        table=Table(
+            schema=table.schema,
+            name=table.name,
+            columns=plan.columns,
+            primary_key=table.primary_key,
+            replica_identity_full=table.replica_identity_full,
+        ),
+        key=plan.key,
+        moves=plan.needs_replica_identity_full,
+        keeps_null_keys=plan.keeps_null_keys,
+    )

@@ -1,0 +1,18 @@
+"""What a stage must know besides its plan."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSettings:
+    """How a stage runs; travels to the executors."""
+
+    buckets: int = 64
+    """Slices of the stage's keys; fixed for a pipeline's life, so at least the largest parallelism wanted."""
+    every_commit: bool = False
+    """Emit a document after each commit that changes it (`transactions`), else once a batch (`latest`)."""
+    index_root: str | None = None
+    """Folder on the executors' local disks under which indexes are kept. None: Spark's local folders, which
+    Spark removes when the application ends, so that a restart begins with rebuilding the indexes."""
+    evaluator_memory: str = "512MB"
+    """Limit of DuckDB's memory for one evaluation, per Python worker."""

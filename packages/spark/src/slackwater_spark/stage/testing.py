@@ -1,0 +1,169 @@
+"""A stage without Spark and disk: for tests of views, and as the plainest statement of the contracts."""
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from slackwater_spark.stage.apply import BucketLogic
+from slackwater_spark.stage.bucket import BucketStage
+from slackwater_spark.stage.entry import Change, Entry
+from slackwater_spark.stage.evaluation import ViewEvaluator
+from slackwater_spark.stage.event_packer import EventPacker
+from slackwater_spark.stage.index import BucketIndex, IndexTransaction
+from slackwater_spark.stage.packing import packing_spec
+from slackwater_spark.stage.state_log import StateLog
+from slackwater_spark.stage.wire import Document
+from slackwater_sql.plan import ViewPlan
+
+T = TypeVar("T")
+
+ChangeEvent = tuple[str, str, int, bytes | None, bytes | None]
+"""Arguments of :meth:`EventPacker.add`."""
+
+
+class MemoryIndex:
+    """An index in memory, for tests and as the plainest statement of the contract."""
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, bytes] = {}
+        self._token: bytes | None = None
+
+    def update(self, work: Callable[[IndexTransaction], T]) -> T:
+        """Runs `work` on a copy, which replaces the contents afterwards."""
+        transaction = MemoryTransaction(dict(self._entries), self._token)
+        result = work(transaction)
+        self._entries, self._token = transaction.contents, transaction.token
+        return result
+
+
+class MemoryTransaction:
+    """See :class:`IndexTransaction`."""
+
+    def __init__(self, contents: dict[bytes, bytes], token: bytes | None) -> None:
+        self.contents = contents
+        self.token = token
+
+    def group(self, prefix: bytes) -> list[Entry]:
+        """Entries that start with `prefix`."""
+        return [entry for entry in self.entries() if entry[0].startswith(prefix)]
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries."""
+        return iter(sorted(self.contents.items()))
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Makes the changes."""
+        for name, value in changes:
+            if value is None:
+                self.contents.pop(name, None)
+            else:
+                self.contents[name] = value
+
+    def clear(self) -> None:
+        """Removes everything."""
+        self.contents.clear()
+
+    def set_token(self, token: bytes) -> None:
+        """Sets the token."""
+        self.token = token
+
+
+class MemoryCell:
+    """Stands in for Spark's ValueState."""
+
+    def __init__(self) -> None:
+        self.value: tuple[Any, ...] | None = None
+
+    def get(self) -> tuple[Any, ...] | None:
+        """The value, or None."""
+        return self.value
+
+    def update(self, newValue: tuple[Any, ...]) -> None:
+        """Replaces the value."""
+        self.value = newValue
+
+
+class MemoryList:
+    """Stands in for Spark's ListState."""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[Any, ...]] = []
+
+    def get(self) -> Iterator[tuple[Any, ...]]:
+        """All values."""
+        return iter(list(self.values))
+
+    def put(self, newState: list[tuple[Any, ...]]) -> None:
+        """Replaces all values."""
+        self.values = list(newState)
+
+    def appendValue(self, newState: tuple[Any, ...]) -> None:
+        """Adds a value."""
+        self.values.append(newState)
+
+
+class BucketState:
+    """The state of one bucket."""
+
+    def __init__(self) -> None:
+        self.cell = MemoryCell()
+        self.blobs = MemoryList()
+        self.log = StateLog(self.cell, self.blobs)
+
+
+class LocalStage:
+    """A stage without Spark: packs changes as source tasks would, and runs every touched bucket.
+
+    Attributes:
+        states: The state of each bucket.
+        indexes: The index of each bucket.
+    """
+
+    def __init__(
+        self,
+        plan: ViewPlan,
+        evaluator: ViewEvaluator,
+        make_index: Callable[[], BucketIndex] = MemoryIndex,
+        *,
+        buckets: int = 3,
+        every_commit: bool = False,
+    ) -> None:
+        self.spec = packing_spec(plan, buckets)
+        logic = BucketLogic(self.spec, evaluator, every_commit=every_commit)
+        self.stage = BucketStage(logic, plan.fingerprint)
+        self.states = [BucketState() for _ in range(buckets)]
+        self.indexes = [make_index() for _ in range(buckets)]
+        self._make_index = make_index
+
+    def lose_index(self, bucket: int) -> None:
+        """As if the bucket moved to an executor that has never had it."""
+        self.indexes[bucket] = self._make_index()
+
+    def run(self, changes: Sequence[ChangeEvent], tasks: int = 1) -> list[Document]:
+        """Processes a batch, packed by so many source tasks; gives the documents."""
+        documents = []
+        for bucket, payloads in self.payloads(changes, tasks).items():
+            documents += self.process(bucket, payloads)
+        return documents
+
+    def process(self, bucket: int, payloads: Sequence[tuple[int, bytes]]) -> list[Document]:
+        """Processes one bucket's payloads of a batch."""
+        return self.stage.process(bucket, payloads, self.states[bucket].log, self.indexes[bucket])
+
+    def payloads(self, changes: Sequence[ChangeEvent], tasks: int = 1) -> dict[int, list[tuple[int, bytes]]]:
+        """By bucket, in no particular order; changes of one row stay in one task, as in Kafka's partitions."""
+        by_bucket: dict[int, list[tuple[int, bytes]]] = {}
+        for task in range(tasks):
+            packer = EventPacker(self.spec)
+            for change in changes:
+                if _task_of(change, tasks) == task:
+                    packer.add(*change)
+            for bucket, payload in packer.payloads():
+                by_bucket.setdefault(bucket, []).insert(0, (task, payload))
+        return by_bucket
+
+
+def _task_of(change: ChangeEvent, tasks: int) -> int:
+    row = json.loads(change[4] or change[3] or b"{}")
+    return zlib.crc32(str(row.get("id")).encode()) % tasks

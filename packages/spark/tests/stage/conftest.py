@@ -1,0 +1,58 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slackwater_spark.stage.index import BucketIndex
+from slackwater_spark.stage.lmdb_index import LmdbIndex
+from slackwater_spark.stage.testing import MemoryIndex
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.evaluation import Evaluator
+from slackwater_sql.plan import ViewPlan
+from slackwater_sql.view import compile_view
+
+TABLES = """
+CREATE TABLE inventory.orders (id bigint PRIMARY KEY, customer text NOT NULL, total numeric(12,2));
+CREATE TABLE inventory.order_lines (id bigint PRIMARY KEY, order_id bigint, product text NOT NULL);
+ALTER TABLE inventory.order_lines REPLICA IDENTITY FULL;
+"""
+VIEW = """
+SELECT TRANSACTIONALLY o.id, o.customer, o.total, count(l.id) AS line_count,
+    list({'id': l.id, 'product': l.product} ORDER BY l.id) FILTER (l.id IS NOT NULL) AS lines
+FROM inventory.orders o LEFT JOIN inventory.order_lines l ON l.order_id = o.id
+GROUP BY o.id
+"""
+
+MakeIndex = Callable[[], BucketIndex]
+
+
+@pytest.fixture(scope="session")
+def plan() -> ViewPlan:
+    return compile_view(VIEW, parse_catalog({"tables.sql": TABLES}), path="views/orders.sql")
+
+
+@pytest.fixture(scope="session")
+def evaluator(plan: ViewPlan) -> Iterator[Evaluator]:
+    with Evaluator(plan) as evaluator:
+        yield evaluator
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def make_index(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MakeIndex]:
+    """Makes empty indexes of each kind."""
+    made: list[LmdbIndex] = []
+
+    def lmdb_index() -> BucketIndex:
+        made.append(LmdbIndex(tmp_path_factory.mktemp("index") / "0", initial_map_bytes=1 << 20))
+        return made[-1]
+
+    yield MemoryIndex if request.param == "memory" else lmdb_index
+    for index in made:
+        index.close()
+
+
+@pytest.fixture
+def index_folder(tmp_path: Path) -> Path:
+    return tmp_path / "query" / "orders" / "0"
