@@ -32,8 +32,9 @@ _SETTINGS: Mapping[str, str | int | bool] = {
     "allow.auto.create.topics": False,
     "check.crcs": False,
     "fetch.wait.max.ms": 10,
-    "fetch.message.max.bytes": 2 * 1024 * 1024,
-    "queued.min.messages": 20_000,
+    "fetch.queue.backoff.ms": 2,
+    "fetch.message.max.bytes": 1024 * 1024,
+    "queued.min.messages": 5_000,
     "topic.metadata.propagation.max.ms": 5_000,
     "max.poll.interval.ms": 86_400_000,
 }
