@@ -2,7 +2,7 @@
 
 from slackwater_sql.catalog import Catalog, Column, Table
 from slackwater_sql.column_type import ColumnType, TypeKind
-from slackwater_sql.ddl import parse_catalog, read_catalog
+from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.errors import (
     EvaluationError,
     RowContradictsSchemaError,
@@ -45,5 +45,4 @@ __all__ = [
     "compile_view",
     "parse_catalog",
     "pull_schema",
-    "read_catalog",
 ]

@@ -50,6 +50,11 @@ TIME_KINDS = frozenset({TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.TIME})
 FLOAT_KINDS = frozenset({TypeKind.REAL, TypeKind.DOUBLE})
 ELEMENT_KINDS = frozenset(set(TypeKind) - {TypeKind.ARRAY, TypeKind.BYTEA, TypeKind.UNSUPPORTED})
 
+# What Debezium 3.7 writes for -infinity and infinity, as observed.
+_INFINITE_DATES = (-2_147_472_691, 2_146_033_979)
+_INFINITE_MS = (-9_223_372_036_832_400_000, 9_223_372_036_825_200_000)
+_INFINITE_US = (-(2**63), 2**63 - 1)
+
 _INTEGER_BITS = {TypeKind.SMALLINT: 16, TypeKind.INTEGER: 32, TypeKind.BIGINT: 64}
 
 _ARROW: dict[TypeKind, pa.DataType] = {
@@ -59,7 +64,8 @@ _ARROW: dict[TypeKind, pa.DataType] = {
     TypeKind.BOOLEAN: pa.bool_(),
     TypeKind.REAL: pa.float32(),
     TypeKind.DOUBLE: pa.float64(),
-    TypeKind.DATE: pa.date32(),
+    TypeKind.DATE: pa.int32(),
+    TypeKind.TIMESTAMP: pa.int64(),
     TypeKind.TIME: pa.time64("us"),
 }
 
@@ -145,8 +151,6 @@ class ColumnType:
         """The type in which values are handed to DuckDB; takes wire values as they are."""
         if self.element is not None:
             return pa.list_(self.element.arrow)
-        if self.kind is TypeKind.TIMESTAMP:
-            return pa.timestamp("ms" if self.is_millisecond else "us")
         if self.kind is TypeKind.TIME and self.is_millisecond:
             return pa.time32("ms")
         return _ARROW.get(self.kind, pa.string())
@@ -190,17 +194,36 @@ class ColumnType:
 
     def duckdb_expression(self, column: str) -> str:
         """SQL that turns the transport value in `column` into this type's DuckDB value, exactly."""
+        if self.element is not None:
+            return self._array_expression(column, self.element)
         if self.kind is TypeKind.BYTEA:
             return f"from_base64({column})"
         if self.kind is TypeKind.TIMESTAMPTZ:
             # Years above 9999 come as +10000, which DuckDB does not read.
             return f"CAST(ltrim({column}, '+') AS TIMESTAMPTZ)"
-        converted = self if self.element is None else self.element
-        if converted.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON, TypeKind.TIMESTAMPTZ}:
-            return f"CAST({column} AS {self.duckdb})"
-        if converted.kind is TypeKind.TIMESTAMP and converted.is_millisecond:
+        if self.kind is TypeKind.DATE:
+            return _with_infinities(column, "DATE", _INFINITE_DATES, f"DATE '1970-01-01' + {column}")
+        if self.kind is TypeKind.TIMESTAMP and self.is_millisecond:
+            return _with_infinities(column, "TIMESTAMP", _INFINITE_MS, f"epoch_ms({column})")
+        if self.kind is TypeKind.TIMESTAMP:
+            return _with_infinities(column, "TIMESTAMP", _INFINITE_US, f"make_timestamp({column})")
+        if self.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON}:
             return f"CAST({column} AS {self.duckdb})"
         return column
+
+    def _array_expression(self, column: str, element: "ColumnType") -> str:
+        if element.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON}:
+            return f"CAST({column} AS {self.duckdb})"
+        converted = element.duckdb_expression("x")
+        return column if converted == "x" else f"list_transform({column}, lambda x: {converted})"
+
+
+def _with_infinities(column: str, duckdb: str, infinities: tuple[int, int], finite: str) -> str:
+    minus, plus = infinities
+    return (
+        f"CASE {column} WHEN {plus} THEN CAST('infinity' AS {duckdb}) "
+        f"WHEN {minus} THEN CAST('-infinity' AS {duckdb}) ELSE {finite} END"
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -237,7 +260,7 @@ _SIMPLE_WIRE: dict[TypeKind, Any] = {
     TypeKind.TIMESTAMPTZ: Annotated[
         str,
         Meta(
-            pattern=r"\A[+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z\Z",
+            pattern=r"\A(-?infinity|[+-]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?Z)\Z",
         ),
     ],
     TypeKind.UUID: Annotated[str, Meta(min_length=36, max_length=36)],

@@ -1,4 +1,4 @@
-"""Declared tables from PostgreSQL DDL: `tables.sql` and `schema/*.sql` of a pipeline folder.
+"""Declared tables from PostgreSQL DDL: the schema files of a pipeline folder.
 
 Read are CREATE TABLE, CREATE TYPE … AS ENUM, CREATE DOMAIN, ALTER TABLE … ADD PRIMARY KEY and
 ALTER TABLE … REPLICA IDENTITY; statements that do not change what a row looks like (indexes, comments,
@@ -6,13 +6,13 @@ grants, other constraints) are passed over, as `pg_dump --schema-only` writes th
 refused with its place.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 
 from slackwater_sql.catalog import Catalog, Column, Table
-from slackwater_sql.column_type import ColumnType
+from slackwater_sql.column_type import ColumnType, TypeKind
 from slackwater_sql.ddl_text import Word, split_at_commas, statements
 from slackwater_sql.errors import SchemaError
 from slackwater_sql.place import SourceText
@@ -54,24 +54,13 @@ _ALTERATIONS_PASSED_OVER = (
     ("DEFAULT",),
 )
 _TABLE_CONSTRAINTS = frozenset({"CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE"})
+_UNREADABLE_NAME = re.compile(r'["\\\x00-\x1f]')
 _COLUMN_CONSTRAINTS = frozenset(
     {
         "CONSTRAINT", "NOT", "NULL", "DEFAULT", "PRIMARY", "UNIQUE", "CHECK", "REFERENCES", "GENERATED",
         "COLLATE", "STORAGE", "COMPRESSION", "DEFERRABLE", "INITIALLY",
     }
 )  # fmt: skip
-
-
-def read_catalog(folder: Path) -> Catalog:
-    """The tables declared in a pipeline folder: `tables.sql`, then `schema/*.sql` in name order.
-
-    Raises:
-        SchemaError: A file cannot be read as DDL, or two files declare the same table.
-    """
-    paths = [path for path in (folder / "tables.sql",) if path.is_file()] + sorted(
-        (folder / "schema").glob("*.sql")
-    )
-    return parse_catalog({str(path): path.read_text(encoding="utf-8") for path in paths})
 
 
 def parse_catalog(files: Mapping[str, str]) -> Catalog:
@@ -182,6 +171,13 @@ class _Reader:
             return array_of(self.types[name]) if words[-1].upper == "]" else self.types[name]
         return parse_type(source.text[words[0].start : words[-1].end])
 
+    def _column_type(self, item: _Statement, name: Word, words: Sequence[Word]) -> ColumnType:
+        column_type = self._type(item.source, words)
+        if _UNREADABLE_NAME.search(name.name):
+            reason = "a column whose name has a quote, backslash or control character cannot be read"
+            return ColumnType(TypeKind.UNSUPPORTED, column_type.postgres, reason=reason)
+        return column_type
+
     def _read_table(self, statement: _Statement) -> None:
         statement.skip("IF", "NOT", "EXISTS")
         start = statement.position
@@ -218,7 +214,9 @@ class _Reader:
             definition.primary_key = (first.name,)
         implied = "serial" in words[0].name or _contains(constraints, "AS", "IDENTITY")
         not_null = implied or _contains(constraints, "NOT", "NULL")
-        definition.columns[first.name] = Column(first.name, self._type(item.source, words), not not_null)
+        definition.columns[first.name] = Column(
+            first.name, self._column_type(item, first, words), not not_null
+        )
 
     def _read_alteration(self, statement: _Statement) -> None:
         statement.skip("IF", "EXISTS")

@@ -146,7 +146,8 @@ def _scalar(expression: str, column_type: DuckDBPyType) -> str:
         exact = expression if kind == "double" else f"CAST(CAST({expression} AS VARCHAR) AS DOUBLE)"
         infinite = f"CASE WHEN {expression} > 0 THEN 'Infinity' ELSE '-Infinity' END"
         name = f"CASE WHEN isnan({expression}) THEN 'NaN' ELSE {infinite} END"
-        return f"CASE WHEN isfinite({expression}) THEN to_json({exact}) ELSE to_json({name}) END"
+        named = f"WHEN {expression} IS NOT NULL THEN to_json({name})"
+        return f"CASE WHEN isfinite({expression}) THEN to_json({exact}) {named} END"
     if kind == "timestamp with time zone":
         return f"strftime({expression}, '%Y-%m-%dT%H:%M:%S.%fZ')"
     if kind in {"timestamp", "timestamp_s", "timestamp_ms"}:

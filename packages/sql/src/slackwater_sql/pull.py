@@ -24,7 +24,7 @@ WITH RECURSIVE base AS (
     SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.atttypid AS type, a.atttypmod AS modifier
     FROM pg_catalog.pg_attribute a WHERE a.attnum > 0 AND NOT a.attisdropped
   UNION ALL
-    SELECT b.attrelid, b.attnum, b.attname, b.attnotnull OR t.typnotnull, t.typbasetype, t.typtypmod
+    SELECT b.attrelid, b.attnum, b.attname, b.attnotnull, t.typbasetype, t.typtypmod
     FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype = 'd'
 )
 SELECT n.nspname, c.relname, b.attname, b.attnotnull,

@@ -44,7 +44,11 @@ class RowCodec:
         self._pack = msgspec.msgpack.Encoder().encode
         self._unpack = msgspec.msgpack.Decoder(tuple).decode
         self._unpack_many = msgspec.msgpack.Decoder(list[tuple]).decode  # type: ignore[type-arg]
-        self._float_positions = tuple(i for i, c in enumerate(self.columns) if c.type.kind in FLOAT_KINDS)
+        self._float_positions = tuple(
+            position
+            for position, column in enumerate(self.columns)
+            if (column.type.element or column.type).kind in FLOAT_KINDS
+        )
         self._toastable = tuple(i for i, c in enumerate(self.columns) if c.type.is_toastable)
 
     def decode(self, raw: bytes | memoryview) -> WireRow:
@@ -87,10 +91,10 @@ class RowCodec:
 
     def _with_real_floats(self, row: WireRow) -> WireRow:
         """Not-a-number and infinities come as strings, since JSON has no such numbers."""
-        if not any(isinstance(row[position], str) for position in self._float_positions):
+        if not any(isinstance(row[position], (str, list)) for position in self._float_positions):
             return row
         return tuple(
-            float(value) if position in self._float_positions and isinstance(value, str) else value
+            _real_float(value) if position in self._float_positions else value
             for position, value in enumerate(row)
         )
 
@@ -132,6 +136,12 @@ def _row_struct(columns: Iterable[Column]) -> type[msgspec.Struct]:
     ]
     rename = {f"c{index}": column.name for index, column in enumerate(columns)}
     return msgspec.defstruct("Row", fields, rename=rename, gc=False)
+
+
+def _real_float(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_real_float(element) for element in value]
+    return float(value) if isinstance(value, str) else value
 
 
 def _shown(raw: bytes) -> str:

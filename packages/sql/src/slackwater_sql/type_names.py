@@ -34,7 +34,6 @@ _SIMPLE = {
     "float8": (TypeKind.DOUBLE, "double precision"),
     "oid": (TypeKind.BIGINT, "oid"),
     "text": (TypeKind.TEXT, "text"),
-    "name": (TypeKind.TEXT, "name"),
     "citext": (TypeKind.TEXT, "citext"),
     "xml": (TypeKind.TEXT, "xml"),
     "inet": (TypeKind.TEXT, "inet"),
@@ -63,6 +62,7 @@ _TIMES = {
     "time without time zone": (TypeKind.TIME, "time", "without time zone"),
 }
 _REASONS = {
+    "name": "Debezium writes null for its values",
     "interval": "its months have no exact length in Debezium's microseconds",
     "timetz": "time with time zone is not supported",
     "time with time zone": "time with time zone is not supported",

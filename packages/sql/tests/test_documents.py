@@ -1,0 +1,121 @@
+"""Each type's way from Debezium's JSON through DuckDB into a document, exactly."""
+
+from collections.abc import Callable
+
+import pytest
+
+from slackwater_sql import Evaluator, InputVersions, Points, RowCodec, ViewError, compile_view, parse_catalog
+
+UUID = "123e4567-e89b-12d3-a456-426614174000"
+
+# PostgreSQL type, Debezium's JSON value (as real Debezium 3.7 writes it), the value in a document
+EXACT = [
+    ("smallint", "-32768", "-32768"),
+    ("integer", "2147483647", "2147483647"),
+    ("bigint", "-9223372036854775808", "-9223372036854775808"),
+    ("bigint", "9007199254740993", "9007199254740993"),
+    ("oid", "4294967295", "4294967295"),
+    ("boolean", "true", "true"),
+    ("real", "0.1", "0.1"),
+    ("real", "3.4028235E38", "3.4028235e38"),
+    ("real", '"NaN"', '"NaN"'),
+    ("double precision", "0.1", "0.1"),
+    ("double precision", "1.0E22", "1e22"),
+    ("double precision", "5", "5.0"),
+    ("double precision", '"-Infinity"', '"-Infinity"'),
+    ("double precision", '"Infinity"', '"Infinity"'),
+    ("numeric(12,2)", '"1234567890.10"', '"1234567890.10"'),
+    ("numeric(5)", '"-12345"', '"-12345"'),
+    ("numeric(38,0)", '"99999999999999999999999999999999999999"', '"99999999999999999999999999999999999999"'),
+    ("numeric", '"1.10"', '"1.100000000000000000"'),
+    ("text", '"é\\"\\\\\\n\\u0001"', '"é\\"\\\\\\n\\u0001"'),
+    ("varchar(3)", '""', '""'),
+    ("character(5)", '"ab   "', '"ab   "'),
+    ("date", "19782", '"2024-02-29"'),
+    ("timestamp", "1709210096789012", '"2024-02-29T12:34:56.789012"'),
+    ("timestamp(3)", "1709210096789", '"2024-02-29T12:34:56.789000"'),
+    ("timestamp(0)", "1709210096000", '"2024-02-29T12:34:56.000000"'),
+    ("timestamptz", '"2024-02-29T10:34:56.789012Z"', '"2024-02-29T10:34:56.789012Z"'),
+    ("timestamptz", '"2024-02-29T10:34:56Z"', '"2024-02-29T10:34:56.000000Z"'),
+    ("timestamptz", '"+12024-01-01T00:00:00.000000Z"', '"12024-01-01T00:00:00.000000Z"'),
+    ("time", "45296789012", '"12:34:56.789012"'),
+    ("time(3)", "45296789", '"12:34:56.789"'),
+    ("time", "86400000000", '"24:00:00"'),
+    ("date", "2146033979", '"infinity"'),
+    ("date", "-2147472691", '"-infinity"'),
+    ("timestamp", "9223372036854775807", '"infinity"'),
+    ("timestamp", "-9223372036854775808", '"-infinity"'),
+    ("timestamp(3)", "9223372036825200000", '"infinity"'),
+    ("timestamp(3)", "-9223372036832400000", '"-infinity"'),
+    ("timestamptz", '"infinity"', '"infinity"'),
+    ("timestamp[]", "[9223372036854775807]", '["infinity"]'),
+    ("double precision[]", '["NaN",0.5]', '["NaN",0.5]'),
+    ("uuid", f'"{UUID}"', f'"{UUID}"'),
+    (
+        "jsonb",
+        '"{\\"a\\": 1.10, \\"b\\": 12345678901234567890.5}"',
+        '{"a": 1.10, "b": 12345678901234567890.5}',
+    ),
+    ("json", '"null"', "null"),
+    ("bytea", '"AP8Q"', '"AP8Q"'),
+    ("inet", '"10.0.0.1/24"', '"10.0.0.1/24"'),
+    ("integer[]", "[1,null,3]", "[1,null,3]"),
+    ("text[]", '["a",null]', '["a",null]'),
+    ("numeric(6,2)[]", '["1.50",null]', '["1.50",null]'),
+    ("uuid[]", f'["{UUID}"]', f'["{UUID}"]'),
+    ("date[]", "[19723,null]", '["2024-01-01",null]'),
+    ("timestamp(3)[]", "[1704103200500]", '["2024-01-01T10:00:00.500000"]'),
+    ("timestamptz[]", '["2024-01-01T08:00:00.500000Z"]', '["2024-01-01T08:00:00.500000Z"]'),
+    ("jsonb[]", '["{\\"a\\": 1.10}"]', '[{"a": 1.10}]'),
+    ("double precision[]", "[0.1,null]", "[0.1,null]"),
+]
+
+Document = Callable[[str, str, str], str]
+
+
+def _document(column_type: str, wire: str, selected: str) -> str:
+    ddl = f"CREATE TABLE t (id bigint PRIMARY KEY, v {column_type});"
+    sql = f"SELECT TRANSACTIONALLY t.id, {selected} AS out FROM t GROUP BY t.id"  # noqa: S608 - our own
+    plan = compile_view(sql, parse_catalog({"t.sql": ddl}), path="v.sql")
+    codec = RowCodec(plan.inputs[0].table, plan.inputs[0].column_names)
+    packed = codec.encode(codec.decode(f'{{"id":7,"v":{wire}}}'.encode()))
+    rows = InputVersions([0], codec.unpack_columns([packed]))
+    with Evaluator(plan) as evaluator:
+        (document,) = evaluator.evaluate({"t": rows}, Points([(7,)]))
+    assert document is not None
+    return document.decode().removeprefix('{"id":7,"out":').removesuffix("}")
+
+
+@pytest.mark.parametrize(("column_type", "wire", "written"), EXACT)
+def test_value_is_written_exactly(column_type: str, wire: str, written: str) -> None:
+    assert _document(column_type, wire, "t.v") == written
+
+
+@pytest.mark.parametrize(("column_type", "wire", "written"), EXACT)
+def test_nested_value_is_written_like_a_plain_one(column_type: str, wire: str, written: str) -> None:
+    nested = _document(column_type, wire, "list({'v': t.v, 'w': [t.v, NULL]})")
+
+    assert nested == f'[{{"v":{written},"w":[{written},null]}}]'
+
+
+@pytest.mark.parametrize("column_type", sorted({case[0] for case in EXACT}))
+def test_null_is_null(column_type: str) -> None:
+    assert _document(column_type, "null", "t.v") == "null"
+    assert _document(column_type, "null", "list(t.v)") == "[null]"
+
+
+def test_computed_values_have_a_form_too() -> None:
+    assert _document("bigint", "9223372036854775807", "sum(t.v) + 1") == "9223372036854775808"
+    assert _document("bigint", "3", "t.v / 2") == "1.5"
+    assert _document("bigint", "3", "NULL") == "null"
+    assert _document("bigint", "3", "to_days(t.v::INTEGER)") == '"3 days"'
+    assert _document("bigint", "3", "map {'a': t.v}") == '{"a":3}'
+    assert _document("numeric(4,2)", '"1.50"', "sum(t.v)") == '"1.50"'
+    assert _document("text", '"a"', "CASE WHEN t.v = 'b' THEN {'x': 1.5} END") == "null"
+    assert _document("json", '"[1.10]"', "CASE WHEN t.id = 0 THEN {'x': t.v} END") == "null"
+    assert _document("json", '"[1.10]"', "{'x \"y': t.v, 'z''': 1}") == '{"x \\"y":[1.10],"z\'":1}'
+
+
+def test_value_without_exact_form_is_refused_at_planning() -> None:
+    with pytest.raises(ViewError, match=r"MAP\(VARCHAR, DECIMAL\(2,1\)\) cannot be written as JSON exactly"):
+        _document("bigint", "3", "map {'a': 1.5}")

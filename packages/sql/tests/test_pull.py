@@ -1,0 +1,76 @@
+"""DDL pulled from a real catalogue."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slackwater_sql import parse_catalog, pull_schema
+from slackwater_sql.pull import MissingTablesError
+
+if TYPE_CHECKING:
+    import psycopg
+
+DDL = """
+CREATE SCHEMA inv;
+CREATE TYPE inv.mood AS ENUM ('sad', 'it''s ok');
+CREATE DOMAIN inv.price AS numeric(8,2);
+CREATE TABLE inv.kinds (
+    id bigserial PRIMARY KEY, a smallint NOT NULL, b integer, c boolean, d real, e double precision,
+    f numeric(12,2), g numeric, h text, i varchar(10), j char(5), k date, l timestamp, m timestamp(3),
+    n timestamptz, o time, p time(0), q uuid, r json, s jsonb, t bytea, u inv.mood, v inv.price, w integer[],
+    x text[] NOT NULL, y numeric(6,2)[], z inv.mood[], aa interval, ab inet, ac varchar, ad "char", dropped int
+);
+ALTER TABLE inv.kinds DROP COLUMN dropped;
+ALTER TABLE inv.kinds REPLICA IDENTITY FULL;
+CREATE TABLE inv."Odd Name" ("B" integer, "a-b" text, PRIMARY KEY ("a-b", "B"));
+CREATE TABLE keyless (a int);
+"""
+WANTED = ["inv.kinds", "inv.Odd Name", "keyless"]
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[psycopg.Connection]":
+    import psycopg
+
+    from slackwater_devstack import PostgresServer
+
+    folder: Path = tmp_path_factory.mktemp("postgres")
+    server = PostgresServer(folder)
+    try:
+        server.start()
+        with psycopg.connect(server.dsn(), autocommit=True) as connected:
+            connected.execute(DDL)
+            yield connected
+    finally:
+        server.stop()
+        server.delete_data()
+
+
+@pytest.mark.integration
+def test_pulled_schema_declares_what_the_ddl_declared(connection: "psycopg.Connection") -> None:
+    pulled = parse_catalog({"pulled.sql": pull_schema(connection, WANTED)})
+
+    declared = (
+        DDL.replace(" dropped int", "")
+        .replace('ad "char",', 'ad "char"')
+        .replace("ALTER TABLE inv.kinds DROP COLUMN dropped;", "")
+    )
+    assert set(pulled.tables) == set(parse_catalog({"declared.sql": declared}).tables)
+
+
+@pytest.mark.integration
+def test_pulled_schema_is_ddl_that_postgres_accepts_and_gives_back(connection: "psycopg.Connection") -> None:
+    pulled = pull_schema(connection, WANTED)
+
+    with connection.transaction(force_rollback=True):
+        connection.execute("DROP SCHEMA inv CASCADE; DROP TABLE keyless; CREATE SCHEMA inv")
+        connection.execute(pulled)
+        assert pull_schema(connection, list(reversed(WANTED))) == pulled
+
+
+@pytest.mark.integration
+def test_missing_tables_are_named(connection: "psycopg.Connection") -> None:
+    with pytest.raises(MissingTablesError, match=r"no table inv\.nothing, public\.orders"):
+        pull_schema(connection, ["inv.nothing", "orders", "inv.kinds"])

@@ -1,0 +1,137 @@
+import json
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slackwater_sql import UNAVAILABLE, RowCodec, RowContradictsSchemaError, parse_catalog
+
+TABLE = parse_catalog(
+    {
+        "t.sql": """CREATE TABLE s.t (
+                    id bigint PRIMARY KEY, n integer NOT NULL, price numeric(10,2), name text,
+                    at timestamptz, ratio real, tags text[], "odd name" smallint, blob bytea)"""
+    }
+).tables[0]
+NAMES = [column.name for column in TABLE.columns]
+CODEC = RowCodec(TABLE, NAMES)
+ROW: dict[str, Any] = {
+    "id": 1, "n": 2, "price": "1.50", "name": "x", "at": "2024-01-01T00:00:00Z", "ratio": 0.5, "tags": ["a", None],
+    "odd name": 3, "blob": "AP8Q",
+}  # fmt: skip
+
+
+def _raw(**changes: Any) -> bytes:
+    return json.dumps({**ROW, **changes, "not needed": {"x": [1]}}).encode()
+
+
+def test_row_is_decoded_in_column_order() -> None:
+    assert CODEC.decode(_raw()) == tuple(ROW.values())
+
+
+def test_only_needed_columns_are_looked_at() -> None:
+    codec = RowCodec(TABLE, ["name", "id"])
+
+    assert codec.decode(b'{"n":"wrong","name":null,"id":5}') == (None, 5)
+
+
+integers = st.integers(-(2**63), 2**63 - 1)
+rows = st.fixed_dictionaries(
+    {
+        "id": integers,
+        "n": st.integers(-(2**31), 2**31 - 1),
+        "price": st.none() | st.decimals(-99999999, 99999999, places=2).map(str),
+        "name": st.none() | st.text(),
+        "at": st.none(),
+        "ratio": st.none() | st.floats(allow_nan=False, allow_infinity=False, width=32),
+        "tags": st.none() | st.lists(st.none() | st.text()),
+        "odd name": st.none() | st.integers(-(2**15), 2**15 - 1),
+        "blob": st.none(),
+    }
+)
+
+
+@given(st.lists(rows))
+def test_packed_rows_come_back_as_they_were(given_rows: list[dict[str, Any]]) -> None:
+    decoded = [CODEC.decode(json.dumps(row).encode()) for row in given_rows]
+    packed = [CODEC.encode(row) for row in decoded]
+
+    assert decoded == [tuple(row[name] for name in NAMES) for row in given_rows]
+    assert [CODEC.unpack(row) for row in packed] == decoded
+    columns = [list(values) for values in CODEC.unpack_columns(packed)]
+    assert columns == [list(values) for values in zip(*decoded, strict=True)] or not packed
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("id", None, "NOT NULL"),
+        ("id", "1", "an integer of 64 bits"),
+        ("id", 1.0, "an integer of 64 bits"),
+        ("id", True, "an integer of 64 bits"),
+        ("id", 2**63, "an integer of 64 bits"),
+        ("id", 10**30, "an integer of 64 bits"),
+        ("n", 2**31, "an integer of 32 bits"),
+        ("odd name", 40000, "an integer of 16 bits or null"),
+        ("price", 1.5, "decimal.handling.mode=string"),
+        ("price", "fQ==", "decimal.handling.mode=string"),
+        ("price", "1.505", "at most 8 digits before and 2 after the point"),
+        ("price", "123456789.00", "at most 8 digits before"),
+        ("price", "NAN", "a decimal number"),
+        ("price", "1.50\n", "a decimal number"),
+        ("name", 5, "a string or null"),
+        ("at", "yesterday", "ISO 8601"),
+        ("at", 1704067200000, "ISO 8601"),
+        ("ratio", "much", '"NaN"'),
+        ("tags", "a", "an array"),
+        ("tags", ["a", 5], "each element null or a string"),
+    ],
+)
+def test_contradiction_names_column_expected_and_got(column: str, value: Any, expected: str) -> None:
+    with pytest.raises(RowContradictsSchemaError) as raised:
+        CODEC.decode(_raw(**{column: value}))
+
+    error = raised.value
+    assert (error.table, error.column) == ("s.t", column)
+    assert expected in error.expected
+    assert json.loads(error.got) == value
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - our own bytes
+
+
+def test_missing_column_is_named() -> None:
+    with pytest.raises(RowContradictsSchemaError, match=r"column n of s\.t .* got no such field"):
+        CODEC.decode(b'{"id":1}')
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b'{"id":1}x', b'{"id":"\xff"}'])
+def test_what_is_no_json_object_is_a_contradiction_of_the_row(raw: bytes) -> None:
+    with pytest.raises(RowContradictsSchemaError) as raised:
+        CODEC.decode(raw)
+
+    assert raised.value.table == "s.t"
+
+
+def test_not_a_number_and_infinity_are_floats() -> None:
+    row = CODEC.decode(_raw(ratio="-Infinity"))
+
+    assert row[NAMES.index("ratio")] == float("-inf")
+
+
+@pytest.mark.parametrize(
+    ("column", "placeholder"),
+    [("name", UNAVAILABLE), ("tags", [UNAVAILABLE]), ("blob", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")],
+)
+def test_value_left_out_by_toast_is_taken_from_the_previous_row(column: str, placeholder: Any) -> None:
+    previous = CODEC.decode(_raw(n=1))
+    row = CODEC.decode(_raw(**{column: placeholder}))
+
+    assert CODEC.has_unavailable(row)
+    assert not CODEC.has_unavailable(previous)
+    assert CODEC.merge(row, previous) == CODEC.decode(_raw())
+
+
+def test_column_that_is_not_declared_is_a_programming_error() -> None:
+    with pytest.raises(ValueError, match="no column nothing"):
+        RowCodec(TABLE, ["nothing"])
