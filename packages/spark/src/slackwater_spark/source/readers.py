@@ -9,6 +9,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 
 from slackwater_protocol import encode_batch_header
 from slackwater_spark.source.batch import BatchContent, BatchTask, TransactionTable
+from slackwater_spark.source.collector import collector_at_rest
 from slackwater_spark.source.offset import SourceOffset
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.plan import TaskPolicy, plan_tasks, spans_between
@@ -24,11 +25,15 @@ class Planner:
     """Plans batches in the driver. What it keeps is a cache: every answer follows from the arguments.
 
     Travels to the tasks inside the readers, without its connections.
+
+    Args:
+        options: Of the query.
+        feed: Where cuts come from; None: connect as the options say, on first use.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, feed: "CutFeed | None" = None) -> None:
         self.options = options
-        self._feed: CutFeed | None = None
+        self._feed = feed
 
     def start(self) -> SourceOffset:
         """Where a query without a checkpoint begins."""
@@ -120,7 +125,8 @@ class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The newest cut that the limit admits, at least the next one; ``start`` when there is none."""
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = self._planner.next(self._planner.offset(start), max_events, self._target_lsn)
+        with collector_at_rest():
+            end = self._planner.next(self._planner.offset(start), max_events, self._target_lsn)
         self._seen = end.to_json()
         return self._seen
 
@@ -130,7 +136,8 @@ class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of the batch between two offsets, planned now or, after a restart, long ago."""
-        return list(self._planner.tasks(self._planner.offset(start), self._planner.offset(end)))
+        with collector_at_rest():
+            return list(self._planner.tasks(self._planner.offset(start), self._planner.offset(end)))
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """The rows of a task, in an executor."""
@@ -151,9 +158,10 @@ class SlackwaterBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The tasks from the beginning to the newest cut."""
         try:
-            start = self._planner.start()
-            cuts = self._planner.next(start, None, self._planner.newest(start).lsn)
-            tasks = self._planner.tasks(start, cuts)
+            with collector_at_rest():
+                start = self._planner.start()
+                end = self._planner.next(start, None, self._planner.newest(start).lsn)
+                tasks = self._planner.tasks(start, end)
         finally:
             self._planner.close()
         return list(tasks) or [BatchTask((), TransactionTable(()))]
@@ -164,22 +172,11 @@ class SlackwaterBatchReader(DataSourceReader):
 
 
 def read_task(options: SourceOptions, schema: "StructType", task: InputPartition) -> Iterator["RecordBatch"]:
-    """Reads a task's spans, as rows or packed.
-
-    The cyclic garbage collector rests meanwhile: nothing here makes cycles, and with many small objects alive
-    it takes two thirds of the time.
-    """
-    import gc
-
+    """Reads a task's spans, as rows or packed."""
     if not isinstance(task, BatchTask):
         raise TypeError(f"expected a BatchTask, got {type(task).__name__}")
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with collector_at_rest():
         yield from _read(options, schema, task)
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:

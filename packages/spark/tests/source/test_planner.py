@@ -1,0 +1,121 @@
+"""Planning in the driver, over cuts in memory."""
+
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from slackwater_markers import InMemoryCutLog
+from slackwater_protocol import PublishedCut, decode_batch_header
+from slackwater_spark.source.cut_feed import CutFeed, FeedKey
+from slackwater_spark.source.offset import SourceOffset
+from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.readers import Planner
+
+Published = Callable[..., PublishedCut]
+
+BEGINNING = SourceOffset.before_everything("inv", 0)
+OPTIONS = {
+    "source": "inv",
+    "bootstrap": "b:9092",
+    "tables": "s.a,s.b",
+    "parallelism": "3",
+    "min_task_events": "10",
+}
+
+
+class World:
+    def __init__(self, published: Published, **options: str) -> None:
+        self._published = published
+        self.log = InMemoryCutLog("inv")
+        feed = CutFeed(FeedKey("inv", 0), store=None, log=self.log, monotonic=lambda: 0.0)
+        self.planner = Planner(SourceOptions.parse(OPTIONS | options), feed)
+
+    def cut(self, lsn: int, previous: int, ends: list[int], **fields: object) -> SourceOffset:
+        """Appends a cut at which ``s.a`` has these end offsets; returns the offset of the query there."""
+        cut = self._published(lsn, previous, end_offsets={"inv.s.a": tuple(ends)}, **fields).cut
+        [appended] = self.log.append([cut])
+        return BEGINNING.advanced_to(appended, ["inv.s.a", "inv.s.b"])
+
+
+@pytest.fixture
+def world(published: Published) -> World:
+    return World(published)
+
+
+def test_a_query_starts_before_everything_or_at_the_newest_cut(published: Published) -> None:
+    earliest, latest = World(published), World(published, starting="latest")
+    assert latest.planner.start() == BEGINNING
+    for each in (earliest, latest):
+        newest = each.cut(10, 0, [5])
+    assert earliest.planner.start() == BEGINNING
+    assert latest.planner.start() == newest
+
+
+def test_without_a_newer_cut_the_offset_stays(world: World) -> None:
+    assert world.planner.next(BEGINNING, None, None) == BEGINNING
+    here = world.cut(10, 0, [5])
+    assert world.planner.next(here, None, None) == here
+    assert world.planner.tasks(here, here) == []
+
+
+def test_a_frozen_target_is_reached_and_not_passed(world: World) -> None:
+    for lsn in (10, 20, 30):
+        world.cut(lsn, lsn - 10, [lsn], events=lsn)
+    position, visited = BEGINNING, []
+    while (after := world.planner.next(position, 10, 20)) != position:
+        visited.append(after.lsn)
+        position = after
+    assert visited == [10, 20]
+
+
+def test_a_small_batch_is_one_task(world: World) -> None:
+    end = world.cut(10, 0, [5, 5, 4])
+    [task] = world.planner.tasks(BEGINNING, end)
+    assert [(s.partition, s.from_offset, s.to_offset) for s in task.spans] == [
+        (0, 0, 5),
+        (1, 0, 5),
+        (2, 0, 4),
+    ]
+    assert task.header is None
+
+
+def test_a_large_batch_is_divided_unless_it_holds_repeated_rows(published: Published) -> None:
+    plain, repeated = World(published), World(published)
+    end = plain.cut(10, 0, [300])
+    assert [t.spans[0].size for t in plain.planner.tasks(BEGINNING, end)] == [100, 100, 100]
+    end = repeated.cut(10, 0, [300], repeated=frozenset({10}))
+    [task] = repeated.planner.tasks(BEGINNING, end)
+    assert task.repeated == frozenset({10})
+
+
+def test_a_packed_batch_has_one_header_even_without_rows(published: Published) -> None:
+    world = World(published, packing="{}")
+    full = world.cut(10, 0, [300], events=300)
+    empty = world.cut(20, 10, [300], events=300, transactions={})
+    headers = [t.header for t in world.planner.tasks(BEGINNING, full)]
+    assert headers[0] is not None
+    assert headers[1:] == [None, None]
+    header = decode_batch_header(headers[0])
+    assert (header.from_lsn, header.to_lsn, header.event_count) == (0, 10, 300)
+    [task] = world.planner.tasks(full, empty)
+    assert task.spans == ()
+    assert task.header is not None
+    assert decode_batch_header(task.header).to_lsn == 20
+
+
+def test_a_batch_without_rows_needs_no_task(world: World) -> None:
+    before = world.cut(10, 0, [300])
+    assert world.planner.tasks(before, world.cut(20, 10, [300], transactions={})) == []
+
+
+def test_a_planner_travels_without_its_connections(world: World) -> None:
+    arrived = pickle.loads(pickle.dumps(world.planner))  # noqa: S301 - our own bytes
+    assert arrived.options == world.planner.options
+
+
+def test_planning_again_gives_the_same_tasks(world: World) -> None:
+    end = world.cut(10, 0, [300, 7])
+    first, second = (world.planner.tasks(BEGINNING, end) for _ in range(2))
+    assert [t.spans for t in first] == [t.spans for t in second]
+    assert pickle.dumps(first) == pickle.dumps(second)
