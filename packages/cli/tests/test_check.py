@@ -16,7 +16,7 @@ from slackwater.demo.check import (
 )
 from slackwater.demo.findings import Findings, Kind
 from slackwater.demo.history import Change, SourceTransaction
-from slackwater.demo.orders import ORDER_LINES, ORDERS, Document, OrderTables
+from slackwater.demo.orders import ORDER_LINES, ORDERS, Document, OrderTables, with_microseconds
 from slackwater_protocol import CommitRecord, OffsetRange
 
 TOPIC = "orders"
@@ -24,7 +24,7 @@ TOPIC = "orders"
 
 def order(order_id: int, line_count: int, total: str) -> Change:
     row = {"id": order_id, "customer": "Ada", "status": "new", "line_count": line_count, "total": total}
-    return Change(ORDERS, order_id, row)
+    return Change(ORDERS, order_id, row | {"created_at": "2026-01-01T00:00:00Z"})
 
 
 def line(line_id: int, order_id: int, quantity: int = 1, price: str = "1.50") -> Change:
@@ -213,3 +213,15 @@ def test_of_many_findings_a_few_examples_are_kept() -> None:
         findings.add(Kind.TORN, str(number))
     assert findings.count(Kind.TORN) == 100
     assert findings.examples[Kind.TORN] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("written", "published"),
+    [
+        ("2026-01-01T10:11:12Z", "2026-01-01T10:11:12.000000Z"),
+        ("2026-01-01T10:11:12.5Z", "2026-01-01T10:11:12.500000Z"),
+        ("2026-01-01T10:11:12.123456Z", "2026-01-01T10:11:12.123456Z"),
+    ],
+)
+def test_timestamps_are_compared_with_all_their_decimals(written: str, published: str) -> None:
+    assert with_microseconds(written) == published

@@ -25,7 +25,7 @@ def line(order_id: int, line_id: int = 1, price: str = "2.00") -> dict[str, Any]
 
 
 def header(order_id: int, line_count: int, total: str) -> dict[str, Any]:
-    values = {"customer": "Ada", "status": "new"}
+    values = {"customer": "Ada", "status": "new", "created_at": "2026-01-01T00:00:00Z"}
     return {"id": order_id, "line_count": line_count, "total": total, **values}
 
 

@@ -159,8 +159,7 @@ def test_the_first_signal_asks_to_stop(number: signal.Signals, code: int) -> Non
 
 def test_sigterm_unwinds_like_an_interruption_where_a_command_has_to_tidy_up() -> None:
     with pytest.raises(KeyboardInterrupt), terminate_as_interrupt():
-        os.kill(os.getpid(), signal.SIGTERM)
-        threading.Event().wait(5)
+        signal.raise_signal(signal.SIGTERM)
 
 
 def test_without_a_signal_the_exit_code_is_zero() -> None:

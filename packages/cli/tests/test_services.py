@@ -16,18 +16,22 @@ def failing(tmp_path: Path) -> Service:
     return Service("sidecar", ["no-such-command"], tmp_path)
 
 
+def check_until_it_ends(service: Service) -> None:
+    clock, pause = SystemClock(), threading.Event()
+    deadline = clock.monotonic() + 30
+    while clock.monotonic() < deadline:
+        service.check()
+        pause.wait(0.05)
+
+
 def test_the_command_is_what_a_user_would_type(failing: Service) -> None:
     assert failing.command == "slackwater no-such-command"
 
 
 def test_a_service_that_ended_is_reported_with_its_last_lines(failing: Service) -> None:
     failing.start(Lifetime.EMBEDDED, {})
-    clock, pause = SystemClock(), threading.Event()
-    deadline = clock.monotonic() + 30
     with pytest.raises(ServiceEndedError) as caught:
-        while clock.monotonic() < deadline:
-            failing.check()
-            pause.wait(0.05)
+        check_until_it_ends(failing)
     assert "no-such-command" in caught.value.last_lines
     assert str(failing.log) in str(caught.value)
     failing.stop()

@@ -6,7 +6,34 @@ from slackwater.invocation import required
 from slackwater.settings import Settings
 
 if TYPE_CHECKING:
+    from slackwater_sidecar import SidecarSettings
     from slackwater_spark.pipeline import RunSettings
+
+
+def sidecar_settings(settings: Settings) -> "SidecarSettings":
+    """What a sidecar needs.
+
+    Raises:
+        MissingSettingError: source or brokers were not given.
+    """
+    from slackwater_sidecar import SidecarSettings
+
+    url, password = settings.redis.apart()
+    return SidecarSettings(
+        source=required(settings.source, "source", "--source", "which connector to follow"),
+        bootstrap=required(
+            settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", "where its topics are"
+        ),
+        redis_url=url,
+        redis_password=password,
+        tables=settings.sidecar.tables,
+        timeline=settings.timeline,
+        kafka=settings.kafka.client_options(),
+        replication_factor=settings.kafka.replication_factor,
+        publish_interval=settings.sidecar.publish_interval,
+        open_after=settings.sidecar.open_after,
+        restored_cuts=settings.sidecar.restored_cuts,
+    )
 
 
 def run_settings(settings: Settings) -> "RunSettings":
@@ -38,7 +65,7 @@ def run_settings(settings: Settings) -> "RunSettings":
         shuffle_partitions=run.shuffle_partitions,
         max_events_per_batch=run.max_events_per_batch,
         index_root=run.index_root,
-        replication_factor=run.replication_factor,
+        replication_factor=settings.kafka.replication_factor,
         spark_log=run.spark_log,
         spark_conf=run.spark_conf,
     )

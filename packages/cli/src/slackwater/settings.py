@@ -5,11 +5,26 @@ file into this model, which checks types and ranges and supplies the defaults. T
 fields are what ``slackwater config`` shows.
 """
 
+from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _seconds(value: object) -> object:
+    return float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value
+
+
+Names = Annotated[frozenset[str], BeforeValidator(_split)]
+"""A list in the file, comma-separated text elsewhere."""
+Duration = Annotated[timedelta, BeforeValidator(_seconds)]
+"""A number of seconds."""
 
 
 class _Section(BaseModel):
@@ -33,6 +48,8 @@ class KafkaSection(_Section):
     """Password at the brokers."""
     ssl_ca: Path | None = None
     """File with the certificates to trust."""
+    replication_factor: int = -1
+    """Of topics that have to be created; -1: the broker's default."""
     options: dict[str, str] = Field(default_factory=dict)
     """Any other librdkafka properties, by their own names; only in the file."""
 
@@ -80,6 +97,19 @@ def _host(parts: SplitResult) -> str:
     return parts.netloc.rpartition("@")[2]
 
 
+class SidecarSection(_Section):
+    """How the sidecar works."""
+
+    tables: Names | None = None
+    """Tables of the source, schema.table each, comma-separated; default: all, also later ones."""
+    publish_interval: Duration = timedelta(milliseconds=5)
+    """Cuts are at least so far apart; seconds."""
+    open_after: Duration = timedelta(seconds=5)
+    """A transaction that has been open for longer is named in the status; seconds."""
+    restored_cuts: int = Field(default=2_000, ge=1)
+    """Cuts that are put back into a Redis that lost them."""
+
+
 class PostgresSection(_Section):
     """How to reach the source database; only ``slackwater schema pull`` asks it."""
 
@@ -106,8 +136,6 @@ class RunSection(_Section):
     """Change events at which a batch is closed."""
     index_root: Path | None = None
     """Local folder for the stage's indexes, a cache; default: Spark's local folder."""
-    replication_factor: int = -1
-    """Of topics that have to be created; -1: the broker's default."""
     spark_log: Path | None = None
     """File for the log of Spark's JVM."""
     spark_conf: dict[str, str] = Field(default_factory=dict)
@@ -140,6 +168,7 @@ class Settings(_Section):
     kafka: KafkaSection = KafkaSection()
     redis: RedisSection = RedisSection()
     postgres: PostgresSection = PostgresSection()
+    sidecar: SidecarSection = SidecarSection()
     run: RunSection = RunSection()
     dev: DevSection = DevSection()
     log: LogSection = LogSection()

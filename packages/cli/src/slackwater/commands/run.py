@@ -65,5 +65,6 @@ def batch_line(batch: "BatchProgress") -> str:
     lag_ms = batch.lag.total_seconds() * 1000
     return (
         f"{batch.pipeline}: batch {batch.batch_id} at {format_lsn(batch.commit_lsn)}: "
-        f"{batch.events:,} events, {batch.documents:,} documents, visible {lag_ms:,.0f} ms after its newest commit"
+        f"{batch.events:,} events, {batch.documents:,} documents, "
+        f"visible {lag_ms:,.0f} ms after its newest commit"
     )

@@ -35,8 +35,6 @@ def sidecar(ctx: click.Context) -> None:
 
     invocation: Invocation = ctx.obj
     settings, output = invocation.start(given_flags(ctx)), Output()
-    required(settings.source, "source", "--source", "which connector to follow")
-    required(settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", "where its topics are")
     required(settings.redis.full_url(), "redis.url", "--redis-url", "where to publish")
     with stop_on_signals() as stop:
         try:

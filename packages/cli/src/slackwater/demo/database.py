@@ -147,7 +147,11 @@ def read_documents(connection: psycopg.Connection[tuple[object, ...]]) -> dict[i
     """The demo's view, by PostgreSQL itself."""
     with connection.cursor(row_factory=dict_row) as cursor:
         orders = cursor.execute(
-            "SELECT id, customer, status, line_count, total::text FROM inventory.orders"
+            """
+            SELECT id, customer, status, line_count, total::text,
+                   to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_at
+            FROM inventory.orders
+            """
         ).fetchall()
         lines: dict[int, list[Row]] = {}
         for line in cursor.execute(

@@ -5,7 +5,7 @@
     DemoError
     ├── UnsuitablePipelineError   the demo cannot judge this pipeline
     ├── ServiceEndedError         sidecar or pipeline ended while they were needed
-    ├── NotVisibleError           the last commit did not become visible in time
+    ├── NotVisibleError           the snapshot or the last commit did not become visible in time
     └── WorkloadError             the writers broke their own invariant: nothing could be judged
 """
 
@@ -48,19 +48,21 @@ class ServiceEndedError(DemoError):
 
 
 class NotVisibleError(DemoError):
-    """The output does not hold the database's last commit."""
+    """The output does not hold what it should by now."""
 
-    def __init__(self, seconds: float, expected_lsn: str, seen_lsn: str, logs: Path) -> None:
-        super().__init__(seconds, expected_lsn, seen_lsn, logs)
+    def __init__(self, what: str, seconds: float, seen_lsn: str, logs: Path) -> None:
+        super().__init__(what, seconds, seen_lsn, logs)
+        self.what = what
+        """``initial snapshot`` or ``last commit``."""
         self.seconds = seconds
-        self.expected_lsn = expected_lsn
         self.seen_lsn = seen_lsn
+        """Of the newest commit record; ``0/0`` when there is none."""
         self.logs = logs
 
     def __str__(self) -> str:
         return (
-            f"the last commit, above {self.expected_lsn}, was not visible after {self.seconds:.0f} s; "
-            f"the output's newest commit record is at {self.seen_lsn}. Logs of all parts: {self.logs}"
+            f"the {self.what} was not visible in the output after {self.seconds:.0f} s; its newest commit "
+            f"record is at {self.seen_lsn}. Logs of all parts: {self.logs}"
         )
 
 

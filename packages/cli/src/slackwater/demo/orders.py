@@ -82,5 +82,12 @@ def order_document(order: Row, lines: Iterable[Row]) -> Document:
         "status": order["status"],
         "line_count": order["line_count"],
         "total": order["total"],
+        "created_at": with_microseconds(order["created_at"]),
         "lines": [{name: line[name] for name in ("id", "product", "quantity", "price")} for line in lines],
     }
+
+
+def with_microseconds(timestamp: str) -> str:
+    """A UTC timestamp with all six decimals; Debezium leaves out zeros at the end."""
+    seconds, _, fraction = timestamp.removesuffix("Z").partition(".")
+    return f"{seconds}.{fraction:0<6}Z"

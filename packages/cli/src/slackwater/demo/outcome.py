@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from slackwater.demo.findings import Findings, Kind
@@ -82,8 +82,11 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """For ``--json``."""
-        fields = asdict(self)
-        fields["findings"] = dict(self.findings.counts)
-        fields["examples"] = self.findings.examples
-        fields["passed"] = self.has_passed
-        return fields
+        names = [each.name for each in fields(self) if each.type in (int, float)]
+        return {name: getattr(self, name) for name in names} | {
+            "writes": dict(self.writes),
+            "lag": asdict(self.lag) if self.lag else None,
+            "findings": dict(self.findings.counts),
+            "examples": self.findings.examples,
+            "passed": self.has_passed,
+        }

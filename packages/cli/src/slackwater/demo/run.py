@@ -31,7 +31,7 @@ SOURCE = "inv"
 FIRST_TRANSACTIONS = 300
 FIRST_WRITER = 90
 """Writes the rows that exist before the connector starts; the others count from 0."""
-START_TIMEOUT = timedelta(seconds=120)
+START_TIMEOUT = timedelta(seconds=240)
 VISIBLE_TIMEOUT = timedelta(seconds=60)
 REPORT_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
@@ -176,7 +176,7 @@ class Demo:
         for observer in self._observers:
             observer.start()
         self._output.progress("waiting until the initial snapshot is visible in the output")
-        self._await(lambda: watcher.newest_lsn > 0, START_TIMEOUT, 0, watcher)
+        self._await("initial snapshot", lambda: watcher.newest_lsn > 0, START_TIMEOUT, watcher)
         return watcher, naive
 
     def _write(self, watcher: CommitWatcher) -> tuple[Writers, int, float]:
@@ -210,18 +210,17 @@ class Demo:
             with connection.cursor() as cursor:
                 execute(cursor, SetStatus(1, "last"))
         self._output.progress("writers stopped; waiting until their last commit is visible")
-        self._await(lambda: watcher.newest_lsn > before, VISIBLE_TIMEOUT, before, watcher)
+        self._await("last commit", lambda: watcher.newest_lsn > before, VISIBLE_TIMEOUT, watcher)
 
     def _await(
-        self, condition: Callable[[], bool], timeout: timedelta, lsn: int, watcher: CommitWatcher
+        self, what: str, condition: Callable[[], bool], timeout: timedelta, watcher: CommitWatcher
     ) -> None:
         started = self._clock.monotonic()
         while not condition():
             self._check()
             elapsed = self._clock.monotonic() - started
             if elapsed > timeout.total_seconds():
-                seen, logs = format_lsn(watcher.newest_lsn), self.settings.logs
-                raise NotVisibleError(elapsed, format_lsn(lsn), seen, logs)
+                raise NotVisibleError(what, elapsed, format_lsn(watcher.newest_lsn), self.settings.logs)
             threading.Event().wait(_LOOK_SECONDS)
 
     def _check(self) -> None:
