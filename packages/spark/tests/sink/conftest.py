@@ -1,4 +1,3 @@
-import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ import pytest
 import zstandard
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from slackwater_devstack import KafkaBroker
 from slackwater_protocol import (
     BatchHeader,
     CommitRecord,
@@ -17,7 +17,8 @@ from slackwater_protocol import (
     decode_commit_record,
     decode_progress_record,
 )
-from slackwater_spark.sink import Document, DocumentBatch, Emit, KafkaSinkSettings
+from slackwater_spark.sink import DocumentBatch, Emit, KafkaSinkSettings
+from slackwater_spark.stage.wire import Document
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]
@@ -85,11 +86,8 @@ class TopicReader:
 
 
 @pytest.fixture(scope="session")
-def bootstrap() -> str:
-    servers = os.environ.get("SLACKWATER_TEST_BOOTSTRAP")
-    if not servers:
-        pytest.skip("SLACKWATER_TEST_BOOTSTRAP names no Kafka")
-    return servers
+def bootstrap(kafka_broker: KafkaBroker) -> str:
+    return kafka_broker.bootstrap
 
 
 @pytest.fixture

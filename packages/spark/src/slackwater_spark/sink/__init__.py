@@ -1,6 +1,6 @@
 """Sinks: where a pipeline's batches become visible."""
 
-from slackwater_spark.sink.batch import Document, DocumentBatch, document_batch
+from slackwater_spark.sink.batch import DocumentBatch, document_batch
 from slackwater_spark.sink.errors import (
     MalformedBatchError,
     OutputTopicError,
@@ -16,7 +16,6 @@ from slackwater_spark.sink.progress import check_owner, read_progress
 from slackwater_spark.sink.settings import Emit, KafkaSinkSettings
 
 __all__ = [
-    "Document",
     "DocumentBatch",
     "Emit",
     "KafkaSink",

@@ -15,14 +15,10 @@ import zstandard
 
 from slackwater_protocol import BatchHeader, ProtocolError, decode_batch_header
 from slackwater_spark.sink.errors import MalformedBatchError
+from slackwater_spark.stage.wire import HEADER_BUCKET, Document
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-HEADER_BUCKET = -1
-
-Document = tuple[int, bytes, bytes | None]
-"""Commit LSN, key, document; no document means that the key has left the view."""
 
 _DECODER = msgspec.msgpack.Decoder(list[Document])
 

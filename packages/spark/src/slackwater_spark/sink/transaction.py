@@ -13,12 +13,13 @@ from slackwater_protocol import (
     encode_progress_record,
 )
 from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
-from slackwater_spark.sink.batch import Document, DocumentBatch
+from slackwater_spark.sink.batch import DocumentBatch
 from slackwater_spark.sink.errors import MalformedBatchError
 from slackwater_spark.sink.offsets import DeliveredOffsets
 from slackwater_spark.sink.probe import SinkStep
 from slackwater_spark.sink.producer import Headers, OutputProducer, TransactionFailedError
 from slackwater_spark.sink.settings import Emit, KafkaSinkSettings
+from slackwater_spark.stage.wire import Document
 
 _SERVE_EVERY = 1000
 

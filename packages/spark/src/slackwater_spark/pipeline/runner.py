@@ -1,0 +1,208 @@
+"""Running a pipeline: one streaming query from the source through a stage into the sink."""
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slackwater_protocol import Clock, SystemClock
+from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_spark.pipeline.checkpoint import Checkpoint, PipelineFingerprint
+from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_spark.pipeline.errors import QueryFailedError
+from slackwater_spark.pipeline.failure import root_cause
+from slackwater_spark.pipeline.progress import BatchProgress
+from slackwater_spark.pipeline.reporting import BatchDurations, BatchJournal, PipelineRegistry
+from slackwater_spark.pipeline.session import spark_session
+from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.pipeline.writer import BatchWriter, RunStoppedError
+from slackwater_spark.sink import Emit, KafkaSink, KafkaSinkSettings, SinkProbe, check_owner, read_progress
+from slackwater_spark.stage import StageSettings, packing_spec, stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SPARK_LOG = "spark.log"
+
+_LOOK = timedelta(milliseconds=200)
+_LAST_NEWS = timedelta(seconds=2)
+
+_log = logging.getLogger(__name__)
+
+
+def run_pipeline(
+    definition: PipelineDefinition,
+    settings: RunSettings,
+    on_progress: Callable[[BatchProgress], None] | None = None,
+    *,
+    stop: threading.Event | None = None,
+    probe: SinkProbe | None = None,
+    clock: Clock | None = None,
+) -> None:
+    """Keeps a view up to date until ``stop`` is set, or with ``available_now`` until it holds what was there.
+
+    Blocks. Starting again after any end, a crash included, goes on where the output ends. One run per process
+    at a time; it uses this process's Spark session.
+
+    Args:
+        definition: What to compute.
+        settings: Where.
+        on_progress: Called in this thread for each visible batch, in order. What it raises ends the run.
+        stop: Ends the run in order: a Kafka transaction that has begun is finished first.
+        probe: For tests: is told of the sink's steps.
+        clock: For the times in the progress.
+
+    Raises:
+        IncompatibleCheckpointError: the checkpoint is of a pipeline that meant something else.
+        PipelineNameTakenError: another pipeline of this name has written; nothing was touched.
+        SessionStartError: Spark does not start.
+        SinkError: the output cannot be written; ``ProducerFencedError`` if another run took over.
+        QueryFailedError: the query ended with an error.
+    """
+    run = _PipelineRun(definition, settings, probe, clock or SystemClock())
+    run.check()
+    with spark_session(definition.name, settings, run.spark_log) as session:
+        run.run(session, on_progress or (lambda _: None), stop or threading.Event())
+
+
+class _PipelineRun:
+    def __init__(
+        self, definition: PipelineDefinition, settings: RunSettings, probe: SinkProbe | None, clock: Clock
+    ) -> None:
+        self._definition = definition
+        self._settings = settings
+        self._clock = clock
+        self._checkpoint = Checkpoint(settings.checkpoint)
+        self._fingerprint = PipelineFingerprint.of(definition, settings.timeline)
+        self._sink_settings = sink_settings(definition, settings)
+        self._sink = KafkaSink(self._sink_settings, probe=probe, clock=clock)
+        self._journal = BatchJournal(definition.name)
+        self._writer = BatchWriter(self._sink, self._query_id, clock, self._journal.wrote)
+
+    @property
+    def spark_log(self) -> Path:
+        """Where Spark's JVM writes."""
+        return self._settings.spark_log or self._settings.checkpoint / SPARK_LOG
+
+    def check(self) -> None:
+        """Refuses what can be refused before anything is started, written or fenced."""
+        self._checkpoint.check(self._fingerprint)
+        progress = read_progress(self._sink_settings, may_be_absent=True)
+        check_owner(self._definition.name, progress, self._checkpoint.query_id())
+
+    def run(
+        self, session: "SparkSession", on_progress: Callable[[BatchProgress], None], stop: threading.Event
+    ) -> None:
+        """From taking the pipeline over to letting it go."""
+        registry = PipelineRegistry.connect(self._definition, self._settings, self._clock)
+        listener = BatchDurations(self._journal.measured)
+        session.streams.addListener(listener)
+        try:
+            self._checkpoint.claim(self._fingerprint)
+            progress = self._sink.open()
+            query = self._start(session)
+            registry.started(self._query_id(), progress)
+            self._watch(query, on_progress, registry, stop)
+        finally:
+            self._sink.close()
+            session.streams.removeListener(listener)
+            registry.close()
+
+    def _start(self, session: "SparkSession") -> "StreamingQuery":
+        documents = stage(self._rows(session), self._definition.view, self._stage_settings())
+        writer = documents.writeStream.queryName(self._definition.name).foreachBatch(self._writer)
+        writer = writer.option("checkpointLocation", str(self._settings.checkpoint))
+        if self._settings.available_now:
+            writer = writer.trigger(availableNow=True)
+        return writer.start()
+
+    def _rows(self, session: "SparkSession") -> "DataFrame":
+        definition, settings = self._definition, self._settings
+        cores = session.sparkContext.defaultParallelism
+        options = {
+            "source": definition.source,
+            "bootstrap": settings.bootstrap,
+            "tables": ",".join(definition.tables),
+            "timeline": str(settings.timeline),
+            "parallelism": str(settings.parallelism or cores),
+            "packing": packing_spec(definition.view, definition.buckets).to_json(),
+            **{f"kafka.{name}": value for name, value in settings.kafka.items()},
+        }
+        optional = {
+            "redis_url": settings.redis_url,
+            "redis.password": settings.redis_password,
+            "max_events_per_batch": settings.max_events_per_batch,
+        }
+        options |= {name: str(value) for name, value in optional.items() if value is not None}
+        return session.readStream.format("slackwater").options(**options).load()
+
+    def _stage_settings(self) -> StageSettings:
+        root = self._settings.index_root
+        return StageSettings(
+            buckets=self._definition.buckets,
+            every_commit=self._definition.emit is Emit.TRANSACTIONS,
+            index_root=None if root is None else str(root),
+        )
+
+    def _watch(
+        self,
+        query: "StreamingQuery",
+        on_progress: Callable[[BatchProgress], None],
+        registry: PipelineRegistry,
+        stop: threading.Event,
+    ) -> None:
+        def tell(batch: BatchProgress) -> None:
+            registry.visible(self._query_id(), batch)
+            on_progress(batch)
+
+        try:
+            while query.isActive and not stop.is_set():
+                if (batch := self._journal.next(_LOOK)) is not None:
+                    tell(batch)
+        finally:
+            self._writer.stop()
+            query.stop()
+        deadline = self._clock.monotonic() + _LAST_NEWS.total_seconds()
+        while self._journal.has_unfinished and self._clock.monotonic() < deadline:
+            if (batch := self._journal.next(_LOOK)) is not None:
+                tell(batch)
+        for batch in self._journal.rest():
+            tell(batch)
+        self._raise_failure(query)
+
+    def _raise_failure(self, query: "StreamingQuery") -> None:
+        failure = self._writer.failure
+        if failure is not None:
+            raise failure
+        error = query.exception()
+        if error is None:
+            return
+        text = str(error)
+        error_type, reason = root_cause(text)
+        if error_type == RunStoppedError.__name__:
+            return
+        _log.error("the query failed: %s", text)
+        raise QueryFailedError(self._definition.name, error_type, reason)
+
+    def _query_id(self) -> str:
+        query_id = self._checkpoint.query_id()
+        if query_id is None:
+            message = f"checkpoint {self._checkpoint.folder} has no query id although a query runs"
+            raise SlackwaterSparkError(message)
+        return query_id
+
+
+def sink_settings(definition: PipelineDefinition, settings: RunSettings) -> KafkaSinkSettings:
+    """The sink of a pipeline."""
+    return KafkaSinkSettings(
+        pipeline=definition.name,
+        topic=definition.topic,
+        emit=definition.emit,
+        bootstrap=settings.bootstrap,
+        kafka=settings.kafka,
+        partitions=settings.output_partitions or definition.partitions,
+        replication_factor=settings.replication_factor,
+    )

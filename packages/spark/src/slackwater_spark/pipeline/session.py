@@ -1,0 +1,114 @@
+"""The Spark session of a run: small, quiet, with what stages require."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slackwater_spark.pipeline.errors import SessionStartError
+from slackwater_spark.pipeline.jvm_output import JvmOutput
+from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.stage import required_conf
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+_TASK_ATTEMPTS = 4
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Documents of a batch come to the driver; their size is bounded by the batch, not by Spark's default.
+    "spark.driver.maxResultSize": "0",
+    # How soon new cuts are seen when the query is idle.
+    "spark.sql.streaming.pollingDelay": "10ms",
+    # No folders in the working directory.
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.artifact.isolation.enabled": "false",
+    # Enough to find out what happened; each retained batch is a few files per partition.
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+}
+
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""For a master in this process: nobody else has to reach the driver."""
+
+
+def master_with_retries(master: str) -> str:
+    """``local[N]`` as ``local[N,4]``: Spark's local mode does not repeat failed tasks unless told so.
+
+    A killed Python worker then costs a task, not the query.
+    """
+    if master == "local":
+        return f"local[1,{_TASK_ATTEMPTS}]"
+    if master.startswith("local[") and master.endswith("]") and "," not in master:
+        return f"{master[:-1]},{_TASK_ATTEMPTS}]"
+    return master
+
+
+def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str, str]:
+    """Everything the session is configured with."""
+    log_conf = files("slackwater_spark.pipeline") / "log4j2.properties"
+    java_options = f"-Dlog4j2.configurationFile={log_conf} -Dslackwater.spark.log={spark_log}"
+    conf = {
+        **_DEFAULTS,
+        "spark.app.name": f"slackwater {name}",
+        "spark.master": master_with_retries(settings.master),
+        "spark.driver.memory": settings.driver_memory,
+        "spark.driver.extraJavaOptions": f"{java_options} -XX:+UseParallelGC",
+        **(_LOOPBACK if settings.master.startswith("local") else {}),
+        **settings.spark_conf,
+        **required_conf(),
+    }
+    if settings.shuffle_partitions is not None:
+        conf["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions)
+    return conf
+
+
+@contextmanager
+def spark_session(name: str, settings: RunSettings, spark_log: Path) -> Iterator["SparkSession"]:
+    """A session with its own JVM, whose output goes to the log; both end with the block.
+
+    The JVM ends, too, when this process is killed: it watches its standard input.
+
+    Raises:
+        SessionStartError: Java or Spark does not start.
+    """
+    from pyspark import SparkConf
+
+    spark_log.parent.mkdir(parents=True, exist_ok=True)
+    # The JVM inherits these: data sources are looked up by, and workers must be, this interpreter.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    conf = SparkConf(loadDefaults=False).setAll(list(session_conf(name, settings, spark_log).items()))
+    session = _start(conf, spark_log)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _start(conf: "SparkConf", spark_log: Path) -> "SparkSession":
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    try:
+        gateway = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier run in this process
+        if gateway is None:
+            with JvmOutput() as output:
+                popen = {"stdout": output.writer, "stderr": output.writer}
+                gateway = launch_gateway(conf, popen)  # type: ignore[no-untyped-call]
+        SparkContext(conf=conf, gateway=gateway)
+        session = SparkSession.builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise SessionStartError(f"{type(error).__name__}: {error}; see {spark_log}") from error
+    if conf.get("spark.sql.shuffle.partitions") is None:
+        cores = session.sparkContext.defaultParallelism
+        session.conf.set("spark.sql.shuffle.partitions", str(cores))
+    return session

@@ -1,0 +1,61 @@
+"""What one run of a pipeline needs beside its definition."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slackwater_spark.pipeline.errors import RunSettingsError
+
+_LOCAL_URI = "file:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """Servers, checkpoint and size of one run."""
+
+    bootstrap: str
+    """Kafka's ``bootstrap.servers``."""
+    checkpoint: Path
+    """Folder where Spark keeps offsets and state; one per pipeline."""
+    redis_url: str | None = None
+    """``redis://host:port/db``, without a password. Without it cuts are read from the cut log in Kafka."""
+    redis_password: str | None = field(default=None, repr=False)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further librdkafka settings (security, ...) of every Kafka client of the run."""
+    timeline: int = 1
+    """Timeline of the source that is read."""
+    available_now: bool = False
+    """Process what is there when the run starts, then end."""
+    master: str = "local[*]"
+    """Spark master."""
+    driver_memory: str = "1g"
+    """Heap of the driver's JVM; takes effect only if this process has not started one yet."""
+    parallelism: int | None = None
+    """Tasks of a large batch; None is the number of cores Spark has."""
+    shuffle_partitions: int | None = None
+    """Partitions of the stage, fixed by the first run of a checkpoint; None is ``parallelism``."""
+    max_events_per_batch: int | None = None
+    """Change events of the source at which a batch is closed; None is the source's default."""
+    index_root: Path | None = None
+    """Where the stage keeps its indexes, a cache; None is Spark's local folder."""
+    output_partitions: int | None = None
+    """Overrides the definition's number of partitions of the output topic."""
+    replication_factor: int = -1
+    """Of topics that have to be created; -1 is the broker's default."""
+    spark_log: Path | None = None
+    """File for the log of Spark's JVM; None: only its errors, to standard error."""
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    """Further Spark settings; win over the defaults, not over what a stage requires."""
+
+    @classmethod
+    def local_folder(cls, checkpoint: str) -> Path:
+        """The folder a checkpoint setting names: a path or a ``file:`` address.
+
+        Raises:
+            RunSettingsError: an address of another kind.
+        """
+        if checkpoint.startswith(_LOCAL_URI):
+            return Path("/" + checkpoint.removeprefix(_LOCAL_URI).lstrip("/"))
+        if "://" in checkpoint:
+            raise RunSettingsError("checkpoint", checkpoint, "a folder of this machine or a mounted one")
+        return Path(checkpoint)

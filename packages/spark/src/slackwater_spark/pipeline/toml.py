@@ -1,0 +1,84 @@
+"""Reading TOML with exact errors: file, key, what was expected."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slackwater_spark.pipeline.errors import DefinitionError
+
+
+@dataclass(frozen=True, slots=True)
+class TomlTable:
+    """A table of a TOML file that checks what is asked of it."""
+
+    file: str
+    path: str
+    """Dotted path of the table in the file; empty for the file itself."""
+    values: Mapping[str, Any]
+
+    def only(self, known: Iterable[str]) -> None:
+        """Refuses keys nobody has heard of."""
+        names = list(known)
+        for key in self.values:
+            if key not in names:
+                close = difflib.get_close_matches(key, names, 1)
+                hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+                raise self.error(key, "is not a known key", hint)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A text that is not empty; required unless there is a default."""
+        value = self.values.get(key, default)
+        if not isinstance(value, str) or not value:
+            raise self.error(key, f"expected a text, got {_shown(value)}")
+        return value
+
+    def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
+        """One of a few texts."""
+        value = self.text(key, default)
+        if value not in allowed:
+            raise self.error(key, f"expected {' or '.join(map(repr, allowed))}, got {value!r}")
+        return value
+
+    def integer(self, key: str, default: int | None, *, minimum: int) -> int | None:
+        """A whole number."""
+        value = self.values.get(key, default)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise self.error(key, f"expected a whole number of at least {minimum}, got {_shown(value)}")
+        return value
+
+    def table(self, key: str) -> "TomlTable":
+        """A table below this one; an empty one if it is absent."""
+        value = self.values.get(key, {})
+        if not isinstance(value, dict):
+            raise self.error(key, f"expected a table, got {_shown(value)}")
+        return TomlTable(self.file, self._dotted(key), value)
+
+    def error(self, key: str, problem: str, hint: str = "") -> DefinitionError:
+        """An error at a key of this table."""
+        return DefinitionError(self.file, self._dotted(key), problem, hint)
+
+    def _dotted(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+
+def read_toml(path: Path) -> TomlTable:
+    """A TOML file.
+
+    Raises:
+        DefinitionError: it does not exist or is no TOML.
+    """
+    try:
+        return TomlTable(str(path), "", tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise DefinitionError(str(path), "", "no such file", "a pipeline is a folder with it") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DefinitionError(str(path), "", f"not readable as TOML: {error}") from error
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else repr(value)

@@ -1,0 +1,74 @@
+"""Runs a pipeline in a process of its own and tells in JSON lines what happens.
+
+Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch id
+at which the process kills itself, and ``name``, ``source``, ``topic``, ``emit`` to replace what the folder says.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_spark.pipeline import BatchProgress, RunSettings, load_pipeline, run_pipeline
+from slackwater_spark.sink import Emit, SinkStep
+
+
+class KillAt:
+    """Kills this process, as the kernel would, at a step of a batch."""
+
+    def __init__(self, step: str, batch_id: int) -> None:
+        self._place = (step, batch_id)
+
+    def reached(self, step: SinkStep, batch_id: int) -> None:
+        if (str(step), batch_id) == self._place:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(order: dict[str, Any]) -> int:
+    definition = load_pipeline(Path(order["folder"]))
+    definition = replace(
+        definition,
+        name=order.get("name", definition.name),
+        source=order.get("source", definition.source),
+        topic=order.get("topic", definition.topic),
+        emit=Emit(order.get("emit", definition.emit)),
+    )
+    settings = RunSettings(**{**order["settings"], "checkpoint": Path(order["settings"]["checkpoint"])})
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    probe = KillAt(*order["crash"]) if "crash" in order else None
+    try:
+        run_pipeline(definition, settings, tell_batch, stop=stop, probe=probe)
+    except SlackwaterSparkError as error:
+        tell(error=type(error).__name__, message=str(error))
+        return 1
+    tell(ended=True)
+    return 0
+
+
+def tell_batch(batch: BatchProgress) -> None:
+    tell(
+        batch=batch.batch_id,
+        lsn=batch.commit_lsn,
+        events=batch.events,
+        documents=batch.documents,
+        was_covered=batch.was_covered,
+        lag_seconds=batch.lag.total_seconds(),
+        seconds=dict(batch.seconds),
+    )
+
+
+def tell(**news: object) -> None:
+    sys.stdout.write(json.dumps(news) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    sys.exit(main(json.loads(sys.argv[1])))

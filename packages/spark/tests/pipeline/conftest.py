@@ -1,0 +1,361 @@
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+import duckdb
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_devstack import KafkaBroker, RedisServer
+from slackwater_markers import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
+from slackwater_protocol import CommittedTransaction, Cut
+from slackwater_protocol.keys import data_topic
+
+REPOSITORY = Path(__file__).parents[4]
+ORDERS_PIPELINE = REPOSITORY / "pipelines" / "orders"
+ORDERS, LINES = "inventory.orders", "inventory.order_lines"
+PARTITIONS = {ORDERS: 4, LINES: 4}
+SECONDS_TO_FINISH = 150.0
+SECONDS_TO_ANSWER = 20.0
+CREATED_AT = "2026-01-02T03:04:05.678900Z"
+
+Row = dict[str, Any]
+
+
+class Inventory:
+    """Plays database, connector and sidecar: random business transactions, and cuts when asked for.
+
+    In every committed state an order's line_count and total agree with its lines.
+    """
+
+    def __init__(self, bootstrap: str, redis_url: str, seed: int) -> None:
+        self.source = f"src-{uuid.uuid4().hex[:10]}"
+        self.bootstrap, self.redis_url = bootstrap, redis_url
+        self.orders: dict[int, Row] = {}
+        self.lines: dict[int, Row] = {}
+        self.events = 0
+        self._random = random.Random(seed)  # noqa: S311 - test data
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self._log = KafkaCutLog(self.source, bootstrap)
+        self._store = RedisMarkerStore.connect(redis_url)
+        self._log.ensure_topic(replication_factor=1)
+        self._ends = {data_topic(self.source, table): [0] * n for table, n in PARTITIONS.items()}
+        topics = [NewTopic(data_topic(self.source, t), n, 1) for t, n in PARTITIONS.items()]
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for created in admin.create_topics(topics).values():
+            created.result(SECONDS_TO_ANSWER)
+        self._lsn = self._previous_lsn = self._id = 0
+        self._uncut: list[CommittedTransaction] = []
+        self._changes: list[tuple[str, Row | None, Row | None]] = []
+
+    @property
+    def topic_bases(self) -> list[str]:
+        return list(self._ends)
+
+    def run(self, transactions: int) -> None:
+        """So many random transactions, with a cut after every few."""
+        for _ in range(transactions):
+            self.transaction()
+            if self._random.random() < 0.2:
+                self.cut()
+        self.cut()
+
+    def transaction(self) -> None:
+        """A few changes to some orders and their lines."""
+        for _ in range(self._random.randint(1, 3)):
+            choice = self._random.random()
+            known = list(self.orders)
+            if len(known) < 2 or choice < 0.4:
+                self._new_order()
+            elif choice < 0.5:
+                self._delete_order(self._random.choice(known))
+            elif choice < 0.7:
+                self._move_line(*self._random.sample(known, 2))
+            else:
+                self._change_order(self._random.choice(known))
+        self.commit()
+
+    def commit(self) -> int:
+        """Writes the collected changes as one transaction; its commit LSN."""
+        xid, now_ms = 700 + len(self._uncut) + self._lsn, time_ms()
+        first, self._lsn = self._lsn, self._lsn + 1000
+        for order, (table, before, after) in enumerate(self._changes, 1):
+            self._write(table, before, after, xid, first + order, order)
+        self.events += len(self._changes)
+        self._changes.clear()
+        self._uncut.append(CommittedTransaction(xid, self._lsn, now_ms))
+        return self._lsn
+
+    def put(self, table: str, row: Row | None, old: Row | None) -> None:
+        """One row change: insert, update or delete."""
+        rows = self.orders if table == ORDERS else self.lines
+        if row is None:
+            assert old is not None
+            del rows[old["id"]]
+        else:
+            rows[row["id"]] = row
+        self._changes.append((table, old, row))
+
+    def raw(self, table: str, key: bytes, value: bytes) -> None:
+        """A record as it is, in partition 0, as part of what is committed next."""
+        topic = data_topic(self.source, table)
+        self._producer.produce(topic, value, key, partition=0)
+        self._ends[topic][0] += 1
+
+    def cut(self) -> int:
+        """Declares all that is committed complete; its LSN."""
+        assert self._producer.flush(SECONDS_TO_ANSWER) == 0
+        newest = self._uncut[-1] if self._uncut else CommittedTransaction(0, self._lsn, time_ms())
+        cut = Cut(
+            source=self.source,
+            timeline=1,
+            lsn=self._lsn,
+            previous_lsn=self._previous_lsn,
+            commit_ts_ms=newest.commit_ts_ms,
+            event_count=self.events,
+            transactions=tuple(self._uncut),
+            end_offsets={topic: tuple(ends) for topic, ends in self._ends.items()},
+            transaction_offset=0,
+        )
+        status = FrontierStatus(state=FrontierState.RUNNING, wall_ms=time_ms(), sidecar="test")
+        for published in self._log.append([cut]):
+            self._store.publish(published, {}, status)
+        self._uncut, self._previous_lsn = [], self._lsn
+        return self._lsn
+
+    def view(self) -> dict[int, Row]:
+        """The view over the current rows, computed by DuckDB in one piece."""
+        sql = (ORDERS_PIPELINE / "views" / "orders_with_lines.sql").read_text()
+        sql = sql.replace("TRANSACTIONALLY", "").replace("GROUP BY o.id", "GROUP BY ALL")
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA inventory;")
+            connection.execute((ORDERS_PIPELINE / "schema.sql").read_text().partition("-- A line")[0])
+            for table, rows in ((ORDERS, self.orders), (LINES, self.lines)):
+                for row in rows.values():
+                    marks = ",".join("?" * len(row))
+                    connection.execute(f"INSERT INTO {table} VALUES ({marks})", list(row.values()))  # noqa: S608
+            found = connection.execute(f"SELECT to_json(v) FROM ({sql}) v").fetchall()  # noqa: S608
+        return {row["id"]: row for row in (json.loads(text, parse_float=Decimal) for (text,) in found)}
+
+    def _new_order(self) -> None:
+        order: Row = {"id": self._next_id(), "customer": f"c{self._random.randint(1, 9)}", "status": "new"}
+        order |= {"line_count": 0, "total": "0.00", "created_at": CREATED_AT}
+        lines = [self._line(order["id"]) for _ in range(self._random.randint(0, 4))]
+        for line in lines:
+            self.put(LINES, line, None)
+        self.put(ORDERS, self._summed(order), None)
+
+    def _delete_order(self, order_id: int) -> None:
+        for line in self._lines_of(order_id):
+            self.put(LINES, None, line)
+        self.put(ORDERS, None, self.orders[order_id])
+
+    def _move_line(self, source: int, target: int) -> None:
+        lines = self._lines_of(source)
+        if lines:
+            line = self._random.choice(lines)
+            self.put(LINES, {**line, "order_id": target}, line)
+        for order_id in (source, target):
+            old = self.orders[order_id]
+            self.put(ORDERS, self._summed(old), old)
+
+    def _change_order(self, order_id: int) -> None:
+        old = self.orders[order_id]
+        for line in self._lines_of(order_id)[:1]:
+            self.put(LINES, None, line)
+        self.put(LINES, self._line(order_id), None)
+        self.put(ORDERS, self._summed({**old, "status": f"s{self._random.randint(1, 9)}"}), old)
+
+    def _line(self, order_id: int) -> Row:
+        price = f"{self._random.randint(1, 999)}.{self._random.randint(10, 99)}"
+        line = {"id": self._next_id(), "order_id": order_id, "product": "pé"}
+        return line | {"quantity": self._random.randint(1, 5), "price": price}
+
+    def _lines_of(self, order_id: int) -> list[Row]:
+        return [line for line in self.lines.values() if line["order_id"] == order_id]
+
+    def _summed(self, order: Row) -> Row:
+        lines = self._lines_of(order["id"])
+        total = sum((line["quantity"] * Decimal(line["price"]) for line in lines), Decimal("0.00"))
+        return {**order, "line_count": len(lines), "total": str(total)}
+
+    def _next_id(self) -> int:
+        self._id += 1
+        return self._id
+
+    def _write(
+        self, table: str, before: Row | None, after: Row | None, xid: int, lsn: int, order: int
+    ) -> None:
+        topic, row = data_topic(self.source, table), after or before or {}
+        partition = row["id"] % PARTITIONS[table]
+        key = json.dumps({"id": row["id"]}).encode()
+        old = before if table == LINES or after is None else None  # only lines have REPLICA IDENTITY FULL
+        op = "c" if before is None else "d" if after is None else "u"
+        value = debezium_value(self.source, table, op, old, after, xid, lsn, order)
+        records = [value] if op != "d" else [value, None]
+        for content in records:
+            self._producer.produce(topic, content, key, partition=partition)
+        self._producer.poll(0)
+        self._ends[topic][partition] += len(records)
+
+
+def debezium_value(
+    source: str, table: str, op: str, before: Row | None, after: Row | None, xid: int, lsn: int, order: int
+) -> bytes:
+    schema, _, name = table.partition(".")
+    block = {"connector": "postgresql", "name": source, "ts_ms": time_ms(), "snapshot": "false", "db": "d"}
+    block |= {"schema": schema, "table": name, "txId": xid, "lsn": lsn}
+    transaction = {"id": f"{xid}:{lsn}", "total_order": order, "data_collection_order": order}
+    value = {"before": before, "after": after, "source": block, "transaction": transaction, "op": op}
+    return json.dumps(value | {"ts_ms": time_ms()}).encode()
+
+
+def time_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class PipelineProcess:
+    """A running ``child.py``."""
+
+    def __init__(self, order: dict[str, Any], log: Path) -> None:
+        self.order = order
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, Path(__file__).with_name("child.py"), json.dumps(order)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        self.batches: list[dict[str, Any]] = []
+        self.last: dict[str, Any] = {}
+        self._lines: Queue[str | None] = Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def await_batch(self, is_wanted: Callable[[dict[str, Any]], bool] = lambda _: True) -> dict[str, Any]:
+        """Waits until a batch is wanted."""
+        while True:
+            news = self._next()
+            assert news is not None, f"the run ended with {self.last}"
+            if "batch" in news and is_wanted(news):
+                return news
+
+    def await_end(self) -> int:
+        """Waits for the end; the exit code."""
+        while self._next() is not None:
+            pass
+        return self.process.wait(SECONDS_TO_ANSWER)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.await_end()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(SECONDS_TO_ANSWER)
+
+    def _next(self) -> dict[str, Any] | None:
+        try:
+            line = self._lines.get(timeout=SECONDS_TO_FINISH)
+        except Empty:
+            pytest.fail(f"nothing from the run for {SECONDS_TO_FINISH:g} s")
+        if line is None:
+            return None
+        self.last = json.loads(line)
+        if "batch" in self.last:
+            self.batches.append(self.last)
+        return self.last
+
+
+class OutputReader:
+    """What a new ``read_committed`` reader sees of a topic."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def records(self, topic: str) -> list[tuple[int, int, bytes | None, bytes | None]]:
+        """``(commit LSN, partition, key, value)`` by partition and offset."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": uuid.uuid4().hex,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        found = []
+        try:
+            partitions = consumer.list_topics(topic, SECONDS_TO_ANSWER).topics[topic].partitions
+            for partition in partitions:
+                consumer.assign([TopicPartition(topic, partition, 0)])
+                while (message := consumer.poll(SECONDS_TO_ANSWER)) is not None:
+                    error = message.error()
+                    if error is not None:
+                        assert error.code() == KafkaError._PARTITION_EOF, error  # noqa: SLF001 - its name
+                        break
+                    headers: dict[str, Any] = dict(message.headers() or [])
+                    lsn = int(headers["slackwater-commit-lsn"])
+                    found.append((lsn, partition, message.key(), message.value()))
+        finally:
+            consumer.close()
+        return found
+
+
+@pytest.fixture
+def inventory(kafka_broker: KafkaBroker, redis_server: RedisServer) -> Inventory:
+    return Inventory(kafka_broker.bootstrap, redis_server.url, seed=7)
+
+
+@pytest.fixture
+def output(kafka_broker: KafkaBroker) -> OutputReader:
+    return OutputReader(kafka_broker.bootstrap)
+
+
+@pytest.fixture
+def start_pipeline(inventory: Inventory, tmp_path: Path) -> Iterator[Callable[..., PipelineProcess]]:
+    """Starts the orders pipeline over the inventory; the same checkpoint and names each time."""
+    started: list[PipelineProcess] = []
+
+    def start(*, settings: dict[str, Any] | None = None, **order: Any) -> PipelineProcess:
+        defaults = {
+            "bootstrap": inventory.bootstrap,
+            "redis_url": inventory.redis_url,
+            "checkpoint": str(tmp_path / "checkpoint"),
+            "available_now": True,
+            "master": "local[2]",
+            "replication_factor": 1,
+        }
+        full = {
+            "folder": str(ORDERS_PIPELINE),
+            "source": inventory.source,
+            "name": f"p-{inventory.source}",
+            "topic": f"out-{inventory.source}",
+            "settings": {**defaults, **(settings or {})},
+            **order,
+        }
+        process = PipelineProcess(full, tmp_path / "child.log")
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.process.poll() is None:
+            process.kill()

@@ -1,0 +1,101 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from slackwater_spark.pipeline import DefinitionError, load_pipeline
+from slackwater_spark.sink import Emit
+from slackwater_sql import ViewError
+
+ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the orders pipeline to spoil."""
+    copy = tmp_path / "orders"
+    shutil.copytree(ORDERS_PIPELINE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def write(folder: Path, text: str) -> None:
+    (folder / "pipeline.toml").write_text(text)
+
+
+def test_the_orders_pipeline_loads() -> None:
+    definition = load_pipeline(ORDERS_PIPELINE)
+    assert (definition.name, definition.source, definition.emit) == ("orders", "inv", Emit.LATEST)
+    assert (definition.topic, definition.partitions, definition.buckets) == ("orders_with_lines", 4, 64)
+    assert definition.tables == ("inventory.order_lines", "inventory.orders")
+
+
+def test_only_name_and_source_are_required(folder: Path) -> None:
+    write(folder, 'name = "o"\nsource = "inv"')
+    definition = load_pipeline(folder)
+    assert (definition.emit, definition.buckets) == (Emit.LATEST, 64)
+    assert (definition.topic, definition.partitions) == ("orders_with_lines", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "says"),
+    [
+        ('nmae = "o"', "nmae", "did you mean 'name'?"),
+        ('name = "o"\nsource = "inv"\ncolour = 1', "colour", "known: name, source"),
+        ('name = "o"\nsource = "inv"\n[output]\ntopics = "x"', "output.topics", "did you mean 'topic'?"),
+        ('source = "inv"', "name", "expected a text, got nothing"),
+        ("name = 7", "name", "expected a text, got 7"),
+        ('name = "a b"\nsource = "inv"', "name", "names Kafka topics"),
+        (
+            'name = "o"\nsource = "inv"\nemit = "all"',
+            "emit",
+            "expected 'latest' or 'transactions', got 'all'",
+        ),
+        ('name = "o"\nsource = "inv"\nbuckets = 0', "buckets", "a whole number of at least 1, got 0"),
+        ('name = "o"\nsource = "inv"\nbuckets = true', "buckets", "a whole number of at least 1, got True"),
+        ('name = "o"\nsource = "inv"\noutput = "x"', "output", "expected a table, got 'x'"),
+        ("name = ", "", "not readable as TOML"),
+    ],
+)
+def test_a_wrong_definition_is_named_by_file_and_key(folder: Path, text: str, key: str, says: str) -> None:
+    write(folder, text)
+    with pytest.raises(DefinitionError) as caught:
+        load_pipeline(folder)
+    assert (caught.value.file, caught.value.key) == (str(folder / "pipeline.toml"), key)
+    assert says in str(caught.value)
+
+
+def test_a_folder_without_a_definition_is_no_pipeline(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"pipeline\.toml: no such file"):
+        load_pipeline(tmp_path)
+
+
+def test_a_pipeline_without_tables_says_how_to_get_them(folder: Path) -> None:
+    (folder / "schema.sql").unlink()
+    with pytest.raises(DefinitionError, match="slackwater schema pull"):
+        load_pipeline(folder)
+
+
+def test_tables_may_be_declared_in_several_files(folder: Path) -> None:
+    (folder / "schema").mkdir()
+    (folder / "schema.sql").rename(folder / "schema" / "inventory.sql")
+    assert load_pipeline(folder).tables == ("inventory.order_lines", "inventory.orders")
+
+
+def test_a_pipeline_without_a_view_is_refused(folder: Path) -> None:
+    (folder / "views" / "orders_with_lines.sql").unlink()
+    with pytest.raises(DefinitionError, match="no view"):
+        load_pipeline(folder)
+
+
+def test_two_views_are_refused(folder: Path) -> None:
+    shutil.copy(folder / "views" / "orders_with_lines.sql", folder / "views" / "other.sql")
+    with pytest.raises(DefinitionError, match=r"2 views \(orders_with_lines\.sql, other\.sql\)"):
+        load_pipeline(folder)
+
+
+def test_an_unknown_table_in_the_view_is_named_with_its_place(folder: Path) -> None:
+    view = folder / "views" / "orders_with_lines.sql"
+    view.write_text(view.read_text().replace("inventory.order_lines", "inventory.order_line"))
+    with pytest.raises(ViewError, match="order_line") as caught:
+        load_pipeline(folder)
+    assert str(view) in str(caught.value)

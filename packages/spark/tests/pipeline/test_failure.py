@@ -1,0 +1,44 @@
+from slackwater_spark.pipeline.failure import root_cause
+
+TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage \
+failure: Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task 0.3 in stage 1.0 (TID 7): \
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 3, in read
+    raise bad_input(message, "not JSON") from error
+slackwater_spark.source.errors.BadInputError: bad input at topic inv.orders, partition 1, offset 7: not JSON
+and a second line
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 9, in again
+OtherError: later
+"""
+
+CHAINED = """Traceback (most recent call last):
+  File "a.py", line 1, in f
+KeyError: 'x'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "b.py", line 2, in g
+slackwater_spark.source.errors.BadInputError: bad input at topic t
+"""
+
+
+def test_the_error_a_task_raised_is_the_cause() -> None:
+    assert root_cause(TASK) == (
+        "BadInputError",
+        "bad input at topic inv.orders, partition 1, offset 7: not JSON\nand a second line",
+    )
+
+
+def test_of_chained_errors_the_last_one_says_what_it_means() -> None:
+    assert root_cause(CHAINED) == ("BadInputError", "bad input at topic t")
+
+
+def test_without_a_python_error_the_first_line_has_to_do() -> None:
+    assert root_cause("\n[SOME_CLASS] No space left on device\n\tat x.y(Z.java:1)") == (
+        "StreamingQueryException",
+        "[SOME_CLASS] No space left on device",
+    )

@@ -1,0 +1,88 @@
+from datetime import UTC, datetime, timedelta
+
+from slackwater_markers import InMemoryMarkerStore, MarkerStoreUnavailableError, PipelineStatus
+from slackwater_protocol import BatchHeader, SystemClock
+from slackwater_spark.pipeline import PipelineDefinition
+from slackwater_spark.pipeline.reporting import BatchJournal, PipelineRegistry
+from slackwater_spark.pipeline.writer import WrittenBatch
+from slackwater_spark.sink import Emit, WriteReport
+from slackwater_sql import ViewPlan
+
+AT_ONCE = timedelta(milliseconds=1)
+NO_VIEW = ViewPlan("v", "", (), (), (), "", "", "")
+DEFINITION = PipelineDefinition(
+    name="orders", source="inv", emit=Emit.LATEST, buckets=4, topic="out", partitions=None, view=NO_VIEW
+)
+
+
+class StoreThatIsAway(InMemoryMarkerStore):
+    def register_pipeline(self, pipeline: PipelineStatus) -> None:
+        raise MarkerStoreUnavailableError("register", "redis:6379", "connection refused")
+
+
+def written(batch_id: int) -> WrittenBatch:
+    header = BatchHeader(
+        source="inv",
+        timeline=1,
+        from_lsn=10,
+        to_lsn=20,
+        commit_ts_ms=1_000,
+        event_count=3,
+        transactions=((1, 20, 1_000),),
+    )
+    report = WriteReport(
+        batch_id=batch_id,
+        header=header,
+        documents=2,
+        deletes=1,
+        was_covered=False,
+        produce_seconds=0.25,
+        commit_seconds=0.5,
+        visible_at=datetime.fromtimestamp(1.75, UTC),
+    )
+    return WrittenBatch(report, 2.0)
+
+
+def test_a_batch_is_told_when_sink_and_spark_have_told_of_it() -> None:
+    journal = BatchJournal("orders")
+    journal.wrote(written(4))
+    journal.measured(4, {"addBatch": 1500})
+    assert journal.next(AT_ONCE) is None
+    batch = journal.next(AT_ONCE)
+    assert batch is not None
+    assert (batch.batch_id, batch.commit_lsn, batch.events, batch.transactions) == (4, 20, 3, 1)
+    assert batch.lag == timedelta(milliseconds=750)
+    assert batch.seconds == {"collect": 2.0, "produce": 0.25, "commit": 0.5, "addBatch": 1.5}
+    assert not journal.has_unfinished
+
+
+def test_spark_s_news_of_a_batch_that_wrote_nothing_are_of_no_interest() -> None:
+    journal = BatchJournal("orders")
+    journal.measured(4, {})
+    assert journal.next(AT_ONCE) is None
+    assert not journal.has_unfinished
+
+
+def test_batches_spark_never_told_of_are_not_lost() -> None:
+    journal = BatchJournal("orders")
+    journal.wrote(written(4))
+    assert journal.next(AT_ONCE) is None
+    assert journal.has_unfinished
+    assert [batch.batch_id for batch in journal.rest()] == [4]
+
+
+def test_the_registry_holds_the_newest_visible_batch() -> None:
+    store = InMemoryMarkerStore()
+    registry = PipelineRegistry(DEFINITION, store, SystemClock())
+    journal = BatchJournal("orders")
+    registry.started("q", None)
+    journal.wrote(written(4))
+    journal.next(AT_ONCE)
+    registry.visible("q", journal.rest()[0])
+    status = store.pipeline("orders")
+    assert status is not None
+    assert (status.batch_id, status.commit_lsn, status.output, status.query_id) == (4, 20, "out", "q")
+
+
+def test_a_marker_store_that_is_away_is_no_error() -> None:
+    PipelineRegistry(DEFINITION, StoreThatIsAway(), SystemClock()).started("q", None)

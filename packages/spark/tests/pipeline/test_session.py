@@ -1,0 +1,37 @@
+from pathlib import Path
+
+import pytest
+
+from slackwater_spark.pipeline import RunSettings
+from slackwater_spark.pipeline.session import master_with_retries, session_conf
+from slackwater_spark.stage import required_conf
+
+SETTINGS = RunSettings(bootstrap="b:1", checkpoint=Path("c"))
+
+
+@pytest.mark.parametrize(
+    ("master", "made"),
+    [
+        ("local", "local[1,4]"),
+        ("local[2]", "local[2,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2,9]", "local[2,9]"),
+        ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"),
+        ("spark://host:7077", "spark://host:7077"),
+    ],
+)
+def test_local_masters_repeat_failed_tasks(master: str, made: str) -> None:
+    assert master_with_retries(master) == made
+
+
+def test_a_stage_s_needs_win_over_a_person_s_settings() -> None:
+    name, value = next(iter(required_conf().items()))
+    settings = RunSettings(bootstrap="b:1", checkpoint=Path("c"), spark_conf={name: "other", "spark.x": "1"})
+    conf = session_conf("orders", settings, Path("log"))
+    assert (conf[name], conf["spark.x"]) == (value, "1")
+
+
+def test_the_driver_stays_small_and_opens_no_port_to_the_world() -> None:
+    conf = session_conf("orders", SETTINGS, Path("log"))
+    assert (conf["spark.driver.memory"], conf["spark.ui.enabled"]) == ("1g", "false")
+    assert conf["spark.driver.bindAddress"] == "127.0.0.1"
