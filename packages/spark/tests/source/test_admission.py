@@ -34,6 +34,10 @@ def test_cuts_of_two_sidecars_may_overlap(published: Published) -> None:
     assert lsns(connected(10, cuts)) == [12, 13, 14, 20]
 
 
+def test_a_cut_that_connects_to_nothing_does_not_hide_one_that_does(published: Published) -> None:
+    assert lsns(connected(90, [published(100, 95), published(105, 90)])) == [105]
+
+
 def test_the_first_record_of_the_log_connects_to_the_beginning(published: Published) -> None:
     assert lsns(connected(0, [published(10, 7, log=0)])) == [10]
     assert lsns(connected(0, [published(10, 7, log=1)])) == []

@@ -199,6 +199,15 @@ def test_a_connecting_cut_below_the_known_place_in_the_log_is_found(world: World
     assert world.after(start) == [30, 40]
 
 
+def test_a_hole_in_the_store_is_filled_from_below_the_known_place_in_the_log(world: World) -> None:
+    world.cut(30, 5, to_store=False)
+    high = world.cut(40, 30, to_store=False)
+    start = BEGINNING.advanced_to(world.cut(20, 0), [])
+    world.to_store(high)
+    assert start.log > high.log_offset
+    assert world.after(start) == [30, 40]
+
+
 def test_transactions_that_no_cut_lists_are_an_error(world: World) -> None:
     world.cut(10, 0)
     world.cut(30, 20)

@@ -11,8 +11,8 @@ def connected(
 ) -> list[PublishedCut]:
     """The candidates that connect to ``after_lsn`` without a hole, ascending.
 
-    Tables may overlap (two sidecars); a cut that adds nothing is left out. A source's very first cut connects
-    to the beginning of everything.
+    Tables may overlap (two sidecars); a cut that adds nothing, or connects to nothing, is left out. A source's
+    very first cut connects to the beginning of everything.
 
     Args:
         after_lsn: Exclusive; 0 for the beginning.
@@ -26,7 +26,7 @@ def connected(
             continue
         is_start = covered == 0 and (may_start_anywhere or published.log_offset == 0)
         if published.cut.previous_lsn > covered and not is_start:
-            break
+            continue
         chain.append(published)
         covered = published.cut.lsn
     return chain

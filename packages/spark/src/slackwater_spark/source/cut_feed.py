@@ -116,7 +116,7 @@ class CutFeed:
         return self._cuts[-1].cut.event_count - start.event_count > max_events
 
     def _extend_from_store(self) -> bool:
-        """Whether Redis had cuts that connect."""
+        """Whether Redis had newer cuts; what is missing before them comes from the log."""
         store = self._usable_store()
         if store is None:
             return False
@@ -125,10 +125,17 @@ class CutFeed:
         except MarkerStoreUnavailableError:
             self._leave_store_alone()
             return False
-        if page and not self._extend(page):
-            self._log_check_at = float("-inf")
-            return False
-        return bool(page)
+        if not page or self._extend(page):
+            return bool(page)
+        return self._fill_hole_below(page[0])
+
+    def _fill_hole_below(self, cut: PublishedCut) -> bool:
+        """Reads on in the log; at its end, looks for what other sidecars wrote before the place we know."""
+        self._log_check_at = float("-inf")
+        if self._extend_from_log():
+            return True
+        offset = cut.log_offset
+        return self._extend(self._search(self._covered, cut.cut.lsn, offset, offset + 1))
 
     def _extend_from_log(self) -> bool:
         """Whether the log had anything new, useful or not."""
