@@ -11,8 +11,8 @@ def connected(
 ) -> list[PublishedCut]:
     """The candidates that connect to ``after_lsn`` without a hole, ascending.
 
-    Tables may overlap (two sidecars); a cut that adds nothing, or connects to nothing, is left out. A source's
-    very first cut connects to the beginning of everything.
+    Tables may overlap (two sidecars); a cut that adds nothing, or connects to nothing, is left out. The very
+    first cut of a source connects to the beginning of everything.
 
     Args:
         after_lsn: Exclusive; 0 for the beginning.
