@@ -152,7 +152,7 @@ class LocalStage:
         return self.stage.process(bucket, payloads, self.states[bucket].log, self.indexes[bucket])
 
     def payloads(self, changes: Sequence[ChangeEvent], tasks: int = 1) -> dict[int, list[tuple[int, bytes]]]:
-        """By bucket, in no particular order; changes of one row stay in one task, as in Kafka's partitions."""
+        """By bucket, in no particular order; changes of one row stay in one task, as in a partition."""
         by_bucket: dict[int, list[tuple[int, bytes]]] = {}
         for task in range(tasks):
             packer = EventPacker(self.spec)
