@@ -47,9 +47,11 @@ class History:
         self.fences.append({target: len(log) for target, log in self.logs.items()})
 
 
-def random_history(rng: random.Random, *, may_renumber: bool) -> History:
+def random_history(rng: random.Random, *, may_renumber: bool, is_keyless: bool = False) -> History:
     """Up to six runs; the last one ends with a transaction that has rows in every partition."""
-    connector = SimulatedConnector(random_transactions(rng), rng.randint(1, 4))
+    connector = SimulatedConnector(
+        random_transactions(rng), rng.randint(1, 4), random.Random(rng.random()) if is_keyless else None
+    )
     result = History(connector.partitions)
     for transaction in connector.transactions:
         result.true_events += len(transaction.rows)
@@ -96,8 +98,11 @@ def spot_between(rng: random.Random, connector: SimulatedConnector, low: Spot, h
 class Reader:
     """Reads a history in a random order while it becomes readable, with a frontier."""
 
-    def __init__(self, past: History, rng: random.Random, start: Cut | None = None) -> None:
+    def __init__(
+        self, past: History, rng: random.Random, start: Cut | None = None, *, has_headers: bool = True
+    ) -> None:
         self.past = past
+        self.has_headers = has_headers
         self.rng = rng
         done: tuple[CommittedTransaction, ...] = ()
         if start is not None:
@@ -115,6 +120,7 @@ class Reader:
             self.positions[table, number] = self.readable[table, number] = first
             self.parts[table, number] = self.frontier.add_partition(topic, number, first)
         self.targets.append(TRANSACTION_TOPIC)
+        self.is_keyless = False
         self.cuts: list[Cut] = []
         self.run = 0
 
@@ -148,13 +154,17 @@ class Reader:
         records = list(enumerate(self.past.logs[target][first:last], first))
         self.positions[target] = max(first, last)
         if target == TRANSACTION_TOPIC:
-            log = self.past.logs[target]
-            self.frontier.read_transactions(((o, r[0]) for o, r in records), lambda offset: log[offset][2])
+            self.frontier.read_transactions((o, r[0], r[2]) for o, r in records)
             return
         for run, group in groupby(records, key=lambda r: r[1][1]):
             written = list(group)
             newest = written[-1][1][2]
-            self.parts[target].read(((o, r[0]) for o, r in written), run, timestamp_ms=newest)
+            self.parts[target].read(
+                ((o, r[0]) for o, r in written),
+                run if self.has_headers else "",
+                timestamp_ms=newest,
+                is_keyless=self.is_keyless,
+            )
 
     def think(self, patience: float) -> None:
         self.frontier.advance()
@@ -213,6 +223,31 @@ def test_going_on_from_any_cut_gives_the_same_commits(seed: int) -> None:
     assert [t for c in rest for t in c.transactions] == [
         t for c in cuts if c.lsn > start.lsn for t in c.transactions
     ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_cuts_are_right_without_run_headers(seed: int) -> None:
+    rng = random.Random(seed)
+    past = random_history(rng, may_renumber=True)
+    reader = Reader(past, rng, has_headers=False)
+
+    cuts = reader.read_everything() + reader.frontier.cuts()
+
+    assert past.oracle.complaints(cuts) == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_cuts_are_right_for_tables_without_keys(seed: int) -> None:
+    rng = random.Random(seed)
+    past = random_history(rng, may_renumber=True, is_keyless=True)
+    reader = Reader(past, rng)
+    reader.is_keyless = True
+
+    cuts = reader.read_everything() + reader.frontier.cuts()
+
+    assert past.oracle.complaints(cuts) == []
 
 
 def complaints_over_many_seeds(*, may_renumber: bool, seeds: int = 300) -> int:

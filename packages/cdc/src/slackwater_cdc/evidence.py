@@ -5,13 +5,15 @@ The usual case costs nothing here: one numbering, one run, all of 1 … n read. 
 * One numbering over several runs (the connector continued it): all of 1 … n read, over all runs.
 * More than one numbering (``is_renumbered``), any of
 
-  1. END was read after a single BEGIN, so it has the true count n, and one run has written 1 … n: a later
-     numbering only lowers numbers, hence cannot reach n.
-  2. The last run that wrote rows has written exactly 1 … n of the last END and starts a numbering, it is the run
-     that wrote the last BEGIN (as many numberings as BEGINs were seen, or it wrote something later than that
-     BEGIN), and every partition was read past the end offsets asked for after the last END was read: rows of
-     earlier runs were readable by then.
-  3. ``overtaken``: in every partition of the transaction's tables a row of a later transaction was read.
+  1. END was read after a single BEGIN, so it has the true count n, and one run (known by its header) has
+     written 1 … n: a later numbering only lowers numbers, hence cannot reach n.
+  2. The last run that wrote rows has written exactly 1 … n of the last END (nothing, if that counts nothing),
+     it is not older than the last BEGIN (it wrote something later, or as many starts of numberings as BEGINs
+     were seen), and every partition was read past the end offsets asked for after the last END was read: rows
+     of earlier runs were readable by then.
+  3. ``overtaken``: in every partition of the tables that a true END names (of all tables, if there is none) a
+     row of a later transaction was read. For tables without keys one run that is not older than the last END
+     must have written all of these: a repeated row may be in another partition than the first one.
 """
 
 from collections.abc import Collection, Mapping
@@ -45,7 +47,7 @@ def original_numbering_is_complete(transaction: Transaction) -> bool:
     if end is None or transaction.begins_at_first_end > 1:
         return False
     return all(
-        any(table in r.tracks and r.tracks[table].covers(count) for r in transaction.runs)
+        any(r.run and table in r.tracks and r.tracks[table].covers(count) for r in transaction.runs)
         for table, count in end.counts.items()
     )
 
@@ -58,21 +60,30 @@ def last_numbering_is_complete(transaction: Transaction, newest_ms: Mapping[str,
         newest_ms: The newest record timestamp of each connector run.
     """
     end, runs = transaction.last_end, transaction.runs
+    if end is None or not end.counts:
+        return end is not None
     last = max(runs, key=lambda r: r.run)
-    if end is None or not last.has_first:
-        return False
     wrote_later = bool(last.run) and newest_ms.get(last.run, 0) >= transaction.last_begin_ms > 0
-    if not wrote_later and sum(r.has_first for r in runs) < transaction.begins_at_last_end:
+    all_seen = last.has_first and sum(r.has_first for r in runs) >= transaction.begins_at_last_end
+    if not wrote_later and not all_seen:
         return False
     return all(
         table in last.tracks and last.tracks[table].is_exactly(count) for table, count in end.counts.items()
     )
 
 
-def is_overtaken(transaction: Transaction, partitions: Collection["Partition"]) -> bool:
-    """Rule 3 for renumbered transactions; partitions are those of all the transaction's tables."""
+def is_overtaken(
+    transaction: Transaction, partitions: Collection["Partition"], newest_ms: Mapping[str, int]
+) -> bool:
+    """Rule 3 for renumbered transactions; partitions are those of the transaction's tables."""
     sequence = transaction.sequence
-    return sequence is not None and bool(partitions) and all(p.has_row_after(sequence) for p in partitions)
+    if sequence is None or not partitions:
+        return False
+    runs = [p.runs_after(sequence) for p in partitions]
+    if not transaction.is_keyless:
+        return all(runs)
+    in_all = frozenset.intersection(*runs)
+    return any(r and newest_ms.get(r, 0) >= transaction.last_end_ms > 0 for r in in_all)
 
 
 def _covers(seen: bytes, count: int) -> bool:

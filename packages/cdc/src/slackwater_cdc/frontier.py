@@ -5,7 +5,7 @@ within a partition and in any order between partitions, and asks for cuts.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain, islice
 
 from slackwater_cdc.context import Context
@@ -64,6 +64,8 @@ class Frontier:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._queue: deque[Transaction | Obstacle] = deque()
         self._sequence = 0
+        self._passed = 0
+        self._whole_at = 0
         self._ready: list[CommittedTransaction] = []
         self._ready_events = 0
         self._cuts: list[Cut] = []
@@ -83,19 +85,10 @@ class Frontier:
             self._partitions[key] = Partition(self._context, topic, number, start)
         return self._partitions[key]
 
-    def read_transactions(
-        self,
-        records: Iterable[tuple[int, bytes | None]],
-        timestamp_ms: Callable[[int], int] = lambda _offset: 0,
-    ) -> None:
-        """Takes records of the transaction topic (partition 0): offset and value.
-
-        Args:
-            records: Offsets ascending.
-            timestamp_ms: The record timestamp at one of these offsets; asked for repeated BEGINs only.
-        """
+    def read_transactions(self, records: Iterable[tuple[int, bytes | None, int]]) -> None:
+        """Takes records of the transaction topic (partition 0): offset, value, record timestamp (ms)."""
         transactions = self._context.transactions
-        for offset, value in records:
+        for offset, value, timestamp_ms in records:
             self._transaction_position = offset + 1
             if value is None:
                 continue
@@ -105,11 +98,11 @@ class Frontier:
                 self._refuse(offset, error)
                 continue
             if isinstance(record, End):
-                self._read_end(offset, record)
+                self._read_end(offset, record, timestamp_ms)
                 continue
             transaction = transactions.get(record.xid)
             if transaction is not None and transaction.begins:
-                transaction.read_begin_again(timestamp_ms(offset))
+                transaction.read_begin_again(timestamp_ms)
             elif transaction is not None:
                 transaction.begins = 1
             elif self._context.done.get(record.xid) is None:
@@ -168,17 +161,17 @@ class Frontier:
             elif snapshot is not None and any(p.front() is snapshot for p in head.partitions):
                 self._queue.popleft()
                 self._drop(head, head.commit_lsn)  # written after the snapshot: in it
-            elif self._is_first_everywhere(head):
+            elif self._may_pass(head):
                 self._pass(head)
             else:
                 break
-            if len(self._ready) >= MAX_TRANSACTIONS_PER_CUT:
+            if len(self._ready) >= MAX_TRANSACTIONS_PER_CUT and self._passed >= self._whole_at:
                 self._cuts.append(self._new_cut())
         return self._ready_events
 
     def cuts(self) -> list[Cut]:
         """The cuts since the last call, in order: several when more than 10,000 transactions passed."""
-        if self._lsn > self._cut_lsn:
+        if self._lsn > self._cut_lsn and self._passed >= self._whole_at:
             self._cuts.append(self._new_cut())
         cuts, self._cuts = self._cuts, []
         self._ready_events = 0
@@ -234,7 +227,7 @@ class Frontier:
 
     # --- rules
 
-    def _read_end(self, offset: int, end: End) -> None:
+    def _read_end(self, offset: int, end: End, timestamp_ms: int) -> None:
         context = self._context
         transaction = context.transactions.get(end.xid)
         if end.commit_lsn <= self._last_end_lsn:
@@ -244,7 +237,7 @@ class Frontier:
             elif transaction.end is None:
                 self._drop(transaction, end.commit_lsn)
             else:
-                transaction.read_end_again(self._subscribed(end))
+                transaction.read_end_again(self._subscribed(end), timestamp_ms)
             return
         self.stale_end_count = 0
         self._last_end_lsn = end.commit_lsn
@@ -252,7 +245,7 @@ class Frontier:
             transaction = context.transactions[end.xid] = Transaction(end.xid)
         self._sequence += 1
         transaction.end_offset = offset + 1
-        transaction.read_end(self._subscribed(end), self._sequence)
+        transaction.read_end(self._subscribed(end), self._sequence, timestamp_ms)
         self._queue.append(transaction)
 
     def _subscribed(self, end: End) -> End:
@@ -263,22 +256,22 @@ class Frontier:
         return End(end.xid, end.commit_lsn, end.commit_ts_ms, counts)
 
     def _is_complete(self, transaction: Transaction) -> bool:
-        if transaction.is_renumbered:
+        complete = not transaction.is_renumbered and counts_are_complete(transaction)
+        if not complete and (transaction.is_renumbered or transaction.begins > 1):
             complete = self._renumbered_is_complete(transaction)
-        else:
-            complete = counts_are_complete(transaction)
         return complete and (self._beginning is None or self._has_begun(self._beginning))
 
     def _renumbered_is_complete(self, transaction: Transaction) -> bool:
         if original_numbering_is_complete(transaction):
             return True
-        partitions = self._partitions.values()
-        is_complete = last_numbering_is_complete(transaction, self._context.newest_ms)
+        partitions, newest_ms = self._partitions.values(), self._context.newest_ms
+        is_complete = last_numbering_is_complete(transaction, newest_ms)
         if is_complete and self._is_read_past(transaction, partitions):
             return True
-        end, last = transaction.end, transaction.last_end
-        tables = {*(end.counts if end else ()), *(last.counts if last else ())}
-        return all(is_overtaken(transaction, self._partitions_of(table)) for table in tables)
+        end = transaction.end
+        if end is None or transaction.begins_at_first_end > 1:
+            return is_overtaken(transaction, partitions, newest_ms)
+        return all(is_overtaken(transaction, self._partitions_of(t), newest_ms) for t in end.counts)
 
     def _has_begun(self, beginning: Pending) -> bool:
         """Whether it is certain that no snapshot rows come before the first transaction.
@@ -286,19 +279,25 @@ class Frontier:
         They would be the first records of partitions, so one record of each that is not empty is enough.
         """
         unread = [p for p in self._partitions.values() if p.position == p.start]
-        if self._is_read_past(beginning, unread) and self._metadata_is_read_past(beginning):
+        if self._is_read_past(beginning, unread) and self._notifications_are_read_past(beginning):
             self._beginning = None
             return self._snapshots.pending is None
         return False
 
-    def _is_first_everywhere(self, transaction: Transaction) -> bool:
-        """Whether cuts can be made above a complete transaction: nothing undecided lies before its rows."""
+    def _may_pass(self, transaction: Transaction) -> bool:
+        """Whether nothing undecided lies before the rows of a complete transaction.
+
+        Repeated rows of tables without keys may lie behind rows of later commits: then the next cut must hold
+        those, too.
+        """
         for partition in transaction.partitions:
             front = partition.front()
-            if front is transaction or front is None:
+            if front is None or (front is transaction and not transaction.is_keyless):
                 continue
-            if front.sequence is None or front.sequence < (transaction.sequence or 0):
+            sequence = partition.last_sequence_before(transaction)
+            if sequence is None:
                 return False
+            self._whole_at = max(self._whole_at, sequence)
         return True
 
     def _snapshot_is_complete(self, snapshot: Snapshot) -> bool:
@@ -307,16 +306,23 @@ class Frontier:
         if not (self._snapshots.is_counted(snapshot) if is_announced else snapshot.has_last):
             return False
         undecided = [p for p in self._partitions.values() if not p.has_streamed_rows(snapshot)]
-        return self._metadata_is_read_past(snapshot) and (
-            is_announced or self._is_read_past(snapshot, undecided)
+        return (
+            self._notifications_are_read_past(snapshot)
+            and self._has_read_commits_below(snapshot)
+            and (is_announced or self._is_read_past(snapshot, undecided))
         )
 
-    def _metadata_is_read_past(self, pending: Pending) -> bool:
+    def _notifications_are_read_past(self, pending: Pending) -> bool:
         past = self._past(pending)
-        return (
-            past is not None
-            and self._transaction_position >= past.get((transaction_topic(self._source), 0), 0)
-            and self._notification_position >= past.get((notification_topic(self._source), 0), 0)
+        topic = notification_topic(self._source)
+        return past is not None and self._notification_position >= past.get((topic, 0), 0)
+
+    def _has_read_commits_below(self, snapshot: Snapshot) -> bool:
+        """Whether every END below the snapshot was read: an earlier connector may have written some."""
+        past = self._past(snapshot)
+        topic = transaction_topic(self._source)
+        return self._last_end_lsn > snapshot.lsn or (
+            past is not None and self._transaction_position >= past.get((topic, 0), 0)
         )
 
     def _is_read_past(self, pending: Pending, partitions: Iterable[Partition]) -> bool:
@@ -336,8 +342,9 @@ class Frontier:
         if end is None:
             return
         self._drop(transaction, end.commit_lsn)
+        self._passed = transaction.sequence or 0
         self._transaction_offset = transaction.end_offset
-        if end.counts:
+        if end.counts or transaction.partitions:
             self._ready_events += sum(end.counts.values())
             self._ready.append(CommittedTransaction(end.xid, end.commit_lsn, end.commit_ts_ms))
         self._event_count += sum(end.counts.values())

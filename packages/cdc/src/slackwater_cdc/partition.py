@@ -14,6 +14,7 @@ from slackwater_protocol import parse_transaction_id
 _decode = msgspec.json.Decoder(Row).decode
 _NOTHING = bytearray()
 _NO_XID = -1
+_UNKNOWN = 1 << 62
 
 
 class Partition:
@@ -47,7 +48,7 @@ class Partition:
         """The next offset to be read, as far as is known."""
         self.tables: set[str] = set()
         """Tables of which rows were read here."""
-        self._firsts: deque[tuple[Pending, int]] = deque()
+        self._firsts: deque[tuple[Pending, int, str]] = deque()
         self._mark = 1 + context.next_mark() % 255
         self._run = ""
         self._is_keyless = False
@@ -142,17 +143,31 @@ class Partition:
         """End offset of a cut at the present frontier."""
         return self.position if self.front() is None else self._firsts[0][1]
 
-    def has_row_after(self, sequence: int) -> bool:
-        """Whether a row of a later commit was read here."""
-        return any(p.sequence is not None and p.sequence > sequence for p, _ in self._firsts)
+    def last_sequence_before(self, transaction: Pending) -> int | None:
+        """The largest sequence before the last rows of a transaction; None if something there has none yet."""
+        largest = found = 0
+        for pending, _, _ in self._firsts:
+            if pending is transaction:
+                found = largest
+            elif not pending.is_done and pending.sequence is None:
+                largest = _UNKNOWN
+            elif not pending.is_done:
+                largest = max(largest, pending.sequence or 0)
+        return None if found == _UNKNOWN else found
+
+    def runs_after(self, sequence: int) -> frozenset[str]:
+        """The connector runs that wrote rows of later commits here."""
+        return frozenset(
+            run for p, _, run in self._firsts if p.sequence is not None and p.sequence > sequence
+        )
 
     def has_streamed_rows(self, snapshot: Pending) -> bool:
         """Whether a row was read here that the connector wrote after the snapshot."""
-        return any(p is not snapshot for p, _ in self._firsts)
+        return any(first[0] is not snapshot for first in self._firsts)
 
     def add_first(self, pending: Pending, offset: int) -> None:
         """Puts something that holds back end offsets at the end of the queue."""
-        self._firsts.append((pending, offset))
+        self._firsts.append((pending, offset, self._run))
 
     def _turn_to(self, offset: int, row: Row, block: RowBlock) -> Track | None:
         """Finds the track of a row's transaction and table; None if the row need not be tracked."""
@@ -176,8 +191,10 @@ class Partition:
             rows.has_first = True
         if self not in transaction.partitions:
             transaction.partitions[self] = None
-            self._firsts.append((transaction, offset))
+            self._firsts.append((transaction, offset, self._run))
             self.tables.add(table)
+        elif transaction.is_keyless and transaction.later is not None:
+            self._firsts.append((transaction, offset, self._run))
         if self._is_keyless or row.op == "t":
             transaction.read_keyless()
         return rows.track(table)
@@ -236,4 +253,4 @@ class Partition:
         wrong_setting = isinstance(error, MissingTransactionMetadataError)
         obstacle = Obstacle(self.topic, self.number, offset, str(error), is_misconfiguration=wrong_setting)
         self._context.add_obstacle(obstacle)
-        self._firsts.append((obstacle, offset))
+        self._firsts.append((obstacle, offset, self._run))

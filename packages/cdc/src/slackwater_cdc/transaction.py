@@ -137,6 +137,7 @@ class Transaction(Pending):
         "is_repeated",
         "last_begin_ms",
         "last_end",
+        "last_end_ms",
         "later",
         "partitions",
         "xid",
@@ -154,6 +155,8 @@ class Transaction(Pending):
         """The offset after the first END, in the transaction topic."""
         self.begins_at_first_end = 0
         self.last_end: End | None = None
+        self.last_end_ms = 0
+        """Record timestamp of the last END."""
         self.begins_at_last_end = 0
         self.first = RunRows("")
         self.later: list[RunRows] | None = None
@@ -185,16 +188,18 @@ class Transaction(Pending):
             self.is_keyless = True
             self.is_renumbered = self.is_renumbered or self.begins > 1 or self.later is not None
 
-    def read_end(self, end: End, sequence: int) -> None:
+    def read_end(self, end: End, sequence: int, timestamp_ms: int) -> None:
         """Takes the first END."""
+        self.last_end_ms = timestamp_ms
         self.end = self.last_end = end
         self.begins_at_first_end = self.begins_at_last_end = self.begins
         self.sequence = sequence
         for rows in self.runs:
             self._expect(rows, end)
 
-    def read_end_again(self, end: End) -> None:
+    def read_end_again(self, end: End, timestamp_ms: int) -> None:
         """Takes a further END, which may count only what the last run numbered."""
+        self.last_end_ms = timestamp_ms
         self.last_end = end
         self.begins_at_last_end = self.begins
         self.is_repeated = True

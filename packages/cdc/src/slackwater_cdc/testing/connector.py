@@ -1,10 +1,11 @@
 """A model of Debezium's PostgreSQL connector: what it writes over crashes and restarts.
 
-The model keeps to what was measured on the real one: emission in commit order; rows, BEGIN and END repeated after
-a crash from some acknowledged position on; counters that go on or start again; ENDs with lower counts; lost ends
-of what was written to a partition before a crash.
+The model keeps to what was measured on the real one: emission in commit order; rows, BEGIN and END repeated
+after a crash from some acknowledged position on; counters that go on or start again; ENDs with lower counts;
+lost ends of what was written to a partition before a crash.
 """
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -66,11 +67,18 @@ class SimulatedConnector:
     Args:
         transactions: In commit order.
         partitions: Number of partitions of every table.
+        keyless: Where rows without keys go; None: rows have keys and a key always goes to the same partition.
     """
 
-    def __init__(self, transactions: Sequence[SimulatedTransaction], partitions: int) -> None:
+    def __init__(
+        self,
+        transactions: Sequence[SimulatedTransaction],
+        partitions: int,
+        keyless: random.Random | None = None,
+    ) -> None:
         self.transactions = transactions
         self.partitions = partitions
+        self.keyless = keyless
 
     def emit(self, run: Run) -> Iterator[Emitted]:
         """Everything a run writes if nothing stops it."""
@@ -118,9 +126,13 @@ class SimulatedConnector:
             value = change_value(
                 table, "c", position=position, orders=(counts[table], total), after={"id": key}
             )
-            target = table, partition_of(str(key).encode(), self.partitions)
-            yield Emitted(target, value, (index, number), run.name)
+            yield Emitted((table, self._partition(key)), value, (index, number), run.name)
         yield self._end(index, run, counts)
+
+    def _partition(self, key: int) -> int:
+        if self.keyless is not None:
+            return self.keyless.randrange(self.partitions)
+        return partition_of(str(key).encode(), self.partitions)
 
     def _begin(self, index: int, run: Run) -> Emitted:
         transaction = self.transactions[index]
