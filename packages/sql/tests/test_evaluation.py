@@ -1,5 +1,6 @@
 import json
 import pickle
+from itertools import permutations
 
 import pytest
 
@@ -58,6 +59,32 @@ def test_an_evaluator_keeps_nothing_between_calls(plan: ViewPlan) -> None:
 
         assert evaluator.evaluate({}, Points([(1,), (2,)])) == [None, None]
         assert evaluator.evaluate({}, Points([])) == []
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "expected"),
+    [
+        ("list(l.product)", ["c", "a", "b"]),
+        ("array_agg(l.product) FILTER (l.quantity > 1)", ["a", "b"]),
+        ("string_agg(upper(concat(l.product, ')')), ',')", "C),A),B)"),
+        ("first(l.product)", "c"),
+        ("arg_max(l.product, l.price)", "a"),
+        ("list(l.product ORDER BY l.product)", ["a", "b", "c"]),
+        ("list(DISTINCT l.quantity ORDER BY l.quantity)", [1, 2]),
+    ],
+)
+def test_order_of_rows_never_reaches_a_document(aggregate: str, expected: object, catalog: Catalog) -> None:
+    sql = f"SELECT TRANSACTIONALLY l.order_id, {aggregate} AS out FROM order_lines l GROUP BY l.order_id"  # noqa: S608
+    plan = compile_view(sql, catalog, path="v.sql")
+    rows = [(1, 7, "c", 1, "1.00"), (2, 7, "a", 2, "2.00"), (3, 7, "b", 2, "2.00")]
+
+    with Evaluator(plan) as evaluator:
+        for order in permutations(rows):
+            wanted = [plan.inputs[0].table.columns.index(column) for column in plan.inputs[0].columns]
+            columns = [[row[position] for row in order] for position in wanted]
+            (document,) = evaluator.evaluate({"l": InputVersions([0, 0, 0], columns)}, Points([(7,)]))
+            assert document is not None
+            assert json.loads(document)["out"] == expected
 
 
 def test_runtime_error_names_view_and_key(catalog: Catalog) -> None:

@@ -103,14 +103,15 @@ VIEWS = {
 Row = tuple[Any, ...]
 small = st.integers(0, 2)
 maybe = st.none() | small
+parent = st.sampled_from([0, 0, 1, None])
 text = st.none() | st.sampled_from(["p", "q", ""])
 decimal = st.none() | st.sampled_from(["0.00", "1.50", "-2.25"])
 ROWS: dict[str, st.SearchStrategy[Row]] = {
     "a": st.tuples(small, text, maybe),
-    "b": st.tuples(st.integers(0, 3), maybe, maybe, text),
-    "c": st.tuples(small, maybe, decimal),
-    "d": st.tuples(small, st.sampled_from(["p", "q"]), maybe),
-    "e": st.tuples(small, maybe, text, maybe),
+    "b": st.tuples(st.integers(0, 4), parent, maybe, text),
+    "c": st.tuples(small, parent, decimal),
+    "d": st.tuples(st.integers(0, 1), st.sampled_from(["p", "q"]), maybe),
+    "e": st.tuples(small, parent, st.sampled_from(["p", "q", None]), maybe),
 }
 
 
@@ -127,11 +128,11 @@ History = Mapping[str, list[Version]]
 @st.composite
 def histories(draw: st.DrawFn) -> History:
     """For each table, changes at LSNs 1, 2, …: each writes or deletes one primary key."""
-    return {name: _versions(name, draw(st.lists(_change(name), max_size=8))) for name in ROWS}
+    return {name: _versions(name, draw(st.lists(_change(name), min_size=2, max_size=8))) for name in ROWS}
 
 
 def _change(name: str) -> st.SearchStrategy[tuple[Row, bool]]:
-    return st.tuples(ROWS[name], st.booleans())
+    return st.tuples(ROWS[name], st.sampled_from([False, False, False, True]))
 
 
 def _primary_key(table: str, row: Row) -> Row:
@@ -229,7 +230,7 @@ def _state(history: History, lsn: int) -> dict[str, list[Row]]:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(history=histories())
 def test_view_at_each_lsn_is_the_plain_query_on_the_state_at_that_lsn(view: str, history: History) -> None:
     keys, versions = _given(view, history)
@@ -249,7 +250,7 @@ def test_view_at_each_lsn_is_the_plain_query_on_the_state_at_that_lsn(view: str,
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(history=histories(), seed=st.randoms(use_true_random=False))
 def test_live_rows_give_the_plain_query_in_whatever_order_they_come(
     view: str, history: History, seed: Any

@@ -18,7 +18,8 @@ TABLE = parse_catalog(
 NAMES = [column.name for column in TABLE.columns]
 CODEC = RowCodec(TABLE, NAMES)
 ROW: dict[str, Any] = {
-    "id": 1, "n": 2, "price": "1.50", "name": "x", "at": "2024-01-01T00:00:00Z", "ratio": 0.5, "tags": ["a", None],
+    "id": 1, "n": 2, "price": "1.50", "name": "x", "at": "2024-01-01T00:00:00Z", "ratio": 0.5,
+    "tags": ["a", None],
     "odd name": 3, "blob": "AP8Q",
 }  # fmt: skip
 

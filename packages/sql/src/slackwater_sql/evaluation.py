@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from slackwater_sql.errors import EvaluationError
 from slackwater_sql.plan import InputPlan, ViewPlan
-from slackwater_sql.session import open_connection
+from slackwater_sql.prepared import PreparedQuery
 from slackwater_sql.statement import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, TO_LSN, rows_table
 
 OPEN_LSN: Final = 2**63 - 1
@@ -63,7 +63,7 @@ class Points:
 
 
 class Evaluator:
-    """Evaluates one view. Keeps one DuckDB connection; not safe for use by several threads at once."""
+    """Evaluates one view. Keeps DuckDB connections; not safe for use by several threads at once."""
 
     def __init__(self, plan: ViewPlan, *, memory_limit: str = "1GB") -> None:
         """An evaluator of this view.
@@ -73,7 +73,9 @@ class Evaluator:
             memory_limit: DuckDB's limit for one call.
         """
         self._plan = plan
-        self._connection = open_connection(memory_limit)
+        self._memory_limit = memory_limit
+        self._latest: PreparedQuery | None = None
+        self._lifted: PreparedQuery | None = None
 
     def __enter__(self) -> "Evaluator":
         return self
@@ -84,8 +86,10 @@ class Evaluator:
         self.close()
 
     def close(self) -> None:
-        """Give the connection's memory back; may be called twice."""
-        self._connection.close()
+        """Give the connections' memory back; may be called twice."""
+        for query in (self._latest, self._lifted):
+            if query is not None:
+                query.close()
 
     def evaluate(self, versions: Mapping[str, InputVersions], points: Points) -> Documents:
         """The view at each point.
@@ -112,16 +116,19 @@ class Evaluator:
             raise self._named(tables, wanted, points, error) from error
 
     def _run(self, tables: Sequence[pa.Table], wanted: pa.Table | None, count: int) -> Documents:
-        for number, table in enumerate(tables):
-            self._connection.register(rows_table(number), table)
-        statement = self._plan.latest_statement
-        if wanted is not None:
-            self._connection.register(POINTS_TABLE, wanted)
-            statement = self._plan.lifted_statement
+        named = {rows_table(number): table for number, table in enumerate(tables)}
+        if wanted is None:
+            query = self._latest = self._latest or self._prepared(self._plan.latest_statement, named)
+        else:
+            named[POINTS_TABLE] = wanted
+            query = self._lifted = self._lifted or self._prepared(self._plan.lifted_statement, named)
         documents: Documents = [None] * count
-        for point, document in self._connection.execute(statement).fetchall():
+        for point, document in query.rows(named):
             documents[point] = document
         return documents
+
+    def _prepared(self, statement: str, tables: Mapping[str, pa.Table]) -> PreparedQuery:
+        return PreparedQuery(statement, tables, memory_limit=self._memory_limit)
 
     def _named(
         self, tables: Sequence[pa.Table], wanted: pa.Table | None, points: Points, error: duckdb.Error
