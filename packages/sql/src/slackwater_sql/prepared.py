@@ -11,9 +11,9 @@ from slackwater_sql.session import open_connection
 class PreparedQuery:
     """A query over tables that are handed to it. Keeps one DuckDB connection; for one thread.
 
-    Planning a view takes DuckDB 2 ms, which is more than it takes to evaluate hundreds of rows. A table that is
-    registered anew makes DuckDB plan again; so each table is registered once, as a slot that says on every scan
-    which rows it has now.
+    Planning a view takes DuckDB 2 ms, which is more than it takes to evaluate hundreds of rows. A table that
+    is registered anew makes DuckDB plan again; so each table is registered once, as a slot that says on every
+    scan which rows it has now.
     """
 
     def __init__(self, statement: str, tables: Mapping[str, pa.Table], *, memory_limit: str) -> None:
