@@ -53,6 +53,7 @@ class TopicFiller:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
                 "partitioner": "murmur2_random",
                 "compression.type": "lz4",
                 "linger.ms": 20,
