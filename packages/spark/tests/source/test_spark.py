@@ -1,7 +1,8 @@
 """The source in a real Spark, over real Kafka and Redis; cuts are made by the test instead of a sidecar.
 
-Prefix consistency (G1) and parallelism (G6): the tests with "whole" and "parallel" in their names fail when
-``Planner.next`` returns the end of the topics instead of a cut, or when ``BatchChanges`` takes any row.
+How the tests of the promises were seen to fail. Prefix consistency (G1) and parallelism (G6): when
+``SourceOffset.advanced_to`` ends each partition one record before or after the cut. Exactly once (G3): when
+``BatchChanges`` takes rows of any transaction. Derivable markers (G5): when ``CutFeed`` asks only Redis.
 """
 
 from collections.abc import Callable, Iterator
