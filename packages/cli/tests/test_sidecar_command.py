@@ -45,7 +45,7 @@ def expect(runs: list[SidecarSettings]) -> None:
     assert settings.source == "inv"
     assert settings.bootstrap == "h:1"
     assert (settings.redis_url, settings.redis_password) == ("redis://r:2", "s3cret")
-    assert settings.tables == {"inventory.a", "inventory.b"}
+    assert settings.tables == frozenset({"inventory.a", "inventory.b"})
     assert settings.open_after == timedelta(seconds=7)
     assert settings.kafka == {"security.protocol": "SSL"}
 

@@ -49,12 +49,12 @@ class Outcome:
     def rows(self) -> Iterator[tuple[str, str]]:
         """The table."""
         committed, undone = self.writes["committed"], self.writes["rolled back"]
-        speed = self.events / self.seconds if self.seconds else 0
+        speed = self.writes["row changes"] / self.seconds if self.seconds else 0
         yield (
             "transactions",
             f"{committed:,} committed, {undone:,} rolled back, {self.writes['retries']} retried",
         )
-        yield "change events", f"{self.events:,} in Kafka, {speed:,.0f} per second of writing"
+        yield "change events", f"{self.events:,} in Kafka, snapshot included; {speed:,.0f} written per second"
         yield (
             "published",
             f"{self.documents:,} documents, {self.tombstones:,} deletes, {self.commits:,} commits",

@@ -14,7 +14,7 @@ from slackwater.demo.database import TABLES, create_tables, execute
 from slackwater.demo.errors import NotVisibleError, UnsuitablePipelineError
 from slackwater.demo.judge import judge
 from slackwater.demo.lag import summary, transaction_lags
-from slackwater.demo.observers import CommitWatcher, NaiveReader
+from slackwater.demo.observers import CommitWatcher, NaiveReader, SeenCommit
 from slackwater.demo.outcome import Outcome
 from slackwater.demo.services import Service
 from slackwater.demo.statements import SetStatus
@@ -196,7 +196,9 @@ class Demo:
                 while (elapsed := self._clock.monotonic() - started) < settings.seconds:
                     self._check()
                     writers.raise_failure()
-                    self._output.progress(_progress(elapsed, writers, frontier(), watcher))
+                    self._output.progress(
+                        _progress(elapsed, writers, frontier(), recent(watcher, started_ms))
+                    )
                     threading.Event().wait(min(REPORT_SECONDS, settings.seconds - elapsed))
             finally:
                 writers.stop()
@@ -261,11 +263,15 @@ def frontier_reader(redis_url: str) -> Iterator[Callable[[], str]]:
         store.close()
 
 
-def _progress(elapsed: float, writers: Writers, frontier: str, watcher: CommitWatcher) -> str:
-    seen = watcher.seen
-    documents = sum(commit.documents for commit in seen)
-    lag = f"{seen[-1].lag_ms:,} ms" if seen else "-"
+def recent(watcher: CommitWatcher, since_ms: int) -> list[SeenCommit]:
+    """Commit records whose newest transaction was committed since then."""
+    return [commit for commit in watcher.seen if commit.record.commit_ts_ms >= since_ms]
+
+
+def _progress(elapsed: float, writers: Writers, frontier: str, commits: list[SeenCommit]) -> str:
     committed = writers.statistics.counts()["committed"]
+    lag = f"{commits[-1].lag_ms:,} ms" if commits else "-"
+    documents = sum(commit.documents for commit in commits)
     return (
         f"{elapsed:4.0f} s  transactions {committed:>6,}  frontier {frontier}  lag {lag}  "
         f"documents {documents:,}"
