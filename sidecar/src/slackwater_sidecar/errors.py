@@ -1,0 +1,71 @@
+"""Errors of the sidecar.
+
+::
+
+    SidecarError
+    ├── SourceTruncatedError     records that have to be read are no longer, or not yet, in their topic
+    ├── SourceUnavailableError   Kafka does not answer; recoverable: the sidecar waits and says so
+    └── TimelineError            the cut log belongs to a newer timeline than the settings
+"""
+
+
+class SidecarError(Exception):
+    """Root of everything this package raises."""
+
+
+class SourceTruncatedError(SidecarError):
+    """The offset from which reading has to go on does not exist."""
+
+    def __init__(self, topic: str, partition: int, wanted: int, low: int, high: int) -> None:
+        super().__init__(topic, partition, wanted, low, high)
+        self.topic = topic
+        self.partition = partition
+        self.wanted = wanted
+        """Where reading has to go on."""
+        self.low = low
+        """The first offset the partition has."""
+        self.high = high
+        """The offset after the last one."""
+
+    def __str__(self) -> str:
+        place = f"{self.topic}/{self.partition}"
+        if self.wanted < self.low:
+            gone = f"offsets {self.wanted} to {self.low - 1} of {place} were deleted unread"
+        else:
+            gone = f"{place} ends at {self.high}, but was read up to {self.wanted}: it was made anew"
+        return (
+            f"{gone}. The frontier cannot go on without loss; take a new snapshot of the source and start over: "
+            "new checkpoints, a new cut log (delete its topic), longer retention.ms on the data topics"
+        )
+
+
+class SourceUnavailableError(SidecarError):
+    """Kafka did not do what it was asked."""
+
+    def __init__(self, operation: str, bootstrap: str, reason: str) -> None:
+        super().__init__(operation, bootstrap, reason)
+        self.operation = operation
+        self.bootstrap = bootstrap
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"Kafka at {self.bootstrap}: {self.operation} failed: {self.reason}; "
+            "check that the broker runs, is reachable and permits these topics"
+        )
+
+
+class TimelineError(SidecarError):
+    """The settings name a timeline that is over."""
+
+    def __init__(self, source: str, wanted: int, newest: int) -> None:
+        super().__init__(source, wanted, newest)
+        self.source = source
+        self.wanted = wanted
+        self.newest = newest
+
+    def __str__(self) -> str:
+        return (
+            f"the cut log of {self.source} has timeline {self.newest}, the settings say {self.wanted}; "
+            f"a timeline never comes back: set timeline to {self.newest} or more"
+        )

@@ -1,0 +1,62 @@
+"""Consumed messages to what the frontier takes: runs of records of one partition and one connector run."""
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from confluent_kafka import Message
+
+RUN_HEADER = "__debezium.context.runId"
+
+Pairs = Iterator[tuple[int, bytes | None]]
+
+
+def by_partition(messages: Sequence[Message]) -> Iterator[tuple[str, int, Sequence[Message]]]:
+    """Splits messages where topic or partition changes: (topic, partition, messages)."""
+    topics = list(map(Message.topic, messages))
+    numbers = list(map(Message.partition, messages))
+    count, begin = len(messages), 0
+    while begin < count:
+        topic, number = topics[begin], numbers[begin]
+        end = begin + 1
+        while end < count and numbers[end] == number and topics[end] == topic:
+            end += 1
+        yield cast(str, topic), cast(int, number), messages[begin:end]
+        begin = end
+
+
+def by_run(messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[Message]]]:
+    """Splits messages of one partition where the connector run changes.
+
+    Runs follow each other in a partition, so it is enough to look at the ends; more would cost too much.
+    """
+    first, last = run_of(messages[0]), run_of(messages[-1])
+    if first == last or len(messages) == 1:
+        yield first, messages
+        return
+    middle = len(messages) // 2
+    for part in (messages[:middle], messages[middle:]):
+        yield from by_run(part)
+
+
+def run_of(message: Message) -> str:
+    """The connector run that wrote a message; empty when the message does not say."""
+    for name, value in cast(Sequence[tuple[str, bytes | None]], message.headers() or ()):
+        if name == RUN_HEADER and value is not None:
+            return value.decode()
+    return ""
+
+
+def pairs(messages: Sequence[Message]) -> Pairs:
+    """Offset and value."""
+    return cast(Pairs, zip(map(Message.offset, messages), map(Message.value, messages), strict=True))
+
+
+def triples(messages: Sequence[Message]) -> Iterator[tuple[int, bytes | None, int]]:
+    """Offset, value and timestamp in milliseconds."""
+    for message in messages:
+        yield message.offset() or 0, message.value(), message.timestamp()[1]
+
+
+def is_keyless(messages: Sequence[Message]) -> bool:
+    """Whether the messages come from a table without a key; a single one without (truncate) does not tell."""
+    return messages[0].key() is None and messages[-1].key() is None

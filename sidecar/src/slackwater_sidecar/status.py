@@ -1,0 +1,61 @@
+"""What a person sees of a sidecar."""
+
+from dataclasses import dataclass
+
+from slackwater_markers import FrontierState
+from slackwater_protocol import OpenTransaction, format_lsn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarStatus:
+    """A sidecar at one moment."""
+
+    source: str
+    timeline: int
+    state: FrontierState
+    detail: str
+    """What a person needs to know beyond the state; empty when all is well."""
+    lsn: int
+    """Commit LSN of the frontier; 0 before the first cut."""
+    event_count: int
+    """Change events at or below the frontier."""
+    records_read: int
+    """Records read from Kafka since the start of the process."""
+    records_per_second: float
+    """Since the status before."""
+    lag_ms: int | None
+    """Wall clock minus commit time of the newest cut; None before the first cut."""
+    open: tuple[OpenTransaction, ...]
+    """Transactions that have been incomplete for long, next first."""
+    redis_error: str | None
+    """Why Redis is not up to date; None when it is, or when there is none."""
+
+
+def format_status(status: SidecarStatus) -> str:
+    """One line; several when transactions have been open for long."""
+    parts = [
+        f"{status.source} {status.state}",
+        f"frontier {status.timeline}/{format_lsn(status.lsn)}" if status.lsn else "no cut yet",
+        f"{status.event_count:,} events",
+        f"{status.records_per_second:,.0f} records/s",
+    ]
+    if status.lag_ms is not None:
+        parts.append(f"newest commit {status.lag_ms / 1000:.1f} s ago")
+    if status.redis_error:
+        parts.append(f"Redis: {status.redis_error}")
+    if status.detail:
+        parts.append(status.detail)
+    lines = [" | ".join(parts)]
+    lines += [f"  waits for {describe_open(t)}" for t in status.open[:5]]
+    return "\n".join(lines)
+
+
+def describe_open(transaction: OpenTransaction) -> str:
+    """Which transaction, what is missing where."""
+    name = f"transaction {transaction.xid}" if transaction.xid else "the initial snapshot"
+    at = f" (commit {format_lsn(transaction.commit_lsn)})" if transaction.commit_lsn else ""
+    tables = sorted({*transaction.expected, *transaction.received})
+    counts = ", ".join(
+        f"{t} {transaction.received.get(t, 0)}/{transaction.expected.get(t, '?')}" for t in tables
+    )
+    return f"{name}{at}: {transaction.hint}" + (f"; rows read: {counts}" if counts else "")

@@ -1,0 +1,65 @@
+"""The state of a source in words: why the frontier moves or does not."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from slackwater_cdc import Frontier
+from slackwater_markers import FrontierState
+from slackwater_protocol import OpenTransaction, format_lsn
+from slackwater_sidecar.settings import SidecarSettings
+from slackwater_sidecar.status import describe_open
+
+_LISTED = 100
+
+
+class OpenTransactions:
+    """Remembers since when the frontier has been waiting for a transaction."""
+
+    def __init__(self, open_after: timedelta) -> None:
+        self._open_after_ms = open_after // timedelta(milliseconds=1)
+        self._since: dict[int, int] = {}
+
+    def look(self, frontier: Frontier, now_ms: int) -> list[OpenTransaction]:
+        """Those that have been waited for long enough to be named, as of now."""
+        waiting = frontier.open_transactions(_LISTED)
+        self._since = {t.xid: self._since.get(t.xid, now_ms) for t in waiting}
+        return [
+            replace(t, since_ms=self._since[t.xid])
+            for t in waiting
+            if now_ms - self._since[t.xid] >= self._open_after_ms
+        ]
+
+
+def state_of(
+    settings: SidecarSettings, frontier: Frontier, topics: Sequence[str], open_: Sequence[OpenTransaction]
+) -> tuple[FrontierState, str]:
+    """The state of a source and what a person needs to know beyond it."""
+    obstacles = frontier.obstacles
+    if obstacles:
+        more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
+        wrong = obstacles[0].is_misconfiguration
+        state = FrontierState.MISCONFIGURED if wrong else FrontierState.BAD_INPUT
+        return state, f"{obstacles[0]}{more}; no cut passes it"
+    if not topics:
+        named = (
+            f"{settings.source}.<schema>.<table>" if settings.tables is None else ", ".join(settings.tables)
+        )
+        return FrontierState.WAITING, f"no topic was found for {named} at {settings.bootstrap}"
+    missing = frontier.missing_tables()
+    if missing:
+        hint = "topics appear with the first change; name the tables to follow to leave others out"
+        return FrontierState.WAITING, f"no topic was found for {', '.join(missing)} ({hint})"
+    if open_ and open_[0].xid == 0:
+        return FrontierState.WAITING, describe_open(open_[0])
+    if open_:
+        return FrontierState.STALLED, describe_open(open_[0])
+    if frontier.stale_end_count > _MANY_STALE:
+        return FrontierState.RUNNING, (
+            f"the last {frontier.stale_end_count} commits were at or below {format_lsn(frontier.lsn)}: repeats, "
+            "or LSNs that went back"
+        )
+    return FrontierState.RUNNING, ""
+
+
+_MANY_STALE = 100_000
