@@ -1,5 +1,6 @@
 """Packs change events by bucket; the hot loop of a source's task."""
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -14,9 +15,11 @@ from slackwater_spark.stage.errors import (
 )
 from slackwater_spark.stage.packing import PackingInput, PackingSpec
 from slackwater_spark.stage.wire import COMPRESSION_LEVEL, PackedRow, array_header, bucket_of
-from slackwater_sql.row_codec import RowCodec, WireRow
+from slackwater_sql.column_type import TypeKind
+from slackwater_sql.row_codec import UNAVAILABLE, RowCodec, WireRow
 
-_UNAVAILABLE_PARTS: Final = (b"__debezium_unavailable_value", b"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
+_UNAVAILABLE_TEXT: Final = UNAVAILABLE.encode()
+_UNAVAILABLE_BASE64: Final = b64encode(_UNAVAILABLE_TEXT)
 _UPSERTS: Final = frozenset({"c", "r", "u"})
 
 Write = Callable[[int, bytes, bytes, PackedRow], None]
@@ -105,6 +108,11 @@ class _InputPacker:
         self._pack_key = _projection(packing_input.positions(key))
         self._pack_primary_key = _projection(packing_input.positions(primary_key))
         self._same_keys = key == primary_key
+        key_is_never_null = not any(c.nullable for c in table.columns if c.name in key)
+        self._keeps_all = packing_input.keeps_null_keys or key_is_never_null
+        kinds = {column.type.kind for column in table.columns if column.type.is_toastable}
+        self._has_toastable = bool(kinds)
+        self._has_binary = TypeKind.BYTEA in kinds
 
     def upsert(self, op: str, commit_lsn: int, before: bytes | None, after: bytes | None) -> None:
         """A row is inserted or changed, perhaps leaving another key."""
@@ -112,7 +120,7 @@ class _InputPacker:
             raise MissingRowImageError(self._table.full_name, op, "after")
         row = self._codec.decode(after)
         packed: PackedRow = None
-        if _may_lack_values(after) and self._codec.has_unavailable(row):
+        if self._has_toastable and op == "u" and self._lacks_values(after, row):
             row, packed = self._completed(row, before)
         if packed is None:
             packed = self._codec.encode(row)
@@ -122,8 +130,12 @@ class _InputPacker:
             old_key = self._old_key(before)
             if old_key != key:
                 self._move(commit_lsn, old_key, primary_key, packed)
-        if self._keeps(key):
+        if self._keeps_all or self._keeps(key):
             self._write(commit_lsn, key, primary_key, packed)
+
+    def _lacks_values(self, raw: bytes, row: WireRow) -> bool:
+        may_lack = _UNAVAILABLE_TEXT in raw or (self._has_binary and _UNAVAILABLE_BASE64 in raw)
+        return may_lack and self._codec.has_unavailable(row)
 
     def delete(self, commit_lsn: int, before: bytes | None) -> None:
         """A row is deleted."""
@@ -152,7 +164,7 @@ class _InputPacker:
         return row, (self._codec.encode(row),) if self._codec.has_unavailable(row) else None
 
     def _keeps(self, key: bytes) -> bool:
-        return self._input.keeps_null_keys or b"\xc0" not in key or None not in msgspec.msgpack.decode(key)
+        return self._keeps_all or b"\xc0" not in key or None not in msgspec.msgpack.decode(key)
 
 
 def _projection(positions: tuple[int, ...]) -> Callable[[WireRow], bytes]:
@@ -162,7 +174,3 @@ def _projection(positions: tuple[int, ...]) -> Callable[[WireRow], bytes]:
         only = positions[0]
         return lambda row: encode((row[only],))
     return lambda row: encode(tuple(row[position] for position in positions))
-
-
-def _may_lack_values(raw: bytes) -> bool:
-    return _UNAVAILABLE_PARTS[0] in raw or _UNAVAILABLE_PARTS[1] in raw
