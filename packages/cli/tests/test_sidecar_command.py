@@ -47,7 +47,7 @@ def expect(runs: list[SidecarSettings]) -> None:
     assert (settings.redis_url, settings.redis_password) == ("redis://r:2", "s3cret")
     assert settings.tables == frozenset({"inventory.a", "inventory.b"})
     assert settings.open_after == timedelta(seconds=7)
-    assert settings.kafka == {"security.protocol": "SSL"}
+    assert settings.kafka["security.protocol"] == "SSL"
 
 
 def test_flags_reach_the_sidecar(runs: list[SidecarSettings], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,6 +77,15 @@ def test_the_file_reaches_the_sidecar(runs: list[SidecarSettings]) -> None:
     Path("slackwater.toml").write_text(FILE)
     assert main.run(["sidecar"]) == 0
     expect(runs)
+
+
+@pytest.mark.parametrize(("level", "is_quiet"), [("info", True), ("debug", False)])
+def test_kafkas_own_lines_on_standard_error_are_for_debugging(
+    runs: list[SidecarSettings], level: str, is_quiet: bool
+) -> None:
+    Path("slackwater.toml").write_text(FILE)
+    assert main.run(["--log-level", level, "sidecar"]) == 0
+    assert ("log_level" in runs[0].kafka) is is_quiet
 
 
 def test_without_a_source_nothing_runs(

@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     from slackwater_spark.pipeline import RunSettings
 
 
+QUIET = "2"
+"""librdkafka writes to standard error by itself: only what is critical, unless everything is to be seen."""
+
+
+def kafka_options(settings: Settings) -> dict[str, str]:
+    """Librdkafka settings of every client. Holds secrets."""
+    level = {} if settings.log.level == "debug" else {"log_level": QUIET}
+    return level | settings.kafka.client_options()
+
+
 def sidecar_settings(settings: Settings) -> "SidecarSettings":
     """What a sidecar needs.
 
@@ -28,7 +38,7 @@ def sidecar_settings(settings: Settings) -> "SidecarSettings":
         redis_password=password,
         tables=settings.sidecar.tables,
         timeline=settings.timeline,
-        kafka=settings.kafka.client_options(),
+        kafka=kafka_options(settings),
         replication_factor=settings.kafka.replication_factor,
         publish_interval=settings.sidecar.publish_interval,
         open_after=settings.sidecar.open_after,
@@ -56,7 +66,7 @@ def run_settings(settings: Settings) -> "RunSettings":
         checkpoint=RunSettings.local_folder(checkpoint),
         redis_url=url,
         redis_password=password,
-        kafka=settings.kafka.client_options(),
+        kafka=kafka_options(settings),
         timeline=settings.timeline,
         available_now=run.available_now,
         master=run.master,

@@ -114,13 +114,14 @@ def read(ctx: click.Context, topic: str, last: int | None) -> None:
     """
     from collections import deque
 
+    from slackwater.conversion import kafka_options
     from slackwater.output import Output
     from slackwater.topics import read_to_end, record_line
 
     invocation: Invocation = ctx.obj
     settings, output = invocation.start(given_flags(ctx)), Output()
     bootstrap = required(settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", "where to read from")
-    messages = read_to_end(bootstrap, [topic], settings.kafka.client_options())
+    messages = read_to_end(bootstrap, [topic], kafka_options(settings))
     for message in messages if last is None else deque(messages, last):
         output.line(record_line(message))
 
