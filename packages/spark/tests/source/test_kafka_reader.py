@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -31,8 +30,9 @@ class Topic:
     def create(self, partitions: int) -> None:
         self.admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(20)
 
-    def write(self, partition: int, values: Sequence[str], **settings: Any) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, **settings})
+    def write(self, partition: int, values: Sequence[str]) -> None:
+        # idempotent: a new topic refuses the first batches, and others would overtake them
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
         for value in values:
             producer.produce(self.name, value, partition=partition)
         assert producer.flush(20) == 0
@@ -52,10 +52,13 @@ class Topic:
 
     def read(self, *spans: OffsetSpan, timeout: float = 20.0, may_start_late: bool = False) -> Values:
         result: Values = {}
+        offsets: dict[int, list[int]] = {}
         with kept_consumer({"bootstrap.servers": self.bootstrap}) as consumer:
             reader = SpanReader(consumer, timeout_seconds=timeout, may_start_late=may_start_late)
             for span, messages in reader.read(spans):
                 result.setdefault(span.partition, []).extend((m.value() or b"").decode() for m in messages)
+                offsets.setdefault(span.partition, []).extend(m.offset() or 0 for m in messages)
+        assert all(read == sorted(set(read)) for read in offsets.values())
         return result
 
 

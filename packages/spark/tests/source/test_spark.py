@@ -38,7 +38,7 @@ class Database:
     def __init__(self, source: str, bootstrap: str, redis_url: str, row_value: Callable[..., bytes]) -> None:
         self.source, self.bootstrap, self.redis_url = source, bootstrap, redis_url
         self._row_value = row_value
-        self._producer = Producer({"bootstrap.servers": bootstrap})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         self._ends = {f"{source}.{table}": [0] * n for table, n in TABLES.items()}
         self.log = KafkaCutLog(source, bootstrap)
         self.log.ensure_topic(replication_factor=1)
