@@ -23,6 +23,10 @@ Target = tuple[str, int]
 Spot = tuple[int, int]
 
 
+def seeded(seed: float) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - must be repeatable, is no secret
+
+
 @dataclass
 class History:
     """What stands in Kafka at the end; after each run of the connector, how far each partition had come."""
@@ -50,7 +54,7 @@ class History:
 def random_history(rng: random.Random, *, may_renumber: bool, is_keyless: bool = False) -> History:
     """Up to six runs; the last one ends with a transaction that has rows in every partition."""
     connector = SimulatedConnector(
-        random_transactions(rng), rng.randint(1, 4), random.Random(rng.random()) if is_keyless else None
+        random_transactions(rng), rng.randint(1, 4), seeded(rng.random()) if is_keyless else None
     )
     result = History(connector.partitions)
     for transaction in connector.transactions:
@@ -180,7 +184,7 @@ class Reader:
 
 
 def read(seed: int, *, may_renumber: bool) -> tuple[History, list[Cut]]:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     past = random_history(rng, may_renumber=may_renumber)
     reader = Reader(past, rng)
     reader.read_everything()
@@ -188,7 +192,7 @@ def read(seed: int, *, may_renumber: bool) -> tuple[History, list[Cut]]:
     return past, reader.cuts
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_cuts_are_right_whatever_the_connector_repeats(seed: int) -> None:
     past, cuts = read(seed, may_renumber=False)
@@ -198,7 +202,7 @@ def test_cuts_are_right_whatever_the_connector_repeats(seed: int) -> None:
     assert cuts[-1].event_count == past.true_events
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_cuts_are_right_when_the_connector_numbers_rows_again(seed: int) -> None:
     past, cuts = read(seed, may_renumber=True)
@@ -207,11 +211,11 @@ def test_cuts_are_right_when_the_connector_numbers_rows_again(seed: int) -> None
     assert cuts[-1].lsn == 100_805
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_going_on_from_any_cut_gives_the_same_commits(seed: int) -> None:
     past, cuts = read(seed, may_renumber=True)
-    rng = random.Random(seed + 1)
+    rng = seeded(seed + 1)
     start = rng.choice(cuts)
 
     reader = Reader(past, rng, start)
@@ -225,10 +229,10 @@ def test_going_on_from_any_cut_gives_the_same_commits(seed: int) -> None:
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_cuts_are_right_without_run_headers(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     past = random_history(rng, may_renumber=True)
     reader = Reader(past, rng, has_headers=False)
 
@@ -237,10 +241,10 @@ def test_cuts_are_right_without_run_headers(seed: int) -> None:
     assert past.oracle.complaints(cuts) == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_cuts_are_right_for_tables_without_keys(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = seeded(seed)
     past = random_history(rng, may_renumber=True, is_keyless=True)
     reader = Reader(past, rng)
     reader.is_keyless = True
@@ -250,12 +254,9 @@ def test_cuts_are_right_for_tables_without_keys(seed: int) -> None:
     assert past.oracle.complaints(cuts) == []
 
 
-def complaints_over_many_seeds(*, may_renumber: bool, seeds: int = 300) -> int:
-    found = 0
-    for seed in range(seeds):
-        past, cuts = read(seed, may_renumber=may_renumber)
-        found += bool(past.oracle.complaints(cuts))
-    return found
+def is_complained_about(*, may_renumber: bool, seeds: int = 300) -> bool:
+    histories = (read(seed, may_renumber=may_renumber) for seed in range(seeds))
+    return any(past.oracle.complaints(cuts) for past, cuts in histories)
 
 
 @pytest.mark.parametrize(
@@ -296,11 +297,11 @@ def test_the_oracle_complains_when_a_rule_is_taken_out(
     where, name, replacement = breakages[broken]
     monkeypatch.setattr(where, name, replacement)
 
-    assert complaints_over_many_seeds(may_renumber=may_renumber) > 0
+    assert is_complained_about(may_renumber=may_renumber)
 
 
 def drop_without_repeats(self: Frontier, transaction: object, commit_lsn: int) -> None:
-    context = self._context  # noqa: SLF001 - takes the mechanism out
+    context = self._context
     transaction.is_done = True  # type: ignore[attr-defined]
     del context.transactions[transaction.xid]  # type: ignore[attr-defined]
     context.done.add(transaction.xid, commit_lsn)  # type: ignore[attr-defined]

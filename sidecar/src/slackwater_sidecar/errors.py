@@ -30,11 +30,11 @@ class SourceTruncatedError(SidecarError):
     def __str__(self) -> str:
         place = f"{self.topic}/{self.partition}"
         if self.wanted < self.low:
-            gone = f"offsets {self.wanted} to {self.low - 1} of {place} were deleted unread"
+            gone = f"offsets {self.wanted} to {self.low - 1} of {place} are gone"
         else:
             gone = f"{place} ends at {self.high}, but was read up to {self.wanted}: it was made anew"
         return (
-            f"{gone}. The frontier cannot go on without loss; take a new snapshot of the source and start over: "
+            f"{gone}. The frontier cannot go on without loss; take a new snapshot and start over: "
             "new checkpoints, a new cut log (delete its topic), longer retention.ms on the data topics"
         )
 

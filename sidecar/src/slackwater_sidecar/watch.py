@@ -55,10 +55,9 @@ def state_of(
     if open_:
         return FrontierState.STALLED, describe_open(open_[0])
     if frontier.stale_end_count > _MANY_STALE:
-        return FrontierState.RUNNING, (
-            f"the last {frontier.stale_end_count} commits were at or below {format_lsn(frontier.lsn)}: repeats, "
-            "or LSNs that went back"
-        )
+        count, lsn = frontier.stale_end_count, format_lsn(frontier.lsn)
+        detail = f"the last {count} commits were at or below {lsn}: repeats, or LSNs that went back"
+        return FrontierState.RUNNING, detail
     return FrontierState.RUNNING, ""
 
 

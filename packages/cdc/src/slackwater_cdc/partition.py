@@ -29,7 +29,11 @@ class Partition:
         "_firsts",
         "_is_keyless",
         "_mark",
+        "_name",
+        "_newest",
         "_run",
+        "_schema",
+        "_table",
         "_transaction",
         "number",
         "position",
@@ -52,7 +56,10 @@ class Partition:
         self._mark = 1 + context.next_mark() % 255
         self._run = ""
         self._is_keyless = False
+        self._schema = self._table = ""
+        self._name: str | None = None
         self._transaction: Transaction | None = None
+        self._newest = 0
 
     @property
     def key(self) -> tuple[str, int]:
@@ -109,7 +116,7 @@ class Partition:
                 xid = _NO_XID if source.txId is None else source.txId
                 track = self._turn_to(offset, row, block)
                 if track is not None:
-                    seen, newest = track.seen, self._newest(track)
+                    seen, newest = track.seen, self._newest
             if track is None:
                 continue
             order = block.data_collection_order
@@ -144,7 +151,7 @@ class Partition:
         return self.position if self.front() is None else self._firsts[0][1]
 
     def last_sequence_before(self, transaction: Pending) -> int | None:
-        """The largest sequence before the last rows of a transaction; None if something there has none yet."""
+        """The largest sequence before the last rows of a transaction; None if something has none yet."""
         largest = found = 0
         for pending, _, _ in self._firsts:
             if pending is transaction:
@@ -175,7 +182,9 @@ class Partition:
         xid = source.txId
         if xid is None:
             xid = parse_transaction_id(block.id)[0]
-        table = context.table(source)
+        if source.table != self._table or source.schema != self._schema:
+            self._schema, self._table, self._name = source.schema, source.table, context.table(source)
+        table = self._name
         if table is None:
             return None
         transaction = context.transactions.get(xid)
@@ -189,20 +198,24 @@ class Partition:
         rows = transaction.first if transaction.first.run == self._run else transaction.rows_of(self._run)
         if block.total_order == 1:
             rows.has_first = True
+        track = rows.track(table)
         if self not in transaction.partitions:
             transaction.partitions[self] = None
             self._firsts.append((transaction, offset, self._run))
             self.tables.add(table)
-        elif transaction.is_keyless and transaction.later is not None:
+            self._newest = 0
+        else:
+            self._newest = self._newest_in(transaction, track)
+        if transaction.is_keyless and transaction.later is not None:
             self._firsts.append((transaction, offset, self._run))
         if self._is_keyless or row.op == "t":
             transaction.read_keyless()
-        return rows.track(table)
+        return track
 
-    def _newest(self, track: Track) -> int:
+    def _newest_in(self, transaction: Transaction, track: Track) -> int:
         """The largest order of the transaction and table that was read in this partition before."""
-        transaction, mark = self._transaction, self._mark
-        if transaction is None or transaction.later is None:
+        mark = self._mark
+        if transaction.later is None:
             return max(0, track.seen.rfind(mark))
         return max(0, *(t.seen.rfind(mark) for t in transaction.tracks_beside(track)))
 

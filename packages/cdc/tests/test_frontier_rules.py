@@ -1,0 +1,437 @@
+"""The rules of the frontier, one by one."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from slackwater_cdc import MAX_TRANSACTIONS_PER_CUT, Frontier, Partition
+from slackwater_cdc.testing import (
+    begin_value,
+    change_value,
+    end_value,
+    notification_value,
+    snapshot_notifications,
+    snapshot_value,
+    transaction_values,
+)
+from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction, Cut
+
+A, B = "s.inv.a", "s.inv.b"
+
+
+class Source:
+    """A frontier with one table of two partitions and one of one, and what was given to it."""
+
+    def __init__(
+        self,
+        *,
+        tables: frozenset[str] | None = None,
+        start: Cut | None = None,
+        done: Sequence[CommittedTransaction] = (),
+    ) -> None:
+        self.frontier = Frontier("s", tables=tables, start=start, done=done)
+        starts = start.end_offsets if start else {A: (0, 0), B: (0,)}
+        self.parts: dict[str, Partition] = {
+            f"{topic}/{number}": self.frontier.add_partition(topic, number, offset)
+            for topic, offsets in starts.items()
+            for number, offset in enumerate(offsets)
+        }
+        self.transaction_offset = start.transaction_offset if start else 0
+        self.notification_offset = 0
+        self.ends: dict[tuple[str, int], int] = {}
+        """What is readable; at least what was read."""
+
+    def row(self, spot: str, *values: bytes | None, run: str = "r1", ms: int = 0) -> None:
+        part = self.parts[spot]
+        part.read(enumerate(values, part.position), run, timestamp_ms=ms)
+
+    def tell(self, *values: bytes, ms: int = 0) -> None:
+        """Records of the transaction topic."""
+        self.frontier.read_transactions((o, v, ms) for o, v in enumerate(values, self.transaction_offset))
+        self.transaction_offset += len(values)
+
+    def notify(self, *values: bytes) -> None:
+        self.frontier.read_notifications(enumerate(values, self.notification_offset))
+        self.notification_offset += len(values)
+
+    def cuts(self) -> list[Cut]:
+        """Everything the frontier has to say when it is told end offsets."""
+        self.frontier.advance()
+        while self.frontier.end_offsets_wanted:
+            self.frontier.end_offsets(self.ends)
+            self.frontier.advance()
+        return self.frontier.cuts()
+
+    def lsns(self) -> list[int]:
+        return [t.commit_lsn for cut in self.cuts() for t in cut.transactions]
+
+
+def row(xid: int, order: int, *, total: int | None = None, table: str = "inv.a", lsn: int = 0) -> bytes:
+    position = xid, lsn or xid * 100 + order
+    return change_value(table, "c", position=position, orders=(order, total or order), after={"id": order})
+
+
+def end(xid: int, **counts: int) -> bytes:
+    return end_value(xid, xid * 100 + 50, {f"inv.{t}": n for t, n in counts.items()}, ts_ms=xid)
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+def test_a_transaction_is_published_when_its_last_row_has_been_read(source: Source) -> None:
+    source.tell(begin_value(7, 701), end(7, a=2))
+    source.row("s.inv.a/0", row(7, 1))
+    assert source.cuts() == []
+
+    source.row("s.inv.a/1", row(7, 2))
+    (cut,) = source.cuts()
+
+    assert cut.transactions == (CommittedTransaction(7, 750, 7),)
+    assert cut.end_offsets == {A: (1, 1), B: (0,)}
+    assert (cut.lsn, cut.previous_lsn, cut.event_count, cut.transaction_offset) == (750, 0, 2, 2)
+
+
+def test_rows_before_begin_and_end_count_as_well(source: Source) -> None:
+    source.row("s.inv.a/0", row(7, 1), row(7, 2))
+    source.tell(begin_value(7, 701), end(7, a=2))
+
+    assert source.lsns() == [750]
+
+
+def test_a_row_read_twice_does_not_stand_for_a_missing_one(source: Source) -> None:
+    source.tell(begin_value(7, 701), end(7, a=2))
+    source.row("s.inv.a/0", row(7, 1), row(7, 1))
+    assert source.lsns() == []
+
+    source.row("s.inv.a/1", row(7, 2))
+    (cut,) = source.cuts()
+
+    assert cut.repeated == {750}
+
+
+def test_tombstones_take_an_offset_and_carry_nothing(source: Source) -> None:
+    source.tell(begin_value(7, 701), end(7, a=1))
+    source.row("s.inv.a/0", row(7, 1), None)
+
+    (cut,) = source.cuts()
+
+    assert cut.end_offsets[A] == (2, 0)
+
+
+def test_a_later_transaction_waits_for_an_earlier_one(source: Source) -> None:
+    source.tell(begin_value(7, 701), end(7, a=1), begin_value(8, 801), end(8, b=1))
+    source.row("s.inv.b/0", row(8, 1, table="inv.b"))
+    assert source.cuts() == []
+
+    source.row("s.inv.a/0", row(7, 1))
+
+    assert source.lsns() == [750, 850]
+
+
+def test_end_offsets_stop_at_rows_of_later_transactions(source: Source) -> None:
+    source.row("s.inv.a/0", row(7, 1), row(8, 1), row(9, 1))
+    source.tell(begin_value(7, 701), end(7, a=1), begin_value(8, 801), end(8, a=1))
+
+    (cut,) = source.cuts()
+
+    assert [t.xid for t in cut.transactions] == [7, 8]
+    assert cut.end_offsets[A] == (2, 0)
+
+
+def test_a_transaction_without_events_moves_the_frontier_but_is_in_no_table(source: Source) -> None:
+    source.tell(begin_value(7, 701), end(7))
+
+    (cut,) = source.cuts()
+
+    assert (cut.lsn, cut.transactions) == (750, ())
+
+
+def test_tables_that_are_not_followed_are_not_waited_for() -> None:
+    source = Source(tables=frozenset({"inv.a"}))
+    source.tell(begin_value(7, 701), end(7, a=1, other=5))
+    source.row("s.inv.a/0", row(7, 1))
+
+    (cut,) = source.cuts()
+
+    assert cut.event_count == 1
+
+
+def test_a_followed_table_without_topic_is_waited_for_and_named(source: Source) -> None:
+    source.tell(begin_value(7, 701), end(7, new=1))
+
+    assert source.cuts() == []
+    assert source.frontier.missing_tables() == ["inv.new"]
+    assert "inv.new" in source.frontier.open_transactions()[0].hint
+
+    source.parts["new"] = source.frontier.add_partition("s.inv.new", 0, 0)
+    source.row("new", row(7, 1, table="inv.new"))
+
+    assert source.lsns() == [750]
+
+
+def test_logical_messages_are_counted_by_nobody(source: Source) -> None:
+    message = (
+        "io.debezium.connector.postgresql.LogicalDecodingMessageMonitor$LogicalDecodingMessageId@6f568b2d"
+    )
+    source.tell(begin_value(7, 701), end_value(7, 750, {message: 1, "inv.a": 1}))
+    source.row("s.inv.a/0", row(7, 1))
+
+    assert source.lsns() == [750]
+
+
+def test_the_first_end_wins_over_a_later_one_that_counts_less(source: Source) -> None:
+    source.ends[A, 0] = 2
+    source.tell(begin_value(7, 701), end(7, a=2), begin_value(7, 701), end(7))
+    source.row("s.inv.a/0", row(7, 1))
+    assert source.lsns() == []
+
+    source.row("s.inv.a/0", row(7, 2))
+
+    assert source.lsns() == [750]
+
+
+def test_a_repeat_of_a_published_transaction_is_named_by_the_next_cut(source: Source) -> None:
+    source.tell(begin_value(7, 701), end(7, a=1))
+    source.row("s.inv.a/0", row(7, 1))
+    source.cuts()
+
+    source.row("s.inv.a/0", row(7, 1), run="r2")
+    source.tell(begin_value(7, 701), end(7, a=1), begin_value(8, 801), end(8, a=1))
+    source.row("s.inv.a/0", row(8, 1), run="r2")
+    (cut,) = source.cuts()
+
+    assert [t.xid for t in cut.transactions] == [8]
+    assert cut.repeated == {750}
+    assert source.frontier.open_transactions() == []
+
+
+def renumbered(source: Source) -> None:
+    """Run 1 writes rows 1 to 3 of four; run 2 begins again with row 3 as number 1 and counts 2 in END."""
+    source.tell(begin_value(7, 701), ms=1)
+    source.row("s.inv.a/0", row(7, 1, lsn=701), row(7, 2, lsn=702), ms=2)
+    source.row("s.inv.a/1", row(7, 3, lsn=703), ms=2)
+    source.tell(begin_value(7, 701), end(7, a=2), ms=5)
+
+
+def test_rows_of_an_earlier_numbering_do_not_complete_a_transaction(source: Source) -> None:
+    renumbered(source)
+
+    assert source.lsns() == []
+
+    source.row("s.inv.a/0", row(7, 1, lsn=703), run="r2", ms=6)
+    assert source.lsns() == []
+
+    source.row("s.inv.a/1", row(7, 2, lsn=704), run="r2", ms=7)
+    (cut,) = source.cuts()
+    assert cut.repeated == {750}
+
+
+def test_a_renumbered_transaction_waits_until_everything_older_than_end_is_read(source: Source) -> None:
+    source.tell(begin_value(7, 701), ms=1)
+    source.tell(begin_value(7, 701), end(7, a=2), ms=5)
+    source.row("s.inv.a/1", row(7, 1, lsn=702), row(7, 2, lsn=703), run="r2", ms=6)
+    source.ends = {(A, 0): 1, (A, 1): 2}
+    assert source.cuts() == []
+
+    source.row("s.inv.a/0", row(7, 1, lsn=701), ms=2)
+
+    assert source.lsns() == [750]
+
+
+def test_end_that_counts_nothing_still_publishes_rows_of_the_run_before(source: Source) -> None:
+    source.tell(begin_value(7, 701))
+    source.row("s.inv.a/0", row(7, 1))
+    source.tell(begin_value(7, 701), end(7))
+
+    (cut,) = source.cuts()
+
+    assert [t.xid for t in cut.transactions] == [7]
+
+
+def test_without_run_headers_a_renumbered_transaction_waits_for_traffic_in_all_partitions(
+    source: Source,
+) -> None:
+    source.tell(begin_value(7, 701), begin_value(7, 701), end(7, a=1))
+    source.row("s.inv.a/0", row(7, 1), run="")
+    assert source.lsns() == []
+
+    source.row("s.inv.a/0", row(8, 1), run="")
+    source.row("s.inv.a/1", row(8, 2), run="")
+    source.row("s.inv.b/0", row(8, 1, table="inv.b"), run="")
+    source.tell(begin_value(8, 801), end(8, a=2, b=1))
+
+    assert source.lsns() == [750, 850]
+
+
+def test_bad_input_stops_cuts_in_front_of_it(source: Source) -> None:
+    source.tell(begin_value(7, 701), end(7, a=1), begin_value(8, 801), end(8, a=1))
+    source.row("s.inv.a/0", row(7, 1), b"garbage", row(8, 1))
+
+    (cut,) = source.cuts()
+
+    assert [t.xid for t in cut.transactions] == [7]
+    assert cut.end_offsets[A] == (1, 0)
+    (obstacle,) = source.frontier.obstacles
+    assert (obstacle.topic, obstacle.partition, obstacle.offset) == (A, 0, 1)
+    assert not obstacle.is_misconfiguration
+
+
+def test_a_change_without_transaction_is_a_misconfiguration(source: Source) -> None:
+    document = {**json.loads(row(7, 1)), "transaction": None}
+    source.row("s.inv.a/0", json.dumps(document).encode())
+
+    (obstacle,) = source.frontier.obstacles
+
+    assert obstacle.is_misconfiguration
+    assert "provide.transaction.metadata=true" in str(obstacle)
+
+
+def test_an_unreadable_transaction_record_stops_the_frontier(source: Source) -> None:
+    source.tell(begin_value(7, 701), b"garbage", end(7, a=1))
+    source.row("s.inv.a/0", row(7, 1))
+
+    assert source.cuts() == []
+    assert source.frontier.obstacles[0].topic == "s.transaction"
+
+
+def snapshot_rows(source: Source, lsn: int, counts: Mapping[str, int], *, last: bool = False) -> None:
+    for spot, count in counts.items():
+        table = "inv.b" if ".b/" in spot else "inv.a"
+        for number in range(count):
+            marker = "last" if last and number == count - 1 else "true"
+            source.row(spot, snapshot_value(table, lsn, {"id": number}, snapshot=marker, ts_ms=3))
+
+
+def test_a_snapshot_is_published_when_the_counts_of_its_notifications_are_read(source: Source) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 3, "inv.b": 0}))
+    snapshot_rows(source, 500, {"s.inv.a/0": 2})
+    assert source.cuts() == []
+
+    snapshot_rows(source, 500, {"s.inv.a/1": 1})
+    (cut,) = source.cuts()
+
+    assert cut.transactions == (CommittedTransaction(SNAPSHOT_XID, 500, 3),)
+    assert (cut.lsn, cut.event_count, cut.end_offsets) == (500, 3, {A: (2, 1), B: (0,)})
+
+
+def test_streamed_transactions_do_not_pass_an_incomplete_snapshot(source: Source) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 2}))
+    snapshot_rows(source, 500, {"s.inv.a/0": 1})
+    source.tell(begin_value(7, 701), end(7, b=1))
+    source.row("s.inv.b/0", row(7, 1, table="inv.b"))
+    assert source.cuts() == []
+
+    snapshot_rows(source, 500, {"s.inv.a/0": 1})
+
+    assert source.lsns() == [500, 750]
+
+
+def test_the_first_transaction_waits_until_every_partition_has_shown_that_no_snapshot_comes(
+    source: Source,
+) -> None:
+    source.tell(begin_value(7, 701), end(7, b=1))
+    source.row("s.inv.b/0", row(7, 1, table="inv.b"))
+    source.frontier.advance()
+    assert source.frontier.end_offsets_wanted
+    source.frontier.end_offsets({(A, 0): 0, (A, 1): 2, (B, 0): 1})
+    assert source.lsns() == []
+
+    source.row("s.inv.a/1", row(8, 1))
+
+    assert source.lsns() == [750]
+
+
+def test_an_interrupted_snapshot_is_void(source: Source) -> None:
+    source.notify(notification_value("STARTED"))
+    snapshot_rows(source, 500, {"s.inv.a/0": 2, "s.inv.b/0": 1})
+    source.notify(*snapshot_notifications({"inv.a": 2}))
+    snapshot_rows(source, 600, {"s.inv.a/0": 2})
+
+    (cut,) = source.cuts()
+
+    assert [(t.xid, t.commit_lsn) for t in cut.transactions] == [(SNAPSHOT_XID, 600)]
+    assert cut.event_count == 2
+
+
+def test_a_snapshot_of_empty_tables_blocks_nothing(source: Source) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 0, "inv.b": 0}))
+    source.tell(begin_value(7, 701), end(7, a=1))
+    source.row("s.inv.a/0", row(7, 1))
+
+    assert source.lsns() == [750]
+
+
+def test_without_notifications_a_snapshot_ends_with_its_last_row_and_end_offsets(source: Source) -> None:
+    snapshot_rows(source, 500, {"s.inv.a/0": 1, "s.inv.a/1": 1}, last=False)
+    assert source.lsns() == []
+
+    snapshot_rows(source, 500, {"s.inv.b/0": 1}, last=True)
+    source.ends = {(A, 0): 1, (A, 1): 2, (B, 0): 1}
+    assert source.lsns() == []
+
+    snapshot_rows(source, 500, {"s.inv.a/1": 1})
+    assert source.lsns() == [500]
+
+
+def test_more_than_ten_thousand_transactions_become_several_cuts(source: Source) -> None:
+    count = MAX_TRANSACTIONS_PER_CUT + 5
+    for xid in range(1, count + 1):
+        begin, rows, commit = transaction_values(xid, xid * 100, [("inv.a", {"id": xid})])
+        source.row("s.inv.a/0", rows[0][1])
+        source.tell(begin, commit)
+
+    first, second = source.cuts()
+
+    assert (len(first.transactions), len(second.transactions)) == (MAX_TRANSACTIONS_PER_CUT, 5)
+    assert first.end_offsets[A] == (MAX_TRANSACTIONS_PER_CUT, 0)
+    assert second.previous_lsn == first.lsn
+
+
+def resumed() -> Source:
+    begun = Source()
+    begun.tell(begin_value(7, 701), end(7, a=1))
+    begun.row("s.inv.a/0", row(7, 1), row(8, 1))
+    (cut,) = begun.cuts()
+    return Source(start=cut, done=cut.transactions)
+
+
+def test_a_resumed_frontier_goes_on_where_the_cut_ended() -> None:
+    source = resumed()
+    source.row("s.inv.a/0", row(8, 1))
+    source.tell(begin_value(8, 801), end(8, a=1))
+
+    (cut,) = source.cuts()
+
+    assert (cut.previous_lsn, cut.lsn, cut.event_count) == (750, 850, 2)
+
+
+def test_a_resumed_frontier_recognises_repeats_of_what_the_cut_holds() -> None:
+    source = resumed()
+    source.row("s.inv.a/1", row(7, 1), row(8, 1), run="r2")
+    source.tell(begin_value(8, 801), end(8, a=1))
+
+    assert source.lsns() == [850]
+
+
+def test_a_resumed_frontier_recognises_older_repeats_by_their_end() -> None:
+    source = resumed()
+    source.row("s.inv.a/1", row(5, 1), row(8, 1), run="r2")
+    source.tell(begin_value(8, 801), end(8, a=1))
+    assert source.lsns() == []
+
+    source.tell(begin_value(5, 501), end(5, a=1))
+    assert source.lsns() == [850]
+
+
+def test_commits_that_go_back_are_counted_for_whoever_watches(source: Source) -> None:
+    source.tell(begin_value(7, 701), end(7))
+    source.cuts()
+
+    source.tell(*(end(x) for x in (3, 4, 5)))
+    assert source.frontier.stale_end_count == 3
+
+    source.tell(end(8))
+    assert source.frontier.stale_end_count == 0

@@ -1,0 +1,184 @@
+"""The frontier on what a real connector wrote, spread over partitions and read in several orders."""
+
+import json
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from slackwater_cdc import Frontier
+from slackwater_cdc.testing import partition_of
+from slackwater_protocol import SNAPSHOT_XID, Cut, OpenTransaction
+from slackwater_protocol.keys import notification_topic, transaction_topic
+
+RECORDINGS = Path(__file__).parent / "recordings"
+Spot = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Record:
+    value: bytes | None
+    run: str
+    is_keyless: bool
+    xid: int | None
+    moment: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    cuts: list[Cut]
+    open: list[OpenTransaction]
+    obstacles: list[str]
+
+    @property
+    def commits(self) -> list[tuple[int, int]]:
+        return [(t.xid, t.commit_lsn) for cut in self.cuts for t in cut.transactions]
+
+
+def load(name: str, partitions: int) -> tuple[str, dict[Spot, list[Record]]]:
+    """The topics as a consumer finds them: a crashed run, then the next one."""
+    files = [f for f in (RECORDINGS / f"{name}{part}.tsv" for part in ("", ".run1", ".run2")) if f.exists()]
+    lines = [line.split("\t") for file in files for line in file.read_text().splitlines()]
+    source = next(line[0] for line in lines if line[0].endswith((".transaction", ".notif"))).split(".")[0]
+    topics: dict[Spot, list[Record]] = defaultdict(list)
+    for moment, (topic, _, key, value, headers, *_) in enumerate(lines):
+        if topic in (f"{source}.message", f"__debezium-heartbeat.{source}"):
+            continue
+        is_single = topic in (f"{source}.notif", transaction_topic(source))
+        name = notification_topic(source) if topic == f"{source}.notif" else topic
+        spot = name, 0 if is_single else partition_of(key.encode(), partitions)
+        run = next(
+            (h.split("=")[1] for h in headers.split(";") if h.startswith("__debezium.context.runId")), ""
+        )
+        body = None if value == "null" else value.encode()
+        topics[spot].append(Record(body, run, key == "null", xid_of(body), moment))
+    return source, topics
+
+
+def xid_of(body: bytes | None) -> int | None:
+    document = json.loads(body) if body else {}
+    source = document.get("payload", document).get("source")
+    xid: int | None = source["txId"] if source else None
+    return xid
+
+
+def follow(name: str, partitions: int, seed: int) -> Outcome:
+    rng = random.Random(seed)  # noqa: S311 - must be repeatable, is no secret
+    source, topics = load(name, partitions)
+    frontier = Frontier(source)
+    data = sorted({topic for topic, _ in topics} - {transaction_topic(source), notification_topic(source)})
+    readers = {
+        (topic, number): frontier.add_partition(topic, number, 0)
+        for topic in data
+        for number in range(partitions)
+    }
+    positions: dict[Spot, int] = defaultdict(int)
+    cuts: list[Cut] = []
+    while left := [spot for spot in topics if positions[spot] < len(topics[spot])]:
+        spot = rng.choice(left)
+        offset = positions[spot]
+        record = topics[spot][offset]
+        positions[spot] += 1
+        if spot in readers:
+            pair = [(offset, record.value)]
+            readers[spot].read(pair, record.run, timestamp_ms=record.moment + 1, is_keyless=record.is_keyless)
+        elif spot[0] == transaction_topic(source):
+            frontier.read_transactions([(offset, record.value, record.moment + 1)])
+        else:
+            frontier.read_notifications([(offset, record.value)])
+        frontier.advance()
+        cuts += frontier.cuts()
+    for _ in range(5):
+        if frontier.end_offsets_wanted:
+            frontier.end_offsets({spot: len(topics[spot]) for spot in topics})
+        frontier.advance()
+        cuts += frontier.cuts()
+    return Outcome(cuts, frontier.open_transactions(), [str(o) for o in frontier.obstacles])
+
+
+CASES: dict[str, list[tuple[int, int]]] = {
+    "commit_order_differs_from_lsn_order": [(775, 22607312), (774, 22607488)],
+    "end_sent_twice": [(813, 22719328)],
+    "initial_snapshot": [(SNAPSHOT_XID, 22270008)],
+    "insert_update_delete_key_update": [
+        (736, 22270488),
+        (737, 22270664),
+        (738, 22270864),
+        (739, 22270976),
+        (741, 22271560),
+        (743, 22275136),
+        (746, 22275976),
+        (750, 22300552),
+        (752, 22301112),
+        (751, 22301168),
+        (753, 22301280),
+        (754, 22301408),
+        (755, 22301520),
+        (756, 22301648),
+        (757, 22302304),
+        (758, 22302648),
+    ],
+    "parallel_snapshot": [(SNAPSHOT_XID, 22716016)],
+    "restart_mid_transaction": [(770, 22581320), (771, 22581496)],
+    "restart_renumbers_3_4_1": [(777, 22608392), (778, 22608568)],
+    "slot_behind_offset": [(804, 22714776), (803, 22715080)],
+    "snapshot_crash": [(SNAPSHOT_XID, 22715864)],
+    "truncates_messages_zero_counts": [
+        (786, 22706504),
+        (787, 22706832),
+        (790, 22707568),
+        (791, 22707896),
+        (792, 22708312),
+        (793, 22708640),
+        (794, 22709032),
+        (795, 22709360),
+        (796, 22709752),
+        (797, 22710080),
+        (798, 22710472),
+    ],
+}
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 4])
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_commit_of_a_recording_is_published_once(name: str, partitions: int) -> None:
+    for seed in range(20):
+        outcome = follow(name, partitions, seed)
+
+        assert outcome.obstacles == []
+        assert outcome.commits == CASES[name], f"seed {seed}: {outcome.open}"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_mixed_stream_ends_at_its_last_commit(partitions: int) -> None:
+    outcome = follow("streaming_mix", partitions, 1)
+
+    assert outcome.cuts[-1].lsn == 22719096
+    assert outcome.open == []
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_transaction_of_which_the_connector_lost_rows_is_waited_for_and_named(partitions: int) -> None:
+    """Debezium before 3.7 loses rows of COPY in a crash; another row then has one of their numbers."""
+    for seed in range(20):
+        outcome = follow("restart_inside_copy", partitions, seed)
+
+        assert outcome.commits == []
+        assert [t.xid for t in outcome.open] == [773]
+        assert "numbered again" in outcome.open[0].hint
+
+
+def test_repeated_rows_are_named_by_the_cut() -> None:
+    for name, lsn in (("restart_mid_transaction", 22581320), ("restart_renumbers_3_4_1", 22608392)):
+        outcome = follow(name, 2, 3)
+
+        assert lsn in frozenset().union(*(c.repeated for c in outcome.cuts))
+
+
+def test_the_snapshot_comes_before_everything_that_is_streamed() -> None:
+    outcome = follow("initial_snapshot", 3, 5)
+
+    assert outcome.cuts[0].transactions[0].is_snapshot
+    assert outcome.cuts[0].event_count == 4
