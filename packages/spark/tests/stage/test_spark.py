@@ -19,6 +19,7 @@ from slackwater_spark.stage import (
     ROW_SCHEMA,
     EventPacker,
     StageSettings,
+    local_checkpoint_conf,
     packing_spec,
     required_conf,
     required_environment,
@@ -43,7 +44,7 @@ def spark() -> Iterator[SparkSession]:
             patch.setenv(name, value)
         builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
         builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.host", "127.0.0.1")
-        for name, value in required_conf().items():
+        for name, value in (required_conf() | local_checkpoint_conf()).items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
         yield session

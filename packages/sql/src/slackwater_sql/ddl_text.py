@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from sqlglot.dialects.postgres import Postgres
-from sqlglot.errors import TokenError
-from sqlglot.tokenizer_core import Token, TokenType
+from typing import TYPE_CHECKING
 
 from slackwater_sql.errors import SchemaError
 from slackwater_sql.place import SourceText
+
+if TYPE_CHECKING:
+    from sqlglot.tokenizer_core import Token
 
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 
@@ -75,6 +75,10 @@ def quoted(name: str) -> str:
 
 
 def _words(source: SourceText) -> Iterator[Word]:
+    # sqlglot takes a third of this package's import time, and Spark's workers never parse DDL.
+    from sqlglot.dialects.postgres import Postgres
+    from sqlglot.errors import TokenError
+
     try:
         tokens = Postgres.Tokenizer().tokenize(source.text)
     except TokenError as error:
@@ -85,8 +89,10 @@ def _words(source: SourceText) -> Iterator[Word]:
         yield from _split(token)
 
 
-def _split(token: Token) -> Iterator[Word]:
+def _split(token: "Token") -> Iterator[Word]:
     """One word per token; keywords that the tokenizer joined (DOUBLE PRECISION) are taken apart."""
+    from sqlglot.tokenizer_core import TokenType
+
     end = token.end + 1
     if token.token_type is TokenType.IDENTIFIER or "STRING" in token.token_type.name:
         yield Word(token.text, "", token.start, end)

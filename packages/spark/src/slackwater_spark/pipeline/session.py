@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from slackwater_spark.pipeline.errors import SessionStartError
 from slackwater_spark.pipeline.jvm_output import JvmOutput
 from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.stage import required_conf
+from slackwater_spark.stage import local_checkpoint_conf, required_conf
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -56,6 +56,7 @@ def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str,
     java_options = f"-Dlog4j2.configurationFile={log_conf} -Dslackwater.spark.log={spark_log}"
     conf = {
         **_DEFAULTS,
+        **local_checkpoint_conf(),
         "spark.app.name": f"slackwater {name}",
         "spark.master": master_with_retries(settings.master),
         "spark.driver.memory": settings.driver_memory,

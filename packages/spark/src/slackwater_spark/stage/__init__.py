@@ -1,6 +1,11 @@
 """The bucketed stage: packed change events in, documents of a view out."""
 
-from slackwater_spark.stage.conf import check_conf, required_conf, required_environment
+from slackwater_spark.stage.conf import (
+    check_conf,
+    local_checkpoint_conf,
+    required_conf,
+    required_environment,
+)
 from slackwater_spark.stage.errors import (
     IndexFolderError,
     MissingOldRowError,
@@ -41,6 +46,7 @@ __all__ = [
     "UnreadableStateError",
     "UnsupportedChangeError",
     "check_conf",
+    "local_checkpoint_conf",
     "packing_spec",
     "required_conf",
     "required_environment",
