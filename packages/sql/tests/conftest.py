@@ -1,6 +1,7 @@
 import pytest
 
-from slackwater_sql import Catalog, parse_catalog
+from slackwater_sql.catalog import Catalog
+from slackwater_sql.ddl import parse_catalog
 
 TABLES = """
 CREATE SCHEMA inventory;

@@ -2,7 +2,9 @@ import pickle
 
 import pytest
 
-from slackwater_sql import Catalog, SchemaError, parse_catalog
+from slackwater_sql.catalog import Catalog
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.errors import SchemaError
 
 
 def _types(ddl: str) -> dict[str, str]:

@@ -4,7 +4,11 @@ import re
 
 import pytest
 
-from slackwater_sql import Evaluator, InputVersions, Points, RowCodec, ViewError, compile_view, parse_catalog
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.errors import ViewError
+from slackwater_sql.evaluation import Evaluator, InputVersions, Points
+from slackwater_sql.row_codec import RowCodec
+from slackwater_sql.view import compile_view
 
 UUID = "123e4567-e89b-12d3-a456-426614174000"
 

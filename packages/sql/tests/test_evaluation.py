@@ -4,16 +4,11 @@ from itertools import permutations
 
 import pytest
 
-from slackwater_sql import (
-    OPEN_LSN,
-    Catalog,
-    EvaluationError,
-    Evaluator,
-    InputVersions,
-    Points,
-    ViewPlan,
-    compile_view,
-)
+from slackwater_sql.catalog import Catalog
+from slackwater_sql.errors import EvaluationError
+from slackwater_sql.evaluation import OPEN_LSN, Evaluator, InputVersions, Points
+from slackwater_sql.plan import ViewPlan
+from slackwater_sql.view import compile_view
 
 SQL = """SELECT TRANSACTIONALLY o.id, o.customer, o.line_count, o.total,
   list({'id': l.id, 'product': l.product, 'quantity': l.quantity, 'price': l.price} ORDER BY l.id)

@@ -12,16 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_sql import (
-    OPEN_LSN,
-    Evaluator,
-    InputVersions,
-    Points,
-    Table,
-    ViewPlan,
-    compile_view,
-    parse_catalog,
-)
+from slackwater_sql.catalog import Table
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.evaluation import OPEN_LSN, Evaluator, InputVersions, Points
+from slackwater_sql.plan import ViewPlan
+from slackwater_sql.view import compile_view
 
 TABLES = """
 CREATE TABLE a (id bigint PRIMARY KEY, name text, x integer);

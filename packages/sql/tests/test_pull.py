@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slackwater_sql import parse_catalog, pull_schema
-from slackwater_sql.pull import MissingTablesError
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.pull import MissingTablesError, pull_schema
 
 if TYPE_CHECKING:
     import psycopg

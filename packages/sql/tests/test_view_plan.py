@@ -5,7 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_sql import Catalog, KeyColumn, ViewError, compile_view, parse_catalog
+from slackwater_sql.catalog import Catalog
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.errors import ViewError
+from slackwater_sql.plan import KeyColumn
+from slackwater_sql.view import compile_view
 
 SQL = """-- the main job
 SELECT TRANSACTIONALLY o.id AS order_id, O.Customer, count(l.id) AS n

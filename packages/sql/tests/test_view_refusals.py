@@ -5,7 +5,9 @@ import pickle
 
 import pytest
 
-from slackwater_sql import Catalog, ViewError, compile_view
+from slackwater_sql.catalog import Catalog
+from slackwater_sql.errors import ViewError
+from slackwater_sql.view import compile_view
 
 GROUPED = "SELECT TRANSACTIONALLY o.id FROM orders o GROUP BY o.id"
 

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from slackwater_sql import Evaluator, InputVersions, Points, RowCodec, ViewPlan, compile_view, parse_catalog
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.evaluation import Evaluator, InputVersions, Points
+from slackwater_sql.plan import ViewPlan
+from slackwater_sql.row_codec import RowCodec
+from slackwater_sql.view import compile_view
 
 FOLDER = Path(__file__).parents[1]
 VIEW = FOLDER / "views" / "orders_with_lines.sql"

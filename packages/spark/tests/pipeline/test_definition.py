@@ -5,7 +5,7 @@ import pytest
 
 from slackwater_spark.pipeline import DefinitionError, load_pipeline
 from slackwater_spark.sink import Emit
-from slackwater_sql import ViewError
+from slackwater_sql.errors import ViewError
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 

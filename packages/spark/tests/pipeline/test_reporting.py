@@ -6,7 +6,7 @@ from slackwater_spark.pipeline import PipelineDefinition
 from slackwater_spark.pipeline.reporting import BatchJournal, PipelineRegistry
 from slackwater_spark.pipeline.writer import WrittenBatch
 from slackwater_spark.sink import Emit, WriteReport
-from slackwater_sql import ViewPlan
+from slackwater_sql.plan import ViewPlan
 
 AT_ONCE = timedelta(milliseconds=1)
 NO_VIEW = ViewPlan("v", "", (), (), (), "", "", "")

@@ -45,7 +45,7 @@ def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> No
     """
     import psycopg
 
-    from slackwater_sql import pull_schema
+    from slackwater_sql.pull import pull_schema
 
     invocation: Invocation = ctx.obj
     settings = invocation.start(given_flags(ctx))
