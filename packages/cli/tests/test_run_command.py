@@ -132,9 +132,10 @@ def test_a_batch_is_told_with_its_lag() -> None:
         documents=300,
         deletes=3,
         was_covered=False,
-        seconds={},
+        seconds={"commit": 0.02, "collect": 1.5},
     )
     line = batch_line(batch)
     assert line == (
-        "orders: batch 4 at 0/FF: 1,500 events, 300 documents, visible 420 ms after its newest commit"
+        "orders: batch 4 at 0/FF: 1,500 events, 300 documents, visible 420 ms after its newest commit "
+        "(collect 1.50 s, commit 0.02 s)"
     )

@@ -26,7 +26,7 @@ from slackwater.demo.statements import (
     Statement,
     UpdateLine,
 )
-from slackwater.demo.workload import SHARED_ORDERS, Workload
+from slackwater.demo.workload import GROWING, SHARED_ORDERS, Workload
 
 
 class Tables:
@@ -176,6 +176,14 @@ def test_writers_never_use_each_others_ids() -> None:
 def test_a_run_contains_every_kind(kind: str) -> None:
     kinds = {transaction.kind for transaction in islice(Workload(7, 0).transactions(), 3_000)}
     assert kind in kinds
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_first_rows_are_many_for_every_seed(seed: int) -> None:
+    workload = Workload(seed, 90, only=GROWING)
+    kinds = {transaction.kind for transaction in islice(workload.transactions(), 300)}
+    assert kinds == GROWING
+    assert len(workload.rows.orders) > SHARED_ORDERS + 50
 
 
 def test_bulk_imports_have_thousands_of_rows() -> None:

@@ -8,7 +8,12 @@ import click
 from slackwater.invocation import Invocation, given_flags, setting, stop_on_signals
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from slackwater_spark.pipeline import BatchProgress
+
+SHOWN_PARTS = 5
+"""Parts of a batch's time in its line."""
 
 
 @click.command()
@@ -66,5 +71,11 @@ def batch_line(batch: "BatchProgress") -> str:
     return (
         f"{batch.pipeline}: batch {batch.batch_id} at {format_lsn(batch.commit_lsn)}: "
         f"{batch.events:,} events, {batch.documents:,} documents, "
-        f"visible {lag_ms:,.0f} ms after its newest commit"
+        f"visible {lag_ms:,.0f} ms after its newest commit{_parts(batch.seconds)}"
     )
+
+
+def _parts(seconds: "Mapping[str, float]") -> str:
+    """The parts of a batch that took longest, largest first; nothing when nothing is known."""
+    longest = sorted(seconds.items(), key=lambda part: -part[1])[:SHOWN_PARTS]
+    return f" ({', '.join(f'{name} {value:.2f} s' for name, value in longest)})" if longest else ""

@@ -8,7 +8,7 @@ Invariant after each commit: ``line_count`` is the number of lines, ``total`` th
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -40,6 +40,9 @@ MAX_OWNED_ORDERS = 1_500
 _PRODUCTS = ("anchor", "buoy", "chart", "compass", "flag", "lantern", "rope", "sail", "sextant", "tide table")
 _CUSTOMERS = ("Ada", "Björn", "Chiara", "Dmitri", "Eun-ji", 'Flann "the Gull"', "Gudrun", "Hōkūle`a")
 _STATUSES = ("new", "paid", "packed", "shipped")
+
+GROWING = frozenset({"order", "add lines", "update lines", "move"})
+"""Kinds that delete nothing."""
 
 _MIX: tuple[tuple[str, float], ...] = (
     ("order", 24),
@@ -107,12 +110,22 @@ class _Draft:
 
 
 class Workload:
-    """An endless stream of one writer's transactions. The same seed and writer give the same stream."""
+    """An endless stream of one writer's transactions. The same arguments give the same stream.
 
-    def __init__(self, seed: int, writer: int, *, bulk_rows: int = 2_500) -> None:
+    Args:
+        seed: of all writers.
+        writer: this one's number.
+        bulk_rows: how many rows a bulk import has at least.
+        only: the kinds of transactions; None: all.
+    """
+
+    def __init__(
+        self, seed: int, writer: int, *, bulk_rows: int = 2_500, only: Collection[str] | None = None
+    ) -> None:
         self._random = random.Random(f"{seed}/{writer}")  # noqa: S311 - a reproducible workload, no secret
         self._next_id = (writer + 1) * ID_STRIDE
         self._bulk_rows = bulk_rows
+        self._mix = [(kind, weight) for kind, weight in _MIX if only is None or kind in only]
         self._rows = OwnedRows({order_id: {} for order_id in range(1, SHARED_ORDERS + 1)})
         self._kinds: dict[str, Callable[[_Draft], None]] = {
             "order": self._insert_order,
@@ -136,7 +149,7 @@ class Workload:
 
     def transactions(self) -> Iterator[BusinessTransaction]:
         """The stream. A transaction that is taken must be executed, in order."""
-        names, weights = [name for name, _ in _MIX], [weight for _, weight in _MIX]
+        names, weights = zip(*self._mix, strict=True)
         while True:
             kind = self._random.choices(names, weights)[0]
             if kind in ("order", "bulk import") and len(self._rows.orders) > MAX_OWNED_ORDERS:

@@ -9,7 +9,7 @@ import psycopg
 
 from slackwater.demo.database import execute
 from slackwater.demo.statements import BusinessTransaction
-from slackwater.demo.workload import Workload
+from slackwater.demo.workload import GROWING, Workload
 from slackwater_protocol import Clock
 
 MAX_ATTEMPTS = 20
@@ -137,5 +137,5 @@ class Writers:
 def write_first_rows(dsn: str, *, seed: int, writer: int, transactions: int) -> None:
     """Executes the first transactions of a workload, one after the other: rows for the initial snapshot."""
     with psycopg.connect(dsn) as connection:
-        for transaction in islice(Workload(seed, writer).transactions(), transactions):
+        for transaction in islice(Workload(seed, writer, only=GROWING).transactions(), transactions):
             run_transaction(connection, transaction)
