@@ -1,0 +1,41 @@
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+Wait = Callable[[Callable[[], object]], None]
+
+
+class MovableClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    return MovableClock()
+
+
+@pytest.fixture
+def wait_until() -> Wait:
+    """Waits for a condition, at most a minute."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 60
+        pause = threading.Event()
+        while not condition():
+            if time.monotonic() > deadline:
+                pytest.fail("the condition did not come true within a minute")
+            pause.wait(0.02)
+
+    return wait

@@ -1,0 +1,215 @@
+from collections.abc import Iterable
+
+import pytest
+
+from slackwater_cdc import EndOffsets, Frontier
+from slackwater_cdc.testing import snapshot_value, transaction_values
+from slackwater_markers import FrontierState, InMemoryCutLog, InMemoryMarkerStore
+from slackwater_protocol import Clock
+from slackwater_sidecar import (
+    Publisher,
+    Sidecar,
+    SidecarSettings,
+    SidecarStatus,
+    SourceUnavailableError,
+    format_status,
+)
+
+SETTINGS = SidecarSettings(source="inv", bootstrap="h:1", sidecar_id="me")
+TABLE = "s.a"
+
+
+class FakeReader:
+    """One partition, fed by the test."""
+
+    def __init__(self) -> None:
+        self.rows: list[bytes] = []
+        self.transactions: list[bytes] = []
+        self.read = [0, 0]
+        self.is_away = False
+        self.has_topics = True
+
+    def discover(self, frontier: Frontier) -> list[str]:
+        self._answer()
+        if self.has_topics:
+            frontier.add_partition("inv.s.a", 0, 0)
+        return ["inv.s.a"] if self.has_topics else []
+
+    def poll(self, frontier: Frontier, timeout_seconds: float) -> int:
+        self._answer()
+        begin = list(self.read)
+        self.read = [len(self.rows), len(self.transactions)]
+        frontier.read_transactions((o, v, 0) for o, v in enumerate(self.transactions[begin[1] :], begin[1]))
+        for partition in frontier.partitions:
+            partition.read(enumerate(self.rows[begin[0] :], begin[0]), "r")
+        return sum(self.read) - sum(begin)
+
+    def end_offsets(self) -> EndOffsets:
+        return {("inv.s.a", 0): len(self.rows), ("inv.transaction", 0): len(self.transactions)}
+
+    def balance(self, frontier: Frontier) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise SourceUnavailableError("reading", "h:1", "refused")
+
+
+class World:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.reader = FakeReader()
+        self.log = InMemoryCutLog("inv")
+        self.store = InMemoryMarkerStore()
+        self.seen: list[SidecarStatus] = []
+        self.sidecar = Sidecar(
+            SETTINGS,
+            Frontier("inv"),
+            self.reader,
+            Publisher("inv", self.log, self.store, restored_cuts=10),
+            clock=clock,
+            on_status=self.seen.append,
+        )
+        self.sidecar.turn()
+
+    def commit(self, *xids: int, lost_rows: int = 0) -> None:
+        for xid in xids:
+            begin, rows, end = transaction_values(xid, xid * 100, [(TABLE, {"id": n}) for n in range(2)])
+            self.reader.transactions += [begin, end]
+            self.reader.rows += [value for _, value in rows][: 2 - lost_rows]
+
+    def turn(self, seconds: float = 2.0) -> SidecarStatus:
+        """Lets time pass, so that a turn publishes and reports."""
+        for _ in range(3):
+            self.clock.seconds += seconds / 3  # type: ignore[attr-defined]
+            self.sidecar.turn()
+        return self.seen[-1]
+
+    def lsns(self) -> list[int]:
+        return [t.commit_lsn for c in self.log.tail(-1) for t in c.cut.transactions]
+
+
+@pytest.fixture
+def world(clock: Clock) -> World:
+    return World(clock)
+
+
+def test_what_is_read_is_published(world: World) -> None:
+    world.commit(7, 8)
+
+    status = world.turn()
+
+    assert world.lsns() == [702, 802]
+    assert world.store.newest("inv", 1) == world.log.newest()
+    assert (status.state, status.lsn, status.event_count) == (FrontierState.RUNNING, 802, 4)
+
+
+def test_cuts_are_not_published_faster_than_the_interval(world: World) -> None:
+    world.commit(7)
+    world.turn()
+    world.commit(8)
+    world.sidecar.turn()
+    world.commit(9)
+    world.sidecar.turn()
+
+    assert world.lsns() == [702, 802]
+
+    world.turn(0.006)
+    assert world.lsns() == [702, 802, 902]
+
+
+def test_a_source_without_topics_is_waited_for(world: World) -> None:
+    world.reader.has_topics = False
+
+    status = world.turn()
+
+    assert status.state is FrontierState.WAITING
+    assert "inv.<schema>.<table>" in status.detail
+
+
+def test_a_transaction_that_does_not_complete_is_named_after_a_while(world: World) -> None:
+    world.commit(7, lost_rows=1)
+    assert world.turn().state is FrontierState.RUNNING
+
+    status = world.turn(10)
+
+    assert status.state is FrontierState.STALLED
+    assert [t.xid for t in world.store.open("inv")] == [7]
+    assert "transaction 7" in format_status(status)
+    assert "s.a 1/2" in format_status(status)
+
+
+def test_a_transaction_that_completes_is_named_no_longer(world: World) -> None:
+    world.commit(7, lost_rows=1)
+    world.turn(10)
+    world.turn(10)
+    _, rows, _ = transaction_values(7, 700, [(TABLE, {"id": n}) for n in range(2)])
+    world.reader.rows.append(rows[1][1])
+
+    status = world.turn()
+
+    assert (status.state, status.open) == (FrontierState.RUNNING, ())
+    assert world.store.open("inv") == []
+
+
+def test_an_unfinished_snapshot_is_a_wait_not_a_stall(world: World) -> None:
+    world.reader.rows.append(snapshot_value(TABLE, 500, {"id": 1}))
+    world.turn(10)
+
+    status = world.turn(10)
+
+    assert status.state is FrontierState.WAITING
+    assert "initial snapshot" in status.detail
+
+
+def states_after(world: World, rows: Iterable[bytes]) -> SidecarStatus:
+    world.reader.rows += rows
+    return world.turn()
+
+
+def test_bad_input_is_shown_with_its_place(world: World) -> None:
+    status = states_after(world, [b"garbage"])
+
+    assert status.state is FrontierState.BAD_INPUT
+    assert "inv.s.a/0 offset 0" in status.detail
+
+
+def test_missing_transaction_metadata_names_the_setting(world: World) -> None:
+    value = transaction_values(7, 700, [(TABLE, {})])[1][0][1]
+    block = value[value.index(b'"transaction":{') :]
+    block = block[: block.index(b"}") + 1]
+
+    status = states_after(world, [value.replace(block, b'"transaction":null')])
+
+    assert status.state is FrontierState.MISCONFIGURED
+    assert "provide.transaction.metadata=true" in status.detail
+
+
+def test_a_source_that_is_away_is_waited_for(world: World) -> None:
+    world.reader.is_away = True
+    status = world.turn()
+    assert status.state is FrontierState.WAITING
+    assert "refused" in status.detail
+
+    world.reader.is_away = False
+    world.commit(7)
+
+    assert world.turn().state is FrontierState.RUNNING
+    assert world.lsns() == [702]
+
+
+def test_at_the_end_everything_ready_is_published(world: World) -> None:
+    world.commit(7)
+    world.turn()
+    world.commit(8)
+    world.sidecar.turn()
+
+    world.sidecar.finish()
+
+    assert world.lsns() == [702, 802]
+    status = world.store.status("inv")
+    assert status is not None
+    assert status.state is FrontierState.STOPPED

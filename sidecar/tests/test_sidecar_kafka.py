@@ -1,0 +1,338 @@
+"""The sidecar against a real broker and a real Redis; Debezium's records are made by the test."""
+
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+
+import pytest
+import redis
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_cdc.testing import (
+    RUN_HEADER,
+    Oracle,
+    partition_of,
+    snapshot_notifications,
+    snapshot_value,
+    transaction_values,
+)
+from slackwater_devstack import KafkaBroker, RedisServer
+from slackwater_markers import FrontierState, KafkaCutLog, RedisMarkerStore
+from slackwater_protocol import SNAPSHOT_XID, Cut
+from slackwater_protocol.keys import cuts_key
+from slackwater_sidecar import SidecarSettings, SidecarStatus, SourceTruncatedError, run_sidecar
+
+pytestmark = pytest.mark.integration
+
+Wait = Callable[[Callable[[], object]], None]
+TABLES = ("shop.orders", "shop.lines")
+
+
+class Source:
+    """Topics of a source that only one test uses, written as Debezium writes them."""
+
+    def __init__(self, bootstrap: str, redis_url: str) -> None:
+        self.name = f"s{uuid.uuid4().hex[:10]}"
+        self.bootstrap = bootstrap
+        self.redis_url = redis_url
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "enable.idempotence": True})
+        self.log = KafkaCutLog(self.name, bootstrap)
+        self.store = RedisMarkerStore.connect(redis_url)
+        self.oracle = Oracle()
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.newest_lsn = 0
+
+    def create(self, *topics: str, partitions: int = 4) -> None:
+        new = [NewTopic(f"{self.name}.{topic}", partitions, 1) for topic in topics]
+        for made in self.admin.create_topics(new).values():
+            made.result(30)
+
+    def create_all(self) -> None:
+        self.create(*TABLES)
+        self.create("transaction", "notifications", partitions=1)
+
+    def put(self, topic: str, partition: int, value: bytes | None, key: bytes = b"k") -> int:
+        headers: list[tuple[str, str | bytes | None]] = [(RUN_HEADER, b"run1")]
+        self.producer.produce(f"{self.name}.{topic}", value, key=key, partition=partition, headers=headers)
+        spot = topic, partition
+        self.offsets[spot] = self.offsets.get(spot, 0) + 1
+        return self.offsets[spot] - 1
+
+    def commit(self, first: int, last: int) -> None:
+        """Transactions of three rows each."""
+        for xid in range(first, last):
+            keys = [(TABLES[n % 2], xid * 7 + n) for n in range(3)]
+            begin, rows, end = transaction_values(xid, xid * 100, [(t, {"id": k}) for t, k in keys], xid)
+            self.newest_lsn = xid * 100 + 3
+            self.oracle.add_commit(xid, self.newest_lsn)
+            self.put("transaction", 0, begin)
+            for (table, value), (_, key) in zip(rows, keys, strict=True):
+                number = partition_of(str(key).encode(), 4)
+                offset = self.put(table, number, value)
+                self.oracle.add_row(self.newest_lsn, key, (f"{self.name}.{table}", number, offset))
+            self.put("transaction", 0, end)
+        self.producer.flush(30)
+
+    def settings(self, *, redis_url: str | None = None) -> SidecarSettings:
+        return SidecarSettings(
+            source=self.name,
+            bootstrap=self.bootstrap,
+            redis_url=redis_url or self.redis_url,
+            status_interval=timedelta(milliseconds=100),
+            open_after=timedelta(milliseconds=500),
+        )
+
+    def logged(self) -> list[Cut]:
+        """The cuts of the log without doubles: two sidecars may both have written one."""
+        cuts: list[Cut] = []
+        for published in self.log.tail(-1):
+            if not cuts or published.cut.lsn > cuts[-1].lsn:
+                cuts.append(published.cut)
+        return cuts
+
+    def in_redis(self) -> int:
+        newest = self.store.newest(self.name, 1)
+        return newest.cut.lsn if newest else 0
+
+    def has_moved_beyond(self, lsn: int) -> bool:
+        return self.in_redis() > lsn
+
+    def is_published(self) -> bool:
+        return self.in_redis() == self.newest_lsn
+
+    def close(self) -> None:
+        self.producer.flush(10)
+        self.log.close()
+        self.store.close()
+
+
+class Running:
+    """A sidecar in a thread."""
+
+    def __init__(self, settings: SidecarSettings) -> None:
+        self.stop = threading.Event()
+        self.seen: list[SidecarStatus] = []
+        self.error: Exception | None = None
+        self.thread = threading.Thread(target=self._run, args=(settings,))
+
+    def _run(self, settings: SidecarSettings) -> None:
+        try:
+            run_sidecar(settings, self.stop, self.seen.append)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+    @property
+    def status(self) -> SidecarStatus | None:
+        return self.seen[-1] if self.seen else None
+
+    def is_in(self, state: FrontierState) -> bool:
+        return self.status is not None and self.status.state is state
+
+
+@contextmanager
+def running(settings: SidecarSettings) -> Iterator[Running]:
+    sidecar = Running(settings)
+    sidecar.thread.start()
+    try:
+        yield sidecar
+    finally:
+        sidecar.stop.set()
+        sidecar.thread.join(30)
+    if sidecar.error is not None:
+        raise sidecar.error
+
+
+@pytest.fixture
+def source(kafka_broker: KafkaBroker, redis_server: RedisServer) -> Iterator[Source]:
+    result = Source(kafka_broker.bootstrap, redis_server.url)
+    yield result
+    result.close()
+
+
+def test_a_backlog_and_what_follows_become_cuts(source: Source, wait_until: Wait) -> None:
+    source.create_all()
+    source.commit(1, 2000)
+
+    with running(source.settings()):
+        wait_until(source.is_published)
+        source.commit(2000, 2010)
+        wait_until(source.is_published)
+
+    cuts = source.logged()
+    assert source.oracle.complaints(cuts) == []
+    assert cuts[-1].event_count == 3 * 2009
+    assert {t for t, _ in source.store.markers(source.name)} == {f"{source.name}.{t}" for t in TABLES}
+    status = source.store.status(source.name)
+    assert status is not None
+    assert status.state is FrontierState.STOPPED
+
+
+def test_topics_that_appear_later_are_found(source: Source, wait_until: Wait) -> None:
+    with running(source.settings()) as sidecar:
+        wait_until(lambda: sidecar.is_in(FrontierState.WAITING))
+        source.create("transaction", "notifications", partitions=1)
+        source.create(*TABLES)
+        source.commit(1, 10)
+        wait_until(source.is_published)
+
+    assert source.oracle.complaints(source.logged()) == []
+
+
+def test_an_initial_snapshot_comes_first_even_without_a_transaction_topic(
+    source: Source, wait_until: Wait
+) -> None:
+    source.create(*TABLES)
+    source.create("notifications", partitions=1)
+    for number in range(20):
+        source.put(TABLES[0], number % 4, snapshot_value(TABLES[0], 50, {"id": number}))
+    with running(source.settings()) as sidecar:
+        wait_until(lambda: sidecar.is_in(FrontierState.WAITING))
+        for value in snapshot_notifications({TABLES[0]: 20, TABLES[1]: 0}):
+            source.put("notifications", 0, value)
+        wait_until(lambda: source.in_redis() == 50)
+        source.create("transaction", partitions=1)
+        source.commit(1, 5)
+        wait_until(source.is_published)
+
+    first = source.logged()[0]
+    assert (first.transactions[0].xid, first.event_count) == (SNAPSHOT_XID, 20)
+    assert source.logged()[-1].event_count == 32
+
+
+def test_a_restarted_sidecar_goes_on_where_the_log_ends(source: Source, wait_until: Wait) -> None:
+    source.create_all()
+    for begin in (1, 50, 90):
+        source.commit(begin, begin + 30)
+        with running(source.settings()):
+            wait_until(source.is_published)
+
+    assert source.oracle.complaints(source.logged()) == []
+    assert len(source.logged()[-1].transactions) < 90
+
+
+FOLLOW = """
+import sys, threading
+from slackwater_sidecar import SidecarSettings, run_sidecar
+source, bootstrap, redis_url = sys.argv[1:]
+run_sidecar(SidecarSettings(source=source, bootstrap=bootstrap, redis_url=redis_url), threading.Event())
+"""
+
+
+def test_a_killed_sidecar_loses_and_repeats_nothing(source: Source, wait_until: Wait) -> None:
+    source.create_all()
+    source.commit(1, 2000)
+    for last in (3000, 4000):
+        command = [sys.executable, "-c", FOLLOW, source.name, source.bootstrap, source.redis_url]
+        process = subprocess.Popen(command)
+        try:
+            before = source.in_redis()
+            source.commit(last - 1000, last)
+            wait_until(partial(source.has_moved_beyond, before))
+        finally:
+            process.kill()
+            process.wait(30)
+    with running(source.settings()):
+        wait_until(source.is_published)
+
+    assert source.oracle.complaints(source.logged()) == []
+
+
+def test_two_sidecars_publish_the_same(source: Source, wait_until: Wait) -> None:
+    source.create_all()
+    source.commit(1, 500)
+    with running(source.settings()), running(source.settings()):
+        wait_until(source.is_published)
+        for begin in range(500, 600, 10):
+            source.commit(begin, begin + 10)
+        wait_until(source.is_published)
+
+    in_redis = [c.cut for c in source.store.cuts_after(source.name, 1, 0, limit=10_000)]
+    commits = [(t.commit_lsn, t.xid) for c in in_redis for t in c.transactions]
+    assert set(source.oracle.commits) <= set(commits)
+    for published in source.log.tail(-1):
+        assert all(c.startswith("cut") for c in source.oracle.complaints([published.cut])) or (
+            source.oracle.complaints([published.cut]) == []
+        )
+
+
+def test_an_emptied_redis_is_filled_again_while_running(source: Source, wait_until: Wait) -> None:
+    source.create_all()
+    source.commit(1, 100)
+    client = redis.Redis.from_url(source.redis_url)
+    with running(source.settings()):
+        wait_until(source.is_published)
+        before = client.xlen(cuts_key(source.name, 1))
+        for key in client.scan_iter(f"*{{{source.name}}}*"):
+            client.delete(key)
+        wait_until(source.is_published)
+        wait_until(lambda: client.xlen(cuts_key(source.name, 1)) >= before)
+    client.close()
+
+
+def test_cuts_go_on_without_redis(source: Source, wait_until: Wait) -> None:
+    source.create_all()
+    source.commit(1, 100)
+    with running(source.settings(redis_url="redis://127.0.0.1:1")) as sidecar:
+        wait_until(lambda: source.logged() and source.logged()[-1].lsn == source.newest_lsn)
+        wait_until(lambda: sidecar.status is not None and sidecar.status.redis_error)
+
+    assert source.oracle.complaints(source.logged()) == []
+
+
+def test_a_record_that_cannot_be_read_is_named_and_stops_cuts_before_it(
+    source: Source, wait_until: Wait
+) -> None:
+    source.create_all()
+    source.commit(1, 10)
+    published = source.newest_lsn
+    offset = source.put(TABLES[0], 2, b"garbage")
+    source.commit(10, 40)
+
+    with running(source.settings()) as sidecar:
+        wait_until(lambda: sidecar.is_in(FrontierState.BAD_INPUT))
+        wait_until(lambda: source.in_redis() >= published)
+
+    assert sidecar.status is not None
+    assert f"{source.name}.{TABLES[0]}/2 offset {offset}" in sidecar.status.detail
+    assert source.logged()[-1].end_offsets[f"{source.name}.{TABLES[0]}"][2] <= offset
+
+
+def test_records_deleted_before_they_were_read_are_an_error_that_says_which(
+    source: Source, wait_until: Wait
+) -> None:
+    source.create_all()
+    source.commit(1, 50)
+    with running(source.settings()):
+        wait_until(source.is_published)
+    source.commit(50, 200)
+    topic = f"{source.name}.{TABLES[0]}"
+    end = source.offsets[TABLES[0], 1]
+    for done in source.admin.delete_records([TopicPartition(topic, 1, end)]).values():
+        done.result(30)
+
+    with pytest.raises(SourceTruncatedError, match="are gone") as caught, running(source.settings()) as again:
+        again.thread.join(60)
+
+    assert (caught.value.topic, caught.value.partition, caught.value.low) == (topic, 1, end)
+
+
+def test_a_stopped_sidecar_returns_at_once(source: Source, wait_until: Wait) -> None:
+    source.create_all()
+    source.commit(1, 5)
+    sidecar = Running(source.settings())
+    sidecar.thread.start()
+    wait_until(source.is_published)
+
+    sidecar.stop.set()
+    sidecar.thread.join(30)
+
+    assert not sidecar.thread.is_alive()
+    assert sidecar.error is None
