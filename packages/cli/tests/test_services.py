@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.demo.errors import ServiceEndedError
-from slackwater.demo.services import Service
+from slackwater.demo.services import Service, last_words
 from slackwater_devstack import Lifetime
 from slackwater_protocol import SystemClock
 
@@ -41,3 +41,12 @@ def test_a_service_that_never_started_is_reported_too(failing: Service) -> None:
     with pytest.raises(ServiceEndedError):
         failing.check()
     failing.stop()
+
+
+def test_the_error_is_shown_rather_than_what_libraries_say_afterwards() -> None:
+    lines = ["starting", "error: no", "       because", " - leaked", "noise"]
+    assert last_words(lines) == ["error: no", "       because"]
+
+
+def test_without_an_error_the_last_lines_are_shown() -> None:
+    assert last_words([str(number) for number in range(100)])[-1] == "99"

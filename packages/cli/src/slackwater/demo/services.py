@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 
 from slackwater.demo.errors import ServiceEndedError
@@ -55,6 +56,15 @@ class Service:
 
     def _last_lines(self) -> str:
         try:
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+            return "\n".join(last_words(self.log.read_text(errors="replace").splitlines()))
         except OSError:
             return ""
+
+
+def last_words(lines: Sequence[str]) -> list[str]:
+    """The error a command printed at its end, with its indented lines; without one, the last lines."""
+    starts = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    if not starts:
+        return list(lines[-_LOG_LINES:])
+    more = takewhile(lambda line: line.startswith(" " * 7), lines[starts[-1] + 1 :])
+    return [lines[starts[-1]], *more]
