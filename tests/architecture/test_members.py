@@ -74,7 +74,7 @@ INDIRECT = {
 def imported_distributions(member: Path) -> set[str]:
     """Distributions of the other modules that a member's sources import, wherever in a module."""
     own = {path.name for path in (member / "src").iterdir()}
-    found = set()
+    found: set[str] = set()
     for path in (member / "src").glob("**/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 130 interrupted.
 """
 
+import atexit
 import os
 import sys
 import traceback
@@ -79,6 +80,7 @@ def cli(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command and ends the process."""
+    atexit.register(_end_quietly)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -119,6 +121,12 @@ def _report(error: Exception, *, is_debug: bool) -> int:
         click.echo("       (unexpected; run again with --debug for the traceback)", err=True)
     code = getattr(error, "exit_code", 1)
     return code if isinstance(code, int) else 1
+
+
+def _end_quietly() -> None:
+    """Hides what DuckDB's binding reports about its own types while the interpreter is taken down."""
+    sys.stderr.flush()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _without_reader() -> int:

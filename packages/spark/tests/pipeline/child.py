@@ -1,7 +1,7 @@
 """Runs a pipeline in a process of its own and tells in JSON lines what happens.
 
-Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch id
-at which the process kills itself, and ``name``, ``source``, ``topic``, ``emit`` to replace what the folder says.
+Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch
+id at which the process kills itself, and ``name``, ``source``, ``topic``, ``emit`` instead of the folder's.
 """
 
 import json

@@ -13,6 +13,7 @@ from queue import Empty, Queue
 from typing import Any
 
 import duckdb
+import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -27,7 +28,7 @@ REPOSITORY = Path(__file__).parents[4]
 ORDERS_PIPELINE = REPOSITORY / "pipelines" / "orders"
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
 PARTITIONS = {ORDERS: 4, LINES: 4}
-SECONDS_TO_FINISH = 150.0
+SECONDS_TO_FINISH = 400.0
 SECONDS_TO_ANSWER = 20.0
 CREATED_AT = "2026-01-02T03:04:05.678900Z"
 
@@ -61,8 +62,9 @@ class Inventory:
         self._changes: list[tuple[str, Row | None, Row | None]] = []
 
     @property
-    def topic_bases(self) -> list[str]:
-        return list(self._ends)
+    def lsn(self) -> int:
+        """Of the newest commit."""
+        return self._lsn
 
     def run(self, transactions: int) -> None:
         """So many random transactions, with a cut after every few."""
@@ -264,6 +266,11 @@ class PipelineProcess:
             pass
         return self.process.wait(SECONDS_TO_ANSWER)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self.process.poll() is not None
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.await_end()
@@ -271,6 +278,10 @@ class PipelineProcess:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(SECONDS_TO_ANSWER)
+
+    def descendants(self) -> list[psutil.Process]:
+        """Spark's JVM and Python workers."""
+        return psutil.Process(self.process.pid).children(recursive=True)
 
     def _next(self) -> dict[str, Any] | None:
         try:

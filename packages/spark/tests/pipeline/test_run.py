@@ -1,13 +1,17 @@
 """Whole runs over real Kafka and Redis in processes of their own; the test plays connector and sidecar."""
 
 import json
+import signal
+import time
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
 Inventory = Any  # these three are of conftest.py
 Output = Any
@@ -60,3 +64,104 @@ def test_the_output_is_the_view_of_the_database(
     assert run.await_end() == 0, run.last
     assert_view(inventory, output)
     assert sum(batch["events"] for batch in run.batches) == inventory.events
+
+
+@pytest.mark.parametrize("step", ["progress", "committed"])
+def test_a_driver_killed_around_the_commit_neither_loses_nor_repeats(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, step: str
+) -> None:
+    inventory.run(30)
+    small = {"max_events_per_batch": 60}
+    killed = start_pipeline(crash=(step, 1), settings=small)
+    assert killed.await_end() == -signal.SIGKILL
+    inventory.run(30)
+    run = start_pipeline(settings=small)
+    assert run.await_end() == 0, run.last
+    assert [batch["was_covered"] for batch in run.batches][:2] == [step == "committed", False]
+    assert_view(inventory, output)
+
+
+def test_a_killed_driver_takes_its_jvm_and_workers_with_it(
+    inventory: Inventory, start_pipeline: StartPipeline
+) -> None:
+    inventory.run(3)
+    run = start_pipeline(settings={"available_now": False})
+    run.await_batch()
+    descendants = run.descendants()
+    assert any("java" in process.name() for process in descendants)
+    run.kill()
+    _, alive = psutil.wait_procs(descendants, timeout=30)
+    assert alive == []
+
+
+def test_a_live_run_stops_in_order_and_another_one_goes_on_without_redis(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline
+) -> None:
+    inventory.run(10)
+    run = start_pipeline(settings={"available_now": False})
+    run.await_batch()
+    inventory.run(10)
+    run.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
+    assert run.stop() == 0
+    assert run.last == {"ended": True}
+    inventory.run(10)
+    run = start_pipeline(settings={"redis_url": "redis://127.0.0.1:1/0"})
+    assert run.await_end() == 0, run.last
+    assert_view(inventory, output)
+
+
+def test_a_record_that_cannot_be_read_stops_the_run_with_its_place(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline
+) -> None:
+    inventory.run(3)
+    inventory.raw("inventory.orders", b'{"id":4}', b'{"before":')
+    inventory.run(3)
+    run = start_pipeline()
+    assert run.await_end() == 1
+    assert run.last["error"] == "QueryFailedError"
+    assert f"topic {inventory.source}.inventory.orders, partition 0, offset" in run.last["message"]
+    assert "BadInputError" in run.last["message"]
+    assert output.records(f"out-{inventory.source}") == []
+
+
+def test_a_second_pipeline_of_the_same_name_is_refused_and_disturbs_nobody(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    inventory.run(5)
+    first = start_pipeline(settings={"available_now": False})
+    first.await_batch()
+    second = start_pipeline(settings={"checkpoint": str(tmp_path / "other")})
+    assert second.await_end() == 1
+    assert second.last["error"] == "PipelineNameTakenError"
+    assert not (tmp_path / "other").exists()
+    inventory.run(5)
+    first.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
+    assert first.stop() == 0
+    assert_view(inventory, output)
+
+
+def test_of_two_runs_with_one_checkpoint_one_ends_and_nothing_is_lost_or_repeated(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline
+) -> None:
+    inventory.run(5)
+    first = start_pipeline(settings={"available_now": False})
+    first.await_batch()
+    second = start_pipeline(settings={"available_now": False})
+    deadline = time.monotonic() + 300
+    while not (first.has_ended or second.has_ended):
+        assert time.monotonic() < deadline, "two runs go on side by side"
+        inventory.run(1)
+        await_either(first, second)
+    loser, winner = (first, second) if first.has_ended else (second, first)
+    assert loser.await_end() == 1
+    told = f"{loser.last['error']}: {loser.last['message']}"
+    assert "ProducerFencedError" in told or "CONCURRENT_STREAM_LOG_UPDATE" in told
+    winner.stop()
+    inventory.run(5)
+    assert start_pipeline().await_end() == 0
+    assert_view(inventory, output)
+
+
+def await_either(*runs: Any) -> None:
+    """Gives the runs time for a batch."""
+    psutil.wait_procs([psutil.Process(run.process.pid) for run in runs], timeout=0.5)

@@ -32,8 +32,8 @@ class BatchProgress:
     """The output held the batch already: the run before ended between Kafka's commit and Spark's."""
     seconds: Mapping[str, float]
     """By part. ``collect`` (source, stage, transfer to the driver), ``produce`` and ``commit`` are the
-    sink's; the others are Spark's ``durationMs``; there ``addBatch`` spans these three. Spark's are absent if it did
-    not report the batch before the run ended."""
+    sink's; the others are Spark's ``durationMs``; there ``addBatch`` spans these three. Spark's are
+    absent if it did not report the batch before the run ended."""
 
     @property
     def lag(self) -> timedelta:
