@@ -1,8 +1,8 @@
 """The bucketed stage: packed change events in, documents of a view out.
 
-Known limits: a touched key is evaluated with all of its rows, so its cost follows the size of its document; the
-log of a bucket is one value of Spark's state store, so choose `buckets` such that a bucket stays below some 64 MB;
-each touched bucket costs four state calls and one evaluation per batch, however few its events.
+Known limits: a touched key is evaluated with all of its rows, so its cost follows the size of its document. The
+log of a bucket is one value of Spark's state store, so choose `buckets` such that a bucket stays below some
+64 MB. Each touched bucket costs four state calls and one evaluation per batch, however few its events.
 """
 
 from slackwater_spark.stage.conf import (
