@@ -1,7 +1,7 @@
 """The bucketed stage: packed change events in, documents of a view out.
 
-Known limits: a touched key is evaluated with all of its rows, so its cost follows the size of its document. The
-log of a bucket is one value of Spark's state store, so choose `buckets` such that a bucket stays below some
+Known limits: a touched key is evaluated with all of its rows, so its cost follows the size of its document.
+The log of a bucket is one value of Spark's state store, so choose `buckets` such that a bucket stays below
 64 MB. Each touched bucket costs four state calls and one evaluation per batch, however few its events.
 """
 
