@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _TASK_ATTEMPTS = 4
 
+# The JVM plans and moves a few large blobs; Python does the work. With the second compiler off it takes half the
+# CPU per small batch (0.27 s instead of 0.55 s) and a third less until the first one.
+_JAVA_OPTIONS = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -60,7 +64,7 @@ def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str,
         "spark.app.name": f"slackwater {name}",
         "spark.master": master_with_retries(settings.master),
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.extraJavaOptions": f"{java_options} -XX:+UseParallelGC",
+        "spark.driver.extraJavaOptions": f"{java_options} {_JAVA_OPTIONS}",
         **(_LOOPBACK if settings.master.startswith("local") else {}),
         **settings.spark_conf,
         **required_conf(),
