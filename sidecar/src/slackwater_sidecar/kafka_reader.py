@@ -17,7 +17,7 @@ from slackwater_sidecar.settings import SidecarSettings
 logger = logging.getLogger(__name__)
 
 MAX_RECORDS = 10_000
-_ASK_SECONDS = 10.0
+_ASK_SECONDS = 3.0
 _FAR_AHEAD = 100_000
 """So many transactions may be known of a partition, or twice as many ENDs, before reading it is paused."""
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - no public name

@@ -34,7 +34,7 @@ _BUSY_SECONDS = 0.005
 _IDLE_SECONDS = 0.02
 _ENDS_INTERVAL = 0.05
 _RETRY_SECONDS = 1.0
-_LOG_TIMEOUT = timedelta(seconds=10)
+_LOG_TIMEOUT = timedelta(seconds=5)
 _REDIS_TIMEOUT = timedelta(seconds=1)
 
 
@@ -96,7 +96,8 @@ class Sidecar:
 
     def finish(self) -> None:
         """Publishes what is ready and says that nothing more comes."""
-        self._publisher.publish(self._frontier.cuts(), self._status)
+        if not self._trouble:
+            self._publisher.publish(self._frontier.cuts(), self._status)
         status = self._frontier_status(FrontierState.STOPPED, "")
         self._publisher.report(status, [])
 
@@ -121,7 +122,7 @@ class Sidecar:
             self._trouble = ""
         except SourceUnavailableError as error:
             self._note_trouble(error)
-        if self._publisher.log_error:
+        if self._publisher.log_error and not self._trouble:
             self._publisher.publish([], self._status)
         wall_ms = self._wall_ms()
         open_ = self._open.look(self._frontier, wall_ms)

@@ -42,7 +42,7 @@ def format_status(status: SidecarStatus) -> str:
     if status.lag_ms is not None:
         parts.append(f"newest commit {status.lag_ms / 1000:.1f} s ago")
     if status.redis_error:
-        parts.append(f"Redis: {status.redis_error}")
+        parts.append(f"Redis is behind: {status.redis_error.partition(';')[0]}")
     if status.detail:
         parts.append(status.detail)
     lines = [" | ".join(parts)]
