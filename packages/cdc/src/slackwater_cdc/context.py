@@ -68,6 +68,15 @@ class Context:
             self._names[key] = result = name if source.table and self.is_subscribed(name) else None
             return result
 
+    def new_transaction(self, xid: int) -> Transaction | None:
+        """A transaction of which a first row was read; None when the row repeats one that is done."""
+        commit_lsn = self.done.get(xid)
+        if commit_lsn is not None:
+            self.repeated.add(commit_lsn)
+            return None
+        transaction = self.transactions[xid] = Transaction(xid)
+        return transaction
+
     def next_mark(self) -> int:
         """Numbers the partitions."""
         self._marks += 1

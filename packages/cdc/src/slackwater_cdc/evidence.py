@@ -19,7 +19,8 @@ The usual case costs nothing here: one numbering, one run, all of 1 … n read. 
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from slackwater_cdc.transaction import Transaction, union
+from slackwater_cdc.rows import union
+from slackwater_cdc.transaction import Transaction
 
 if TYPE_CHECKING:
     from slackwater_cdc.partition import Partition
@@ -30,15 +31,12 @@ def counts_are_complete(transaction: Transaction) -> bool:
     end = transaction.end
     if end is None:
         return False
-    if not transaction.first.incomplete:
+    if not transaction.missing:
         return True
     if transaction.later is None:
         return False
     runs = transaction.runs
-    return all(
-        _covers(union([r.tracks[table] for r in runs if table in r.tracks]), count)
-        for table, count in end.counts.items()
-    )
+    return all(_covers(union(runs, table), count) for table, count in end.counts.items())
 
 
 def original_numbering_is_complete(transaction: Transaction) -> bool:
@@ -47,8 +45,7 @@ def original_numbering_is_complete(transaction: Transaction) -> bool:
     if end is None or transaction.begins_at_first_end > 1:
         return False
     return all(
-        any(r.run and table in r.tracks and r.tracks[table].covers(count) for r in transaction.runs)
-        for table, count in end.counts.items()
+        any(r.run and r.covers(table, count) for r in transaction.runs) for table, count in end.counts.items()
     )
 
 
@@ -67,9 +64,7 @@ def last_numbering_is_complete(transaction: Transaction, newest_ms: Mapping[str,
     all_seen = last.has_first and sum(r.has_first for r in runs) >= transaction.begins_at_last_end
     if not wrote_later and not all_seen:
         return False
-    return all(
-        table in last.tracks and last.tracks[table].is_exactly(count) for table, count in end.counts.items()
-    )
+    return all(last.is_exactly(table, count) for table, count in end.counts.items())
 
 
 def is_overtaken(

@@ -20,7 +20,7 @@ from slackwater_cdc.evidence import (
 from slackwater_cdc.partition import Partition
 from slackwater_cdc.report import open_snapshot, open_transaction
 from slackwater_cdc.snapshot import Snapshot, Snapshots
-from slackwater_cdc.transaction import EndOffsets, Obstacle, Pending, Transaction
+from slackwater_cdc.transaction import EndOffsets, Obstacle, Pending, Transaction, Waiting
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction, Cut, OpenTransaction
 from slackwater_protocol.keys import data_topic, notification_topic, transaction_topic
 
@@ -69,7 +69,7 @@ class Frontier:
         self._ready: list[CommittedTransaction] = []
         self._ready_events = 0
         self._cuts: list[Cut] = []
-        self._beginning = None if start is not None else Pending()
+        self._beginning = None if start is not None else Waiting()
         self._waiting: list[Pending] = []
         self._transaction_position = self._transaction_offset
         self._notification_position = 0

@@ -8,13 +8,14 @@ import msgspec
 from slackwater_cdc.context import Context
 from slackwater_cdc.envelope import Row, RowBlock
 from slackwater_cdc.errors import CdcError, MissingTransactionMetadataError, UndecodableRecordError
-from slackwater_cdc.transaction import Obstacle, Pending, Track, Transaction
+from slackwater_cdc.rows import RunRows, Track
+from slackwater_cdc.transaction import Obstacle, Pending, Transaction
 from slackwater_protocol import parse_transaction_id
 
 _decode = msgspec.json.Decoder(Row).decode
-_NOTHING = bytearray()
 _NO_XID = -1
 _UNKNOWN = 1 << 62
+_MAX_ORDER = 1 << 31
 
 
 class Partition:
@@ -31,6 +32,7 @@ class Partition:
         "_mark",
         "_name",
         "_newest",
+        "_rows",
         "_run",
         "_schema",
         "_table",
@@ -60,6 +62,7 @@ class Partition:
         self._name: str | None = None
         self._transaction: Transaction | None = None
         self._newest = 0
+        self._rows: RunRows = RunRows("")
 
     @property
     def key(self) -> tuple[str, int]:
@@ -92,9 +95,10 @@ class Partition:
         if timestamp_ms > newest_ms.get(run, 0):
             newest_ms[run] = timestamp_ms
         decode, mark, newest = _decode, self._mark, 0
+        seen: Track | None
         xid: int | None = _NO_XID
         table = schema = ""
-        seen, track = _NOTHING, None
+        rows, seen = self._rows, None
         offset = self.position - 1
         for offset, value in records:
             if value is None:
@@ -114,24 +118,21 @@ class Partition:
             if source.txId != xid or source.table != table or source.schema != schema:
                 table, schema = source.table, source.schema
                 xid = _NO_XID if source.txId is None else source.txId
-                track = self._turn_to(offset, row, block)
-                if track is not None:
-                    seen, newest = track.seen, self._newest
-            if track is None:
+                seen = self._turn_to(offset, row, block)
+                rows, newest = self._rows, self._newest
+            if seen is None:
                 continue
             order = block.data_collection_order
             try:
                 if order > newest and not seen[order]:
                     seen[order] = mark
                     newest = order
-                    track.missing -= 1
-                    if not track.missing:
-                        track.rows.incomplete -= 1
+                    rows.missing -= 1
                     continue
             except IndexError:
-                newest = self._beyond(order, track)
+                newest = self._beyond(offset, order, seen)
                 continue
-            self._again(offset, order, track)
+            self._again(offset, order, seen)
         if offset >= self.position:
             self.position = offset + 1
 
@@ -187,43 +188,40 @@ class Partition:
         table = self._name
         if table is None:
             return None
-        transaction = context.transactions.get(xid)
+        transaction = context.transactions.get(xid) or context.new_transaction(xid)
         if transaction is None:
-            commit_lsn = context.done.get(xid)
-            if commit_lsn is not None:
-                context.repeated.add(commit_lsn)
-                return None
-            transaction = context.transactions[xid] = Transaction(xid)
+            return None
         self._transaction = transaction
-        rows = transaction.first if transaction.first.run == self._run else transaction.rows_of(self._run)
+        rows = transaction if transaction.run == self._run else transaction.rows_of(self._run)
+        self._rows = rows
         if block.total_order == 1:
             rows.has_first = True
-        track = rows.track(table)
+        track = rows.tracks.get(table)
+        if track is None:
+            track = rows.track(table)
+            transaction.is_renumbered = transaction.is_renumbered or transaction.end is not None
         if self not in transaction.partitions:
             transaction.partitions[self] = None
             self._firsts.append((transaction, offset, self._run))
             self.tables.add(table)
             self._newest = 0
         else:
-            self._newest = self._newest_in(transaction, track)
+            self._newest = max(0, *(t.rfind(self._mark) for t in transaction.tracks_of(table)))
         if transaction.is_keyless and transaction.later is not None:
             self._firsts.append((transaction, offset, self._run))
         if self._is_keyless or row.op == "t":
             transaction.read_keyless()
         return track
 
-    def _newest_in(self, transaction: Transaction, track: Track) -> int:
-        """The largest order of the transaction and table that was read in this partition before."""
-        mark = self._mark
-        if transaction.later is None:
-            return max(0, track.seen.rfind(mark))
-        return max(0, *(t.seen.rfind(mark) for t in transaction.tracks_beside(track)))
-
-    def _beyond(self, order: int, track: Track) -> int:
+    def _beyond(self, offset: int, order: int, track: Track) -> int:
+        """A row whose number is larger than the track; returns the newest number."""
         transaction = self._transaction
+        if order > _MAX_ORDER:
+            self._refuse(offset, UndecodableRecordError("change", f"data_collection_order is {order}", b""))
+            return self._newest
         if transaction is not None and transaction.end is not None:
             transaction.is_renumbered = True
-        track.add(order, self._mark)
+        self._rows.add(track, order, self._mark)
         return order
 
     def _again(self, offset: int, order: int, track: Track) -> None:
@@ -240,12 +238,11 @@ class Partition:
             self._refuse(offset, UndecodableRecordError("change", f"data_collection_order is {order}", b""))
             return
         transaction.is_repeated = True
-        was_here = any(
-            len(t.seen) > order and t.seen[order] == mark for t in transaction.tracks_beside(track)
-        )
+        tracks = transaction.tracks_of(self._name or "")
+        was_here = any(len(t) > order and t[order] == mark for t in tracks)
         if transaction.is_keyless or not was_here:
             transaction.is_renumbered = True
-        track.add(order, mark)
+        self._rows.add(track, order, mark)
 
     def _outside(self, offset: int, row: Row, value: bytes) -> Row | None:
         """Deals with everything that has no transaction; returns the row when it was only wrapped."""

@@ -8,7 +8,7 @@ A run is complete by the counts in Debezium's notifications, or, where there are
 from typing import TYPE_CHECKING
 
 from slackwater_cdc.envelope import Notification, Row
-from slackwater_cdc.transaction import Pending
+from slackwater_cdc.transaction import Waiting
 
 if TYPE_CHECKING:
     from slackwater_cdc.partition import Partition
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _INITIAL = "Initial Snapshot"
 
 
-class Snapshot(Pending):
+class Snapshot(Waiting):
     """One run of an initial snapshot."""
 
     __slots__ = ("has_last", "is_repeated", "lsn", "partitions", "received", "ts_ms")

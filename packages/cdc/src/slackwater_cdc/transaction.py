@@ -1,9 +1,10 @@
 """What is known of transactions the frontier has not reached yet."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from slackwater_cdc.envelope import End
+from slackwater_cdc.rows import RunRows, Track, union
 
 if TYPE_CHECKING:
     from slackwater_cdc.partition import Partition
@@ -11,24 +12,30 @@ if TYPE_CHECKING:
 EndOffsets = Mapping[tuple[str, int], int]
 """(topic, partition) to the first offset that was not readable when it was asked for."""
 
-INITIAL_CAPACITY = 16
 
-
-class Pending:
+class Pending(Protocol):
     """Something whose records hold back the end offsets of cuts until it is done."""
+
+    is_done: bool
+    """Whether the frontier has passed it, or it turned out to be void."""
+    sequence: int | None
+    """Its place in the commit order; None while that is unknown."""
+    past: EndOffsets | None
+    """End offsets that were asked for when everything else pointed to completeness."""
+
+
+class Waiting:
+    """Implements :class:`Pending` for what is no transaction."""
 
     __slots__ = ("is_done", "past", "sequence")
 
     def __init__(self) -> None:
         self.is_done = False
-        """Whether the frontier has passed it, or it turned out to be void."""
         self.sequence: int | None = None
-        """Its place in the commit order; None while that is unknown."""
         self.past: EndOffsets | None = None
-        """End offsets that were asked for when everything else pointed to completeness."""
 
 
-class Obstacle(Pending):
+class Obstacle(Waiting):
     """A record that cannot be attributed to a transaction: no cut ever passes it."""
 
     __slots__ = ("detail", "is_misconfiguration", "offset", "partition", "topic")
@@ -48,82 +55,11 @@ class Obstacle(Pending):
         return f"{self.topic}/{self.partition} offset {self.offset}: {self.detail}"
 
 
-class Track:
-    """Which rows of one table of one transaction one connector run has written."""
+class Transaction(RunRows):
+    """A transaction of which something was read and that is not on the frontier.
 
-    __slots__ = ("missing", "rows", "seen")
-
-    def __init__(self, rows: "RunRows") -> None:
-        self.rows = rows
-        self.seen = bytearray(INITIAL_CAPACITY)
-        """By order in the table: 0, or the mark of the partition in which the row was read first."""
-        self.missing = 0
-        """Rows still expected; negative before END: minus the number of rows read."""
-
-    def expect(self, count: int) -> bool:
-        """Takes over the count of END; False if rows beyond it were read: there are several numberings."""
-        seen = self.seen
-        beyond = len(seen) - count - 1
-        if beyond > 0:
-            if seen.count(0, count + 1) != beyond:
-                return False
-            del seen[count + 1 :]
-        else:
-            seen.extend(bytes(-beyond))
-        self.missing = seen.count(0, 1)
-        if self.missing:
-            self.rows.incomplete += 1
-        return True
-
-    def add(self, order: int, mark: int) -> None:
-        """Notes a row outside the hot loop."""
-        seen = self.seen
-        if order >= len(seen):
-            seen.extend(bytes(max(order + 1, 2 * len(seen)) - len(seen)))
-        if not seen[order]:
-            seen[order] = mark
-            self.missing -= 1
-            if not self.missing:
-                self.rows.incomplete -= 1
-
-    def covers(self, count: int) -> bool:
-        """Whether rows 1 … count were read."""
-        return len(self.seen) > count and not self.seen.count(0, 1, count + 1)
-
-    def is_exactly(self, count: int) -> bool:
-        """Whether rows 1 … count were read and none beyond."""
-        seen = self.seen
-        return self.covers(count) and seen.count(0, count + 1) == len(seen) - count - 1
-
-    @property
-    def distinct(self) -> int:
-        """How many different orders were read."""
-        return len(self.seen) - self.seen.count(0)
-
-
-class RunRows:
-    """The rows of one transaction that one run of the connector has written."""
-
-    __slots__ = ("has_first", "incomplete", "run", "tracks")
-
-    def __init__(self, run: str) -> None:
-        self.run = run
-        self.tracks: dict[str, Track] = {}
-        self.incomplete = 0
-        """Tables of which END expects more rows; meaningful after END."""
-        self.has_first = False
-        """Whether the row with ``total_order`` 1 was among them: a numbering starts in this run."""
-
-    def track(self, table: str) -> Track:
-        """The track of a table, made when missing."""
-        track = self.tracks.get(table)
-        if track is None:
-            track = self.tracks[table] = Track(self)
-        return track
-
-
-class Transaction(Pending):
-    """A transaction of which something was read and that is not on the frontier."""
+    It is itself the rows of the first run of which rows were read.
+    """
 
     __slots__ = (
         "begins",
@@ -131,7 +67,7 @@ class Transaction(Pending):
         "begins_at_last_end",
         "end",
         "end_offset",
-        "first",
+        "is_done",
         "is_keyless",
         "is_renumbered",
         "is_repeated",
@@ -140,11 +76,19 @@ class Transaction(Pending):
         "last_end_ms",
         "later",
         "partitions",
+        "past",
+        "sequence",
         "xid",
     )
 
     def __init__(self, xid: int) -> None:
-        super().__init__()
+        self.run = ""
+        self.tracks = {}
+        self.missing = 0
+        self.has_first = False
+        self.is_done = False
+        self.sequence: int | None = None
+        self.past: EndOffsets | None = None
         self.xid = xid
         self.begins = 0
         self.last_begin_ms = 0
@@ -158,7 +102,6 @@ class Transaction(Pending):
         self.last_end_ms = 0
         """Record timestamp of the last END."""
         self.begins_at_last_end = 0
-        self.first = RunRows("")
         self.later: list[RunRows] | None = None
         """Rows of further connector runs, in the order in which they were met."""
         self.partitions: dict[Partition, None] = {}
@@ -194,8 +137,9 @@ class Transaction(Pending):
         self.end = self.last_end = end
         self.begins_at_first_end = self.begins_at_last_end = self.begins
         self.sequence = sequence
-        for rows in self.runs:
-            self._expect(rows, end)
+        fits = [rows.expect(end.counts) for rows in self.runs]
+        if not all(fits):
+            self.is_renumbered = True
 
     def read_end_again(self, end: End, timestamp_ms: int) -> None:
         """Takes a further END, which may count only what the last run numbered."""
@@ -208,7 +152,7 @@ class Transaction(Pending):
     def rows_of(self, run: str) -> RunRows:
         """Where the rows of a run are kept."""
         if not self.partitions:
-            self.first.run = run
+            self.run = run
         for rows in self.runs:
             if rows.run == run:
                 return rows
@@ -217,18 +161,15 @@ class Transaction(Pending):
     @property
     def runs(self) -> list[RunRows]:
         """All runs of which rows were read, the first at the front."""
-        return [self.first] if self.later is None else [self.first, *self.later]
+        return [self] if self.later is None else [self, *self.later]
 
-    def tracks_beside(self, track: Track) -> list[Track]:
-        """The tracks of all runs for the same table, the given one among them."""
-        if self.later is None:
-            return [track]
-        table = next(name for name, t in track.rows.tracks.items() if t is track)
+    def tracks_of(self, table: str) -> list[Track]:
+        """What the runs have written of a table."""
         return [r.tracks[table] for r in self.runs if table in r.tracks]
 
     def received(self, table: str) -> int:
         """How many different orders of a table were read, over all runs."""
-        return union([r.tracks[table] for r in self.runs if table in r.tracks]).count(1)
+        return union(self.runs, table).count(1)
 
     def _rows_of_new_run(self, run: str) -> RunRows:
         rows = RunRows(run)
@@ -237,23 +178,5 @@ class Transaction(Pending):
         if self.is_keyless:
             self.is_renumbered = True
         if self.end is not None:
-            self._expect(rows, self.end)
+            rows.expect(self.end.counts)
         return rows
-
-    def _expect(self, rows: RunRows, end: End) -> None:
-        for table, count in end.counts.items():
-            if not rows.track(table).expect(count):
-                self.is_renumbered = True
-
-
-def union(tracks: list[Track]) -> bytes:
-    """By order: 1 where any of the tracks has a row."""
-    result = bytearray(max((len(t.seen) for t in tracks), default=0))
-    bits = 0
-    for track in tracks:
-        bits |= int.from_bytes(track.seen.translate(_TO_ONE), "little")
-    result[:] = bits.to_bytes(len(result), "little")
-    return bytes(result)
-
-
-_TO_ONE = bytes([0] + [1] * 255)
