@@ -23,8 +23,10 @@ _FAR_AHEAD = 100_000
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - no public name
 _AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - no public name
 
-_FETCH_BYTES = 256 * 1024
+_FETCH_BYTES = 1024 * 1024
 """Per partition and fetch, compressed: small, so that partitions are read evenly."""
+_FETCH_PAUSE_MS = 10
+"""Once a partition's queue is full; librdkafka's default of a second leaves the sidecar idle in catch-up."""
 
 Key = tuple[str, int]
 T = TypeVar("T")
@@ -58,6 +60,7 @@ class KafkaSourceReader:
                 "enable.partition.eof": True,
                 "allow.auto.create.topics": False,
                 "fetch.wait.max.ms": 10,
+                "fetch.queue.backoff.ms": _FETCH_PAUSE_MS,
                 "fetch.message.max.bytes": _FETCH_BYTES,
                 "queued.min.messages": 50_000,
                 "queued.max.messages.kbytes": 32 * 1024,
