@@ -23,6 +23,13 @@ SHOWN_PARTS = 5
 @setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Where Spark keeps offsets and state.")
 @setting("run.available_now", "--available-now", is_flag=True, help="Process what is there, then end.")
 @setting("run.master", "--master", metavar="URL", help="Spark master.  [default: local[*]]")
+@setting(
+    "run.max_events_per_batch",
+    "--max-events-per-batch",
+    type=int,
+    metavar="N",
+    help="Change events at which a batch is closed; a transaction is never split.  [default: 400000]",
+)
 @click.pass_context
 def run(ctx: click.Context, folder: Path) -> None:
     """Run the pipeline in DIR: maintain its view and write it to Kafka, exactly once.
