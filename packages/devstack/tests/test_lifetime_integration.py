@@ -31,6 +31,7 @@ EMBEDDED = """
 import signal, sys
 from pathlib import Path
 from slackwater_devstack import DevStack, DevStackSettings
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored below a shell's "&"
 with DevStack(DevStackSettings(folder=Path(sys.argv[1]), keep_data=False)):
     print("ready", flush=True)
     signal.pause()

@@ -126,6 +126,7 @@ started = []
 thread = threading.Thread(target=lambda: started.append(launch(order, folder / "log", Lifetime[sys.argv[2]])))
 thread.start()
 thread.join()  # the thread that asked is gone: only the process counts
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored below a shell's "&"
 print(started[0].identity.pid, flush=True)
 signal.pause()
 """

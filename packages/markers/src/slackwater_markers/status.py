@@ -44,7 +44,7 @@ class PipelineStatus:
     """Spark's query id, kept in the checkpoint."""
     batch_id: int = -1
     """The newest visible batch; -1 before the first."""
-    timeline: int = 0
+    timeline: int = 1
     commit_lsn: int = 0
     """The view shows everything up to and including this commit; 0 before the first batch."""
     wall_ms: int

@@ -31,7 +31,7 @@ def published() -> Callable[..., PublishedCut]:
     ) -> PublishedCut:
         fields = {
             "source": "inv",
-            "timeline": 0,
+            "timeline": 1,
             "commit_ts_ms": COMMIT_MS,
             "end_offsets": {},
             "transaction_offset": 0,

@@ -15,7 +15,7 @@ def lsns(cuts: Sequence[PublishedCut]) -> list[int]:
 
 
 def start(lsn: int = 0, events: int = 0) -> SourceOffset:
-    return SourceOffset(source="inv", timeline=0, lsn=lsn, event_count=events, log=0)
+    return SourceOffset(source="inv", timeline=1, lsn=lsn, event_count=events, log=0)
 
 
 def test_cuts_connect_in_order_of_their_lsns(published: Published) -> None:
@@ -92,7 +92,7 @@ def make(lsn: int, previous: int, log: int, events: int) -> PublishedCut:
 
     cut = Cut(
         source="inv",
-        timeline=0,
+        timeline=1,
         lsn=lsn,
         previous_lsn=previous,
         commit_ts_ms=0,

@@ -13,7 +13,7 @@ Published = Callable[..., PublishedCut]
 
 
 def offset(lsn: int, events: int = 0) -> SourceOffset:
-    return SourceOffset(source="inv", timeline=0, lsn=lsn, event_count=events, log=0)
+    return SourceOffset(source="inv", timeline=1, lsn=lsn, event_count=events, log=0)
 
 
 @given(st.dictionaries(st.integers(1, 2**32 - 1), st.integers(1, 2**63 - 1), max_size=50))

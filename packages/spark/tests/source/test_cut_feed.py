@@ -20,8 +20,8 @@ from slackwater_spark.source.offset import SourceOffset
 Published = Callable[..., PublishedCut]
 
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="a")
-KEY = FeedKey("inv", 0)
-BEGINNING = SourceOffset.before_everything("inv", 0)
+KEY = FeedKey("inv", 1)
+BEGINNING = SourceOffset.before_everything("inv", 1)
 
 
 class Clock:
@@ -166,17 +166,17 @@ def test_a_hole_in_the_store_is_filled_from_the_log(world: World) -> None:
 def test_a_store_trimmed_above_the_start_is_replaced_by_the_log(world: World) -> None:
     for lsn in (10, 20, 30):
         world.cut(lsn, lsn - 10)
-    world.store.trim("inv", 0, 30)
+    world.store.trim("inv", 1, 30)
     assert world.after() == [10, 20, 30]
 
 
 def test_cuts_of_other_timelines_are_passed(published: Published) -> None:
     """A new timeline begins somewhere in the log, so its first cut names 0 as the one before."""
-    world = World(published, FeedKey("inv", 1))
+    world = World(published, FeedKey("inv", 2))
     for lsn in range(10, 2000, 10):
         world.cut(lsn, lsn - 10, to_store=False)
-    world.cut(5, 0, timeline=1, to_store=False)
-    start = SourceOffset.before_everything("inv", 1)
+    world.cut(5, 0, timeline=2, to_store=False)
+    start = SourceOffset.before_everything("inv", 2)
     assert [c.cut.lsn for c in world.feed.after(start, max_events=None)] == [5]
 
 
@@ -246,12 +246,12 @@ def test_a_planned_batch_that_the_log_lost_is_an_error(world: World) -> None:
 
 
 def test_a_truncated_log_may_be_the_beginning_when_allowed(published: Published) -> None:
-    world = World(published, FeedKey("inv", 0, may_start_anywhere=True))
+    world = World(published, FeedKey("inv", 1, may_start_anywhere=True))
     cuts = [world.cut(lsn, lsn - 10, to_store=False) for lsn in (10, 20, 30)]
     world.log.delete_before(1)
     assert world.after() == [20, 30]
     again = CutFeed(
-        FeedKey("inv", 0, may_start_anywhere=True), store=None, log=world.log, monotonic=world.clock
+        FeedKey("inv", 1, may_start_anywhere=True), store=None, log=world.log, monotonic=world.clock
     )
     assert again.between(BEGINNING, BEGINNING.advanced_to(cuts[2], [])) == cuts[1:]
 

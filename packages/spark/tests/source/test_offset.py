@@ -56,12 +56,12 @@ def test_an_offset_that_does_not_fit_is_refused_and_shown(change: dict[str, obje
 
 def test_an_offset_holds_only_the_topics_that_are_read(published: Published) -> None:
     cut = published(10, 0, log=4, events=3, end_offsets={"inv.a": (5, 6), "inv.b": (1,)})
-    start = SourceOffset.before_everything("inv", 0)
+    start = SourceOffset.before_everything("inv", 1)
     assert start.advanced_to(cut, ["inv.a", "inv.c"]) == SourceOffset(
-        source="inv", timeline=0, lsn=10, event_count=3, log=5, end={"inv.a": (5, 6)}
+        source="inv", timeline=1, lsn=10, event_count=3, log=5, end={"inv.a": (5, 6)}
     )
 
 
 def test_the_place_in_the_cut_log_never_goes_back(published: Published) -> None:
-    start = SourceOffset(source="inv", timeline=0, lsn=5, event_count=5, log=9)
+    start = SourceOffset(source="inv", timeline=1, lsn=5, event_count=5, log=9)
     assert start.advanced_to(published(10, 5, log=4), []).log == 9

@@ -84,7 +84,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
         ("tables", "orders", "expected schema.table"),
         ("tables", "a.b,,c.d", "expected schema.table"),
         ("tables", "a.b,a.b", "names a table twice"),
-        ("timeline", "-1", "expected at least 0"),
+        ("timeline", "0", "expected at least 1"),
         ("max_events_per_batch", "many", "expected a whole number"),
         ("max_events_per_batch", "0", "expected at least 1"),
         ("starting", "yesterday", "expected earliest or latest"),

@@ -14,7 +14,7 @@ from slackwater_spark.source.readers import Planner
 
 Published = Callable[..., PublishedCut]
 
-BEGINNING = SourceOffset.before_everything("inv", 0)
+BEGINNING = SourceOffset.before_everything("inv", 1)
 OPTIONS = {
     "source": "inv",
     "bootstrap": "b:9092",
@@ -28,7 +28,7 @@ class World:
     def __init__(self, published: Published, **options: str) -> None:
         self._published = published
         self.log = InMemoryCutLog("inv")
-        feed = CutFeed(FeedKey("inv", 0), store=None, log=self.log, monotonic=lambda: 0.0)
+        feed = CutFeed(FeedKey("inv", 1), store=None, log=self.log, monotonic=lambda: 0.0)
         self.planner = Planner(SourceOptions.parse(OPTIONS | options), feed)
 
     def cut(self, lsn: int, previous: int, ends: list[int], **fields: object) -> SourceOffset:

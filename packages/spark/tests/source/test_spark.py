@@ -90,7 +90,7 @@ class Database:
         assert self._producer.flush(20) == 0
         cut = Cut(
             source=self.source,
-            timeline=0,
+            timeline=1,
             lsn=self._lsn,
             previous_lsn=self._previous,
             commit_ts_ms=COMMIT_MS,
@@ -113,7 +113,7 @@ class Database:
 
     def lose_redis(self) -> None:
         with redis.Redis.from_url(self.redis_url) as client:
-            client.delete(cuts_key(self.source, 0))
+            client.delete(cuts_key(self.source, 1))
 
     def _key(self) -> int:
         self._next_key += 1

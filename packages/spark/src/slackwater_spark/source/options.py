@@ -34,7 +34,7 @@ class SourceOptions:
     """``redis://host:port/db`` without a password. Without it cuts are read from the cut log only."""
     redis_password: str | None = field(default=None, repr=False)
     """Option ``redis.password``: a name that Spark redacts in logs and in its web page."""
-    timeline: int = 0
+    timeline: int = 1
     starting: str = "earliest"
     """Where a query without a checkpoint starts: ``earliest`` or ``latest``."""
     allow_truncated_start: bool = False
@@ -162,7 +162,7 @@ _KNOWN: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
     "tables": ("tables", _tables),
     "redis_url": ("redis_url", _redis_url),
     "redis.password": ("redis_password", _text),
-    "timeline": ("timeline", _integer(0)),
+    "timeline": ("timeline", _integer(1)),
     "starting": ("starting", _starting),
     "allow_truncated_start": ("allow_truncated_start", _boolean),
     "max_events_per_batch": ("max_events_per_batch", _integer(1)),
