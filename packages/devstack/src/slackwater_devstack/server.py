@@ -74,6 +74,7 @@ class Server(ABC):
         """Told in lines for a person what takes long (downloads); None: the log. Called from any thread."""
         self._start_timeout = start_timeout
         self._ports: dict[str, int] = {}
+        self._choosing = threading.Lock()
         self._process: ManagedProcess | None = None
         self._has_started = False
         self._cancelled = threading.Event()
@@ -197,10 +198,11 @@ class Server(ABC):
         self._cancelled.set()
 
     def _port(self, purpose: str) -> int:
-        """The port for that purpose, chosen on first use."""
-        if purpose not in self._ports:
-            self._ports[purpose] = free_port()
-        return self._ports[purpose]
+        """The port for that purpose, chosen on first use, by whichever thread comes first."""
+        with self._choosing:
+            if purpose not in self._ports:
+                self._ports[purpose] = free_port()
+            return self._ports[purpose]
 
     def _drop_taken_ports(self) -> None:
         """Forget ports that somebody took since an earlier process used them.
