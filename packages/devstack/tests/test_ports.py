@@ -1,3 +1,4 @@
+import contextlib
 import itertools
 import threading
 from pathlib import Path
@@ -14,10 +15,8 @@ def test_two_threads_that_ask_first_get_one_port(tmp_path: Path, monkeypatch: py
     both_asked = threading.Barrier(2)
 
     def slow_free_port() -> int:
-        try:
+        with contextlib.suppress(threading.BrokenBarrierError):
             both_asked.wait(0.5)  # only passed when both threads choose
-        except threading.BrokenBarrierError:
-            pass
         return next(numbers)
 
     monkeypatch.setattr(server_module, "free_port", slow_free_port)
