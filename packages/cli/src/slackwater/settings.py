@@ -126,7 +126,7 @@ class RunSection(_Section):
     """Spark master."""
     available_now: bool = False
     """Process what is there, then end."""
-    driver_memory: str = "1g"
+    driver_memory: str = "768m"
     """Heap of Spark's driver."""
     parallelism: int | None = Field(default=None, ge=1)
     """Tasks of a large batch; default: the cores Spark has."""

@@ -28,7 +28,7 @@ class RunSettings:
     """Process what is there when the run starts, then end."""
     master: str = "local[*]"
     """Spark master."""
-    driver_memory: str = "1g"
+    driver_memory: str = "768m"
     """Heap of the driver's JVM; takes effect only if this process has not started one yet."""
     parallelism: int | None = None
     """Tasks of a large batch; None is the number of cores Spark has."""

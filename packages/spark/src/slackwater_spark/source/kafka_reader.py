@@ -35,6 +35,7 @@ _SETTINGS: Mapping[str, str | int | bool] = {
     "fetch.queue.backoff.ms": 2,
     "fetch.message.max.bytes": 1024 * 1024,
     "queued.min.messages": 5_000,
+    "queued.max.messages.kbytes": 16 * 1024,
     "topic.metadata.propagation.max.ms": 5_000,
     "max.poll.interval.ms": 86_400_000,
 }
