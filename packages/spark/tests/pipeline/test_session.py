@@ -33,5 +33,5 @@ def test_a_stage_s_needs_win_over_a_person_s_settings() -> None:
 
 def test_the_driver_stays_small_and_opens_no_port_to_the_world() -> None:
     conf = session_conf("orders", SETTINGS, Path("log"))
-    assert (conf["spark.driver.memory"], conf["spark.ui.enabled"]) == ("1g", "false")
+    assert (conf["spark.driver.memory"], conf["spark.ui.enabled"]) == ("768m", "false")
     assert conf["spark.driver.bindAddress"] == "127.0.0.1"
