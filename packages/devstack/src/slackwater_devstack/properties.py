@@ -142,6 +142,8 @@ def connector_properties(
         "tombstones.on.delete": "true",
         "decimal.handling.mode": "string",
         "heartbeat.interval.ms": milliseconds(settings.heartbeat_interval),
+        # Debezium waits this long for a batch to fill; its default of half a second would be most of the lag.
+        "poll.interval.ms": "20",
         "notification.enabled.channels": "sink",
         "notification.sink.topic.name": f"{prefix}.notifications",
         "statistics.metrics.enabled": "false",
