@@ -6,8 +6,7 @@ each once. So a torn, lost or repeated document is found wherever it is, and the
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,16 +78,22 @@ def kill_redis(demo: Demo) -> bool:
 def kill_python_worker(demo: Demo) -> bool:
     """One that executes a task; Spark has to notice and repeat the task."""
     driver = next(service.pid for service in demo.services if service.name == "pipeline")
-    with _ignore_gone():
-        workers = [
-            process
-            for process in psutil.Process(driver).children(recursive=True)
-            if "pyspark.worker" in " ".join(process.cmdline()) and not process.children()
-        ]
-        if workers:
-            workers[0].kill()
+    for process in psutil.Process(driver).children(recursive=True):
+        if _is_worker(process):
+            process.kill()
             return True
     return False
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    """Whether it is a forked worker, not the daemon that forks; the JVM's other children come and go."""
+    try:
+        parent = process.parent()
+        return all(
+            "pyspark.worker" in " ".join(candidate.cmdline()) for candidate in (process, parent) if candidate
+        )
+    except psutil.Error:
+        return False
 
 
 def _kill_service(demo: Demo, name: str) -> bool:
@@ -100,14 +105,6 @@ def _kill_service(demo: Demo, name: str) -> bool:
     process.wait(30)
     service.start(demo.stack.lifetime, {})
     return True
-
-
-@contextmanager
-def _ignore_gone() -> Iterator[None]:
-    try:
-        yield
-    except psutil.Error:
-        return
 
 
 @pytest.mark.parametrize("kill", [kill_driver, kill_python_worker, kill_sidecar, kill_redis])

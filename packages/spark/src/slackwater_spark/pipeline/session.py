@@ -88,7 +88,7 @@ def spark_session(name: str, settings: RunSettings, spark_log: Path) -> Iterator
     spark_log.parent.mkdir(parents=True, exist_ok=True)
     # The JVM inherits these: data sources are looked up by, and workers must be, this interpreter.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # Many threads of native libraries in a dozen processes: by default each thread may keep memory of its own.
+    # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     conf = SparkConf(loadDefaults=False).setAll(list(session_conf(name, settings, spark_log).items()))
     session = _start(conf, spark_log)
