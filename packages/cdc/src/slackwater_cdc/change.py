@@ -2,10 +2,10 @@
 
 import msgspec
 
+from slackwater_cdc.envelope import INITIAL_SNAPSHOT, RowBlock, RowSource
 from slackwater_cdc.errors import MissingTransactionMetadataError, UndecodableRecordError
 
 _NULL = msgspec.Raw(b"null")
-_INITIAL = frozenset({"true", "first", "first_in_data_collection", "last_in_data_collection", "last"})
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -33,25 +33,10 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """The row after, as JSON; None if there is none."""
 
 
-class _Source(msgspec.Struct, frozen=True, gc=False):
-    schema: str = ""
-    table: str = ""
-    lsn: int | None = None
-    txId: int | None = None
-    ts_ms: int = 0
-    snapshot: str | bool | None = None
-
-
-class _Block(msgspec.Struct, frozen=True, gc=False):
-    id: str
-    total_order: int
-    data_collection_order: int
-
-
 class _Envelope(msgspec.Struct, frozen=True, gc=False):
     op: str = ""
-    source: _Source = _Source()
-    transaction: _Block | None = None
+    source: RowSource = RowSource()
+    transaction: RowBlock | None = None
     before: msgspec.Raw = _NULL
     after: msgspec.Raw = _NULL
     payload: msgspec.Raw = _NULL
@@ -107,7 +92,7 @@ def _envelope(value: bytes) -> _Envelope:
 def _outside(envelope: _Envelope, table: str) -> Change:
     source = envelope.source
     snapshot = _snapshot(source.snapshot)
-    if envelope.op != "m" and snapshot not in _INITIAL and snapshot != "incremental":
+    if envelope.op != "m" and snapshot not in INITIAL_SNAPSHOT and snapshot != "incremental":
         raise MissingTransactionMetadataError(table)
     return Change(
         op=envelope.op,
@@ -117,7 +102,7 @@ def _outside(envelope: _Envelope, table: str) -> Change:
         commit_ts_ms=source.ts_ms,
         order=0,
         total_order=0,
-        is_snapshot=snapshot in _INITIAL,
+        is_snapshot=snapshot in INITIAL_SNAPSHOT,
         before=None if envelope.before == _NULL else envelope.before,
         after=None if envelope.after == _NULL else envelope.after,
     )
