@@ -98,26 +98,9 @@ class _MaybeNotification(msgspec.Struct, frozen=True, gc=False):
     payload: "_MaybeNotification | None" = None
 
 
-_decode_row = msgspec.json.Decoder(Row).decode
 _decode_transaction = msgspec.json.Decoder(_Transaction).decode
 _decode_notification = msgspec.json.Decoder(_MaybeNotification).decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
-
-
-def decode_row(value: bytes) -> Row:
-    """Reads a data record lightly.
-
-    Raises:
-        UndecodableRecordError: the value is no change event.
-    """
-    try:
-        row = _decode_row(value)
-    except _UNREADABLE as error:
-        raise UndecodableRecordError("change", str(error), value) from None
-    row = row.payload or row
-    if not row.op:
-        raise UndecodableRecordError("change", "it has no 'op'", value)
-    return row
 
 
 def decode_transaction(value: bytes) -> Begin | End:

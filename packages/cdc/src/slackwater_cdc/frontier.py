@@ -207,11 +207,6 @@ class Frontier:
         """The declared partitions."""
         return list(self._partitions.values())
 
-    @property
-    def transaction_position(self) -> int:
-        """Next offset of the transaction topic."""
-        return self._transaction_position
-
     def missing_tables(self, limit: int = 10) -> list[str]:
         """Subscribed tables that the first waiting transactions name, but whose partitions are unknown."""
         found = (self._missing_tables_of(t) for t in self._first_waiting(limit))
