@@ -24,6 +24,7 @@ MEMBERS = [
     "packages/markers",
     "packages/sql",
     "packages/spark",
+    "packages/certify",
     "packages/devstack",
     "packages/cli",
     "sidecar",
