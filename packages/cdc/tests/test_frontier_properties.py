@@ -24,7 +24,7 @@ Spot = tuple[int, int]
 
 
 def seeded(seed: float) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - must be repeatable, is no secret
+    return random.Random(seed)
 
 
 @dataclass

@@ -65,7 +65,7 @@ def xid_of(body: bytes | None) -> int | None:
 
 
 def follow(name: str, partitions: int, seed: int) -> Outcome:
-    rng = random.Random(seed)  # noqa: S311 - must be repeatable, is no secret
+    rng = random.Random(seed)
     source, topics = load(name, partitions)
     frontier = Frontier(source)
     data = sorted({topic for topic, _ in topics} - {transaction_topic(source), notification_topic(source)})

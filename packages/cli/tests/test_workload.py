@@ -107,7 +107,7 @@ class Tables:
 def test_every_transaction_of_every_writer_keeps_the_invariant_in_any_interleaving(
     seed: int, writers: int
 ) -> None:
-    tables, chance = Tables(), random.Random(seed)  # noqa: S311 - reproducible
+    tables, chance = Tables(), random.Random(seed)
     streams = [Workload(seed, w, bulk_rows=60).transactions() for w in range(writers)]
     for _ in range(150):
         tables.run(next(chance.choice(streams)))

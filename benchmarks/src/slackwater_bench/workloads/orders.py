@@ -79,7 +79,7 @@ class OrdersWorkload:
 
     def transactions(self) -> Iterator[list[RowChange]]:
         """The changes of one transaction after another."""
-        rng = random.Random(self.seed)  # noqa: S311 - a workload, not a secret
+        rng = random.Random(self.seed)
         for order_id in range(1, self.orders + 1):
             yield self._insert(order_id, rng)
         actions = [self._change_lines, self._change_lines, self._add_line, self._remove_line, self._move_line]

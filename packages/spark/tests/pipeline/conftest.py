@@ -47,7 +47,7 @@ class Inventory:
         self.orders: dict[int, Row] = {}
         self.lines: dict[int, Row] = {}
         self.events = 0
-        self._random = random.Random(seed)  # noqa: S311 - test data
+        self._random = random.Random(seed)
         self._producer = Producer({"bootstrap.servers": bootstrap})
         self._log = KafkaCutLog(self.source, bootstrap)
         self._store = RedisMarkerStore.connect(redis_url)
