@@ -1,0 +1,128 @@
+"""Users are clients of the database: each commits business transactions of a workload.
+
+Two kinds of entries in Locust's report:
+
+* ``COMMIT``: how long a transaction took, counted from when it was *due* to start, not from when the client
+  got round to it. A database that stalls therefore shows the delay of all that had to wait.
+* ``VISIBLE``: from the commit in the database to visibility in the pipeline's output, as the probe measured
+  it (``python -m slackwater_bench.visibility``, a process of its own with Prometheus metrics).
+
+``python -m slackwater_bench load`` runs it on a stack of its own. By hand, against servers of yours::
+
+    python -m slackwater_bench.visibility --bootstrap … --source inv --output orders_with_lines --port 9109
+    locust -f benchmarks/locustfiles/business.py --dsn postgresql://… --workload orders \
+        --arrivals burst --rate 200 --clients 8 --run-time 60 --probe http://127.0.0.1:9109
+"""
+
+import json
+import random
+import time
+import urllib.request
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import gevent
+import psycopg
+from locust import User, events, task
+from locust.argument_parser import LocustArgumentParser
+from locust.env import Environment
+from locust.runners import WorkerRunner
+
+from slackwater_bench.database import execute_transaction
+from slackwater_bench.load.arrivals import ARRIVALS, Schedule
+from slackwater_bench.workloads.registry import WORKLOADS
+from slackwater_bench.workloads.workload import Transaction
+
+FETCH_SECONDS = 1.0
+
+
+@events.init_command_line_parser.add_listener
+def _add_options(parser: LocustArgumentParser) -> None:
+    group = parser.add_argument_group("Business transactions")
+    group.add_argument("--dsn", required=True, help="The database; its tables and first rows exist already.")
+    group.add_argument("--workload", default="orders", choices=sorted(WORKLOADS))
+    group.add_argument("--size", type=int, default=1_000, help="Main rows of the workload. Default: 1000")
+    group.add_argument("--seed", type=int, default=1, help="Of the workload and the arrivals. Default: 1")
+    group.add_argument("--clients", type=int, default=8, help="Connections; use as --users too. Default: 8")
+    group.add_argument("--arrivals", default="steady", choices=sorted(ARRIVALS), help="Shape of the rate.")
+    group.add_argument("--rate", type=float, default=100.0, help="Transactions per second, all clients.")
+    group.add_argument("--seconds", type=float, default=60.0, help="Length of the shape. Default: 60")
+    group.add_argument("--probe", help="Address of the probe; without it only commits are reported.")
+
+
+@events.init.add_listener
+def _prepare(environment: Environment, **_: Any) -> None:
+    options: Any = environment.parsed_options
+    workload = WORKLOADS[options.workload](options.seed, options.size)
+    DatabaseClient.idle = deque(
+        (number, workload.transactions(number, options.clients)) for number in range(options.clients)
+    )
+    if options.probe and not isinstance(environment.runner, WorkerRunner):
+        gevent.spawn(_report_visible, environment, options.probe)
+
+
+class DatabaseClient(User):
+    """One connection. Which transactions it commits depends on the seed and its number alone."""
+
+    idle: deque[tuple[int, Iterator[Transaction]]]
+    """Streams of transactions that no running client has."""
+
+    def on_start(self) -> None:
+        """Connects and takes a stream."""
+        options: Any = self.environment.parsed_options
+        self._number, self._transactions = self.idle.popleft()
+        self._connection = psycopg.connect(options.dsn)
+        rng = random.Random(f"{options.seed} {self._number}")
+        rate = ARRIVALS[options.arrivals](options.rate, options.seconds)
+        self._schedule = Schedule(rate, options.clients, rng)
+        self._started = time.monotonic()
+
+    def on_stop(self) -> None:
+        """Hands the stream back; an open transaction is rolled back."""
+        self.idle.append((self._number, self._transactions))
+        self._connection.close()
+
+    def wait_time(self) -> float:
+        """Until the next transaction is due; 0 when it should have started already."""
+        return max(0.0, self._started + self._schedule.next() - time.monotonic())
+
+    @task
+    def commit(self) -> None:
+        """One business transaction."""
+        transaction, error = next(self._transactions), None
+        try:
+            execute_transaction(self._connection, transaction)
+        except psycopg.Error as failure:
+            error = failure
+            self._connection.rollback()
+        due = self._started + self._schedule.due
+        _fire(self.environment, "COMMIT", self.environment.parsed_options.workload, due, error)
+
+
+def _fire(environment: Environment, kind: str, name: str, due: float, error: Exception | None) -> None:
+    environment.events.request.fire(
+        request_type=kind,
+        name=name,
+        response_time=(time.monotonic() - due) * 1000,
+        response_length=0,
+        exception=error,
+        context={},
+    )
+
+
+def _report_visible(environment: Environment, probe: str) -> None:
+    """Passes on what the probe measured; a greenlet."""
+    while True:
+        gevent.sleep(FETCH_SECONDS)
+        with urllib.request.urlopen(f"{probe}/samples", timeout=10) as answer:  # noqa: S310 - an option
+            samples = json.load(answer)
+        for _lsn, delay_ms in samples:
+            environment.events.request.fire(
+                request_type="VISIBLE",
+                name="commit to view",
+                response_time=delay_ms,
+                response_length=0,
+                exception=None,
+                context={},
+            )
