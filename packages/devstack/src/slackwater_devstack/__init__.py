@@ -12,10 +12,11 @@ from slackwater_devstack.errors import (
     StateFileError,
 )
 from slackwater_devstack.jars import JarSet, PinnedJar, cache_folder, resolve_jars, verify_jars
-from slackwater_devstack.kafka import KafkaBroker
+from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
 from slackwater_devstack.operations import down, status, up
 from slackwater_devstack.postgres import PostgresServer
 from slackwater_devstack.processes import Lifetime
+from slackwater_devstack.proxy import TcpProxy
 from slackwater_devstack.redis_server import RedisServer
 from slackwater_devstack.server import Server
 from slackwater_devstack.settings import Collector, DevStackSettings
@@ -38,6 +39,7 @@ __all__ = [
     "PrerequisiteError",
     "RedisServer",
     "RunState",
+    "SecondKafkaBroker",
     "Server",
     "ServerNotRunningError",
     "ServerStartError",
@@ -46,6 +48,7 @@ __all__ = [
     "StackRunningError",
     "StackStatus",
     "StateFileError",
+    "TcpProxy",
     "cache_folder",
     "down",
     "resolve_jars",

@@ -1,10 +1,13 @@
-"""A Kafka broker: one KRaft node."""
+"""Kafka brokers: one KRaft node, and a second one for who wants it."""
 
 import base64
 import logging
+import re
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +15,14 @@ from slackwater_devstack.errors import ServerNotRunningError
 from slackwater_devstack.jvm import JavaProgram, java_program
 from slackwater_devstack.ports import LOOPBACK, accepts_connections
 from slackwater_devstack.processes import Launch, Lifetime
-from slackwater_devstack.properties import broker_properties, render_properties
+from slackwater_devstack.properties import (
+    Listener,
+    Properties,
+    broker_properties,
+    further_broker_properties,
+    render_properties,
+)
+from slackwater_devstack.proxy import TcpProxy
 from slackwater_devstack.server import START_TIMEOUT, Server
 from slackwater_devstack.settings import Collector
 
@@ -22,9 +32,20 @@ KAFKA_HEAP = "128m"
 
 
 class KafkaBroker(Server):
-    """Broker and controller in one process; topics are never created by themselves."""
+    """Broker and controller in one process; topics are never created by themselves.
+
+    Args:
+        folder: Data and logs.
+        heap: Of its JVM.
+        overrides: Properties added or replaced.
+        routes: Names of further listeners, each behind a proxy in this process: what a client reaches over
+            a route can be disturbed without disturbing others. Lower case letters, digits, ``_``.
+        lifetime: How long it lives; with routes only EMBEDDED makes sense.
+        start_timeout: For one start.
+    """
 
     name: ClassVar[str] = "kafka"
+    node_id: ClassVar[int] = 1
     stop_patience: ClassVar[timedelta] = timedelta(seconds=20)
 
     def __init__(
@@ -33,6 +54,7 @@ class KafkaBroker(Server):
         *,
         heap: str = KAFKA_HEAP,
         overrides: Mapping[str, str] | None = None,
+        routes: Sequence[str] = (),
         lifetime: Lifetime = Lifetime.EMBEDDED,
         start_timeout: timedelta = START_TIMEOUT,
     ) -> None:
@@ -40,6 +62,10 @@ class KafkaBroker(Server):
         self._heap = heap
         self._overrides = dict(overrides or {})
         self._program: JavaProgram | None = None
+        self._formatting = threading.Lock()
+        self._proxies: dict[str, TcpProxy] = {}
+        for route in routes:
+            self._proxies[route] = TcpProxy(partial(self._port, f"route {route}"))
 
     @property
     def port(self) -> int:
@@ -56,23 +82,61 @@ class KafkaBroker(Server):
         """The bootstrap address."""
         return self.bootstrap
 
+    @property
+    def controller_port(self) -> int:
+        """Port of the controller on loopback."""
+        return self._port("controller")
+
+    def proxy(self, route: str) -> TcpProxy:
+        """The proxy of a route; runs from the first start of the broker until it is stopped in order."""
+        return self._proxies[route]
+
+    def bootstrap_over(self, route: str) -> str:
+        """``bootstrap.servers`` for clients that use a route; all their connections go through its proxy."""
+        return f"{LOOPBACK}:{self.proxy(route).port}"
+
+    def cluster_id(self) -> str:
+        """The id of the cluster; formats the log folder when that has not happened yet. Thread-safe."""
+        file = self._data() / "meta.properties"
+        with self._formatting:
+            if not file.exists():
+                self._data().mkdir(parents=True, exist_ok=True)
+                file.write_text(render_properties(format_properties(1, _kafka_uuid())))
+            return re.search(r"^cluster\.id=(.*)$", file.read_text(), re.MULTILINE)[1]  # type: ignore[index]
+
     def stop(self) -> None:
         """End it in order; kill it when that takes too long. Nothing happens when it does not run."""
         if self._end() and self._program is not None:
             self._program.publish_recording(self._folder())
+        for proxy in self._proxies.values():
+            proxy.stop()
 
     def _folder(self) -> Path:
-        return self.folder / "kafka"
+        return self.folder / self.name
+
+    def _data(self) -> Path:
+        return self._folder() / "data"
 
     def _prepare(self) -> None:
         self._program = java_program("kafka.Kafka", self._heap, Collector.SERIAL, self.progress)
         self.version = self._program.jars.version_of("kafka_2.13")
-        data = self._folder() / "data"
-        data.mkdir(parents=True, exist_ok=True)
-        if not (data / "meta.properties").exists():
-            (data / "meta.properties").write_text(render_properties(format_properties()))
-        properties = broker_properties(self.port, self._port("controller"), data, self._overrides)
-        self._properties_file().write_text(render_properties(properties))
+        self._format()
+        for proxy in self._proxies.values():
+            proxy.start()
+        self._properties_file().write_text(render_properties(self._properties()))
+
+    def _format(self) -> None:
+        self.cluster_id()
+
+    def _properties(self) -> Properties:
+        return broker_properties(self._listeners(), self.controller_port, self._data(), self._overrides)
+
+    def _listeners(self) -> list[Listener]:
+        plain = Listener(name="PLAINTEXT", port=self.port, advertised_port=self.port)
+        return [plain] + [
+            Listener(name=route.upper(), port=self._port(f"route {route}"), advertised_port=proxy.port)
+            for route, proxy in self._proxies.items()
+        ]
 
     def _properties_file(self) -> Path:
         return self._folder() / "server.properties"
@@ -91,14 +155,63 @@ class KafkaBroker(Server):
 
         client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
-            return bool(client.list_topics(timeout=1.0).brokers)
+            return self.node_id in client.list_topics(timeout=1.0).brokers
         except KafkaException:
             return False
 
 
-def format_properties() -> dict[str, str]:
+class SecondKafkaBroker(KafkaBroker):
+    """A further broker of a first one's cluster: partitions it leads can be slow or away by themselves.
+
+    Takes the same arguments, and the first broker, which must be started at about the same time.
+    """
+
+    name: ClassVar[str] = "kafka-2"
+    node_id: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        first: KafkaBroker,
+        *,
+        heap: str = KAFKA_HEAP,
+        overrides: Mapping[str, str] | None = None,
+        routes: Sequence[str] = (),
+        lifetime: Lifetime = Lifetime.EMBEDDED,
+        start_timeout: timedelta = START_TIMEOUT,
+    ) -> None:
+        super().__init__(
+            first.folder,
+            heap=heap,
+            overrides=overrides,
+            routes=routes,
+            lifetime=lifetime,
+            start_timeout=start_timeout,
+        )
+        self._first = first
+
+    def cluster_id(self) -> str:
+        """The first broker's."""
+        return self._first.cluster_id()
+
+    def _format(self) -> None:
+        file = self._data() / "meta.properties"
+        if not file.exists():
+            self._data().mkdir(parents=True, exist_ok=True)
+            file.write_text(render_properties(format_properties(self.node_id, self.cluster_id())))
+
+    def _properties(self) -> Properties:
+        controller = self._first.controller_port
+        return further_broker_properties(self._listeners(), controller, self._data(), self._overrides)
+
+
+def format_properties(node_id: int, cluster_id: str) -> Properties:
     """What formats a log folder for a node with static voters; saves a run of Kafka's own storage tool."""
-    return {"version": "1", "cluster.id": _kafka_uuid(), "node.id": "1", "directory.id": _kafka_uuid()}
+    return {
+        "version": "1",
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        "directory.id": _kafka_uuid(),
+    }
 
 
 def _kafka_uuid() -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slackwater_devstack.connect import ConnectWorker
-from slackwater_devstack.kafka import KafkaBroker
+from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
 from slackwater_devstack.postgres import PostgresServer
 from slackwater_devstack.processes import Lifetime, ManagedProcess
 from slackwater_devstack.redis_server import RedisServer
@@ -17,7 +17,7 @@ from slackwater_devstack.state import ServerRecord, StackState, read_state, writ
 from slackwater_devstack.status import StackStatus, status_of
 
 _KINDS: dict[str, type[Server]] = {
-    kind.name: kind for kind in (ConnectWorker, KafkaBroker, PostgresServer, RedisServer)
+    kind.name: kind for kind in (ConnectWorker, SecondKafkaBroker, KafkaBroker, PostgresServer, RedisServer)
 }
 """In the order in which they are stopped."""
 

@@ -1,7 +1,7 @@
 """Configuration files of broker, Connect worker and connector, as pure functions."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -60,22 +60,36 @@ def publication_name(prefix: str) -> str:
     return f"slackwater_{replication_name(prefix)}"[:63]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Where a broker listens, and what it tells its clients to connect to."""
+
+    name: str
+    """Letters, digits, ``_``."""
+    port: int
+    advertised_port: int
+    """Another one than ``port`` when a proxy is in between."""
+
+
 def broker_properties(
-    port: int, controller_port: int, data: Path, overrides: Mapping[str, str]
+    listeners: Sequence[Listener], controller_port: int, data: Path, overrides: Mapping[str, str]
 ) -> Properties:
-    """One KRaft node that is broker and controller.
+    """One KRaft node that is broker and controller; brokers talk to each other over the first listener.
 
     The default cleaner buffer alone would not fit into a heap of 128m.
     """
+    names = [listener.name for listener in listeners]
+    bound = [f"{listener.name}://{LOOPBACK}:{listener.port}" for listener in listeners]
+    advertised = [f"{listener.name}://{LOOPBACK}:{listener.advertised_port}" for listener in listeners]
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
-        "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        "listeners": ",".join([*bound, f"CONTROLLER://{LOOPBACK}:{controller_port}"]),
+        "advertised.listeners": ",".join(advertised),
         "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": names[0],
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in [*names, "CONTROLLER"]),
         "log.dirs": str(data),
         "log.retention.ms": "-1",
         "log.cleaner.dedupe.buffer.size": _CLEANER_BUFFER_BYTES,
@@ -91,6 +105,15 @@ def broker_properties(
         "share.coordinator.state.topic.num.partitions": "1",
         **overrides,
     }
+
+
+def further_broker_properties(
+    listeners: Sequence[Listener], controller_port: int, data: Path, overrides: Mapping[str, str]
+) -> Properties:
+    """A second node that is only broker; ``controller_port`` is the first one's."""
+    properties = broker_properties(listeners, controller_port, data, overrides)
+    bound = [f"{listener.name}://{LOOPBACK}:{listener.port}" for listener in listeners]
+    return properties | {"process.roles": "broker", "node.id": "2", "listeners": ",".join(bound)}
 
 
 def worker_properties(bootstrap: str, rest_port: int, offsets: Path, flush_interval: timedelta) -> Properties:

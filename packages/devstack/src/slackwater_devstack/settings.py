@@ -11,6 +11,7 @@ from slackwater_devstack.errors import SettingsError
 
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TABLE = re.compile(r"[^.\s]+\.[^.\s]+")
+_ROUTE = re.compile(r"[a-z][a-z0-9_]*")
 _HEAP = re.compile(r"[1-9][0-9]*[mg]")
 
 
@@ -40,6 +41,13 @@ class DevStackSettings:
     postgres: bool = True
     kafka: bool = True
     redis: bool = True
+    second_kafka: bool = False
+    """Whether there is a second broker, for partitions that are slow or away by themselves."""
+    kafka_routes: tuple[str, ...] = ()
+    """Routes to the brokers that go through proxies, see :class:`slackwater_devstack.KafkaBroker`.
+
+    Connect uses the one named ``connect`` when there is one.
+    """
     connect: bool = True
     """Whether the stack has a Connect worker; :func:`slackwater_devstack.up` then starts it, too."""
     fsync: bool = False
@@ -70,6 +78,9 @@ class DevStackSettings:
         if self.connect and not (self.kafka and self.postgres):
             raise SettingsError("connect", "True", "False in a stack without Kafka or PostgreSQL")
         check_tables(self.tables)
+        for route in self.kafka_routes:
+            if not _ROUTE.fullmatch(route):
+                raise SettingsError("kafka_routes", repr(route), "lower case letters, digits and '_'")
         for name, heap in (("kafka_heap", self.kafka_heap), ("connect_heap", self.connect_heap)):
             if not _HEAP.fullmatch(heap):
                 raise SettingsError(name, repr(heap), "a size such as 256m or 1g")

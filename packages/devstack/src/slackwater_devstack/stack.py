@@ -11,9 +11,14 @@ from typing import Self, TypeVar
 
 from slackwater_devstack.connect import ConnectWorker
 from slackwater_devstack.deadline import Deadline
-from slackwater_devstack.errors import ServerNotRunningError, ServerStartError, StackRunningError
+from slackwater_devstack.errors import (
+    ServerNotRunningError,
+    ServerStartError,
+    SettingsError,
+    StackRunningError,
+)
 from slackwater_devstack.jars import Progress
-from slackwater_devstack.kafka import KafkaBroker
+from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
 from slackwater_devstack.postgres import USER, PostgresServer
 from slackwater_devstack.processes import Lifetime, find_process
 from slackwater_devstack.properties import (
@@ -47,6 +52,8 @@ class DevStack:
         lifetime: Lifetime = Lifetime.EMBEDDED,
         progress: Progress | None = None,
     ) -> None:
+        if settings.kafka_routes and lifetime is Lifetime.DETACHED:
+            raise SettingsError("kafka_routes", str(settings.kafka_routes), "none: proxies end with us")
         self.settings = settings
         self.lifetime = lifetime
         self._progress = progress
@@ -66,13 +73,18 @@ class DevStack:
 
     @property
     def postgres(self) -> PostgresServer:
-        """The database. All four raise ServerNotRunningError when the stack has no such server."""
+        """The database. All five raise ServerNotRunningError when the stack has no such server."""
         return self._server(PostgresServer)
 
     @property
     def kafka(self) -> KafkaBroker:
         """The broker."""
         return self._server(KafkaBroker)
+
+    @property
+    def second_kafka(self) -> SecondKafkaBroker:
+        """The second broker."""
+        return self._server(SecondKafkaBroker)
 
     @property
     def redis(self) -> RedisServer:
@@ -139,7 +151,9 @@ class DevStack:
         ensure_publication(self.postgres.dsn(), publication_name(self.settings.prefix), wanted)
         address = DatabaseAddress(port=self.postgres.port, database=self.settings.database, user=USER)
         properties = connector_properties(self.settings, address, wanted)
-        self.connect.configure(self.kafka.bootstrap, properties, self.settings.offset_flush_interval)
+        is_routed = self.connect.name in self.settings.kafka_routes
+        bootstrap = self.kafka.bootstrap_over(self.connect.name) if is_routed else self.kafka.bootstrap
+        self.connect.configure(bootstrap, properties, self.settings.offset_flush_interval)
         self.connect.start()
 
     def wait_until_streaming(self, timeout: timedelta = timedelta(seconds=60)) -> None:
@@ -239,9 +253,7 @@ def make_servers(
         )
         servers.append(postgres)
     if settings.kafka:
-        heap, overrides = settings.kafka_heap, settings.broker_overrides
-        kafka = KafkaBroker(folder, heap=heap, overrides=overrides, lifetime=lifetime, start_timeout=timeout)
-        servers.append(kafka)
+        servers += make_brokers(settings, lifetime)
     if settings.redis:
         servers.append(RedisServer(folder, lifetime=lifetime, start_timeout=timeout))
     if settings.connect and settings.kafka and settings.postgres:
@@ -253,6 +265,29 @@ def make_servers(
     for server in servers:
         server.prefer_ports(ports.get(server.name, {}))
     return servers
+
+
+def make_brokers(settings: DevStackSettings, lifetime: Lifetime) -> list[Server]:
+    """One broker, or two of one cluster."""
+    first = KafkaBroker(
+        settings.folder,
+        heap=settings.kafka_heap,
+        overrides=settings.broker_overrides,
+        routes=settings.kafka_routes,
+        lifetime=lifetime,
+        start_timeout=settings.start_timeout,
+    )
+    if not settings.second_kafka:
+        return [first]
+    second = SecondKafkaBroker(
+        first,
+        heap=settings.kafka_heap,
+        overrides=settings.broker_overrides,
+        routes=settings.kafka_routes,
+        lifetime=lifetime,
+        start_timeout=settings.start_timeout,
+    )
+    return [first, second]
 
 
 def start_together(servers: Sequence[Server]) -> None:
