@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyspark
 import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -94,6 +95,31 @@ def test_a_killed_driver_takes_its_jvm_and_workers_with_it(
     run.kill()
     _, alive = psutil.wait_procs(descendants, timeout=30)
     assert alive == []
+
+
+def test_separate_executors_compute_the_view_and_one_may_be_killed(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    work = Path(pyspark.__file__).parent / "work"
+    before = work.exists()
+    inventory.run(10)
+    run = start_pipeline(settings={"available_now": False, "master": "local-cluster[2,1,512]"})
+    run.await_batch()
+    executors = [process for process in run.descendants() if is_executor(process)]
+    assert len(executors) == 2
+    executors[0].kill()
+    inventory.run(10)
+    run.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
+    assert run.stop() == 0
+    assert_view(inventory, output)
+    assert work.exists() == before
+    assert list((tmp_path / "checkpoint" / "spark-home" / "work").iterdir())
+
+
+def is_executor(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline()
+    return False
 
 
 def test_a_live_run_stops_in_order_and_another_one_goes_on_without_redis(

@@ -3,7 +3,12 @@ from pathlib import Path
 import pytest
 
 from slackwater_spark.pipeline import RunSettings
-from slackwater_spark.pipeline.session import master_with_retries, session_conf
+from slackwater_spark.pipeline.session import (
+    executor_memory,
+    master_with_retries,
+    own_spark_home,
+    session_conf,
+)
 from slackwater_spark.stage import required_conf
 
 SETTINGS = RunSettings(bootstrap="b:1", checkpoint=Path("c"))
@@ -35,3 +40,16 @@ def test_the_driver_stays_small_and_opens_no_port_to_the_world() -> None:
     conf = session_conf("orders", SETTINGS, Path("log"))
     assert (conf["spark.driver.memory"], conf["spark.ui.enabled"]) == ("768m", "false")
     assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+
+
+def test_an_executor_of_a_local_cluster_gets_the_memory_of_its_worker() -> None:
+    assert executor_memory("local-cluster[2, 1, 512]") == {"spark.executor.memory": "512m"}
+    assert executor_memory("local[2]") == executor_memory("spark://host:7077") == {}
+
+
+def test_a_spark_home_of_our_own_has_all_of_pyspark_and_an_empty_work_folder(tmp_path: Path) -> None:
+    for _ in range(2):
+        home = own_spark_home(tmp_path / "home")
+        assert list((home / "work").iterdir()) == []
+        assert (home / "bin" / "spark-submit").is_file()
+        (home / "work" / "app").mkdir()

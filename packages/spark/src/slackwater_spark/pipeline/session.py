@@ -1,6 +1,8 @@
 """The Spark session of a run: small, quiet, with what stages require."""
 
 import os
+import re
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +40,9 @@ _DEFAULTS = {
     "spark.sql.streaming.numRecentProgressUpdates": "2",
 }
 
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
+SPARK_HOME_FOLDER = "spark-home"
+
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """For a master in this process: nobody else has to reach the driver."""
 
@@ -54,6 +59,28 @@ def master_with_retries(master: str) -> str:
     return master
 
 
+def executor_memory(master: str) -> dict[str, str]:
+    """The memory that ``local-cluster[workers, cores, MiB]`` gives to a worker, all for its executor."""
+    found = _LOCAL_CLUSTER.fullmatch(master)
+    return {} if found is None else {"spark.executor.memory": f"{found['mib']}m"}
+
+
+def own_spark_home(folder: Path) -> Path:
+    """A Spark home that is the installed PySpark, with a work folder of its own, empty.
+
+    Masters ``local-cluster[...]`` start executors in ``work`` of the Spark home, which for PySpark is
+    among the installed packages: maybe not writable, and never cleared.
+    """
+    import pyspark
+
+    shutil.rmtree(folder, ignore_errors=True)  # links, and logs of the executors of the run before
+    (folder / "work").mkdir(parents=True)
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if entry.name != "work":
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
 def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str, str]:
     """Everything the session is configured with."""
     log_conf = files("slackwater_spark.pipeline") / "log4j2.properties"
@@ -65,7 +92,9 @@ def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str,
         "spark.master": master_with_retries(settings.master),
         "spark.driver.memory": settings.driver_memory,
         "spark.driver.extraJavaOptions": f"{java_options} {_JAVA_OPTIONS}",
+        "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
         **(_LOOPBACK if settings.master.startswith("local") else {}),
+        **executor_memory(settings.master),
         **settings.spark_conf,
         **required_conf(),
     }
@@ -90,6 +119,8 @@ def spark_session(name: str, settings: RunSettings, spark_log: Path) -> Iterator
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    if _LOCAL_CLUSTER.fullmatch(settings.master) and "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_HOME"] = str(own_spark_home(spark_log.parent / SPARK_HOME_FOLDER))
     conf = SparkConf(loadDefaults=False).setAll(list(session_conf(name, settings, spark_log).items()))
     session = _start(conf, spark_log)
     try:
