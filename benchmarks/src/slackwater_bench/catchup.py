@@ -1,165 +1,128 @@
-"""Catch-up: topics are already full; sidecar and pipeline start from nothing and work them off.
+"""Catch-up: a running sidecar and pipeline work off a backlog. The rate is taken from outside.
 
-Everything runs on this machine: broker, Redis, sidecar, Spark. Rates are taken from outside, from the commit
-records that a ``read_committed`` consumer sees.
+The pipeline first makes the initial state visible. Then the sidecar is stopped (SIGSTOP), so that nothing
+sees the records that are appended: the backlog. The clock runs from the moment the sidecar goes on until a
+``read_committed`` consumer sees the last of them. So the start of Spark is not in the rate, and all the work
+is: the sidecar's, too.
 """
 
-import subprocess
-import sys
-import tempfile
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from slackwater_bench.batch_log import batch_parts
+from slackwater_bench.bed import Bed
+from slackwater_bench.pipelines import output_of
+from slackwater_bench.processes import MemoryWatch, cpu_seconds
+from slackwater_bench.scenario import Measured, RunContext
+from slackwater_bench.watcher import CommitWatcher
 
-from slackwater_bench.fill import Filled, TopicFiller
-from slackwater_bench.processes import MemoryWatch, cpu_seconds, stop_all
-from slackwater_bench.workloads.orders import OrdersWorkload
-from slackwater_devstack import DevStack, DevStackSettings
-from slackwater_protocol import Clock, SystemClock, decode_commit_record
-from slackwater_protocol.keys import commit_topic
+START_SECONDS = 240.0
+DEADLINE_SECONDS = 600.0
 
-PIPELINE = Path(__file__).parents[3] / "pipelines" / "orders"
-OUTPUT = "orders_with_lines"
-DEADLINE_SECONDS = 1_800.0
+
+class Load(Protocol):
+    """Writes the topics of a run; used in this order by one thread."""
+
+    def prepare(self) -> int:
+        """Creates topics, writes what is there at the start; returns its commit LSN."""
+        ...
+
+    def backlog(self) -> tuple[int, int]:
+        """Appends what is measured; returns its number of change events and its last commit LSN."""
+        ...
+
+    def close(self) -> None:
+        """Ends what belongs to it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CatchUpOptions:
-    """Sizes of a run."""
+class CatchUp:
+    """What runs."""
 
-    orders: int = 20_000
-    """Orders in the state. The first transactions insert them with three lines each."""
-    events: int = 1_000_000
-    """Change events after the inserts."""
+    pipeline: Path
+    """Folder of the pipeline."""
     partitions: int = 4
-    max_events_per_batch: int | None = None
-    """The pipeline's own default if None."""
+    cores: int | None = None
+    """Everything, servers included, on so many cores; None: all there are."""
+    options: tuple[str, ...] = ()
+    """Further options of ``slackwater run``."""
+    kafka_heap: str = "128m"
 
 
-@dataclass(frozen=True, slots=True)
-class SeenCommit:
-    """A commit record and when the consumer got it."""
-
-    commit_lsn: int
-    at: float
-    """Seconds of the monotonic clock."""
-
-
-def run_catch_up(
-    options: CatchUpOptions, say: Callable[[str], None], clock: Clock | None = None
-) -> dict[str, object]:
-    """One run; returns what goes into the result line.
+def measure_catch_up(plan: CatchUp, load_into: "LoadFactory", context: RunContext) -> Measured:
+    """One run: change events per second.
 
     Raises:
-        RuntimeError: sidecar or pipeline ended, or the output did not arrive within half an hour.
+        BenchError: a process ended, or the output did not arrive in time.
     """
-    clock = clock or SystemClock()
-    with tempfile.TemporaryDirectory(prefix="slackwater-bench-") as folder, _servers(Path(folder)) as stack:
-        say(f"filling topics with {4 * options.orders + options.events:,} change events")
-        filler = TopicFiller(stack.kafka.bootstrap, "inv", options.partitions)
-        workload = OrdersWorkload(orders=options.orders)
-        filled = filler.write(workload, 4 * options.orders + options.events)
-        say(f"{filled.events:,} change events in {filled.transactions:,} transactions; starting the pipeline")
-        started = clock.monotonic()
-        processes = _start(stack, Path(folder), options)
-        roles = {name: process.pid for name, process in processes.items()}
-        roles |= {"kafka": stack.kafka.pid, "redis": stack.redis.pid}
+    with on_cores(plan.cores), Bed(context, partitions=plan.partitions, kafka_heap=plan.kafka_heap) as bed:
+        load = load_into(bed.bootstrap)
+        watcher = CommitWatcher(bed.bootstrap, output_of(plan.pipeline), context.clock, bed.check)
         try:
-            with MemoryWatch(roles) as memory:
-                commits = list(_commits(stack.kafka.bootstrap, filled, processes, clock, say))
-                cpu = cpu_seconds(roles)
+            return _measure(plan, load, bed, watcher, context)
         finally:
-            stop_all(processes.values())
-        inserted_lsn = filler.lsn_at(4 * options.orders)
-        return {
-            "options": asdict(options),
-            "events": filled.events,
-            "transactions": filled.transactions,
-            "batches": len(commits),
-            **_rates(commits, started, filler.events_at, inserted_lsn),
+            watcher.close()
+            load.close()
+
+
+class LoadFactory(Protocol):
+    """Makes a load."""
+
+    def __call__(self, bootstrap: str) -> Load:
+        """For this broker."""
+        ...
+
+
+def _measure(plan: CatchUp, load: Load, bed: Bed, watcher: CommitWatcher, context: RunContext) -> Measured:
+    context.say("writing the initial state")
+    prepared = load.prepare()
+    started = context.clock.monotonic()
+    bed.start_sidecar()
+    bed.start_pipeline(plan.pipeline, *plan.options)
+    context.say("sidecar and pipeline start, the initial state becomes visible")
+    ready = watcher.until(prepared, START_SECONDS)
+    bed.pause("sidecar")
+    context.say("writing the backlog")
+    events, last_lsn = load.backlog()
+    roles, before, seen = dict(bed.roles()), len(watcher.seen), len(bed.log("pipeline"))
+    used = cpu_seconds(roles)
+    with MemoryWatch(roles) as memory:
+        released = context.clock.monotonic()
+        bed.resume("sidecar")
+        context.say(f"catching up with {events:,} change events")
+        done = watcher.until(last_lsn, DEADLINE_SECONDS)
+        cpu = _difference(cpu_seconds(roles), used)
+    seconds = done.at - released
+    return Measured(
+        round(events / seconds),
+        {
+            "events": events,
+            "seconds": round(seconds, 2),
+            "seconds_to_initial_state": round(ready.at - started, 2),
+            "batches": len(watcher.seen) - before,
             "cpu_seconds": cpu,
             "peak_mib": memory.peaks,
-            "batch_log": [[filler.events_at(c.commit_lsn), round(c.at - started, 2)] for c in commits],
-        }
-
-
-def _rates(
-    commits: list[SeenCommit], started: float, events_at: Callable[[int], int], inserted_lsn: int
-) -> dict[str, object]:
-    first, last = commits[0], commits[-1]
-    at = [commit.commit_lsn for commit in commits]
-    loaded = commits[min(bisect_right(at, inserted_lsn), len(commits) - 2)]
-    return {
-        "seconds_to_first_batch": round(first.at - started, 2),
-        "seconds": round(last.at - started, 2),
-        "events_per_second_with_start": round(events_at(last.commit_lsn) / (last.at - started)),
-        "events_per_second": round(_rate(first, last, events_at)),
-        "events_per_second_with_full_state": round(_rate(loaded, last, events_at)),
-    }
-
-
-def _rate(first: SeenCommit, last: SeenCommit, events_at: Callable[[int], int]) -> float:
-    return (events_at(last.commit_lsn) - events_at(first.commit_lsn)) / max(last.at - first.at, 1e-9)
+            "batch_seconds": batch_parts(bed.log("pipeline")[seen:]),
+        },
+    )
 
 
 @contextmanager
-def _servers(folder: Path) -> Iterator[DevStack]:
-    settings = DevStackSettings(folder=folder / "stack", postgres=False, connect=False)
-    with DevStack(settings) as stack:
-        yield stack
-
-
-def _start(stack: DevStack, folder: Path, options: CatchUpOptions) -> dict[str, subprocess.Popen[bytes]]:
-    servers = ["--bootstrap", stack.kafka.bootstrap, "--redis-url", stack.redis.url]
-    run = ["run", str(PIPELINE), *servers, "--checkpoint", str(folder / "checkpoint")]
-    if options.max_events_per_batch:
-        run += ["--max-events-per-batch", str(options.max_events_per_batch)]
-    commands = {"sidecar": ["sidecar", "--source", "inv", *servers], "pipeline": run}
-    return {name: _spawn(name, arguments, folder) for name, arguments in commands.items()}
-
-
-def _spawn(name: str, arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
-    with (folder / f"{name}.log").open("wb") as log:
-        command = [sys.executable, "-m", "slackwater", *arguments]
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
-
-
-def _commits(
-    bootstrap: str,
-    filled: Filled,
-    processes: dict[str, subprocess.Popen[bytes]],
-    clock: Clock,
-    say: Callable[[str], None],
-) -> Iterator[SeenCommit]:
-    """Commit records as they become visible, up to the last transaction that was written."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "slackwater-bench",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "allow.auto.create.topics": False,
-        }
-    )
-    consumer.assign([TopicPartition(commit_topic(OUTPUT), 0, OFFSET_BEGINNING)])
-    deadline = clock.monotonic() + DEADLINE_SECONDS
+def on_cores(count: int | None) -> Iterator[None]:
+    """This thread, and every process and thread it starts, on so many cores."""
+    allowed = os.sched_getaffinity(0)
+    if count is not None:
+        os.sched_setaffinity(0, sorted(allowed)[:count])
     try:
-        while clock.monotonic() < deadline:
-            for name, process in processes.items():
-                if process.poll() is not None:
-                    raise RuntimeError(f"the {name} ended with exit code {process.returncode}")
-            message = consumer.poll(0.2)
-            if message is None or message.error():
-                continue
-            record = decode_commit_record(message.value() or b"")
-            say(f"visible up to {record.commit_lsn} of {filled.last_commit_lsn}")
-            yield SeenCommit(record.commit_lsn, clock.monotonic())
-            if record.commit_lsn >= filled.last_commit_lsn:
-                return
+        yield
     finally:
-        consumer.close()
-    raise RuntimeError(f"the output did not arrive within {DEADLINE_SECONDS:.0f} s")
+        os.sched_setaffinity(0, allowed)
+
+
+def _difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value - before.get(name, 0.0), 1) for name, value in after.items()}

@@ -1,0 +1,141 @@
+"""The bed of a run: servers and the subject's processes in a folder of its own; nothing outlives it."""
+
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from slackwater_bench.errors import ProcessEndedError, RunFailedError
+from slackwater_bench.processes import stop_all
+from slackwater_bench.scenario import RunContext
+from slackwater_devstack import DevStack, DevStackSettings
+
+SOURCE = "inv"
+LOG_LINES = 15
+
+
+class Bed:
+    """Kafka and Redis, with PostgreSQL and Connect when wanted; a context manager.
+
+    Args:
+        context: Of the run.
+        partitions: Of topics that the broker or the connector makes.
+        has_database: Whether PostgreSQL and Connect are needed.
+        kafka_heap: Of the broker; the default does for a few dozen partitions.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        *,
+        partitions: int = 4,
+        has_database: bool = False,
+        kafka_heap: str = "128m",
+    ) -> None:
+        self._context = context
+        self._temporary = tempfile.TemporaryDirectory(prefix="slackwater-bench-", ignore_cleanup_errors=True)
+        self.folder = Path(self._temporary.name)
+        self.stack = DevStack(
+            DevStackSettings(
+                folder=self.folder / "stack",
+                prefix=SOURCE,
+                partitions=partitions,
+                postgres=has_database,
+                connect=has_database,
+                keep_data=False,
+                kafka_heap=kafka_heap,
+            )
+        )
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        self._context.say("starting servers")
+        self.stack.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+        stop_all(self._processes.values())
+        self.stack.stop()
+        self._temporary.cleanup()
+
+    @property
+    def bootstrap(self) -> str:
+        """The broker."""
+        return self.stack.kafka.bootstrap
+
+    @property
+    def servers(self) -> list[str]:
+        """Options of the ``slackwater`` command."""
+        return ["--bootstrap", self.bootstrap, "--redis-url", self.stack.redis.url]
+
+    def start_sidecar(self) -> None:
+        """The subject's sidecar."""
+        self.start("sidecar", self._context.subject.command("sidecar", "--source", SOURCE, *self.servers))
+
+    def start_pipeline(self, folder: Path, *options: str) -> None:
+        """The subject's pipeline on this folder."""
+        checkpoint = str(self.folder / "checkpoint")
+        command = ["run", str(folder), *self.servers, "--checkpoint", checkpoint, *options]
+        self.start("pipeline", self._context.subject.command(*command))
+
+    def start(self, name: str, command: Sequence[str]) -> None:
+        """Any process of the run; its output goes to :meth:`log`."""
+        with self._log(name).open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder)
+        self._processes[name] = process
+
+    def log(self, name: str) -> str:
+        """What a process has printed so far."""
+        return self._log(name).read_text(errors="replace")
+
+    def pause(self, name: str) -> None:
+        """Lets a process do nothing until :meth:`resume`."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Ends a pause."""
+        self._processes[name].send_signal(signal.SIGCONT)
+
+    def check(self) -> None:
+        """Everything that was started still runs.
+
+        Raises:
+            ProcessEndedError: something does not.
+        """
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                tail = "\n".join(self.log(name).splitlines()[-LOG_LINES:])
+                raise ProcessEndedError(name, process.returncode, tail)
+
+    def wait(self, name: str, seconds: float) -> None:
+        """Waits until a process has ended well.
+
+        Raises:
+            ProcessEndedError: it failed.
+            RunFailedError: it takes longer.
+        """
+        try:
+            code = self._processes[name].wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise RunFailedError(name, f"did not end within {seconds:g} s") from None
+        if code:
+            self.check()
+
+    def roles(self) -> Mapping[str, int]:
+        """Process id of everything that runs, servers included."""
+        roles = {name: process.pid for name, process in self._processes.items()}
+        for server in self.stack.servers:
+            if server.identity is not None:
+                roles[server.name] = server.identity.pid
+        return roles
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"

@@ -1,0 +1,1 @@
+"""Two commits against each other, by alternating runs."""

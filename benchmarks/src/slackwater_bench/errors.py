@@ -1,0 +1,81 @@
+"""Errors of this package.
+
+::
+
+    BenchError
+    ├── UnknownScenarioError     no scenario of that name
+    ├── MalformedResultError     a line of a results file cannot be read
+    ├── RunFailedError           a run ended without a number
+    │   └── ProcessEndedError    a process of the run ended too early
+    └── BaseUnavailableError     the other commit cannot be checked out or installed
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class BenchError(Exception):
+    """Root of everything this package raises."""
+
+
+class UnknownScenarioError(BenchError):
+    """A name that is not in the registry."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        self.known = tuple(known)
+        super().__init__(name, self.known)
+
+    def __str__(self) -> str:
+        return f"no scenario {self.name!r}; there are: {', '.join(self.known)}"
+
+
+class MalformedResultError(BenchError):
+    """A results file holds something else than results."""
+
+    def __init__(self, path: Path, line: int, reason: str) -> None:
+        super().__init__(path, line, reason)
+        self.path = path
+        self.line = line
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}, line {self.line}: {self.reason}; expected what `python -m slackwater_bench` writes"
+        )
+
+
+class RunFailedError(BenchError):
+    """A run that gave no number."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what = what
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.reason}"
+
+
+class ProcessEndedError(RunFailedError):
+    """A process ended while it was needed."""
+
+    def __init__(self, name: str, code: int, log: str) -> None:
+        super().__init__(name, f"ended with exit code {code}; its last lines:\n{log}")
+        self.args = (name, code, log)
+        self.name = name
+        self.code = code
+        self.log = log
+
+
+class BaseUnavailableError(BenchError):
+    """The commit to compare with does not exist or does not install."""
+
+    def __init__(self, revision: str, step: str, output: str) -> None:
+        super().__init__(revision, step, output)
+        self.revision = revision
+        self.step = step
+        self.output = output
+
+    def __str__(self) -> str:
+        return f"base {self.revision}: {self.step} failed:\n{self.output}"

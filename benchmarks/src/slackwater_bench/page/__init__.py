@@ -1,0 +1,1 @@
+"""``docs/performance.md`` and its plots, from the results."""

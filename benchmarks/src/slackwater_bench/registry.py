@@ -1,0 +1,45 @@
+"""All scenarios by name."""
+
+from collections.abc import Mapping
+
+from slackwater_bench.errors import UnknownScenarioError
+from slackwater_bench.scenario import Scenario
+from slackwater_bench.scenarios.cut_cost import CUT_COST
+from slackwater_bench.scenarios.latency import LATENCY
+from slackwater_bench.scenarios.live import LIVE
+from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
+from slackwater_bench.scenarios.sidecar_alone import SIDECAR_ALONE
+from slackwater_bench.scenarios.sink_alone import SINK_ALONE
+from slackwater_bench.scenarios.state_size import STATE_SIZE
+from slackwater_bench.scenarios.throughput import CORES, LOCAL_CLUSTER, PARTITIONS, THROUGHPUT
+from slackwater_bench.scenarios.transaction_size import TRANSACTION_SIZE
+
+SCENARIOS: Mapping[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        THROUGHPUT,
+        LATENCY,
+        LIVE,
+        STATE_SIZE,
+        PARTITIONS,
+        CORES,
+        LOCAL_CLUSTER,
+        TRANSACTION_SIZE,
+        SIDECAR_ALONE,
+        SINK_ALONE,
+        MANY_PIPELINES,
+        CUT_COST,
+    )
+}
+
+
+def scenario_named(name: str) -> Scenario:
+    """The scenario of this name.
+
+    Raises:
+        UnknownScenarioError: there is none.
+    """
+    try:
+        return SCENARIOS[name]
+    except KeyError:
+        raise UnknownScenarioError(name, SCENARIOS) from None

@@ -1,0 +1,78 @@
+"""What a scenario is: data that says what is measured, and a function that measures once."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from slackwater_bench.subject import Subject
+from slackwater_protocol import Clock
+
+Parameters = Mapping[str, int | float | str]
+
+
+class Direction(StrEnum):
+    """Which values are good ones."""
+
+    HIGHER = "higher is better"
+    LOWER = "lower is better"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run found."""
+
+    value: float
+    """In the scenario's unit."""
+    details: Mapping[str, object] = field(default_factory=dict)
+    """Whatever explains the value; JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What every run is given."""
+
+    subject: Subject
+    """The Slackwater that is measured."""
+    clock: Clock
+    say: Callable[[str], None]
+    """Progress, a line at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One question, measured at one or several points."""
+
+    name: str
+    version: int
+    """Rises when the same code would give other numbers; results of different versions are never compared."""
+    unit: str
+    direction: Direction
+    measures: str
+    """What the number is, in a sentence."""
+    why: str
+    """What it is good for, in a sentence."""
+    points: tuple[Parameters, ...]
+    """Each takes about three minutes at most."""
+    quick_points: tuple[Parameters, ...]
+    """Each takes less than a minute."""
+    run: Callable[[Parameters, RunContext], Measured] = field(repr=False)
+    """Runs once.
+
+    Raises:
+        BenchError: there is no number; the message says why.
+    """
+    axis: str | None = None
+    """The parameter that the points vary: the x axis of the plot."""
+    series: str | None = None
+    """A second parameter that varies: one line of the plot for each of its values."""
+    columns: tuple[str, ...] = ()
+    """Details that the page shows in its table; ``a.b`` for ``b`` inside ``a``."""
+    curves: tuple[str, ...] = ()
+    """Columns that are plotted, too, each in a panel of its own."""
+    threshold: float = 0.10
+    """Relative change below which two commits count as equal, however small the spread is."""
+
+    @property
+    def is_higher_better(self) -> bool:
+        """The direction as a truth value."""
+        return self.direction is Direction.HIGHER

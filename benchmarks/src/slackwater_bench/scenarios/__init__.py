@@ -1,0 +1,1 @@
+"""One module per scenario: data and a function that measures once."""

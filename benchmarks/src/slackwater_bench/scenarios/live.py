@@ -1,0 +1,115 @@
+"""Latency with a real database: from commit to visible."""
+
+import threading
+from dataclasses import asdict
+
+from slackwater_bench.batch_log import batch_parts
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.latencies import latencies_ms
+from slackwater_bench.percentiles import summary
+from slackwater_bench.pipelines import output_of
+from slackwater_bench.processes import cpu_seconds
+from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.watcher import CommitWatcher
+from slackwater_bench.workloads.registry import WORKLOADS
+from slackwater_markers import KafkaCutLog
+from slackwater_protocol import CommittedTransaction
+
+SIZE = 2_000
+WRITERS = 4
+START_SECONDS = 180.0
+WARM_UP_SECONDS = 15.0
+SETTLED_SECONDS = 3.0
+
+
+def run(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    from slackwater_bench.database import Writers, create_tables, write_first
+
+    rate, seconds = int(parameters["changes_per_second"]), float(parameters["seconds"])
+    workload = WORKLOADS["orders"](1, SIZE)
+    with Bed(context, has_database=True) as bed:
+        dsn = bed.stack.postgres.dsn()
+        create_tables(dsn, workload)
+        write_first(dsn, workload)
+        context.say("starting connector, sidecar and pipeline")
+        bed.stack.start_connector()
+        bed.stack.wait_until_streaming()
+        bed.start_sidecar()
+        bed.start_pipeline(workload.pipeline)
+        watcher = CommitWatcher(bed.bootstrap, output_of(workload.pipeline), context.clock, bed.check)
+        watcher.until(1, START_SECONDS)
+        used = cpu_seconds(dict(bed.roles()))
+        writers = Writers(dsn, workload, count=WRITERS, changes_per_second=rate, clock=context.clock)
+        context.say(f"{WRITERS} writers, {rate:,} changes/s for {seconds:g} s")
+        begun_ms = 1000 * context.clock.now().timestamp()
+        until = context.clock.monotonic() + WARM_UP_SECONDS + seconds
+        writers.start()
+        while context.clock.monotonic() < until:
+            watcher.look()
+        writers.stop()
+        writers.raise_failure()
+        cpu = {
+            name: round(value - used.get(name, 0), 1)
+            for name, value in cpu_seconds(dict(bed.roles())).items()
+        }
+        transactions = _wait_for_all(bed, watcher)
+        watcher.close()
+        seen = [(commit.commit_lsn, commit.wall_ms / 1000) for commit in watcher.seen]
+        since = begun_ms / 1000 + WARM_UP_SECONDS
+        found = summary(
+            list(
+                latencies_ms(((t.commit_lsn, t.commit_ts_ms / 1000) for t in transactions), seen, since=since)
+            )
+        )
+        counts = writers.counts()
+        return Measured(
+            found["p99"],
+            {
+                "latency_ms": found,
+                "changes_per_second": round(counts.changes / (seconds + WARM_UP_SECONDS)),
+                "writers": asdict(counts),
+                "batches": len(seen),
+                "batch_seconds": batch_parts(bed.log("pipeline")),
+                "cpu_seconds": cpu,
+            },
+        )
+
+
+def _wait_for_all(bed: Bed, watcher: CommitWatcher) -> list[CommittedTransaction]:
+    """Waits until nothing more comes and all of it is visible; every transaction with a change."""
+    log = KafkaCutLog(SOURCE, bed.bootstrap)
+    pause, newest = threading.Event(), None
+    try:
+        while (found := log.newest()) != newest:
+            newest = found
+            if newest is not None:
+                watcher.until(newest.cut.lsn, START_SECONDS)
+            pause.wait(SETTLED_SECONDS)
+        return [transaction for cut in log.tail(-1) for transaction in cut.cut.transactions]
+    finally:
+        log.close()
+
+
+LIVE = Scenario(
+    name="live",
+    version=2,
+    unit="ms, p99",
+    direction=Direction.LOWER,
+    measures="Time from the commit in PostgreSQL to the moment at which a read_committed consumer sees the"
+    " transaction in the view, for every transaction of four writers at a steady rate (orders workload,"
+    " REPLICA IDENTITY FULL, Debezium, everything on this machine).",
+    why="What a user of the view waits for, all of the way.",
+    points=tuple({"changes_per_second": rate, "seconds": 60} for rate in (500, 3_000)),
+    quick_points=({"changes_per_second": 500, "seconds": 10},),
+    run=run,
+    columns=(
+        "latency_ms.p50",
+        "latency_ms.p90",
+        "latency_ms.p99",
+        "latency_ms.max",
+        "changes_per_second",
+        "batch_seconds.triggerExecution",
+    ),
+    threshold=0.25,
+)

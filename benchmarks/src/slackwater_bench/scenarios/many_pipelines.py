@@ -1,0 +1,180 @@
+"""Many pipelines on one source: what each costs the sidecar and Redis."""
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.errors import RunFailedError
+from slackwater_bench.percentiles import summary
+from slackwater_bench.processes import cpu_seconds
+from slackwater_bench.redis_counters import RedisCounters, redis_counters
+from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.steady_orders import LINES, ORDERS, SteadyOrders
+from slackwater_bench.traffic import OpenLoop, TransactionAppender
+
+BATCH_SECONDS = 0.3
+"""How long a reader is busy after each batch it planned: what a small batch of a pipeline takes."""
+WARM_UP_SECONDS = 5.0
+
+
+def run(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    readers, rate = int(parameters["readers"]), int(parameters["changes_per_second"])
+    seconds = float(parameters["seconds"])
+    orders = SteadyOrders(1_000)
+    with Bed(context) as bed:
+        appender = TransactionAppender(bed.bootstrap, SOURCE, 4)
+        appender.append_all((orders.changes_of(number) for number in range(1_000)), context.clock)
+        bed.start_sidecar()
+        transactions = orders.transactions(orders.rows_per_order, 1_000)
+        loop = OpenLoop(appender, transactions, max(rate, 1) / orders.rows_per_order, context.clock)
+        with _readers(bed, readers, context) as probe:
+            if rate:
+                loop.start()
+            context.say(f"{readers} readers, {rate:,} changes/s, {seconds:g} s")
+            _idle(bed, WARM_UP_SECONDS, context)
+            before, redis_before = _cpu(bed), redis_counters(bed.stack.redis.url)
+            probe.tell("measure")
+            _idle(bed, seconds, context)
+            after, redis_after = _cpu(bed), redis_counters(bed.stack.redis.url)
+            found = probe.stop()
+        if rate:
+            loop.stop()
+    cpu = {name: round(100 * (after[name] - before[name]) / seconds, 2) for name in before}
+    return _measured(readers, seconds, cpu, redis_after - redis_before, found)
+
+
+def _measured(
+    readers: int, seconds: float, cpu: Mapping[str, float], redis: RedisCounters, found: list[dict[str, Any]]
+) -> Measured:
+    ages = [age for reader in found for age in reader["ages_ms"]]
+    total = {
+        name: sum(reader[name] for reader in found) for name in ("polls", "cuts", "batches", "cpu_seconds")
+    }
+    each = max(readers, 1)
+    return Measured(
+        cpu["sidecar"],
+        {
+            "cpu_percent": cpu,
+            "redis_commands_per_second": round(redis.commands / seconds, 1),
+            "redis_sent_bytes_per_second": round(redis.sent_bytes / seconds),
+            "redis_received_bytes_per_second": round(redis.received_bytes / seconds),
+            "redis_cpu_percent": round(100 * redis.cpu_seconds / seconds, 2),
+            "reader_cpu_percent": round(100 * total["cpu_seconds"] / seconds / each, 2),
+            "polls_per_second_and_reader": round(total["polls"] / seconds / each, 1),
+            "batches_per_second_and_reader": round(total["batches"] / seconds / each, 2),
+            "cuts_per_second_and_reader": round(total["cuts"] / seconds / each, 1),
+            "cut_age_ms": summary(ages) if ages else {},
+        },
+    )
+
+
+class _Readers:
+    """The probe with the readers, spoken to over its standard input."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def wait_until_ready(self) -> None:
+        """Returns when every reader polls."""
+        self._line("ready")
+
+    def tell(self, order: str) -> None:
+        """To every reader."""
+        if self._process.stdin is not None:
+            self._process.stdin.write(f"{order}\n")
+            self._process.stdin.flush()
+
+    def stop(self) -> list[dict[str, Any]]:
+        """Ends them; what each has counted."""
+        self.tell("stop")
+        found: list[dict[str, Any]] = json.loads(self._line("["))
+        return found
+
+    def _line(self, beginning: str) -> str:
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        if not line.startswith(beginning):
+            raise RunFailedError(
+                "the readers", f"said {line!r} and {self._process.poll()}; see their errors above"
+            )
+        return line
+
+
+@contextmanager
+def _readers(bed: Bed, count: int, context: RunContext) -> Iterator[_Readers]:
+    arguments = [
+        bed.bootstrap,
+        bed.stack.redis.url,
+        SOURCE,
+        f"{ORDERS},{LINES}",
+        str(count),
+        str(BATCH_SECONDS),
+    ]
+    command = context.subject.probe("cut_readers", *arguments)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        readers = _Readers(process)
+        readers.wait_until_ready()
+        yield readers
+    finally:
+        for child in psutil.Process(process.pid).children() if process.poll() is None else ():
+            child.kill()
+        process.kill()
+        process.communicate()
+
+
+def _cpu(bed: Bed) -> dict[str, float]:
+    names = ("sidecar", "redis", "kafka")
+    return cpu_seconds({name: pid for name, pid in bed.roles().items() if name in names})
+
+
+def _idle(bed: Bed, seconds: float, context: RunContext) -> None:
+    """Lets things run for a while; raises when a process has ended."""
+    until, pause = context.clock.monotonic() + seconds, threading.Event()
+    while (left := until - context.clock.monotonic()) > 0:
+        bed.check()
+        pause.wait(min(left, 0.5))
+
+
+MANY_PIPELINES = Scenario(
+    name="many-pipelines",
+    version=1,
+    unit="CPU % of the sidecar",
+    direction=Direction.LOWER,
+    measures="CPU of the sidecar, in percent of a core, while pipelines read its cuts. Every reader is a"
+    " process with the planner of the Spark source, polls every 10 ms while nothing is new, and is busy for"
+    " 0.3 s after each batch it planned; no Spark JVM. Beside it: commands and bytes of Redis, CPU of Redis"
+    " and Kafka, CPU of a reader, and how old the newest cut is when it is planned, counted from the intended"
+    " commit time.",
+    why="One sidecar serves all pipelines of a source: one more reader must cost it nothing and Redis next to"
+    " nothing. Without traffic a reader only asks.",
+    points=tuple(
+        {"readers": readers, "changes_per_second": rate, "seconds": 20}
+        for rate in (2_000, 0)
+        for readers in (0, 1, 10, 50)
+    ),
+    quick_points=(
+        {"readers": 1, "changes_per_second": 2_000, "seconds": 5},
+        {"readers": 10, "changes_per_second": 2_000, "seconds": 5},
+    ),
+    run=run,
+    axis="readers",
+    series="changes_per_second",
+    columns=(
+        "redis_cpu_percent",
+        "redis_commands_per_second",
+        "redis_sent_bytes_per_second",
+        "cpu_percent.kafka",
+        "reader_cpu_percent",
+        "cut_age_ms.p50",
+        "cut_age_ms.p99",
+    ),
+    curves=("redis_cpu_percent", "cpu_percent.kafka", "cut_age_ms.p50"),
+    threshold=0.25,
+)

@@ -1,0 +1,37 @@
+"""A catch-up load of one of the workloads."""
+
+from slackwater_bench.bed import SOURCE
+from slackwater_bench.generator.fill import TopicFiller
+from slackwater_bench.workloads.registry import WORKLOADS
+
+SEED = 1
+
+
+class WorkloadLoad:
+    """The rows a workload begins with, then its transactions.
+
+    Args:
+        bootstrap: The broker.
+        name: Of the workload.
+        size: Main rows at the start.
+        events: Change events of the backlog.
+        partitions: Of each data topic.
+    """
+
+    def __init__(self, bootstrap: str, name: str, *, size: int, events: int, partitions: int = 4) -> None:
+        workload = WORKLOADS[name](SEED, size)
+        self._filler = TopicFiller(bootstrap, workload, prefix=SOURCE, partitions=partitions)
+        self._events = events
+
+    def prepare(self) -> int:
+        """Writes the first rows."""
+        return self._filler.fill(1).last_commit_lsn
+
+    def backlog(self) -> tuple[int, int]:
+        """Writes more."""
+        filled = self._filler.fill(self._events)
+        return filled.events, filled.last_commit_lsn
+
+    def close(self) -> None:
+        """Ends the processes that write."""
+        self._filler.close()
