@@ -1,1 +1,24 @@
 """Judges the output of any stream processor against the committed states of its source."""
+
+from slackwater_certify.certificate import Certificate, Delays, Mode, TimeBucket
+from slackwater_certify.certifier import certify, watch_output
+from slackwater_certify.connections import Connections
+from slackwater_certify.errors import CertifyError
+from slackwater_certify.outputs.output import OutputRecords
+from slackwater_certify.report import report
+from slackwater_certify.specification import Specification, load_specification
+
+__all__ = [
+    "Certificate",
+    "CertifyError",
+    "Connections",
+    "Delays",
+    "Mode",
+    "OutputRecords",
+    "Specification",
+    "TimeBucket",
+    "certify",
+    "load_specification",
+    "report",
+    "watch_output",
+]

@@ -1,0 +1,361 @@
+"""Values as they are compared: what was meant, whatever it was written as.
+
+The type of a view's column decides. A document becomes a tuple of plain values, nested for structs and lists:
+
+| type | canonical value | accepts |
+|---|---|---|
+| integers | int | numbers, numerals |
+| DECIMAL(p, s) | int, scaled by 10^s | numbers, numerals; floating point noise below 1e-9 is dropped |
+| FLOAT, DOUBLE | float, rounded to 6 or 12 significant digits | numbers, numerals |
+| DATE | days since 1970 | ISO texts, numbers of days |
+| TIME | microseconds | ISO texts, milli- or microseconds |
+| TIMESTAMP, TIMESTAMPTZ | microseconds since 1970, UTC | ISO texts, numbers in s, ms, µs or ns |
+| STRUCT | tuple in the order of the type | objects; missing members are null |
+| LIST | tuple; sorted when its order does not count | arrays |
+| MAP | sorted pairs | objects, arrays of key and value |
+| the rest | text | texts |
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal, InvalidOperation
+from hashlib import blake2b
+from typing import Any
+
+from duckdb.sqltypes import DuckDBPyType
+
+Canonical = Any
+"""None, int, float, Decimal, str, or a tuple of such."""
+Read = Callable[[Any], Canonical]
+
+_INTEGERS = frozenset({
+    "tinyint", "smallint", "integer", "bigint", "hugeint",
+    "utinyint", "usmallint", "uinteger", "ubigint", "uhugeint",
+})  # fmt: skip
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NOISE = Decimal("1e-9")
+_DAY_MICROSECONDS = 86_400_000_000
+
+
+class UnreadableValueError(ValueError):
+    """A value that no reading of the column's type fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How values of a type are read, and where their numbers are."""
+
+    read: Read
+    scale: int | None = None
+    """Of a number: its canonical value is scaled by so many powers of ten. None: no number."""
+    children: tuple[tuple[str, "Shape"], ...] = ()
+    """Members of a struct; the element of a list, named ``*``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the output."""
+
+    name: str
+    type: DuckDBPyType
+    shape: Shape
+
+
+class DocumentReader:
+    """Reads documents and keys of one view."""
+
+    def __init__(self, columns: Sequence[Column], key: Sequence[str]) -> None:
+        self.columns = tuple(columns)
+        by_name = {column.name: column for column in columns}
+        self.key = tuple(by_name[name] for name in key)
+        self._reads = [(column.name, column.shape.read) for column in columns]
+        self._key_positions = [self.columns.index(column) for column in self.key]
+
+    def document(self, value: Mapping[str, Any]) -> tuple[Canonical, ...]:
+        """The canonical document. Columns that the view does not have are left out.
+
+        Raises:
+            UnreadableValueError: a value does not fit its column, or a column of the key is missing.
+        """
+        get = value.get
+        found = tuple([read(get(name)) for name, read in self._reads])
+        for position in self._key_positions:
+            if found[position] is None:
+                raise UnreadableValueError(f"key column {self.columns[position].name} is missing")
+        return found
+
+    def key_of(self, document: tuple[Canonical, ...]) -> tuple[Canonical, ...]:
+        """The key of a canonical document."""
+        return tuple([document[position] for position in self._key_positions])
+
+    def read_key(self, value: object) -> tuple[Canonical, ...]:
+        """The key of a record: an object with the key's columns, an array of them, or the only one itself.
+
+        Raises:
+            UnreadableValueError: nothing of that.
+        """
+        if isinstance(value, Mapping):
+            if not all(column.name in value for column in self.key):
+                raise UnreadableValueError(f"key without {', '.join(c.name for c in self.key)}: {value!r}")
+            parts: list[object] = [value[column.name] for column in self.key]
+        else:
+            parts = list(value) if isinstance(value, (list, tuple)) else [value]
+        if len(parts) != len(self.key) or any(part is None for part in parts):
+            raise UnreadableValueError(f"no key: {value!r}")
+        return tuple(column.shape.read(part) for column, part in zip(self.key, parts, strict=True))
+
+    def numbers(self, document: tuple[Canonical, ...]) -> dict[str, Decimal]:
+        """The numbers in a document by their path; those of a list's elements are added up."""
+        sums: dict[str, Decimal] = {}
+        for column, value in zip(self.columns, document, strict=True):
+            for path, number in _numbers(column.name, column.shape, value):
+                sums[path] = sums.get(path, Decimal(0)) + number
+        return sums
+
+
+def distance(one: Mapping[str, Decimal], other: Mapping[str, Decimal]) -> Decimal:
+    """The largest absolute difference of two documents' numbers; one that is missing counts as zero."""
+    zero = Decimal(0)
+    gaps = [abs(one.get(path, zero) - other.get(path, zero)) for path in {**one, **other}]
+    return max(gaps, default=zero)
+
+
+def digest(document: tuple[Canonical, ...]) -> bytes:
+    """Sixteen bytes that stand for a canonical document."""
+    return blake2b(repr(document).encode(), digest_size=16).digest()
+
+
+def shape_of(column_type: DuckDBPyType, *, is_unordered: bool = False) -> Shape:
+    """How values of a DuckDB type are compared."""
+    kind = kind_of(column_type)
+    if kind in {"list", "array"}:
+        element = shape_of(children_of(column_type)[0][1])
+        return Shape(_list_reader(element.read, is_unordered), children=(("*", element),))
+    if kind == "struct":
+        members = tuple((name, shape_of(child)) for name, child in children_of(column_type))
+        return Shape(_struct_reader([(name, shape.read) for name, shape in members]), children=members)
+    if kind == "map":
+        (_, key), (_, value) = children_of(column_type)
+        return Shape(_map_reader(shape_of(key).read, shape_of(value).read))
+    return _scalar_shape(kind, column_type)
+
+
+def kind_of(column_type: DuckDBPyType) -> str:
+    """The name of a type without its parameters, in small letters."""
+    return "json" if str(column_type) == "JSON" else column_type.id.strip('"').lower()
+
+
+def children_of(column_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    """Element of a list, members of a struct, key and value of a map."""
+    return [(name, child) for name, child in column_type.children if isinstance(child, DuckDBPyType)]
+
+
+def _scalar_shape(kind: str, column_type: DuckDBPyType) -> Shape:
+    if kind in _INTEGERS:
+        return Shape(_read_integer, scale=0)
+    if kind == "decimal":
+        scale = int(str(dict(column_type.children)["scale"]))
+        return Shape(_decimal_reader(scale), scale=scale)
+    if kind in {"double", "float"}:
+        return Shape(_float_reader(12 if kind == "double" else 6), scale=0)
+    readers: dict[str, Read] = {"boolean": _read_boolean, "date": _read_date, "time": _read_time}
+    if kind.startswith("timestamp"):
+        return Shape(_read_timestamp)
+    return Shape(readers.get(kind, _read_json if kind == "json" else _read_text))
+
+
+def _numbers(path: str, shape: Shape, value: Canonical) -> Iterator[tuple[str, Decimal]]:
+    if value is None:
+        return
+    if shape.scale is not None:
+        number = Decimal(str(value))
+        if number.is_finite():
+            yield path, number.scaleb(-shape.scale)
+    elif shape.children and shape.children[0][0] == "*":
+        for element in value:
+            yield from _numbers(f"{path}.*", shape.children[0][1], element)
+    else:
+        for (name, child), member in zip(shape.children, value if shape.children else (), strict=True):
+            yield from _numbers(f"{path}.{name}", child, member)
+
+
+def _read_integer(value: Any) -> Canonical:
+    if value is None or type(value) is int:
+        return value
+    number = _number(value)
+    return int(number) if number == number.to_integral_value() else number
+
+
+def _number(value: Any) -> Decimal:
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        raise UnreadableValueError(f"no number: {value!r}") from None
+    if not number.is_finite():
+        raise UnreadableValueError(f"no finite number: {value!r}")
+    return number
+
+
+def _decimal_reader(scale: int) -> Read:
+    def read(value: Any) -> Canonical:
+        if value is None:
+            return None
+        if type(value) is str:
+            whole, _, fraction = value.partition(".")
+            if len(fraction) <= scale and fraction.isascii() and (fraction.isdigit() or not fraction):
+                try:
+                    return int(whole + fraction.ljust(scale, "0"))
+                except ValueError:
+                    pass  # not written plainly: the general way decides
+        number = _number(value).scaleb(scale)
+        rounded = number.to_integral_value()
+        return int(rounded) if abs(number - rounded) <= _NOISE * max(Decimal(1), abs(number)) else number
+
+    return read
+
+
+def _float_reader(digits: int) -> Read:
+    def read(value: Any) -> Canonical:
+        if value is None:
+            return None
+        try:
+            return float(f"{float(value):.{digits}g}") + 0.0
+        except (TypeError, ValueError):
+            raise UnreadableValueError(f"no number: {value!r}") from None
+
+    return read
+
+
+_BOOLEANS = {
+    "true": True, "t": True, "1": True, "false": False, "f": False, "0": False,
+}  # fmt: skip
+
+
+def _read_boolean(value: Any) -> Canonical:
+    if value is None or isinstance(value, bool):
+        return value
+    try:
+        return _BOOLEANS[str(value).lower()]
+    except KeyError:
+        raise UnreadableValueError(f"no boolean: {value!r}") from None
+
+
+def _read_date(value: Any) -> Canonical:
+    if value is None or type(value) is int:
+        return value
+    try:
+        day = value if isinstance(value, date) else date.fromisoformat(str(value)[:10])
+    except ValueError:
+        raise UnreadableValueError(f"no date: {value!r}") from None
+    return day.toordinal() - _EPOCH.toordinal()
+
+
+def _read_time(value: Any) -> Canonical:
+    if value is None:
+        return None
+    if type(value) is int:
+        return value * 1000 if value < _DAY_MICROSECONDS // 1000 else value
+    try:
+        found = value if isinstance(value, time) else time.fromisoformat(str(value))
+    except ValueError:
+        raise UnreadableValueError(f"no time: {value!r}") from None
+    return ((found.hour * 60 + found.minute) * 60 + found.second) * 1_000_000 + found.microsecond
+
+
+def _read_timestamp(value: Any) -> Canonical:
+    if value is None:
+        return None
+    if type(value) is int:
+        return _microseconds(value)
+    try:
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        raise UnreadableValueError(f"no timestamp: {value!r}") from None
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return (found - _EPOCH) // _MICROSECOND
+
+
+def _microseconds(value: int) -> int:
+    """Of a number whose unit is not known: seconds reach to the year 5138, milliseconds as far, and so on."""
+    size = abs(value)
+    if size < 10**11:
+        return value * 1_000_000
+    if size < 10**14:
+        return value * 1_000
+    return value if size < 10**17 else value // 1_000
+
+
+def _read_text(value: Any) -> Canonical:
+    if value is None or type(value) is str:
+        return value
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, sort_keys=True)
+    return str(value)
+
+
+def _read_json(value: Any) -> Canonical:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return value
+    return None if value is None else json.dumps(value, sort_keys=True)
+
+
+def _nested(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise UnreadableValueError(f"neither list nor struct: {value!r}") from None
+    return value
+
+
+def _list_reader(read: Read, is_unordered: bool) -> Read:
+    def read_list(value: Any) -> Canonical:
+        if value is None:
+            return None
+        value = _nested(value)
+        if not isinstance(value, (list, tuple)):
+            raise UnreadableValueError(f"no list: {value!r}")
+        found = [read(each) for each in value]
+        return tuple(sorted(found, key=repr) if is_unordered else found)
+
+    return read_list
+
+
+def _struct_reader(members: Sequence[tuple[str, Read]]) -> Read:
+    def read_struct(value: Any) -> Canonical:
+        if value is None:
+            return None
+        if type(value) is not dict:
+            value = _nested(value)
+            if not isinstance(value, Mapping):
+                raise UnreadableValueError(f"no struct: {value!r}")
+        return tuple([read(value.get(name)) for name, read in members])
+
+    return read_struct
+
+
+def _map_reader(read_key: Read, read_value: Read) -> Read:
+    def read_map(value: Any) -> Canonical:
+        if value is None:
+            return None
+        value = _nested(value)
+        try:
+            pairs = value.items() if isinstance(value, Mapping) else [_pair(each) for each in value]
+        except (TypeError, KeyError, ValueError):
+            raise UnreadableValueError(f"no map: {value!r}") from None
+        return tuple(sorted(((read_key(k), read_value(v)) for k, v in pairs), key=repr))
+
+    return read_map
+
+
+def _pair(each: Any) -> tuple[Any, Any]:
+    if isinstance(each, Mapping):
+        return each["key"], each["value"]
+    key, value = each
+    return key, value

@@ -1,0 +1,164 @@
+"""The result: counts, examples, delays."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+MAX_EXAMPLES = 3
+
+
+class Mode(StrEnum):
+    """How an output is judged."""
+
+    ORACLE = "oracle"
+    """Against the committed states, recomputed from the change topics."""
+    INVARIANT = "invariant"
+    """Against SQL that is true of every committed state."""
+    BOTH = "both"
+
+
+class Kind(StrEnum):
+    """Ways in which an output can be wrong."""
+
+    TORN = "torn"
+    WRONG_LSN = "wrong LSN"
+    ORDER = "order violation"
+    LOST = "lost"
+    REPEATED = "repeated"
+    UNCOVERED = "outside its commit record"
+    STATE = "inconsistent state"
+    FINAL = "final difference"
+    HISTORY = "history differs from the database"
+    INVARIANT = "invariant violation"
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is wrong: counted, with the first few of each kind as examples."""
+
+    counts: dict[Kind, int] = field(default_factory=dict)
+    examples: dict[Kind, list[str]] = field(default_factory=dict)
+
+    def add(self, kind: Kind, text: str, count: int = 1) -> None:
+        """Counts a finding."""
+        self.counts[kind] = self.counts.get(kind, 0) + count
+        texts = self.examples.setdefault(kind, [])
+        if len(texts) < MAX_EXAMPLES:
+            texts.append(text)
+
+    def count(self, kind: Kind) -> int:
+        """How often it was found."""
+        return self.counts.get(kind, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Percentiles in milliseconds: the smallest value that so many percent do not exceed."""
+
+    count: int
+    p50: int
+    p90: int
+    p99: int
+    max: int
+
+    @classmethod
+    def of(cls, values: Iterable[int]) -> "Delays | None":
+        """None when there are no values."""
+        ordered = sorted(values)
+        if not ordered:
+            return None
+        p50, p90, p99 = (ordered[max(0, -(-len(ordered) * percent // 100) - 1)] for percent in (50, 90, 99))
+        return cls(len(ordered), p50, p90, p99, ordered[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBucket:
+    """A slice of the chart."""
+
+    start_ms: int
+    outputs: int
+    wrong: int
+    delay_p50_ms: int | None
+    delay_max_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """What was seen and what was wrong with it."""
+
+    output: str
+    mode: Mode
+    clock: str
+    """Where times of visibility come from."""
+    outputs: int
+    """Documents and deletes that were judged; from tables, changes from one snapshot to the next."""
+    deletes: int
+    """Those of them that are deletes."""
+    documents: int
+    """In the final state of the output."""
+    commits: int
+    """Commit records."""
+    snapshots: int
+    """States of the output as a whole, of tables."""
+    transactions: int
+    """Committed transactions with changes to the declared tables."""
+    events: int
+    """Change events read, repeats and snapshot rows included."""
+    torn: int
+    """Match no committed state of their document, or cannot be read."""
+    wrong_lsn: int
+    """Match a committed state, but not that of the commit they claim."""
+    largest_error: float
+    """Largest difference of a number from the nearest committed state, or of an invariant's error."""
+    longest_wrong_seconds: float
+    """Longest time that one document showed a wrong value."""
+    order_violations: int
+    """Documents, LSNs or commit records that go back."""
+    lost: int
+    """Changes that should have been published and were not."""
+    repeated: int
+    """Published more often than they changed."""
+    uncovered: int
+    """Records that their commit record does not cover."""
+    inconsistent_states: int
+    """Snapshots that are at no single commit."""
+    final_differences: int
+    """Documents whose last value is not that of the database (without one: of the topics)."""
+    history_differences: int
+    """Documents for which topics and database disagree: then the measure itself is in doubt."""
+    invariant_violations: int
+    delay_ms: Delays | None
+    """From the commit in the database to visibility."""
+    timeline: Sequence[TimeBucket]
+    examples: Mapping[str, Sequence[str]]
+    """A few of each kind of finding."""
+    notes: Sequence[str] = ()
+    """What else the reader should know."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found and something was judged."""
+        return self.findings == 0 and self.outputs > 0
+
+    @property
+    def findings(self) -> int:
+        """Everything that was found, added up."""
+        return sum(
+            (
+                self.torn,
+                self.wrong_lsn,
+                self.order_violations,
+                self.lost,
+                self.repeated,
+                self.uncovered,
+                self.inconsistent_states,
+                self.final_differences,
+                self.history_differences,
+                self.invariant_violations,
+            )
+        )
+
+    def to_json(self) -> str:
+        """All of it, and the verdict."""
+        return json.dumps(asdict(self) | {"is_clean": self.is_clean}, indent=2)

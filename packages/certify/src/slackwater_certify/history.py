@@ -1,0 +1,157 @@
+"""The committed transactions of a source, put together from its topics after the fact: a plain fold.
+
+Everything is in the topics by then, so nothing has to be waited for: rows belong to the transaction whose xid
+they carry, and a transaction is committed when its END is there. Records may repeat and partitions may be
+mixed in any way; within one partition records come in their order.
+
+An xid stands for one transaction: histories in which xids wrapped around are out of scope.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from slackwater_certify.errors import MalformedRecordError
+from slackwater_certify.records import ChangeEvent, decode_change, decode_transaction, split_id
+from slackwater_certify.tables import Table
+
+Values = tuple[object, ...]
+"""A row as Debezium wrote it, in the order of the table's columns."""
+
+
+class RowChange(msgspec.Struct, frozen=True, gc=False):
+    """One change event."""
+
+    table: str
+    op: str
+    """``c``, ``u``, ``d``; ``r`` of a snapshot; ``t`` empties the table."""
+    key: Values
+    """Values of the primary key; empty for ``t``."""
+    after: Values | None
+    """None: the row is gone."""
+    lsn: int
+
+
+class CommittedTransaction(msgspec.Struct, frozen=True, gc=False):
+    """A transaction with its changes to the declared tables, in the order they were made."""
+
+    xid: int
+    commit_lsn: int
+    commit_ts_ms: int
+    changes: tuple[RowChange, ...]
+    announced: int
+    """Change events that its END counts for the declared tables."""
+
+
+class _End(msgspec.Struct, gc=False):
+    lsn: int
+    ts_ms: int
+    counts: dict[str, int]
+
+
+class History:
+    """Collects records of the data topics and of the transaction topic, in any order of the two."""
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        self._columns = {name: tuple(column for column, _ in table.columns) for name, table in tables.items()}
+        self._keys = {name: table.primary_key for name, table in tables.items()}
+        self._rows: dict[int, list[RowChange]] = {}
+        self._ends: dict[int, _End] = {}
+        self._snapshots: dict[int, dict[tuple[str, Values], RowChange]] = {}
+        self.events = 0
+        """Change events of the declared tables, repeated ones and those of snapshots included."""
+        self.ignored: Counter[str] = Counter()
+        """Events that change no committed state, by kind."""
+
+    def add_row(self, value: bytes, place: str = "") -> None:
+        """Takes a record of a data topic; tombstones are not wanted.
+
+        Raises:
+            MalformedRecordError: no change event.
+        """
+        event = decode_change(value, place)
+        source = event.source
+        if source is None or event.op is None:
+            raise MalformedRecordError(place, "neither op nor source", value[:200].decode(errors="replace"))
+        table = f"{source.schema}.{source.table}"
+        if table not in self._columns:
+            return
+        self.events += 1
+        change = self._change(event, table, source.lsn or 0, place)
+        if event.transaction is not None:
+            xid = split_id(event.transaction.id, place)[0]
+            self._rows.setdefault(xid, []).append(change)
+        elif event.op == "r" and source.lsn is not None:
+            self._snapshots.setdefault(source.lsn, {})[table, change.key] = change
+        else:
+            self.ignored["rows of an incremental snapshot" if event.op == "r" else f"op {event.op}"] += 1
+
+    def add_transaction_record(self, value: bytes, place: str = "") -> None:
+        """Takes a record of the transaction topic: the first END of a transaction, and its largest counts.
+
+        Raises:
+            MalformedRecordError: no such record.
+        """
+        record = decode_transaction(value, place)
+        if record.status != "END" or record.id is None:
+            return
+        xid, lsn = split_id(record.id, place)
+        counts = {each.data_collection: each.event_count for each in record.data_collections or []}
+        end = self._ends.setdefault(xid, _End(lsn, record.ts_ms or 0, counts))
+        for table, count in counts.items():
+            end.counts[table] = max(count, end.counts.get(table, 0))
+
+    def snapshot(self) -> tuple[RowChange, ...]:
+        """The rows before the first transaction: of the last snapshot that was taken until then.
+
+        An interrupted snapshot is taken again, at a later LSN; its rows are void.
+        """
+        first = min((end.lsn for end in self._ends.values()), default=None)
+        lsns = [lsn for lsn in self._snapshots if first is None or lsn <= first]
+        return tuple(self._snapshots[max(lsns)].values()) if lsns else ()
+
+    @property
+    def void_snapshot_rows(self) -> int:
+        """Rows of snapshots that do not count."""
+        return sum(len(rows) for rows in self._snapshots.values()) - len(self.snapshot())
+
+    def transactions(self) -> Iterator[CommittedTransaction]:
+        """Every committed transaction with changes, in commit order."""
+        for lsn, xid in sorted((end.lsn, xid) for xid, end in self._ends.items() if xid in self._rows):
+            end = self._ends[xid]
+            changes = sorted(_without_repeats(self._rows[xid]), key=_lsn)
+            announced = sum(count for table, count in end.counts.items() if table in self._columns)
+            yield CommittedTransaction(xid, lsn, end.ts_ms, tuple(changes), announced)
+
+    def commits(self) -> list[tuple[int, int]]:
+        """LSN and time of every committed transaction, with changes or without, in commit order."""
+        return sorted((end.lsn, end.ts_ms) for end in self._ends.values())
+
+    def unfinished(self) -> list[int]:
+        """Transactions with changes but without END: not committed."""
+        return sorted(self._rows.keys() - self._ends.keys())
+
+    def _change(self, event: ChangeEvent, table: str, lsn: int, place: str) -> RowChange:
+        op = event.op or ""
+        if op == "t":
+            return RowChange(table, op, (), None, lsn)
+        row = event.after if event.after is not None else event.before
+        if op not in "crud" or row is None:
+            raise MalformedRecordError(place, f"op {op} without a row", str(event)[:200])
+        get = row.get
+        key = tuple([get(column) for column in self._keys[table]])
+        after = tuple([get(column) for column in self._columns[table]]) if event.after is not None else None
+        return RowChange(table, op, key, after, lsn)
+
+
+def _without_repeats(changes: list[RowChange]) -> list[RowChange]:
+    """After a restart the connector writes changes again: same position in the log, same row."""
+    first = {(change.lsn, change.table, change.op, change.key): change for change in reversed(changes)}
+    if len(first) == len(changes):
+        return changes
+    return [change for change in changes if first[change.lsn, change.table, change.op, change.key] is change]
+
+
+def _lsn(change: RowChange) -> int:
+    return change.lsn

@@ -1,0 +1,226 @@
+"""Judges outputs by SQL that is true of every committed state; needs neither LSNs nor change topics."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import msgspec
+import pyarrow as pa
+
+from slackwater_certify.canonical import DocumentReader, UnreadableValueError
+from slackwater_certify.certificate import Findings, Kind
+from slackwater_certify.errors import SpecificationError
+from slackwater_certify.fold import DocumentKey
+from slackwater_certify.outputs.output import Commit, Output
+from slackwater_certify.specification import Scope, Specification
+from slackwater_certify.tables import quoted
+from slackwater_certify.tally import describe
+from slackwater_certify.view import connect
+
+BATCH = 5_000
+MAX_STATES = 2_000
+"""States that are judged at most; of more, evenly chosen ones."""
+
+_ENCODE = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class InvariantJudge:
+    """Judges documents one by one as they come, states in the end. A context manager."""
+
+    def __init__(self, specification: Specification, reader: DocumentReader, findings: Findings) -> None:
+        self._reader = reader
+        self._findings = findings
+        self._file = str(specification.file)
+        self._invariants = specification.invariants
+        self._batch: list[tuple[Output, str]] = []
+        self._kept: list[_Kept] = []
+        self._connection = connect()
+        fields = {column.name: str(column.type) for column in reader.columns}
+        self._structure = msgspec.json.encode(fields).decode()
+        self._columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
+        self.largest_error = 0.0
+        self.states = 0
+        """States of the whole output that were judged."""
+        self.thinned = 0
+        """States that were left out."""
+
+    def __enter__(self) -> "InvariantJudge":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def judge(self, outputs: Iterable[Output]) -> Iterator[Output]:
+        """Passes outputs on and judges them."""
+        by_document = self._of(Scope.DOCUMENT)
+        keep = bool(self._of(Scope.STATE))
+        for output in outputs:
+            if keep:
+                self._keep(output)
+            if by_document and output.problem is None and output.document is not None:
+                self._batch.append((output, _ENCODE(output.document).decode()))
+                if len(self._batch) >= BATCH:
+                    self._judge_batch()
+            yield output
+        self._judge_batch()
+
+    def judge_states(self, commits: Sequence[Commit], snapshots: Sequence[int] | None) -> None:
+        """Judges the output as a whole: at every commit record, every snapshot, or whenever time goes on."""
+        if not self._kept:
+            return
+        self._connection.execute(f"CREATE OR REPLACE TABLE output (_id BIGINT, {self._columns})")
+        self._connection.execute("CREATE OR REPLACE TABLE latest AS FROM output LIMIT 0")
+        states = _states(self._kept, commits, snapshots)
+        chosen = _thinned(len(states))
+        self.thinned = len(states) - len(chosen)
+        ids: dict[DocumentKey, int] = {}
+        pending: dict[DocumentKey, str | None] = {}
+        for number, (text, changes) in enumerate(states):
+            pending.update((change.key, change.document) for change in changes)
+            if number in chosen:
+                self._apply(pending, ids)
+                self._judge_state(text)
+                pending = {}
+
+    def _of(self, scope: Scope) -> list[Any]:
+        return [each for each in self._invariants if each.scope is scope]
+
+    def _keep(self, output: Output) -> None:
+        if output.problem is not None:
+            return
+        try:
+            if output.document is None:
+                key = self._reader.read_key(output.key)
+            else:
+                key = self._reader.key_of(self._reader.document(output.document))
+        except UnreadableValueError:
+            return  # counted as torn
+        document = None if output.document is None else _ENCODE(output.document).decode()
+        self._kept.append(_Kept(output.place, output.visible_ms, key, document))
+
+    def _judge_batch(self) -> None:
+        if not self._batch:
+            return
+        numbers, texts = range(len(self._batch)), [text for _, text in self._batch]
+        self._connection.register("batch", pa.table({"_n": pa.array(numbers, pa.int64()), "_text": texts}))
+        self._connection.execute(
+            "CREATE OR REPLACE TEMP TABLE documents AS SELECT _n, unnest(document) FROM "
+            "(SELECT _n, json_transform(_text, ?) AS document FROM batch)",
+            [self._structure],
+        )
+        for number, invariant in enumerate(self._invariants):
+            if invariant.scope is not Scope.DOCUMENT:
+                continue
+            error = f"CAST(({invariant.error}) AS DOUBLE)" if invariant.error else "NULL"
+            query = f"SELECT _n, {error} FROM documents WHERE ({invariant.holds}) IS NOT TRUE ORDER BY _n"  # noqa: S608 - quoted names, and the user's own SQL
+            for position, amount in self._rows(query, number):
+                self._violation(self._batch[position], invariant.name, amount)
+        self._batch.clear()
+
+    def _violation(self, judged: tuple[Output, str], name: str, amount: float | None) -> None:
+        output, text = judged
+        self.largest_error = max(self.largest_error, abs(amount or 0.0))
+        try:
+            key = self._reader.key_of(self._reader.document(output.document or {}))
+        except UnreadableValueError:
+            key = None
+        self._findings.add(Kind.INVARIANT, f"{describe(output, key)} breaks {name!r}: {text}")
+
+    def _apply(self, pending: dict[DocumentKey, str | None], ids: dict[DocumentKey, int]) -> None:
+        if not pending:
+            return
+        numbers = [ids.setdefault(key, len(ids)) for key in pending]
+        changes = pa.table(
+            {"_id": pa.array(numbers, pa.int64()), "_text": pa.array(pending.values(), pa.string())}
+        )
+        self._connection.register("changes", changes)
+        self._connection.execute("DELETE FROM output WHERE _id IN (SELECT _id FROM changes)")
+        self._connection.execute(
+            "INSERT INTO output SELECT _id, unnest(document) FROM "
+            "(SELECT _id, json_transform(_text, ?) AS document FROM changes WHERE _text IS NOT NULL)",
+            [self._structure],
+        )
+
+    def _judge_state(self, text: str) -> None:
+        self.states += 1
+        for number, invariant in enumerate(self._invariants):
+            if invariant.scope is not Scope.STATE:
+                continue
+            if not all(row and row[0] is True for row in self._rows(invariant.holds, number)):
+                self._findings.add(Kind.INVARIANT, f"the state {text} breaks {invariant.name!r}")
+                if invariant.error:
+                    amounts = [
+                        float(row[0]) for row in self._rows(invariant.error, number) if row[0] is not None
+                    ]
+                    self.largest_error = max([self.largest_error, *map(abs, amounts)])
+
+    def _rows(self, query: str, number: int) -> list[Any]:
+        try:
+            return self._connection.execute(query).fetchall()
+        except duckdb.Error as error:
+            key = f"invariant[{number}]"
+            raise SpecificationError(self._file, key, f"DuckDB refuses it: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    place: tuple[int, int]
+    visible_ms: int
+    key: DocumentKey
+    document: str | None
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """How far the records of a partition have been taken."""
+
+    records: list[_Kept] = field(default_factory=list)
+    taken: int = 0
+
+    def until(self, offset: int) -> list[_Kept]:
+        start = self.taken
+        while self.taken < len(self.records) and self.records[self.taken].place[1] <= offset:
+            self.taken += 1
+        return self.records[start : self.taken]
+
+
+State = tuple[str, list[_Kept]]
+
+
+def _states(kept: list[_Kept], commits: Sequence[Commit], snapshots: Sequence[int] | None) -> list[State]:
+    """What changed from state to state."""
+    if snapshots is not None:
+        states: list[State] = [(f"of snapshot {number}", []) for number in range(len(snapshots))]
+        for each in kept:
+            states[each.place[0]][1].append(each)
+        return states
+    if commits:
+        return _states_by_commit(kept, commits)
+    states = []
+    for each in sorted(kept, key=lambda one: (one.visible_ms, one.place)):
+        name = f"at {each.visible_ms} ms"
+        if not states or states[-1][0] != name:
+            states.append((name, []))
+        states[-1][1].append(each)
+    return states
+
+
+def _states_by_commit(kept: list[_Kept], commits: Sequence[Commit]) -> list[State]:
+    partitions: dict[int, _Cursor] = {}
+    for each in kept:
+        partitions.setdefault(each.place[0], _Cursor()).records.append(each)
+    states: list[State] = []
+    for commit in commits:
+        changes = []
+        for covered in commit.ranges:
+            if covered.partition in partitions:
+                changes += partitions[covered.partition].until(covered.last)
+        states.append((f"of commit {commit.lsn}", changes))
+    return states
+
+
+def _thinned(count: int) -> set[int]:
+    if count <= MAX_STATES:
+        return set(range(count))
+    return {round(i * (count - 1) / (MAX_STATES - 1)) for i in range(MAX_STATES)}

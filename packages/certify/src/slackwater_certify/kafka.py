@@ -1,0 +1,141 @@
+"""Plain ``read_committed`` consumers: whole topics from the beginning, no groups, nothing committed."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+
+from slackwater_certify.errors import UnreadableError
+
+_log = logging.getLogger(__name__)
+
+REQUEST_SECONDS = 10.0
+BATCH = 10_000
+
+Ends = dict[tuple[str, int], int]
+
+
+def read_topics(
+    bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str], ends: Ends | None = None
+) -> Iterator[Message]:
+    """Every committed record that is in the topics now, or below some end offsets; in order by partition.
+
+    Raises:
+        UnreadableError: a topic is missing or cannot be read.
+    """
+    what = ", ".join(topics)
+    consumer = _consumer(bootstrap, kafka)
+    try:
+        ends = dict(end_offsets(consumer, topics) if ends is None else ends)
+        if ends:
+            consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in ends])
+        while ends:
+            for message in consumer.consume(BATCH, 0.2):
+                _check(message)
+                end = ends.get((str(message.topic()), message.partition() or 0))
+                if end is not None and (message.offset() or 0) < end:
+                    yield message
+            for place in consumer.position([TopicPartition(t, p) for t, p in ends]):
+                if place.offset >= ends[place.topic, place.partition]:
+                    del ends[place.topic, place.partition]
+                    consumer.incremental_unassign([TopicPartition(place.topic, place.partition)])
+    except KafkaException as error:
+        raise UnreadableError(what, str(error)) from error
+    finally:
+        consumer.close()
+
+
+def follow_topics(
+    bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str], is_over: Callable[[], bool]
+) -> Iterator[Message]:
+    """Every committed record from the beginning, as it becomes visible, until it is over.
+
+    Raises:
+        UnreadableError: a topic is missing or cannot be read.
+    """
+    consumer = _consumer(bootstrap, kafka)
+    try:
+        consumer.assign(_partitions(consumer, topics))
+        while not is_over():
+            for message in consumer.consume(BATCH, 0.02):
+                _check(message)
+                yield message
+    except KafkaException as error:
+        raise UnreadableError(", ".join(topics), str(error)) from error
+    finally:
+        consumer.close()
+
+
+def current_ends(bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str]) -> Ends:
+    """End offsets of the partitions that hold anything.
+
+    Raises:
+        UnreadableError: a topic is missing or cannot be read.
+    """
+    consumer = _consumer(bootstrap, kafka)
+    try:
+        return end_offsets(consumer, topics)
+    except KafkaException as error:
+        raise UnreadableError(", ".join(topics), str(error)) from error
+    finally:
+        consumer.close()
+
+
+def existing(bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str]) -> list[str]:
+    """Those of the topics that exist; a connector creates a table's topic with its first change.
+
+    Raises:
+        UnreadableError: the brokers do not answer.
+    """
+    consumer = _consumer(bootstrap, kafka)
+    try:
+        known = consumer.list_topics(timeout=REQUEST_SECONDS).topics
+    except KafkaException as error:
+        raise UnreadableError(f"Kafka at {bootstrap}", str(error)) from error
+    finally:
+        consumer.close()
+    return [topic for topic in topics if topic in known]
+
+
+def end_offsets(consumer: Consumer, topics: Sequence[str]) -> Ends:
+    """The same, with a consumer that is there."""
+    ends = {}
+    for place in _partitions(consumer, topics):
+        low, high = consumer.get_watermark_offsets(place, timeout=REQUEST_SECONDS)
+        if high > low:
+            ends[place.topic, place.partition] = high
+    return ends
+
+
+def place_of(message: Message) -> str:
+    """``topic/partition/offset``."""
+    return f"{message.topic()}/{message.partition()}/{message.offset()}"
+
+
+def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
+    known = consumer.list_topics(timeout=REQUEST_SECONDS).topics
+    for topic in topics:
+        if topic not in known:
+            raise UnreadableError(f"topic {topic}", "it does not exist")
+    return [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in sorted(known[t].partitions)]
+
+
+def _consumer(bootstrap: str, kafka: Mapping[str, str]) -> Consumer:
+    settings: dict[str, str | int | bool] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "slackwater-certify",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "allow.auto.create.topics": False,
+        "fetch.wait.max.ms": 20,
+        "queued.max.messages.kbytes": 65_536,
+        **kafka,
+    }
+    return Consumer(settings, logger=_log)
+
+
+def _check(message: Message) -> None:
+    error = message.error()
+    if error is not None:
+        raise UnreadableError(f"topic {message.topic()}", error.str())

@@ -1,0 +1,1 @@
+"""Where outputs are: adapters that read them, and what they read."""

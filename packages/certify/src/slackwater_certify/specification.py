@@ -1,0 +1,238 @@
+"""What is judged: ``certify.toml`` as frozen values. Relative paths count from the file."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from slackwater_certify.errors import SpecificationError
+
+FILE_NAME = "certify.toml"
+
+
+class OutputKind(StrEnum):
+    """Where an output is."""
+
+    TOPIC = "topic"
+    POSTGRES = "postgres"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+class Scope(StrEnum):
+    """What an invariant speaks about."""
+
+    DOCUMENT = "document"
+    STATE = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpecification:
+    """The output that is judged."""
+
+    kind: OutputKind
+    name: str
+    """Topic; ``schema.table``; folder or metadata file of a lake table."""
+    commits: str | None = None
+    """Topic with commit records, if there is one."""
+    lsn_header: str | None = None
+    """Record header with the commit LSN in decimal digits, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpecification:
+    """The database whose committed states are the measure."""
+
+    name: str
+    """The connector's ``topic.prefix``."""
+    schema: Path
+    """File with CREATE TABLE statements."""
+    transactions: str
+    """Topic with BEGIN and END."""
+
+    def topic(self, table: str) -> str:
+        """Topic with the changes of a table, ``schema.table``."""
+        return f"{self.name}.{table}"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSpecification:
+    """What the output should be, given a state of the database."""
+
+    sql: Path
+    key: tuple[str, ...]
+    """Columns of the output that identify a document."""
+    unordered: frozenset[str] = frozenset()
+    """List columns whose order does not count."""
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By table: the columns that name the document a row belongs to. Empty: evaluate the view whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """SQL that is true of every committed state."""
+
+    name: str
+    holds: str
+    scope: Scope = Scope.DOCUMENT
+    error: str | None = None
+    """SQL that says how wrong it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """All of ``certify.toml``."""
+
+    file: Path
+    output: OutputSpecification
+    source: SourceSpecification
+    view: ViewSpecification
+    invariants: tuple[Invariant, ...] = ()
+
+
+def load_specification(path: Path | str) -> Specification:
+    """Reads a ``certify.toml``, or the one in a folder.
+
+    Raises:
+        SpecificationError: the file is missing, no TOML, or a key is missing, unknown or wrong.
+    """
+    file = Path(path)
+    file = file / FILE_NAME if file.is_dir() else file
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecificationError(str(file), "", error.strerror or str(error)) from error
+    except ValueError as error:
+        raise SpecificationError(str(file), "", f"no TOML: {error}") from error
+    return _specification(file, _Section(file, "", content))
+
+
+def _specification(file: Path, root: "_Section") -> Specification:
+    output, source, view = root.section("output"), root.section("source"), root.section("view")
+    invariants = root.sections("invariant")
+    root.end()
+    prefix = source.text("name")
+    specification = Specification(
+        file=file,
+        output=OutputSpecification(
+            kind=OutputKind(output.choice("kind", OutputKind)),
+            name=output.text("name"),
+            commits=output.optional_text("commits"),
+            lsn_header=output.optional_text("lsn_header"),
+        ),
+        source=SourceSpecification(
+            name=prefix,
+            schema=source.path("schema"),
+            transactions=source.optional_text("transactions") or f"{prefix}.transaction",
+        ),
+        view=ViewSpecification(
+            sql=view.path("sql"),
+            key=view.names("key", at_least=1),
+            unordered=frozenset(view.names("unordered")),
+            rows=view.lists("rows", len(view.names("key"))),
+        ),
+        invariants=tuple(_invariant(each) for each in invariants),
+    )
+    for section in (output, source, view):
+        section.end()
+    return specification
+
+
+def _invariant(section: "_Section") -> Invariant:
+    invariant = Invariant(
+        name=section.text("name"),
+        holds=section.text("holds"),
+        scope=Scope(section.choice("scope", Scope, default=Scope.DOCUMENT)),
+        error=section.optional_text("error"),
+    )
+    section.end()
+    return invariant
+
+
+class _Section:
+    """A TOML table whose keys are asked for; unknown ones are an error."""
+
+    def __init__(self, file: Path, path: str, content: object) -> None:
+        self._file = file
+        self._path = path
+        self._asked: set[str] = set()
+        if not isinstance(content, dict):
+            raise SpecificationError(str(file), path, "expected a table")
+        self._content: dict[str, Any] = content
+
+    def section(self, key: str) -> "_Section":
+        if key not in self._content:
+            raise self._error(key, f"missing; expected a table [{self._dotted(key)}]")
+        return _Section(self._file, self._dotted(key), self._get(key))
+
+    def sections(self, key: str) -> list["_Section"]:
+        found = self._get(key)
+        if found is None:
+            return []
+        if not isinstance(found, list):
+            raise self._error(key, f"expected tables [[{self._dotted(key)}]]")
+        return [_Section(self._file, f"{self._dotted(key)}[{i}]", each) for i, each in enumerate(found)]
+
+    def text(self, key: str) -> str:
+        found = self._get(key)
+        if not isinstance(found, str) or not found:
+            raise self._error(key, f"expected a text, got {found!r}")
+        return found
+
+    def optional_text(self, key: str) -> str | None:
+        return None if self._get(key) is None else self.text(key)
+
+    def choice(self, key: str, kinds: type[StrEnum], default: str | None = None) -> str:
+        found = self._get(key)
+        found = default if found is None else found
+        if found not in list(kinds):
+            raise self._error(key, f"expected one of {', '.join(kinds)}, got {found!r}")
+        return str(found)
+
+    def path(self, key: str) -> Path:
+        file = self._file.parent / self.text(key)
+        if not file.is_file():
+            raise self._error(key, f"no file {file}")
+        return file
+
+    def names(self, key: str, at_least: int = 0) -> tuple[str, ...]:
+        return self._names(key, self._get(key), at_least)
+
+    def lists(self, key: str, length: int) -> dict[str, tuple[str, ...]]:
+        found = self._get(key)
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            raise self._error(key, f"expected a table [{self._dotted(key)}]")
+        named = {table: self._names(f'{key}."{table}"', names, 1) for table, names in found.items()}
+        for table, names in named.items():
+            if len(names) != length:
+                problem = f"expected as many columns as the view's key has, {length}, got {len(names)}"
+                raise self._error(f'{key}."{table}"', problem)
+        return named
+
+    def end(self) -> None:
+        unknown = sorted(self._content.keys() - self._asked)
+        if unknown:
+            known = ", ".join(sorted(self._asked))
+            raise self._error(unknown[0], f"unknown key; known here: {known}")
+
+    def _names(self, key: str, found: object, at_least: int) -> tuple[str, ...]:
+        found = [] if found is None else found
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise self._error(key, f"expected a list of column names, got {found!r}")
+        if len(found) < at_least:
+            raise self._error(key, "expected at least one column")
+        return tuple(found)
+
+    def _get(self, key: str) -> object:
+        self._asked.add(key)
+        return self._content.get(key)
+
+    def _dotted(self, key: str) -> str:
+        return f"{self._path}.{key}" if self._path else key
+
+    def _error(self, key: str, problem: str) -> SpecificationError:
+        return SpecificationError(str(self._file), self._dotted(key), problem)
