@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := packages sidecar benchmarks tests pipelines infra
 
-.PHONY: help setup demo test check unit integration system chaos bench lock clean
+.PHONY: help setup demo test check unit integration system chaos bench bench-compare lock clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -40,9 +40,13 @@ integration: setup
 system: setup
 	$(BIN)/pytest -m "system or chaos"
 
-## make bench        throughput and latency; one JSON line per run into benchmarks/results/
+## make bench        all scenarios; one JSON line per run into benchmarks/results/; BENCH="--quick" passes options
 bench: setup
 	$(BIN)/python -m slackwater_bench $(BENCH)
+
+## make bench-compare BASE=rev   this tree against another commit, by alternating runs; exit code 1 if slower
+bench-compare: setup
+	$(BIN)/python -m slackwater_bench compare --base $(BASE) $(BENCH)
 
 ## make lock         requirements.lock from requirements.in
 lock: setup
