@@ -50,6 +50,7 @@ class TransactionAppender:
                 "compression.type": "lz4",
                 "linger.ms": 2,
                 "queue.buffering.max.messages": 500_000,
+                "log_level": 2,  # a broker that is stopped under it is no news
             }
         )
         self._create_topics(bootstrap, partitions)

@@ -1,0 +1,28 @@
+import pytest
+
+from slackwater_bench.scenario import RunContext
+from slackwater_bench.scenarios.cut_cost import CUT_COST
+from slackwater_bench.scenarios.sink_alone import SINK_ALONE
+from slackwater_bench.subject import Subject
+from slackwater_protocol import SystemClock
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def context() -> RunContext:
+    return RunContext(subject=Subject.here(), clock=SystemClock(), say=lambda _: None)
+
+
+def test_the_sink_is_measured_alone(context: RunContext) -> None:
+    measured = SINK_ALONE.run({"documents": 10, "transactions": 3}, context)
+    assert measured.value > 0
+    commits = measured.details["commit_ms"]
+    assert isinstance(commits, dict)
+    assert commits["count"] == 3
+
+
+def test_every_cut_that_is_written_is_read(context: RunContext) -> None:
+    measured = CUT_COST.run({"partitions": 3, "cuts": 20}, context)
+    assert measured.value > 0
+    assert measured.details["read"] == 19
