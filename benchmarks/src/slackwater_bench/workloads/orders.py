@@ -1,144 +1,195 @@
-"""Orders and their lines, as a generator of transactions without a database.
+"""Orders and their lines.
 
-Every transaction keeps the invariant that the pipeline's documents are checked for: ``line_count`` is the
-number of lines of the order and ``total`` the sum of ``quantity * price``. Amounts are in cents inside.
+Invariant in every committed state: ``line_count`` is the number of lines of the order and ``total`` the sum
+of ``quantity * price``.
+
+A writer owns its share of the initial orders, the orders it inserts, and the lines it puts anywhere. The
+first orders are shared: every writer puts lines into them, and they are never deleted.
 """
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
 
-ORDERS = "inventory.orders"
-LINES = "inventory.order_lines"
+from slackwater_bench.workloads.order_rows import (
+    FIRST_LINES,
+    LINES,
+    ORDERS,
+    Line,
+    adjust_order,
+    delete_order,
+    first_lines,
+    first_orders,
+    insert_line,
+    insert_order,
+    price,
+)
+from slackwater_bench.workloads.places import team_pipeline
+from slackwater_bench.workloads.workload import Delete, Operation, Transaction, Update
 
-FIRST_LSN = 22_270_008
-FIRST_XID = 1_000
-FIRST_TS_MS = 1_795_206_861_409
+MAX_SHARED = 20
+MAX_LINES = 8
+"""An order with so many lines gets no more."""
+SHARED_SHARE = 0.1
+"""Of the orders that are picked."""
 
-
-@dataclass(slots=True)
-class Line:
-    """A row of ``inventory.order_lines``."""
-
-    id: int
-    order_id: int
-    product: str
-    quantity: int
-    cents: int
-
-    def json(self) -> str:
-        """The row as Debezium writes it."""
-        return (
-            f'{{"id":{self.id},"order_id":{self.order_id},"product":"{self.product}",'
-            f'"quantity":{self.quantity},"price":"{self.cents // 100}.{self.cents % 100:02d}"}}'
-        )
-
-
-@dataclass(slots=True)
-class Order:
-    """A row of ``inventory.orders`` with the lines that belong to it."""
-
-    id: int
-    customer: str
-    status: str
-    lines: list[Line] = field(default_factory=list)
-
-    def json(self) -> str:
-        """The row as Debezium writes it."""
-        total = sum(line.quantity * line.cents for line in self.lines)
-        return (
-            f'{{"id":{self.id},"customer":"{self.customer}","status":"{self.status}",'
-            f'"line_count":{len(self.lines)},"total":"{total // 100}.{total % 100:02d}",'
-            f'"created_at":"2026-01-02T03:04:05.678901Z"}}'
-        )
+_QUANTITIES = tuple({"quantity": quantity} for quantity in range(10))
+_STATUSES = tuple({"status": status} for status in ("open", "paid", "packed", "shipped"))
 
 
 @dataclass(frozen=True, slots=True)
-class RowChange:
-    """One change event: table, op, key column value, before and after as JSON text."""
-
-    table: str
-    op: str
-    id: int
-    before: str
-    after: str
-
-
-@dataclass(slots=True)
 class OrdersWorkload:
-    """An endless, seeded stream of transactions over ``orders`` orders.
+    """Inserts, changes, moves and deletes of orders and lines; some transactions are rolled back."""
 
-    The first ``orders`` transactions insert one order with three lines each; later ones update an order and
-    one to three of its lines, insert, delete, or move a line to another order.
-    """
+    seed: int
+    size: int
+    """Orders at the start; their number stays about the same."""
+    name: str = "orders"
 
-    orders: int
-    seed: int = 0
-    _live: list[Order] = field(default_factory=list)
-    _next_line: int = 1
+    @property
+    def pipeline(self) -> Path:
+        """See the protocol."""
+        return team_pipeline("orders")
 
-    def transactions(self) -> Iterator[list[RowChange]]:
-        """The changes of one transaction after another."""
-        rng = random.Random(self.seed)
-        for order_id in range(1, self.orders + 1):
-            yield self._insert(order_id, rng)
-        actions = [self._change_lines, self._change_lines, self._add_line, self._remove_line, self._move_line]
+    @property
+    def shared(self) -> int:
+        """Orders ``1..shared`` belong to all writers."""
+        return min(MAX_SHARED, self.size // 10)
+
+    def first(self) -> Iterator[Transaction]:
+        """See the protocol."""
+        return first_orders(self.size, self.seed, without_lines=self.shared)
+
+    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+        """See the protocol."""
+        return _Writer(self, writer, writers).transactions()
+
+
+class _Writer:
+    """One writer's stream and what it owns."""
+
+    def __init__(self, workload: OrdersWorkload, writer: int, writers: int) -> None:
+        self._seed, self._shared = workload.seed, workload.shared
+        self._random = random.Random(f"orders/{workload.seed}/{writer}/{writers}")
+        self._orders = list(range(workload.shared + 1 + writer, workload.size + 1, writers))
+        self._lines: dict[int, list[Line]] = {order_id: [] for order_id in range(1, workload.shared + 1)}
+        self._order_ids = count(workload.size + 1 + writer, writers)
+        self._line_ids = count(FIRST_LINES * workload.size + 1 + writer, writers)
+        kinds: list[tuple[Callable[[], list[Operation]], int]] = [
+            (self._change_lines, 36),
+            (self._add_line, 14),
+            (self._remove_line, 12),
+            (self._move_line, 14),
+            (self._set_status, 4),
+            (self._insert_order, 10),
+            (self._delete_order, 10),
+        ]
+        self._kinds = [kind for kind, weight in kinds for _ in range(weight)]
+
+    def transactions(self) -> Iterator[Transaction]:
+        rng = self._random.random
+        kinds, number = self._kinds, len(self._kinds)
+        if not self._orders:
+            yield Transaction(tuple(self._insert_order()))
         while True:
-            order = self._live[int(rng.random() * self.orders)]
-            yield actions[int(rng.random() * len(actions))](order, rng)
+            kind = kinds[int(rng() * number)]
+            if rng() < 0.04:
+                yield self._rolled_back()
+            else:
+                yield Transaction(tuple(kind()))
 
-    def _insert(self, order_id: int, rng: random.Random) -> list[RowChange]:
-        order = Order(order_id, f"customer-{order_id % 997}", "new")
-        order.lines = [self._line(order_id, rng) for _ in range(3)]
-        self._live.append(order)
-        return [
-            RowChange(ORDERS, "c", order_id, "null", order.json()),
-            *(RowChange(LINES, "c", line.id, "null", line.json()) for line in order.lines),
-        ]
+    def _rolled_back(self) -> Transaction:
+        """Inserts and changes that never were: the owner forgets them."""
+        order_id = self._some_order()
+        line = self._new_line()
+        known = self._lines_of(order_id)
+        changed: list[Operation] = [Update(LINES, old.id, {"quantity": 99}) for old in known[:2]]
+        operations = (*changed, insert_line(order_id, line), adjust_order(order_id, 1, line.amount))
+        return Transaction(operations, is_rolled_back=True)
 
-    def _change_lines(self, order: Order, rng: random.Random) -> list[RowChange]:
-        before, changes = order.json(), []
-        for line in order.lines[:3]:
-            old = line.json()
-            line.quantity = 1 + int(rng.random() * 9)
-            changes.append(RowChange(LINES, "u", line.id, old, line.json()))
-        order.status = "open"
-        return [*changes, RowChange(ORDERS, "u", order.id, before, order.json())]
+    def _lines_of(self, order_id: int) -> list[Line]:
+        lines = self._lines.get(order_id)
+        if lines is None:
+            lines = self._lines[order_id] = first_lines(order_id, self._seed)
+        return lines
 
-    def _add_line(self, order: Order, rng: random.Random) -> list[RowChange]:
-        before, line = order.json(), self._line(order.id, rng)
-        order.lines.append(line)
-        return [
-            RowChange(LINES, "c", line.id, "null", line.json()),
-            RowChange(ORDERS, "u", order.id, before, order.json()),
-        ]
+    def _new_line(self) -> Line:
+        line_id = next(self._line_ids)
+        return Line(line_id, 1 + line_id % 5, price(line_id, self._seed))
 
-    def _remove_line(self, order: Order, rng: random.Random) -> list[RowChange]:
-        if len(order.lines) < 2:
-            return self._add_line(order, rng)
-        before, line = order.json(), order.lines.pop(int(rng.random() * len(order.lines)))
-        return [
-            RowChange(LINES, "d", line.id, line.json(), "null"),
-            RowChange(ORDERS, "u", order.id, before, order.json()),
-        ]
+    def _some_order(self) -> int:
+        rng = self._random.random
+        if self._shared and rng() < SHARED_SHARE:
+            return 1 + int(rng() * self._shared)
+        return self._orders[int(rng() * len(self._orders))]
 
-    def _move_line(self, order: Order, rng: random.Random) -> list[RowChange]:
-        other = self._live[int(rng.random() * self.orders)]
-        if other is order or len(order.lines) < 2:
-            return self._change_lines(order, rng)
-        before, other_before, line = order.json(), other.json(), order.lines.pop()
-        old = line.json()
-        line.order_id = other.id
-        other.lines.append(line)
-        return [
-            RowChange(LINES, "u", line.id, old, line.json()),
-            RowChange(ORDERS, "u", order.id, before, order.json()),
-            RowChange(ORDERS, "u", other.id, other_before, other.json()),
-        ]
+    def _change_lines(self) -> list[Operation]:
+        order_id = self._some_order()
+        lines = self._lines_of(order_id)
+        if not lines:
+            return self._add_line(order_id)
+        operations: list[Operation] = []
+        cents, rng = 0, self._random.random
+        for index in range(min(len(lines), 1 + int(rng() * 3))):
+            old = lines[index]
+            quantity = 1 + int(rng() * 9)
+            lines[index] = Line(old.id, quantity, old.cents)
+            cents += (quantity - old.quantity) * old.cents
+            operations.append(Update(LINES, old.id, _QUANTITIES[quantity]))
+        operations.append(adjust_order(order_id, 0, cents))
+        return operations
 
-    def _line(self, order_id: int, rng: random.Random) -> Line:
-        line = Line(
-            self._next_line, order_id, f"product-{self._next_line % 499}", 1, 100 + int(rng.random() * 9900)
-        )
-        self._next_line += 1
-        return line
+    def _add_line(self, order_id: int | None = None) -> list[Operation]:
+        order_id = self._some_order() if order_id is None else order_id
+        lines = self._lines_of(order_id)
+        if len(lines) >= MAX_LINES:
+            return self._remove(order_id, lines)
+        line = self._new_line()
+        lines.append(line)
+        return [insert_line(order_id, line), adjust_order(order_id, 1, line.amount)]
+
+    def _remove_line(self) -> list[Operation]:
+        order_id = self._some_order()
+        lines = self._lines_of(order_id)
+        return self._remove(order_id, lines) if lines else self._add_line(order_id)
+
+    def _remove(self, order_id: int, lines: list[Line]) -> list[Operation]:
+        line = lines.pop(int(self._random.random() * len(lines)))
+        return [Delete(LINES, line.id), adjust_order(order_id, -1, -line.amount)]
+
+    def _move_line(self) -> list[Operation]:
+        source, target = self._some_order(), self._some_order()
+        lines, others = self._lines_of(source), self._lines_of(target)
+        if source == target or not lines or len(others) >= MAX_LINES:
+            return self._change_lines()
+        line = lines.pop()
+        others.append(line)
+        moved: list[Operation] = [Update(LINES, line.id, {"order_id": target})]
+        change = {source: (-1, -line.amount), target: (1, line.amount)}
+        return moved + [adjust_order(order_id, *change[order_id]) for order_id in sorted(change)]
+
+    def _set_status(self) -> list[Operation]:
+        rng = self._random.random
+        order_id = self._orders[int(rng() * len(self._orders))]
+        return [Update(ORDERS, order_id, _STATUSES[int(rng() * len(_STATUSES))])]
+
+    def _insert_order(self) -> list[Operation]:
+        order_id = next(self._order_ids)
+        lines = [self._new_line() for _ in range(1 + int(self._random.random() * 4))]
+        self._orders.append(order_id)
+        self._lines[order_id] = lines
+        return insert_order(order_id, lines)
+
+    def _delete_order(self) -> list[Operation]:
+        if len(self._orders) < 2:
+            return self._insert_order()
+        orders = self._orders
+        index = int(self._random.random() * len(orders))
+        order_id = orders[index]
+        orders[index] = orders[-1]
+        orders.pop()
+        lines = self._lines_of(order_id)
+        del self._lines[order_id]
+        return delete_order(order_id, lines)

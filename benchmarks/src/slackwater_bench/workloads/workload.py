@@ -25,7 +25,11 @@ class Plus:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """A new row. Columns that are missing take what the schema declares as default."""
+    """A new row. Columns that are missing are NULL; the schemas declare no defaults.
+
+    Timestamps are ISO texts in UTC, as Debezium writes them: ``2026-01-02T03:04:05.678901Z``.
+    Decimals have exactly the scale of their column.
+    """
 
     table: str
     row: Mapping[str, Value]
@@ -33,7 +37,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Sets columns of the row with primary key ``id``."""
+    """Sets columns of the row with primary key ``id``, which exists. ``id`` itself may be among them."""
 
     table: str
     id: int
@@ -42,13 +46,21 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Deletes the row with primary key ``id``."""
+    """Deletes the row with primary key ``id``, which exists."""
 
     table: str
     id: int
 
 
-Operation = Insert | Update | Delete
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Reads the row with primary key ``id``. Changes nothing, so it leaves no trace in a log."""
+
+    table: str
+    id: int
+
+
+Operation = Insert | Update | Delete | Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +70,11 @@ class Transaction:
     operations: tuple[Operation, ...]
     is_rolled_back: bool = False
     held_open_for: int = 0
-    """How many other transactions of this workload commit between its last change and its own commit."""
+    """How many other transactions of this workload commit between its last change and its own commit.
+
+    The rows of such a transaction are not touched by its writer's next ``held_open_for`` transactions, and by
+    other writers never.
+    """
 
 
 class Workload(Protocol):

@@ -1,0 +1,110 @@
+"""One process's share of a generator: it simulates everything and renders some of the topics."""
+
+from array import array
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from slackwater_bench.generator.changes import Put, TableRows, events_of
+from slackwater_bench.generator.debezium_records import (
+    Connector,
+    Headers,
+    begin_record,
+    end_record,
+    stamp,
+)
+from slackwater_bench.generator.log import ROW_BYTES, Committed, SimulatedLog
+from slackwater_bench.workloads.tables import tables_of
+from slackwater_bench.workloads.workload import Workload
+
+TRANSACTIONS = "transaction"
+"""Name of the topic of BEGIN and END in a share, beside full names of tables."""
+_NO_HEADERS: Headers = []
+
+
+class Progress(NamedTuple):
+    """Commit LSNs and the number of change events up to each."""
+
+    lsns: "array[int]"
+    events: "array[int]"
+
+
+class Share:
+    """Renders some topics of a workload.
+
+    Args:
+        workload: What happens in the database.
+        connector: Whose records.
+        topics: Full names of tables, perhaps :data:`TRANSACTIONS`.
+        put: Takes the records.
+    """
+
+    def __init__(self, workload: Workload, connector: Connector, topics: Collection[str], put: Put) -> None:
+        tables = tables_of(workload)
+        self.tables: Mapping[str, TableRows] = {
+            name: TableRows(connector, table, put) for name, table in tables.items() if name in topics
+        }
+        self.log = SimulatedLog()
+        self.progress = Progress(array("q"), array("q"))
+        self._has_transactions = TRANSACTIONS in topics
+        self._connector = connector
+        self._put = put
+        self._topic = f"{connector.prefix}.transaction"
+        self._counts = dict.fromkeys(tables, 0)
+        self._first: Iterator[Committed] = self.log.commits(workload.first())
+        self._committed = self.log.commits(workload.transactions(0, 1))
+        self._events = 0
+
+    def begin(self) -> tuple[int, int]:
+        """Renders the first transactions, once.
+
+        Returns:
+            Change events and transactions, of all topics.
+        """
+        return self._take(self._first, None)
+
+    def advance(self, events: int) -> tuple[int, int]:
+        """Renders whole transactions with at least ``events`` change events; returns as :meth:`begin`."""
+        return self._take(self._committed, events)
+
+    def _take(self, commits: Iterator[Committed], events: int | None) -> tuple[int, int]:
+        before, transactions = self._events, 0
+        for committed in commits:
+            self._render(committed)
+            transactions += 1
+            if events is not None and self._events - before >= events:
+                break
+        return self._events - before, transactions
+
+    def _render(self, committed: Committed) -> None:
+        xid, changes, events, lsn, _, previous, commit_us = committed
+        self._events += events
+        at = stamp(self._connector, xid, commit_us, previous, commit_us * 1000 + 2_500_000)
+        if self._has_transactions:
+            self._begin(committed)
+        counts = dict.fromkeys(self._counts, 0)
+        total = 1
+        for change in changes:
+            name = change.table
+            counts[name] += 1
+            rows = self.tables.get(name)
+            if rows is not None:
+                rows.apply(change, at, lsn, total, counts[name])
+            if events_of(change) == 2:
+                counts[name] += 1
+                total += 1
+            total += 1
+            lsn += ROW_BYTES
+        if self._has_transactions:
+            self._end(committed, counts)
+
+    def _begin(self, committed: Committed) -> None:
+        key, value = begin_record(committed.xid, committed.begin_lsn, committed.commit_us // 1000)
+        self._put(self._topic, value, key, _NO_HEADERS)
+
+    def _end(self, committed: Committed, counts: Mapping[str, int]) -> None:
+        found = [(table, n) for table, n in counts.items() if n]
+        lsn = committed.commit_lsn
+        key, value = end_record(committed.xid, lsn, committed.commit_us // 1000, found)
+        self._put(self._topic, value, key, _NO_HEADERS)
+        self.progress.lsns.append(lsn)
+        self.progress.events.append(self._events)
