@@ -66,6 +66,16 @@ def test_cut_markers_and_status_appear_together(make_cut: MakeCut, store: Marker
     assert store.status(source) == RUNNING
 
 
+@pytest.mark.parametrize("partitions", [499, 500, 501, 1_234])
+def test_the_markers_of_many_partitions_are_all_written(
+    make_cut: MakeCut, store: MarkerStore, source: str, partitions: int
+) -> None:
+    markers = {("src.inv.a", number): Marker(100, 3 * number) for number in range(partitions)}
+    store.publish(PublishedCut(make_cut(source, 100), 0), markers, RUNNING)
+    assert store.markers(source) == markers
+    assert store.status(source) == RUNNING
+
+
 def test_publishing_the_same_cut_again_changes_nothing(
     store: MarkerStore, source: str, publish: Callable[..., bool]
 ) -> None:

@@ -45,12 +45,15 @@ if type(added) == 'table' and added.err then
 end
 if ARGV[5] ~= '0' then redis.call('XTRIM', KEYS[1], 'MINID', ARGV[5] .. '-0') end
 local markers = 6 + 2 * tonumber(ARGV[6])
-for i = 7, markers, 2 do redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
+for i = 7, markers, 1000 do
+  redis.call('HSET', KEYS[2], unpack(ARGV, i, math.min(i + 999, markers)))
+end
 redis.call('HSET', KEYS[3], unpack(ARGV, markers + 1))
 return 1
 """
 """Keys: cuts, markers, frontier. Arguments: timeline, LSN, cut, log offset, oldest LSN to keep, number of
-markers, then the fields of markers and frontier. XADD compares the LSNs, since Lua's numbers hold 53 bits."""
+markers, then the fields of markers and frontier. XADD compares the LSNs, since Lua's numbers hold 53 bits.
+Markers are written many at a time: a command for each takes twice as long; ``unpack`` has a limit."""
 
 
 class RedisMarkerStore:
