@@ -1,0 +1,204 @@
+"""A made-up source with its records, and right outputs of it: for tests of the certifier and of its users.
+
+The view is orders with their lines. Documents are built from dictionaries, without SQL, so they check the
+evaluation, too.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from slackwater_certify.outputs.output import Commit, OffsetRange, Output
+
+SCHEMA = """
+CREATE TABLE shop.orders (id bigint PRIMARY KEY, total numeric(12, 2) NOT NULL, placed_at timestamptz NOT NULL);
+CREATE TABLE shop.lines (id bigint PRIMARY KEY, order_id bigint NOT NULL, price numeric(10, 2) NOT NULL);
+ALTER TABLE shop.lines REPLICA IDENTITY FULL;
+"""
+VIEW = """
+SELECT TRANSACTIONALLY o.id, o.total, o.placed_at,
+    coalesce(list({'id': l.id, 'price': l.price} ORDER BY l.id) FILTER (WHERE l.id IS NOT NULL), []) AS lines
+FROM shop.orders o LEFT JOIN shop.lines l ON l.order_id = o.id
+GROUP BY o.id
+"""
+SPECIFICATION = """
+[output]
+kind = "topic"
+name = "orders"
+[source]
+name = "shop"
+schema = "schema.sql"
+[view]
+sql = "view.sql"
+key = ["id"]
+[view.rows]
+"shop.orders" = ["id"]
+"shop.lines" = ["order_id"]
+[[invariant]]
+name = "total"
+holds = "total = coalesce(list_sum(list_transform(lines, lambda l: l.price)), 0)"
+error = "abs(total - coalesce(list_sum(list_transform(lines, lambda l: l.price)), 0))"
+"""
+AT = "2026-01-02T03:04:05.5Z"
+
+Row = Mapping[str, Any]
+Document = Mapping[str, Any]
+
+
+def write_specification(folder: Path, text: str = SPECIFICATION) -> Path:
+    """Writes schema, view and ``certify.toml``; returns the latter."""
+    (folder / "schema.sql").write_text(SCHEMA, encoding="utf-8")
+    (folder / "view.sql").write_text(VIEW, encoding="utf-8")
+    file = folder / "certify.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def order(order_id: int, total: str) -> Row:
+    """A row of ``shop.orders``."""
+    return {"id": order_id, "total": total, "placed_at": AT}
+
+
+def line(line_id: int, order_id: int, price: str) -> Row:
+    """A row of ``shop.lines``."""
+    return {"id": line_id, "order_id": order_id, "price": price}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of one of the source's topics."""
+
+    topic: str
+    key: bytes
+    value: bytes
+
+
+@dataclass(slots=True)
+class SourceLog:
+    """A database that writes Debezium's records of what is committed in it."""
+
+    prefix: str = "shop"
+    records: list[Record] = field(default_factory=list)
+    """In the order in which the connector emits them."""
+    commits: list[tuple[int, int]] = field(default_factory=list)
+    """LSN and time of every commit."""
+    states: list[dict[int, Document]] = field(default_factory=lambda: [{}])
+    """All documents: before the first commit, after it, after the second, ..."""
+    _rows: dict[tuple[str, int], Row] = field(default_factory=dict)
+    _lsn: int = 1000
+    _xid: int = 700
+
+    def snapshot(self, rows: Iterable[tuple[str, Row]]) -> None:
+        """Rows that are there before the first transaction."""
+        for table, row in rows:
+            self._rows[table, row["id"]] = row
+            self.records.append(self._change(table, "r", None, row, None))
+        self.states[0] = self._documents()
+
+    def commit(self, *changes: tuple[str, int, Row | None]) -> int:
+        """Commits changes ``(table, id, new row or None)``; returns the commit LSN."""
+        self._xid += 1
+        xid, time_ms = self._xid, 1_000_000 + 10 * self._xid
+        counts: dict[str, int] = {}
+        for table, row_id, after in changes:
+            self._lsn += 8
+            before = self._rows.pop((table, row_id), None)
+            op = "d" if after is None else "u" if before else "c"
+            self.records.append(self._change(table, op, before, after, xid))
+            counts[f"shop.{table}"] = counts.get(f"shop.{table}", 0) + 1
+            if after is not None:
+                self._rows[table, row_id] = after
+        self._lsn += 8
+        self.records.append(self._end(xid, time_ms, counts))
+        self.commits.append((self._lsn, time_ms))
+        self.states.append(self._documents())
+        return self._lsn
+
+    def _change(self, table: str, op: str, before: Row | None, after: Row | None, xid: int | None) -> Record:
+        block = None if xid is None else {"id": f"{xid}:{self._lsn}", "total_order": 1}
+        source = {"schema": "shop", "table": table, "lsn": self._lsn, "txId": xid, "snapshot": "false"}
+        event = {"before": before, "after": after, "source": source, "transaction": block, "op": op}
+        row_id = (after or before or {})["id"]
+        return Record(f"{self.prefix}.shop.{table}", _bytes({"id": row_id}), _bytes(event))
+
+    def _end(self, xid: int, time_ms: int, counts: Mapping[str, int]) -> Record:
+        collections = [{"data_collection": name, "event_count": count} for name, count in counts.items()]
+        end = {"status": "END", "id": f"{xid}:{self._lsn}", "ts_ms": time_ms, "data_collections": collections}
+        return Record(f"{self.prefix}.transaction", _bytes({"id": end["id"]}), _bytes(end))
+
+    def _documents(self) -> dict[int, Document]:
+        rows = self._rows.items()
+        lines = sorted((row for (table, _), row in rows if table == "lines"), key=lambda row: int(row["id"]))
+        return {
+            row_id: {**row, "lines": [_shown(each) for each in lines if each["order_id"] == row_id]}
+            for (table, row_id), row in rows
+            if table == "orders"
+        }
+
+
+@dataclass(slots=True)
+class RightOutput:
+    """What a right pipeline publishes of a source, in batches of commits; tests break it."""
+
+    outputs: list[Output] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, log: SourceLog, *, per_batch: int = 1, partitions: int = 1) -> "RightOutput":
+        """Every batch publishes what differs from the one before, and a commit record."""
+        output, offsets, before = cls(), [0] * partitions, dict[int, Document]()
+        numbers = list(range(per_batch, len(log.commits) + 1, per_batch))
+        if log.commits and (not numbers or numbers[-1] != len(log.commits)):
+            numbers.append(len(log.commits))
+        previous = 0
+        for number in numbers:
+            lsn, time_ms = log.commits[number - 1]
+            after = log.states[number]
+            changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+            ranges = output._publish(changed, after, lsn, time_ms + 50, offsets)
+            output.commits.append(Commit(1, lsn, previous, time_ms, time_ms + 50, ranges))
+            before, previous = after, lsn
+        return output
+
+    def position(self, order_id: int, lsn: int) -> int:
+        """Where the output of an order at a commit is in :attr:`outputs`."""
+        key = {"id": order_id}
+        return next(i for i, each in enumerate(self.outputs) if each.key == key and each.lsn == lsn)
+
+    def change(self, position: int, **changes: Any) -> None:
+        """Replaces fields of an output."""
+        self.outputs[position] = replace(self.outputs[position], **changes)
+
+    def without_claims(self) -> "RightOutput":
+        """The same from a system that knows no LSNs."""
+        return RightOutput([replace(each, lsn=None) for each in self.outputs])
+
+    def _publish(
+        self,
+        changed: Sequence[int],
+        after: Mapping[int, Document],
+        lsn: int,
+        visible_ms: int,
+        offsets: list[int],
+    ) -> tuple[OffsetRange, ...]:
+        first = list(offsets)
+        for key in changed:
+            partition = key % len(offsets)
+            place = (partition, offsets[partition])
+            offsets[partition] += 1
+            self.outputs.append(Output(place, visible_ms, {"id": key}, after.get(key), lsn))
+        return tuple(
+            OffsetRange(partition, end - start, start, end - 1)
+            for partition, (start, end) in enumerate(zip(first, offsets, strict=True))
+            if end > start
+        )
+
+
+def _shown(row: Row) -> Document:
+    return {"id": row["id"], "price": row["price"]}
+
+
+def _bytes(value: object) -> bytes:
+    return json.dumps(value).encode()

@@ -1,0 +1,55 @@
+"""A view and a judge for made-up histories."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from slackwater_certify import Certificate, Mode, OutputRecords, Specification, load_specification
+from slackwater_certify.certifier import judge
+from slackwater_certify.fold import DocumentKey
+from slackwater_certify.history import History
+from slackwater_certify.past import Past, past_of
+from slackwater_certify.testing import Record, RightOutput, SourceLog, write_specification
+from slackwater_certify.view import View, load_view
+
+Judge = Callable[..., Certificate]
+
+
+@pytest.fixture(scope="session")
+def specification(tmp_path_factory: pytest.TempPathFactory) -> Specification:
+    return load_specification(write_specification(tmp_path_factory.mktemp("orders")))
+
+
+@pytest.fixture(scope="session")
+def view(specification: Specification) -> View:
+    return load_view(specification)
+
+
+def past_from(records: Iterable[Record], specification: Specification, view: View) -> Past:
+    history = History(view.tables)
+    for number, record in enumerate(records):
+        if record.topic.endswith(".transaction"):
+            history.add_transaction_record(record.value, f"{record.topic}/0/{number}")
+        else:
+            history.add_row(record.value, f"{record.topic}/0/{number}")
+    return past_of(history, specification, view, lambda _: None)
+
+
+@pytest.fixture
+def judged(specification: Specification, view: View) -> Judge:
+    """Judges an output of a source; snapshots, clock, mode and database are optional."""
+
+    def run(
+        log: SourceLog,
+        output: RightOutput,
+        *,
+        mode: Mode = Mode.ORACLE,
+        snapshots: list[int] | None = None,
+        database: Mapping[DocumentKey, bytes] | None = None,
+    ) -> Certificate:
+        records = OutputRecords(output.outputs, output.commits, snapshots)
+        with past_from(log.records, specification, view) as past:
+            return judge(specification, view, records, past, mode=mode, database=database)
+
+    return run
