@@ -20,6 +20,7 @@ COMMANDS = {
     "demo": "slackwater.commands.demo:demo",
     "sidecar": "slackwater.commands.sidecar:sidecar",
     "run": "slackwater.commands.run:run",
+    "certify": "slackwater.commands.certify:certify",
     "schema": "slackwater.commands.schema:schema",
     "status": "slackwater.commands.status:status",
     "config": "slackwater.commands.config:config",

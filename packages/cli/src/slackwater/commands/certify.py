@@ -1,0 +1,146 @@
+"""``slackwater certify``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slackwater.invocation import Invocation, given_flags, setting
+
+if TYPE_CHECKING:
+    from slackwater.output import Output
+    from slackwater.settings import Settings
+    from slackwater_certify import Connections, OutputRecords, Specification
+
+
+@click.command()
+@click.argument("spec", type=click.Path(exists=True, path_type=Path), metavar="SPEC")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="Brokers.")
+@setting("postgres.url", "--dsn", metavar="URL", help="The source database, for the final state; secret.")
+@click.option("--output-dsn", metavar="URL", help="Where an output table is, if in another database.")
+@click.option(
+    "--mode",
+    type=click.Choice(["oracle", "invariant", "both"]),
+    default="oracle",
+    show_default=True,
+    help="Judge by committed states, by invariants, or by both.",
+)
+@click.option(
+    "--follow",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Watch the output for so long first, and take arrival times as times of visibility.",
+)
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the certificate here."
+)
+@click.option(
+    "--report",
+    "report_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the report here, too.",
+)
+@click.pass_context
+def certify(
+    ctx: click.Context,
+    spec: Path,
+    output_dsn: str | None,
+    mode: str,
+    follow: float | None,
+    json_file: Path | None,
+    report_file: Path | None,
+) -> None:
+    """Check every output of a stream processor against the database it came from.
+
+    SPEC is a certify.toml or a folder with one. Works on any system's output, with LSNs or without: a Kafka
+    topic, a PostgreSQL table, a Delta or Iceberg table. Shares no code with Slackwater's own pipelines.
+
+    \b
+    Two ways of judging:
+      oracle     the source's change topics are folded transaction by transaction, and the view's own SQL is
+                 evaluated on every committed state. Each output has to be one of them (else it is torn), in
+                 order, none lost, none repeated. With LSNs in the output it has to be the state of its LSN.
+      invariant  SQL that holds in every committed state, for each document or for the whole output.
+    With --dsn, the final state is compared with the database itself as well.
+
+    \b
+    certify.toml, paths relative to it:
+      [output]
+      kind = "topic"                          # topic | postgres | delta | iceberg
+      name = "orders_with_lines"              # topic, schema.table, or location of the lake table
+      commits = "orders_with_lines.commits"   # optional: topic with commit records
+      lsn_header = "slackwater-commit-lsn"    # optional: record header with the commit LSN
+      [source]
+      name = "inv"                            # the connector's topic.prefix
+      schema = "schema.sql"                   # CREATE TABLE statements
+      [view]
+      sql = "views/orders_with_lines.sql"
+      key = ["id"]                            # columns of the output that identify a document
+      unordered = []                          # list columns whose order does not count
+      [view.rows]                             # by table: columns that name the document a row belongs to;
+      "inventory.orders" = ["id"]             #   without this table, the view is evaluated whole per commit
+      "inventory.order_lines" = ["order_id"]
+      [[invariant]]
+      name = "line_count is the number of lines"
+      scope = "document"                      # or "state": a SELECT of one boolean FROM output
+      holds = "line_count = len(lines)"
+      error = "abs(line_count - len(lines))"  # optional: how wrong
+
+    \b
+    Examples:
+      slackwater certify pipelines/orders --bootstrap localhost:9092 --dsn postgresql://app@localhost/shop
+      slackwater certify peers/flink.toml --bootstrap localhost:9092 --mode both --follow 60 --json flink.json
+
+    Nothing should be written meanwhile, and the output should have caught up: what has not arrived in it
+    counts as lost. The exit code is 0 if the output is clean, 1 if not, 2 for wrong usage.
+    """
+    from slackwater.output import Output
+    from slackwater_certify import Mode, load_specification, report
+    from slackwater_certify import certify as judge
+
+    invocation: Invocation = ctx.obj
+    specification, output = load_specification(spec), Output()
+    connections = _connections(invocation.start(given_flags(ctx)), output_dsn)
+    try:
+        records = _watch(specification, connections, follow, output) if follow else None
+        certificate = judge(
+            specification, connections, mode=Mode(mode), records=records, on_progress=output.progress
+        )
+    finally:
+        output.end_progress()
+    text = report(certificate)
+    output.line(text.rstrip())
+    _write(report_file, text)
+    _write(json_file, certificate.to_json() + "\n")
+    ctx.exit(0 if certificate.is_clean else 1)
+
+
+def _connections(settings: "Settings", output_dsn: str | None) -> "Connections":
+    from slackwater.conversion import kafka_options
+    from slackwater_certify import Connections
+
+    url = settings.postgres.url
+    return Connections(
+        bootstrap=settings.kafka.bootstrap,
+        dsn=url.get_secret_value() if url else None,
+        output_dsn=output_dsn,
+        kafka=kafka_options(settings),
+    )
+
+
+def _watch(
+    specification: "Specification", connections: "Connections", seconds: float, output: "Output"
+) -> "OutputRecords":
+    from slackwater_certify import watch_output
+    from slackwater_protocol import SystemClock
+
+    clock = SystemClock()
+    end = clock.monotonic() + seconds
+    output.progress(f"watching the output for {seconds:,.0f} s")
+    return watch_output(specification, connections, lambda: clock.monotonic() >= end)
+
+
+def _write(file: Path | None, text: str) -> None:
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
