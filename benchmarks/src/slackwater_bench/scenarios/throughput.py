@@ -9,7 +9,7 @@ from slackwater_bench.workload_load import SEED, WorkloadLoad
 from slackwater_bench.workloads.registry import WORKLOADS
 
 SIZE = 20_000
-EVENTS = 1_500_000
+EVENTS = 1_000_000
 QUICK_EVENTS = 150_000
 COLUMNS = (
     "seconds",
