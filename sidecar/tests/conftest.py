@@ -13,9 +13,11 @@ class MovableClock:
 
     def __init__(self) -> None:
         self.seconds = 1000.0
+        self.offset = timedelta()
+        """Of the wall clock only."""
 
     def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds) + self.offset
 
     def monotonic(self) -> float:
         return self.seconds

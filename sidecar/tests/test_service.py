@@ -1,4 +1,5 @@
 from collections.abc import Iterable
+from datetime import timedelta
 
 import pytest
 
@@ -128,6 +129,18 @@ def test_a_source_without_topics_is_waited_for(world: World) -> None:
 
     assert status.state is FrontierState.WAITING
     assert "inv.<schema>.<table>" in status.detail
+
+
+@pytest.mark.parametrize("hours", [-7, 7])
+def test_a_wall_clock_that_is_set_changes_nothing_about_when_a_transaction_is_named(
+    world: World, hours: int
+) -> None:
+    world.commit(7, lost_rows=1)
+    assert world.turn().state is FrontierState.RUNNING
+    world.clock.offset = timedelta(hours=hours)  # type: ignore[attr-defined]
+
+    assert world.turn().state is FrontierState.RUNNING
+    assert world.turn(10).state is FrontierState.STALLED
 
 
 def test_a_transaction_that_does_not_complete_is_named_after_a_while(world: World) -> None:

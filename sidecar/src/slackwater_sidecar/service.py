@@ -125,7 +125,7 @@ class Sidecar:
         if self._publisher.log_error and not self._trouble:
             self._publisher.publish([], self._status)
         wall_ms = self._wall_ms()
-        open_ = self._open.look(self._frontier, wall_ms)
+        open_ = self._open.look(self._frontier, now, wall_ms)
         state, detail = state_of(self._settings, self._frontier, self._topics, open_)
         trouble = self._trouble or self._publisher.log_error
         if trouble:

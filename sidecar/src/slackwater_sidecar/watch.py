@@ -14,20 +14,24 @@ _LISTED = 100
 
 
 class OpenTransactions:
-    """Remembers since when the frontier has been waiting for a transaction."""
+    """Remembers since when the frontier has been waiting for a transaction.
+
+    How long goes by the monotonic clock: a wall clock that is set back must not keep anything from being
+    named.
+    """
 
     def __init__(self, open_after: timedelta) -> None:
-        self._open_after_ms = open_after // timedelta(milliseconds=1)
-        self._since: dict[int, int] = {}
+        self._open_after_seconds = open_after.total_seconds()
+        self._since: dict[int, tuple[float, int]] = {}
 
-    def look(self, frontier: Frontier, now_ms: int) -> list[OpenTransaction]:
-        """Those that have been waited for long enough to be named, as of now."""
+    def look(self, frontier: Frontier, now_seconds: float, wall_ms: int) -> list[OpenTransaction]:
+        """Those that have been waited for long enough to be named, as of now by both clocks."""
         waiting = frontier.open_transactions(_LISTED)
-        self._since = {t.xid: self._since.get(t.xid, now_ms) for t in waiting}
+        self._since = {t.xid: self._since.get(t.xid, (now_seconds, wall_ms)) for t in waiting}
         return [
-            replace(t, since_ms=self._since[t.xid])
+            replace(t, since_ms=self._since[t.xid][1])
             for t in waiting
-            if now_ms - self._since[t.xid] >= self._open_after_ms
+            if now_seconds - self._since[t.xid][0] >= self._open_after_seconds
         ]
 
 
