@@ -1,0 +1,89 @@
+"""``python -m slackwater_bench chaos``."""
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from slackwater_bench.chaos.errors import ChaosError
+from slackwater_bench.chaos.schedule import Round, random_schedule, short_schedule, text
+from slackwater_bench.chaos.session import Outcome, keep, run_session
+from slackwater_bench.chaos.system import System, SystemSettings
+from slackwater_bench.workloads.registry import WORKLOADS
+from slackwater_protocol import SystemClock
+
+SIZE = 500
+"""Main rows of the workload."""
+
+
+@click.command()
+@click.option("--minutes", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Of faults.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the schedule and the workload.")
+@click.option("--short", is_flag=True, help="Each fault once, as the tests do, instead of random ones.")
+@click.option("--show", is_flag=True, help="Print the schedule and do nothing.")
+@click.option(
+    "--rate", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Row changes per second."
+)
+@click.option("--workload", type=click.Choice(sorted(WORKLOADS)), default="orders", show_default=True)
+@click.option("--folder", type=click.Path(path_type=Path), help="Data and logs.  [default: a temporary one]")
+def chaos(
+    minutes: float,
+    seed: int,
+    short: bool,
+    show: bool,
+    rate: float,
+    workload: str,
+    folder: Path | None,
+) -> None:
+    r"""Kill, pause, fill, cut and delay the running product, then judge every record it published.
+
+    Starts PostgreSQL, two brokers, Connect with Debezium, Redis, two sidecars and a pipeline; writers
+    commit business transactions all the time. Whatever dies is started again after a second. At the end
+    everything is healed, the last commit becomes visible, and the certifier compares each document with
+    the committed states of the database.
+
+    Faults, their times and the workload follow from the seed: the same seed gives the same schedule. The
+    exit code is 0 only if nothing was torn, lost, repeated or late by minutes. Logs are kept when it is not.
+
+    \b
+    Examples:
+      python -m slackwater_bench chaos --minutes 30 --seed 7
+      python -m slackwater_bench chaos --short
+      python -m slackwater_bench chaos --seed 7 --show
+    """
+    if show:
+        _show(seed, short=short)
+        return
+    clock = SystemClock()
+    place = folder or Path(tempfile.mkdtemp(prefix="slackwater-chaos-"))
+    settings = SystemSettings(
+        folder=place / "run", workload=WORKLOADS[workload](seed, SIZE), changes_per_second=rate
+    )
+    click.echo(f"seed {seed}; logs: {settings.logs}", err=True)
+    rounds = short_schedule(seed) if short else random_schedule(seed)
+    try:
+        with System(settings, clock) as system:
+            seconds = float("inf") if short else minutes * 60
+            outcome = run_session(system, rounds, lambda line: click.echo(line, err=True), seconds)
+    except ChaosError as error:
+        raise click.ClickException(f"seed {seed}: {error}") from error
+    keep(outcome, seed=seed, kind="short" if short else f"{minutes:g} minutes", clock=clock)
+    click.echo(outcome.text)
+    _finish(outcome, seed, place, is_ours=folder is None)
+
+
+def _show(seed: int, *, short: bool) -> None:
+    rounds: list[Round] = short_schedule(seed)
+    if not short:
+        endless = random_schedule(seed)
+        rounds = [next(endless) for _ in range(50)]
+    click.echo(text(rounds))
+
+
+def _finish(outcome: Outcome, seed: int, place: Path, *, is_ours: bool) -> None:
+    if not outcome.certificate.is_clean:
+        raise click.ClickException(f"violations with seed {seed}; logs and data: {place}")
+    if is_ours:
+        import shutil
+
+        shutil.rmtree(place, ignore_errors=True)

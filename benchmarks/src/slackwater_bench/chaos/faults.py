@@ -1,0 +1,257 @@
+"""The table of faults: what is done, why, for how long, and what must be up again afterwards."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from slackwater_bench.chaos.world import World
+from slackwater_spark.sink import SinkStep
+
+Deed = Callable[[World], None]
+
+BLOW = (0.0, 0.0)
+"""Over as soon as it is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One way in which the world can be bad."""
+
+    name: str
+    reason: str
+    """What could break."""
+    how: str
+    seconds: tuple[float, float]
+    """Least and greatest time that it lasts."""
+    back: str
+    """What must be up again before its end counts."""
+    begin: Deed
+    end: Deed | None = None
+    """Ends what lasts; None for a blow, which the supervisor heals."""
+    stops_pipeline: bool = False
+    """Whether Spark has to start anew: some 20 seconds in which other faults cost no time."""
+    needs_executors: bool = False
+    """Whether it makes sense only with executors apart from the driver."""
+
+
+def _kill(part: str, reason: str, *, stops_pipeline: bool = False) -> Fault:
+    return Fault(
+        name=f"{part} killed",
+        reason=reason,
+        how="SIGKILL to the process and its children",
+        seconds=BLOW,
+        back=f"{part}, started by the supervisor",
+        begin=lambda world: world.kill(part),
+        stops_pipeline=stops_pipeline,
+    )
+
+
+def _pause(part: str, reason: str, longest: float) -> Fault:
+    return Fault(
+        name=f"{part} paused",
+        reason=reason,
+        how="SIGSTOP, later SIGCONT, to the process and its children",
+        seconds=(2.0, longest),
+        back=f"{part}, with its old connections",
+        begin=lambda world: world.pause(part),
+        end=lambda world: world.resume(part),
+    )
+
+
+def _both(deed: Callable[[World, str], None], world: World) -> None:
+    for part in ("sidecar-1", "sidecar-2"):
+        deed(world, part)
+
+
+def _sink(step: SinkStep, reason: str) -> Fault:
+    return Fault(
+        name=f"sink killed: {step.replace('_', ' ')}",
+        reason=reason,
+        how="the driver sends SIGKILL to itself when its sink reaches the step",
+        seconds=BLOW,
+        back="pipeline, started by the supervisor with the same checkpoint",
+        begin=lambda world: world.kill_sink_at(step),
+        stops_pipeline=True,
+    )
+
+
+def _network(name: str, route: str, reason: str, longest: float) -> Fault:
+    return Fault(
+        name=f"network paused: {name}",
+        reason=reason,
+        how="a proxy holds back all bytes; connections stay",
+        seconds=(2.0, longest),
+        back="the route; nothing was lost",
+        begin=lambda world: world.pause_network(route),
+        end=lambda world: world.resume_network(route),
+    )
+
+
+def _cut(name: str, route: str, reason: str) -> Fault:
+    return Fault(
+        name=f"network cut: {name}",
+        reason=reason,
+        how="a proxy resets all connections; new ones are accepted at once",
+        seconds=BLOW,
+        back="the clients, connected anew",
+        begin=lambda world: world.cut_network(route),
+    )
+
+
+def _clock(name: str, offset: timedelta) -> Fault:
+    return Fault(
+        name=f"clock {name}",
+        reason="a deadline or an order that goes by the wall clock",
+        how=f"{offset.total_seconds() / 3600:+.0f} hours for sidecars and the pipeline's driver, then back",
+        seconds=(2.0, 10.0),
+        back="right clocks",
+        begin=lambda world: world.move_clocks(offset),
+        end=lambda world: world.move_clocks(timedelta()),
+    )
+
+
+_SERVERS = (
+    _kill("broker", "a batch whose commit is undecided; rows acknowledged but not yet seen; end offsets"),
+    _pause("broker", "requests that time out although they are executed later", 20.0),
+    _kill("connect", "rows, BEGIN and END come again, orders may be numbered anew"),
+    _pause("connect", "a transaction stays half in Kafka for a while", 20.0),
+    _kill("postgres", "the connector starts over in the middle of transactions"),
+    _pause("postgres", "the connector hangs between two rows of a transaction", 15.0),
+    _kill("redis", "it comes back empty: cuts and markers are gone"),
+    _pause("redis", "calls to it hang instead of failing", 15.0),
+    Fault(
+        name="redis flushed",
+        reason="a batch that was planned needs cuts that are not there any more",
+        how="FLUSHALL",
+        seconds=BLOW,
+        back="Redis's content, put back by a sidecar",
+        begin=lambda world: world.flush_redis(),
+    ),
+)
+
+_SIDECARS = (
+    _kill("sidecar-1", "the other one must go on, cuts of both must agree"),
+    _pause("sidecar-1", "a sidecar that comes back late publishes what is long known", 20.0),
+    Fault(
+        name="both sidecars killed",
+        reason="evidence kept in memory is gone; replays must still be recognised",
+        how="SIGKILL to both at once",
+        seconds=BLOW,
+        back="both sidecars, started by the supervisor",
+        begin=partial(_both, lambda world, part: world.kill(part)),
+    ),
+    Fault(
+        name="both sidecars paused",
+        reason="no cuts for a while, then many at once",
+        how="SIGSTOP, later SIGCONT, to both",
+        seconds=(2.0, 20.0),
+        back="both sidecars",
+        begin=partial(_both, lambda world, part: world.pause(part)),
+        end=partial(_both, lambda world, part: world.resume(part)),
+    ),
+)
+
+_SPARK = (
+    _kill(
+        "pipeline", "a batch is planned, or half computed, or its state is half written", stops_pipeline=True
+    ),
+    _pause("pipeline", "its transaction may outlive the time-out at the broker", 15.0),
+    Fault(
+        name="python worker killed",
+        reason="a bucket's index is ahead of its state when the task is repeated",
+        how="SIGKILL to one of the pipeline's Python workers",
+        seconds=BLOW,
+        back="the task, repeated by Spark",
+        begin=lambda world: world.kill_one("worker"),
+    ),
+    Fault(
+        name="python worker paused",
+        reason="one task of a batch is much later than the others",
+        how="SIGSTOP, later SIGCONT, to one of the pipeline's Python workers",
+        seconds=(2.0, 15.0),
+        back="the worker",
+        begin=lambda world: world.pause_one("worker"),
+        end=lambda world: world.resume_one("worker"),
+    ),
+    Fault(
+        name="executor killed",
+        reason="its buckets move to another executor without their index",
+        how="SIGKILL to one of two executor JVMs (local-cluster)",
+        seconds=BLOW,
+        back="an executor, started by Spark",
+        begin=lambda world: world.kill_one("executor"),
+        needs_executors=True,
+    ),
+    Fault(
+        name="executor paused",
+        reason="a task may be computed twice; both attempts have one index folder or two",
+        how="SIGSTOP, later SIGCONT, to one of two executor JVMs (local-cluster)",
+        seconds=(2.0, 15.0),
+        back="the executor",
+        begin=lambda world: world.pause_one("executor"),
+        end=lambda world: world.resume_one("executor"),
+        needs_executors=True,
+    ),
+)
+
+_SINK = (
+    _sink(SinkStep.COLLECTED, "state is computed, nothing is written"),
+    _sink(SinkStep.BEGUN, "an open transaction without records"),
+    _sink(SinkStep.PRODUCED, "records on their way, an open transaction at the broker"),
+    _sink(SinkStep.FLUSHED, "all documents are in the log, none is committed"),
+    _sink(SinkStep.COMMIT_RECORDS, "commit records are in the log, none is committed"),
+    _sink(SinkStep.PROGRESS, "everything is written, the commit has not been asked for"),
+    _sink(SinkStep.COMMITTED, "everything is visible, and Spark does not know: the batch comes again"),
+)
+
+_SURROUNDINGS = (
+    Fault(
+        name="disk full",
+        reason="half written state, index or offsets",
+        how="the pipeline's disk (checkpoint, index, Spark's local files) has no byte left, later it has",
+        seconds=(6.0, 15.0),
+        back="room on the disk, the pipeline started by the supervisor",
+        begin=lambda world: world.fill_disk(),
+        end=lambda world: world.free_disk(),
+        stops_pipeline=True,
+    ),
+    _clock("forward", timedelta(hours=7)),
+    _clock("back", timedelta(hours=-7)),
+    Fault(
+        name="slow partition",
+        reason="rows of one partition come seconds after all others of their transaction",
+        how="a proxy holds back what Connect writes to the broker that leads one partition of each table",
+        seconds=(3.0, 15.0),
+        back="the route; the rows arrive late",
+        begin=lambda world: world.pause_network("partition"),
+        end=lambda world: world.resume_network("partition"),
+    ),
+    _network("Connect to Kafka", "connect", "rows arrive late and in one burst", 15.0),
+    _network("sidecars to Kafka", "sidecar", "a cut is in the log although its writer got no answer", 15.0),
+    _network("pipeline to Kafka", "pipeline", "a commit is executed although its answer never came", 15.0),
+    _network("clients to Redis", "redis", "calls hang", 15.0),
+    _cut("sidecars to Kafka", "sidecar", "an append to the cut log fails after it was executed"),
+    _cut("pipeline to Kafka", "pipeline", "a commit is undecided: it must not be tried again blindly"),
+    _cut("clients to Redis", "redis", "a connection in use breaks"),
+    Fault(
+        name="slow network",
+        reason="answers cross: what is asked for later is known earlier",
+        how="proxies delay every byte by 200 ms between pipeline, sidecars and Kafka",
+        seconds=(3.0, 15.0),
+        back="the routes",
+        begin=lambda world: _delay(world, timedelta(milliseconds=200)),
+        end=lambda world: _delay(world, timedelta()),
+    ),
+)
+
+
+def _delay(world: World, duration: timedelta) -> None:
+    for route in ("sidecar", "pipeline"):
+        world.delay_network(route, duration)
+
+
+FAULTS: dict[str, Fault] = {
+    fault.name: fault for fault in (*_SERVERS, *_SIDECARS, *_SPARK, *_SINK, *_SURROUNDINGS)
+}
+"""All of them, by name, in the order of the result table."""

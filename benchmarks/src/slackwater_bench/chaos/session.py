@@ -1,0 +1,113 @@
+"""A whole chaos run: system up, faults, everything healed, every record judged."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
+
+from slackwater_bench.chaos.run import ChaosRun, Occurrence
+from slackwater_bench.chaos.schedule import Planned, Round
+from slackwater_bench.chaos.system import SOURCE, System
+from slackwater_bench.chaos.table import Row, as_details, markdown, rows
+from slackwater_bench.results import RESULTS, Result, append, code_state, machine
+from slackwater_protocol import Clock
+
+SCENARIO = "chaos"
+VERSION = 1
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run showed."""
+
+    occurrences: tuple[Occurrence, ...]
+    missed: tuple[tuple[Planned, str], ...]
+    certificate: Certificate
+    deaths: Counter[str]
+    """How often the supervisor had to start a part."""
+    last_words: tuple[tuple[str, str], ...] = field(repr=False)
+    """Program and how its log ended, at each of its deaths."""
+    seconds: float
+
+    @property
+    def table(self) -> list[Row]:
+        """Per kind of fault."""
+        return rows(self.occurrences, self.certificate)
+
+    @property
+    def text(self) -> str:
+        """The table as Markdown, what was found wrong, and what did not happen."""
+        lines = [markdown(self.table, self.certificate)]
+        for kind, examples in self.certificate.examples.items():
+            lines += [f"{kind}:", *(f"  {example[:400]}" for example in examples)]
+        lines += [f"missed: {planned.fault}: {reason}" for planned, reason in self.missed]
+        verdict = "nothing" if self.certificate.is_clean else f"{self.certificate.findings} findings"
+        lines.append(
+            f"{self.certificate.outputs:,} documents of {self.certificate.transactions:,} transactions "
+            f"judged: {verdict} wrong; {sum(self.deaths.values())} restarts in {self.seconds:.0f} s"
+        )
+        return "\n".join(lines)
+
+
+def run_session(system: System, rounds: Iterable[Round], say: Say, seconds: float = float("inf")) -> Outcome:
+    """Carries the schedule out on a running system, for so long at most, and judges everything.
+
+    Raises:
+        NotRecoveredError: the output stood still after a fault.
+        CertifyError: the output cannot be judged.
+    """
+    clock = system.clock
+    started = clock.monotonic()
+    run = ChaosRun(system, say)
+    run.carry_out(rounds, started + seconds)
+    run.finish()
+    say("judging every record")
+    return Outcome(
+        occurrences=tuple(run.occurrences),
+        missed=tuple(run.missed),
+        certificate=judge(system),
+        deaths=system.deaths.copy(),
+        last_words=tuple(system.last_words),
+        seconds=clock.monotonic() - started,
+    )
+
+
+def judge(system: System) -> Certificate:
+    """Everything the pipeline has published so far, against PostgreSQL and the change topics."""
+    specification = load_specification(system.settings.workload.pipeline / "certify.toml")
+    if specification.source.name != SOURCE:
+        raise ValueError(f"the specification is about source {specification.source.name!r}, not {SOURCE!r}")
+    connections = Connections(bootstrap=system.bootstrap, dsn=system.dsn)
+    return certify(specification, connections, mode=Mode.BOTH)
+
+
+def keep(outcome: Outcome, *, seed: int, kind: str, clock: Clock, folder: Path = RESULTS) -> None:
+    """Appends the run to ``chaos.jsonl``."""
+    commit, is_dirty = code_state()
+    certificate = outcome.certificate
+    result = Result(
+        scenario=SCENARIO,
+        version=VERSION,
+        parameters={"kind": kind, "seed": seed},
+        value=float(certificate.findings),
+        unit="violations",
+        at=clock.now().isoformat(timespec="seconds"),
+        commit=commit,
+        is_dirty=is_dirty,
+        machine=machine(),
+        versions={},
+        details={
+            "seconds": round(outcome.seconds),
+            "faults": len(outcome.occurrences),
+            "outputs": certificate.outputs,
+            "transactions": certificate.transactions,
+            "events": certificate.events,
+            "restarts": dict(outcome.deaths),
+            "table": as_details(outcome.table),
+        },
+    )
+    append(result, folder)

@@ -1,0 +1,94 @@
+"""The result: fault x times x changes x lost x repeated x torn."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from slackwater_certify import Certificate
+
+from slackwater_bench.chaos.faults import FAULTS
+from slackwater_bench.chaos.run import Occurrence
+
+HEADINGS = ("fault", "times", "changes", "lost", "repeated", "torn", "visible again after")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One kind of fault over all its occurrences."""
+
+    fault: str
+    times: int
+    changes: int
+    """Row changes committed from its begin to its recovery; those of overlapping faults count for each."""
+    lost: int
+    repeated: int
+    torn: int
+    """Wrong documents: of no committed state, or of another one than they claim."""
+    recovery_seconds: float
+    """Median, from the end of the fault to a later commit being visible."""
+    longest_recovery_seconds: float
+
+
+def rows(occurrences: Iterable[Occurrence], certificate: Certificate) -> list[Row]:
+    """In the order of the table of faults.
+
+    What the certifier found wrong is put down to every fault during which it was published, as far as the
+    certifier says when; the sum of a column can thus be larger, and smaller, than what was found at all.
+    """
+    by_fault: dict[str, list[Occurrence]] = {}
+    for occurrence in occurrences:
+        by_fault.setdefault(occurrence.planned.fault, []).append(occurrence)
+    return [_row(name, by_fault[name], certificate) for name in FAULTS if name in by_fault]
+
+
+def _row(name: str, occurrences: Sequence[Occurrence], certificate: Certificate) -> Row:
+    wrong = wrong_during(occurrences, certificate)
+    recoveries = [occurrence.recovery_seconds for occurrence in occurrences]
+    return Row(
+        fault=name,
+        times=len(occurrences),
+        changes=sum(occurrence.changes for occurrence in occurrences),
+        lost=certificate.lost if wrong else 0,
+        repeated=certificate.repeated if wrong else 0,
+        torn=wrong if certificate.torn + certificate.wrong_lsn else 0,
+        recovery_seconds=round(median(recoveries), 1),
+        longest_recovery_seconds=round(max(recoveries), 1),
+    )
+
+
+def wrong_during(occurrences: Iterable[Occurrence], certificate: Certificate) -> int:
+    """Wrong outputs that were published during these occurrences."""
+    spans = [(each.began_ms, each.recovered_ms) for each in occurrences]
+    starts = [bucket.start_ms for bucket in certificate.timeline]
+    width = starts[1] - starts[0] if len(starts) > 1 else 0
+    return sum(
+        bucket.wrong
+        for bucket in certificate.timeline
+        if any(begin <= bucket.start_ms + width and bucket.start_ms <= end for begin, end in spans)
+    )
+
+
+def markdown(table: Iterable[Row], certificate: Certificate) -> str:
+    """For the README: a line per fault, and one for the whole run."""
+    lines = [_line(HEADINGS), "|---|---:|---:|---:|---:|---:|---:|"]
+    listed = list(table)
+    for row in listed:
+        recovery = f"{row.recovery_seconds:.1f} s"
+        if row.times > 1:
+            recovery += f" (at most {row.longest_recovery_seconds:.1f} s)"
+        cells = (row.times, f"{row.changes:,}", row.lost, row.repeated, row.torn)
+        lines.append(_line((row.fault, *map(str, cells), recovery)))
+    torn = certificate.torn + certificate.wrong_lsn
+    times = sum(row.times for row in listed)
+    total = (times, f"{certificate.events:,}", certificate.lost, certificate.repeated, torn)
+    lines.append(_line(("**the whole run**", *(f"**{cell}**" for cell in total), "")))
+    return "\n".join(lines)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def as_details(table: Iterable[Row]) -> list[dict[str, object]]:
+    """For the results file."""
+    return [asdict(row) for row in table]
