@@ -40,13 +40,27 @@ integration: setup
 system: setup
 	$(BIN)/pytest -m "system or chaos"
 
-## make bench        all scenarios; one JSON line per run into benchmarks/results/; BENCH="--quick" passes options
+## make chaos        half an hour of random faults; CHAOS="--minutes 5 --seed 7" passes options
+chaos: setup
+	$(BIN)/python -m slackwater_bench chaos $(CHAOS)
+
+## make bench        all scenarios; one JSON line per run into benchmarks/results/, docs/performance.md
+##                   BENCH="throughput --quick" passes options; BENCH=list says what there is
 bench: setup
 	$(BIN)/python -m slackwater_bench $(BENCH)
+	$(BIN)/python -m slackwater_bench page
 
-## make bench-compare BASE=rev   this tree against another commit, by alternating runs; exit code 1 if slower
+## make bench-compare BASE=<revision>   this commit against another one, by alternating runs
 bench-compare: setup
-	$(BIN)/python -m slackwater_bench compare --base $(BASE) $(BENCH)
+	$(BIN)/python -m slackwater_bench compare --base $(BASE) $(COMPARE)
+
+## make bench-peers  other stream processors on the same topics, judged by the same certifier
+bench-peers: setup
+	$(BIN)/python -m slackwater_bench peers $(PEERS)
+
+## make load         Locust: clients of a real database; LOAD="--arrivals burst --rate 200 --report load.html"
+load: setup
+	$(BIN)/python -m slackwater_bench load $(LOAD)
 
 ## make lock         requirements.lock from requirements.in
 lock: setup

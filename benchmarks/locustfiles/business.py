@@ -23,8 +23,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import gevent
+import locust
 import psycopg
-from locust import User, events, task
+from locust import User, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.runners import WorkerRunner
@@ -35,9 +36,9 @@ from slackwater_bench.workloads.registry import WORKLOADS
 from slackwater_bench.workloads.workload import Transaction
 
 FETCH_SECONDS = 1.0
+events: Any = locust.events  # has no types
 
 
-@events.init_command_line_parser.add_listener
 def _add_options(parser: LocustArgumentParser) -> None:
     group = parser.add_argument_group("Business transactions")
     group.add_argument("--dsn", required=True, help="The database; its tables and first rows exist already.")
@@ -51,7 +52,6 @@ def _add_options(parser: LocustArgumentParser) -> None:
     group.add_argument("--probe", help="Address of the probe; without it only commits are reported.")
 
 
-@events.init.add_listener
 def _prepare(environment: Environment, **_: Any) -> None:
     options: Any = environment.parsed_options
     workload = WORKLOADS[options.workload](options.seed, options.size)
@@ -96,15 +96,15 @@ class DatabaseClient(User):
         except psycopg.Error as failure:
             error = failure
             self._connection.rollback()
-        due = self._started + self._schedule.due
-        _fire(self.environment, "COMMIT", self.environment.parsed_options.workload, due, error)
+        late = time.monotonic() - self._started - self._schedule.due
+        _fire(self.environment, "COMMIT", "business transaction", 1000 * late, error)
 
 
-def _fire(environment: Environment, kind: str, name: str, due: float, error: Exception | None) -> None:
+def _fire(environment: Any, kind: str, name: str, milliseconds: float, error: Exception | None) -> None:
     environment.events.request.fire(
         request_type=kind,
         name=name,
-        response_time=(time.monotonic() - due) * 1000,
+        response_time=milliseconds,
         response_length=0,
         exception=error,
         context={},
@@ -118,11 +118,8 @@ def _report_visible(environment: Environment, probe: str) -> None:
         with urllib.request.urlopen(f"{probe}/samples", timeout=10) as answer:  # noqa: S310 - an option
             samples = json.load(answer)
         for _lsn, delay_ms in samples:
-            environment.events.request.fire(
-                request_type="VISIBLE",
-                name="commit to view",
-                response_time=delay_ms,
-                response_length=0,
-                exception=None,
-                context={},
-            )
+            _fire(environment, "VISIBLE", "commit to view", delay_ms, None)
+
+
+events.init_command_line_parser.add_listener(_add_options)
+events.init.add_listener(_prepare)

@@ -17,6 +17,7 @@ from slackwater_protocol import SystemClock
 LATER = {
     "chaos": "slackwater_bench.chaos.command:chaos",
     "compare": "slackwater_bench.comparison.command:compare",
+    "load": "slackwater_bench.load.command:load",
     "page": "slackwater_bench.page.command:page",
     "peers": "slackwater_bench.peers.command:peers",
 }
@@ -66,6 +67,7 @@ def main() -> None:
     python -m slackwater_bench throughput latency   these
     python -m slackwater_bench --quick              every scenario, less than a minute each; keeps no results
     python -m slackwater_bench list                 what there is, and what each means
+    python -m slackwater_bench load --arrivals burst  clients of a real database, driven by Locust
     python -m slackwater_bench compare --base REV   two commits, by alternating runs
     python -m slackwater_bench page                 docs/performance.md from the results
     """

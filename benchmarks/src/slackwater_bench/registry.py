@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from slackwater_bench.errors import UnknownScenarioError
 from slackwater_bench.scenario import Scenario
+from slackwater_bench.scenarios.arrivals import ARRIVALS
 from slackwater_bench.scenarios.cut_cost import CUT_COST
 from slackwater_bench.scenarios.latency import LATENCY
 from slackwater_bench.scenarios.live import LIVE
@@ -20,6 +21,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         THROUGHPUT,
         LATENCY,
         LIVE,
+        ARRIVALS,
         STATE_SIZE,
         PARTITIONS,
         CORES,

@@ -1,0 +1,115 @@
+"""One run of Locust against a real stack: database, connector, sidecar, pipeline, probe."""
+
+import csv
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.database import create_tables, write_first
+from slackwater_bench.errors import RunFailedError
+from slackwater_bench.pipelines import output_of
+from slackwater_bench.scenario import RunContext
+from slackwater_bench.watcher import CommitWatcher
+from slackwater_bench.workloads.registry import WORKLOADS
+from slackwater_spark.pipeline import load_pipeline
+
+LOCUSTFILE = Path(__file__).parents[3] / "locustfiles" / "business.py"
+START_SECONDS = 180.0
+SPARE_SECONDS = 90.0
+"""For Locust to start and to stop."""
+DRAIN_SECONDS = 5.0
+"""How long the probe is asked on after the last arrival."""
+PERCENTILES = {"p50": "50%", "p90": "90%", "p99": "99%", "max": "100%"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """One run."""
+
+    workload: str = "orders"
+    size: int = 1_000
+    """Main rows of the workload."""
+    arrivals: str = "steady"
+    rate: float = 100.0
+    """Transactions per second, all clients together."""
+    seconds: float = 60.0
+    clients: int = 8
+    seed: int = 1
+    report: Path | None = None
+    """Where Locust's report in HTML goes."""
+
+
+def run_load(options: LoadOptions, context: RunContext) -> Mapping[str, object]:
+    """Runs Locust to its end.
+
+    Returns:
+        ``commit_ms`` and ``visible_ms`` (percentiles), and how many transactions each is made of.
+
+    Raises:
+        BenchError: a part of the stack, or Locust itself, failed.
+    """
+    workload = WORKLOADS[options.workload](options.seed, options.size)
+    definition = load_pipeline(workload.pipeline)
+    with Bed(context, has_database=True) as bed:
+        dsn = bed.stack.postgres.dsn()
+        create_tables(dsn, workload)
+        write_first(dsn, workload)
+        bed.stack.start_connector(definition.tables)
+        bed.stack.wait_until_streaming()
+        bed.start_sidecar()
+        bed.start_pipeline(workload.pipeline)
+        context.say("waiting until the initial snapshot is visible")
+        watcher = CommitWatcher(bed.bootstrap, output_of(workload.pipeline), context.clock, bed.check)
+        watcher.until(1, START_SECONDS)
+        watcher.close()
+        probe = _start_probe(bed, definition.topic, context)
+        context.say(f"Locust: {options.arrivals} arrivals; metrics at {probe}/metrics")
+        bed.start("locust", _locust(options, dsn, probe, bed.folder))
+        bed.wait("locust", options.seconds + SPARE_SECONDS)
+        if options.report is not None:
+            options.report.write_bytes((bed.folder / "report.html").read_bytes())
+        return read_statistics(bed.folder / "load_stats.csv")
+
+
+def _start_probe(bed: Bed, topic: str, context: RunContext) -> str:
+    """Starts the probe in a process of its own; returns its address."""
+    command = [sys.executable, "-m", "slackwater_bench.visibility", "--bootstrap", bed.bootstrap]
+    bed.start("probe", [*command, "--source", SOURCE, "--output", topic])
+    deadline = context.clock.monotonic() + START_SECONDS
+    while not (port := bed.log("probe").strip()):
+        bed.check()
+        if context.clock.monotonic() > deadline:
+            raise RunFailedError("the probe", f"did not say its port within {START_SECONDS:g} s")
+    return f"http://127.0.0.1:{port.splitlines()[0]}"
+
+
+def _locust(options: LoadOptions, dsn: str, probe: str, folder: Path) -> list[str]:
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
+    command += ["--users", str(options.clients), "--spawn-rate", str(options.clients)]
+    command += ["--run-time", f"{options.seconds + DRAIN_SECONDS:g}s", "--stop-timeout", "10"]
+    command += ["--html", str(folder / "report.html"), "--csv", str(folder / "load"), "--dsn", dsn]
+    command += ["--workload", options.workload, "--size", str(options.size), "--seed", str(options.seed)]
+    command += ["--arrivals", options.arrivals, "--rate", str(options.rate), "--probe", probe]
+    return [*command, "--clients", str(options.clients), "--seconds", str(options.seconds)]
+
+
+def read_statistics(path: Path) -> Mapping[str, object]:
+    """What Locust's table of requests says of commits and of visibility.
+
+    Raises:
+        RunFailedError: nothing was committed, or nothing became visible.
+    """
+    with path.open(newline="") as file:
+        rows = {row["Type"]: row for row in csv.DictReader(file)}
+    found: dict[str, object] = {}
+    for kind, name in (("COMMIT", "commit"), ("VISIBLE", "visible")):
+        row = rows.get(kind)
+        if row is None or int(row["Request Count"]) == 0:
+            raise RunFailedError("Locust", f"reports no {kind}; it has {json.dumps(sorted(rows))}")
+        found[f"{name}_ms"] = {label: float(row[column]) for label, column in PERCENTILES.items()}
+        found[f"{name}_count"] = int(row["Request Count"])
+        found[f"{name}_failures"] = int(row["Failure Count"])
+    return found
