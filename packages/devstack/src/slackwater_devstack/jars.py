@@ -152,7 +152,7 @@ def _fill(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
     """Runs under the lock, so leftovers of a killed download are nobody's."""
     incoming = wanted.folder.with_name(f".{wanted.folder.name}.incoming")
     shutil.rmtree(incoming, ignore_errors=True)
-    tell(f"downloading {len(wanted.jars)} Kafka and Debezium jars into {wanted.folder}")
+    tell(f"downloading {len(wanted.jars)} jars into {wanted.folder}")
     fetch(incoming, tell)
     verify_jars(JarSet(incoming, wanted.jars))
     shutil.rmtree(wanted.folder, ignore_errors=True)
@@ -161,13 +161,20 @@ def _fill(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
 
 
 def _fetch_with_ivy(target: Path, tell: Progress) -> None:
-    ivy_cache = target.with_name(f"{target.name}.ivy")  # outlives a failure, so that a retry goes on
-    with (
-        resources.as_file(_DATA / "ivy-pinned.xml") as ivy,
-        resources.as_file(_DATA / "ivysettings-pinned.xml") as settings,
-    ):
-        _run_ivy(ivy, settings, ivy_cache, target, tell)
-    shutil.rmtree(ivy_cache, ignore_errors=True)
+    with resources.as_file(_DATA / "ivy-pinned.xml") as ivy:
+        ivy_fetch(ivy)(target, tell)
+
+
+def ivy_fetch(ivy: Path) -> Fetch:
+    """A download of exactly the artifacts that an Ivy file names, for :func:`ensure_jars`."""
+
+    def fetch(target: Path, tell: Progress) -> None:
+        ivy_cache = target.with_name(f"{target.name}.ivy")  # outlives a failure, so that a retry goes on
+        with resources.as_file(_DATA / "ivysettings-pinned.xml") as settings:
+            _run_ivy(ivy, settings, ivy_cache, target, tell)
+        shutil.rmtree(ivy_cache, ignore_errors=True)
+
+    return fetch
 
 
 def _run_ivy(ivy: Path, settings: Path, ivy_cache: Path, target: Path, tell: Progress) -> None:
