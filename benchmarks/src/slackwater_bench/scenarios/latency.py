@@ -2,7 +2,7 @@
 
 from slackwater_bench.batch_log import batch_parts
 from slackwater_bench.bed import SOURCE, Bed
-from slackwater_bench.latencies import latencies_ms
+from slackwater_bench.latencies import latencies_ms, latency_timeline
 from slackwater_bench.percentiles import summary
 from slackwater_bench.pipelines import ORDERS_PIPELINE, output_of
 from slackwater_bench.processes import cpu_seconds
@@ -47,6 +47,7 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
             found["p99"],
             {
                 "latency_ms": found,
+                "timeline_ms": latency_timeline(loop.intended, seen, since=begun),
                 "generator_late_ms": round(1000 * loop.latest_seconds, 1),
                 "batches": len(seen),
                 "batch_seconds": batch_parts(bed.log("pipeline")),

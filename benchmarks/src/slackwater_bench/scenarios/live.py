@@ -1,20 +1,21 @@
 """Latency with a real database: from commit to visible."""
 
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from slackwater_bench.batch_log import batch_parts
 from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.cut_times import TimedCut, timed_cuts
 from slackwater_bench.database import Writers, create_tables, write_first
-from slackwater_bench.latencies import latencies_ms
+from slackwater_bench.latencies import latencies_ms, latency_timeline
 from slackwater_bench.percentiles import summary
 from slackwater_bench.pipelines import output_of
 from slackwater_bench.processes import cpu_seconds
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.watcher import CommitWatcher
+from slackwater_bench.watcher import CommitWatcher, SeenCommit
 from slackwater_bench.workloads.registry import WORKLOADS
-from slackwater_markers import KafkaCutLog
-from slackwater_protocol import CommittedTransaction
+from slackwater_bench.workloads.workload import Workload
 
 SIZE = 2_000
 WRITERS = 4
@@ -31,63 +32,76 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
         dsn = bed.stack.postgres.dsn()
         create_tables(dsn, workload)
         write_first(dsn, workload)
-        context.say("starting connector, sidecar and pipeline")
-        bed.stack.start_connector()
-        bed.stack.wait_until_streaming()
-        bed.start_sidecar()
-        bed.start_pipeline(workload.pipeline)
-        watcher = CommitWatcher(bed.bootstrap, output_of(workload.pipeline), context.clock, bed.check)
-        watcher.until(1, START_SECONDS)
+        watcher = _start(bed, workload, context)
         used = cpu_seconds(dict(bed.roles()))
         writers = Writers(dsn, workload, count=WRITERS, changes_per_second=rate, clock=context.clock)
         context.say(f"{WRITERS} writers, {rate:,} changes/s for {seconds:g} s")
-        begun_ms = 1000 * context.clock.now().timestamp()
+        begun = context.clock.now().timestamp()
         until = context.clock.monotonic() + WARM_UP_SECONDS + seconds
         writers.start()
         while context.clock.monotonic() < until:
             watcher.look()
         writers.stop()
         writers.raise_failure()
-        cpu = {
-            name: round(value - used.get(name, 0), 1)
-            for name, value in cpu_seconds(dict(bed.roles())).items()
-        }
-        transactions = _wait_for_all(bed, watcher)
+        cpu = cpu_seconds(dict(bed.roles()))
+        cuts = _wait_for_all(bed, watcher)
         watcher.close()
-        seen = [(commit.commit_lsn, commit.wall_ms / 1000) for commit in watcher.seen]
-        since = begun_ms / 1000 + WARM_UP_SECONDS
-        found = summary(
-            list(
-                latencies_ms(((t.commit_lsn, t.commit_ts_ms / 1000) for t in transactions), seen, since=since)
-            )
-        )
         counts = writers.counts()
-        return Measured(
-            found["p99"],
+        return _measured(
+            watcher.seen,
+            cuts,
+            begun,
             {
-                "latency_ms": found,
                 "changes_per_second": round(counts.changes / (seconds + WARM_UP_SECONDS)),
                 "writers": asdict(counts),
-                "batches": len(seen),
                 "batch_seconds": batch_parts(bed.log("pipeline")),
-                "cpu_seconds": cpu,
+                "cpu_seconds": {name: round(value - used.get(name, 0), 1) for name, value in cpu.items()},
             },
         )
 
 
-def _wait_for_all(bed: Bed, watcher: CommitWatcher) -> list[CommittedTransaction]:
-    """Waits until nothing more comes and all of it is visible; every transaction with a change."""
-    log = KafkaCutLog(SOURCE, bed.bootstrap)
-    pause, newest = threading.Event(), None
-    try:
-        while (found := log.newest()) != newest:
-            newest = found
-            if newest is not None:
-                watcher.until(newest.cut.lsn, START_SECONDS)
-            pause.wait(SETTLED_SECONDS)
-        return [transaction for cut in log.tail(-1) for transaction in cut.cut.transactions]
-    finally:
-        log.close()
+def _start(bed: Bed, workload: Workload, context: RunContext) -> CommitWatcher:
+    context.say("starting connector, sidecar and pipeline")
+    bed.stack.start_connector()
+    bed.stack.wait_until_streaming()
+    bed.start_sidecar()
+    bed.start_pipeline(workload.pipeline)
+    watcher = CommitWatcher(bed.bootstrap, output_of(workload.pipeline), context.clock, bed.check)
+    watcher.until(1, START_SECONDS)
+    return watcher
+
+
+def _wait_for_all(bed: Bed, watcher: CommitWatcher) -> list[TimedCut]:
+    """Waits until nothing more comes and all of it is visible; every cut."""
+    pause, newest = threading.Event(), 0
+    while True:
+        cuts = timed_cuts(bed.bootstrap, SOURCE)
+        if not cuts or cuts[-1].cut.lsn == newest:
+            return cuts
+        newest = cuts[-1].cut.lsn
+        watcher.until(newest, START_SECONDS)
+        pause.wait(SETTLED_SECONDS)
+
+
+def _measured(
+    seen: Sequence[SeenCommit], cuts: Sequence[TimedCut], begun: float, details: Mapping[str, object]
+) -> Measured:
+    """Latencies of the whole way and of its first part, from the commit to the cut that covers it."""
+    commits = [(t.commit_lsn, t.commit_ts_ms / 1000) for each in cuts for t in each.cut.transactions]
+    visible = [(commit.commit_lsn, commit.wall_ms / 1000) for commit in seen]
+    published = [(each.cut.lsn, each.at_ms / 1000) for each in cuts]
+    since = begun + WARM_UP_SECONDS
+    found = summary(list(latencies_ms(commits, visible, since=since)))
+    return Measured(
+        found["p99"],
+        {
+            "latency_ms": found,
+            "commit_to_cut_ms": summary(list(latencies_ms(commits, published, since=since))),
+            "timeline_ms": latency_timeline(commits, visible, since=begun),
+            "batches": sum(each.wall_ms / 1000 >= since for each in seen),
+            **details,
+        },
+    )
 
 
 LIVE = Scenario(
@@ -107,6 +121,8 @@ LIVE = Scenario(
         "latency_ms.p90",
         "latency_ms.p99",
         "latency_ms.max",
+        "commit_to_cut_ms.p50",
+        "commit_to_cut_ms.p99",
         "changes_per_second",
         "batch_seconds.triggerExecution",
     ),
