@@ -1,0 +1,1 @@
+"""Slackwater and other stream processors over the same topics, judged by the same checker."""

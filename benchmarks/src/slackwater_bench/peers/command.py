@@ -1,0 +1,108 @@
+"""``python -m slackwater_bench peers``."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from slackwater_bench.errors import BenchError
+from slackwater_bench.peers.backlog import BacklogOptions, run_backlog
+from slackwater_bench.peers.installation import Installed, install
+from slackwater_bench.peers.live import LiveOptions, run_live
+from slackwater_bench.peers.outcome import PeerRun, Setting
+from slackwater_bench.peers.registry import PEERS, SLACKWATER, Peer, peers_named
+from slackwater_bench.peers.storage import store, stored_runs
+from slackwater_bench.peers.table import latest_runs, render
+from slackwater_bench.scenario import RunContext
+from slackwater_bench.subject import Subject
+from slackwater_certify import CertifyError
+from slackwater_devstack import DevStackError
+from slackwater_protocol import SystemClock
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[PEER]...")
+@click.option(
+    "--setting",
+    "settings",
+    multiple=True,
+    type=click.Choice([str(setting) for setting in Setting]),
+    help="Default: both.",
+)
+@click.option("--orders", default=20_000, show_default=True, help="Backlog: orders in the state.")
+@click.option("--events", default=300_000, show_default=True, help="Backlog: change events after them.")
+@click.option("--rate", default=5_000, show_default=True, help="Live: change events per second.")
+@click.option("--seconds", default=45, show_default=True, help="Live: how long.")
+@click.option("--order-seed", default=0, show_default=True, help="Shuffles who comes first.")
+@click.option("--no-keep", is_flag=True, help="Do not write results.")
+@click.option("--table", "table_only", is_flag=True, help="Only print the table of the kept results.")
+def peers(
+    names: tuple[str, ...],
+    settings: tuple[str, ...],
+    table_only: bool,
+    no_keep: bool,
+    order_seed: int,
+    **sizes: int,
+) -> None:
+    """Slackwater and five other stream processors over the same change events, judged by one checker.
+
+    Each runs by itself on fresh servers, in two settings: `backlog` (the topics are full) and `live` (a
+    steady writer). A peer that cannot be installed or that fails is reported as not run, with the reason.
+    """
+    if not table_only:
+        try:
+            chosen = peers_named(names)
+        except BenchError as error:
+            raise click.UsageError(str(error)) from error
+        backlog = BacklogOptions(orders=sizes["orders"], events=sizes["events"])
+        live = LiveOptions(events_per_second=sizes["rate"], seconds=sizes["seconds"])
+        runs = _run_all(
+            chosen,
+            [Setting(name) for name in settings or list(Setting)],
+            backlog,
+            live,
+            order_seed,
+            not no_keep,
+        )
+        if no_keep:
+            click.echo(render(chosen, latest_runs(runs)))
+            return
+    click.echo(render(PEERS, latest_runs(stored_runs())))
+
+
+def _run_all(
+    chosen: Sequence[Peer],
+    settings: Sequence[Setting],
+    backlog: BacklogOptions,
+    live: LiveOptions,
+    order_seed: int,
+    is_kept: bool,
+) -> list[PeerRun]:
+    context = RunContext(subject=Subject.here(), clock=SystemClock(), say=_say)
+    runs = []
+    for setting in settings:
+        options = backlog if setting is Setting.BACKLOG else live
+        for peer in random.Random(f"{order_seed} {setting}").sample(chosen, len(chosen)):
+            run = measure(peer, options, context)
+            runs.append(run)
+            _say(f"{peer.title}, {setting}: {run.not_run or run.to_json()}")
+            if is_kept:
+                store(run, peer.settings, asdict(options), context.clock)
+    return runs
+
+
+def measure(peer: Peer, options: BacklogOptions | LiveOptions, context: RunContext) -> PeerRun:
+    """One run; what keeps a peer from running becomes the reason why it was not."""
+    setting = Setting.BACKLOG if isinstance(options, BacklogOptions) else Setting.LIVE
+    try:
+        installed: Installed | None = None if peer.name == SLACKWATER else install(peer, context.say)
+        if isinstance(options, BacklogOptions):
+            return run_backlog(peer, installed, options, context)
+        return run_live(peer, installed, options, context)
+    except (BenchError, CertifyError, DevStackError) as error:
+        return PeerRun(peer=peer.name, setting=setting, not_run=str(error))
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,121 @@
+"""A peer while it runs: started, asked whether it reads, stopped; Slackwater and the others alike."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.peers.errors import PeerFailedError
+from slackwater_bench.peers.installation import Installed
+from slackwater_bench.peers.judging import SLACKWATER_PIPELINE
+from slackwater_bench.peers.output import OutputTopic
+from slackwater_bench.peers.program import PeerProgram
+from slackwater_bench.peers.registry import Peer
+from slackwater_protocol import Clock
+
+LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What a run needs to know of a started peer."""
+
+    roles: Mapping[str, int]
+    """Its processes."""
+    is_reading: Callable[[], bool]
+    """Whether it has begun to read the topics."""
+    check: Callable[[], None]
+    """Raises when it has ended."""
+
+
+@contextmanager
+def started(peer: Peer, installed: Installed | None, bed: Bed, output: str) -> Iterator[Running]:
+    """Starts a peer; stops it at the end. Slackwater needs no installation and ends with the bed."""
+    if installed is None:
+        yield _slackwater(bed)
+        return
+    with PeerProgram(
+        peer,
+        installed,
+        bootstrap=bed.bootstrap,
+        prefix=SOURCE,
+        output=output,
+        folder=bed.folder / peer.name,
+    ) as program:
+        yield Running({peer.name: program.pid}, program.is_reading, program.check)
+
+
+def _slackwater(bed: Bed) -> Running:
+    before = set(bed.roles())
+    bed.start_sidecar()
+    bed.start_pipeline(SLACKWATER_PIPELINE)
+    roles = {name: pid for name, pid in bed.roles().items() if name not in before}
+    roles["redis"] = bed.roles()["redis"]
+    planned = bed.folder / "checkpoint" / "offsets" / "0"
+    return Running(roles, planned.exists, bed.check)
+
+
+class Patience:
+    """Waits for a peer, looking at it and at its output topic from outside.
+
+    Args:
+        peer: For messages.
+        running: The peer.
+        output: What it writes.
+        clock: The time.
+        nap: How the time between two looks is spent; takes seconds.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        running: Running,
+        output: OutputTopic,
+        clock: Clock,
+        nap: Callable[[float], object],
+    ) -> None:
+        self._peer, self._running, self._output = peer, running, output
+        self._clock, self._nap = clock, nap
+
+    def until_reading(self, seconds: float) -> float:
+        """Waits until it reads; returns that time as seconds since the epoch.
+
+        Raises:
+            PeerFailedError: it ends, or does not read in time.
+        """
+        deadline = self._clock.monotonic() + seconds
+        while not self._running.is_reading():
+            self._look(deadline, "did not begin to read", seconds)
+        return self._clock.now().timestamp()
+
+    def until_quiet(self, *, records: int, quiet_seconds: float, seconds: float) -> None:
+        """Waits until it has written so many records and then nothing for a while.
+
+        Raises:
+            PeerFailedError: it ends, or does not come to rest in time.
+        """
+        deadline = self._clock.monotonic() + seconds
+        end, since = -1, self._clock.monotonic()
+        while end < records or self._clock.monotonic() < since + quiet_seconds:
+            self._look(deadline, f"was not finished with {max(end, 0):,} documents", seconds)
+            found = self._output.end()
+            if found != end:
+                end, since = found, self._clock.monotonic()
+
+    def _look(self, deadline: float, what: str, seconds: float) -> None:
+        self._running.check()
+        if self._clock.monotonic() > deadline:
+            raise PeerFailedError(self._peer.name, f"{what} after {seconds:g} s")
+        self._nap(LOOK_SECONDS)
+
+
+def total_mib(peaks: Mapping[str, float]) -> float:
+    """Peaks of all processes added up."""
+    return round(sum(peaks.values()), 1)
+
+
+def modified_at(path: Path) -> float:
+    """When a file was written, in seconds since the epoch."""
+    return os.stat(path).st_mtime

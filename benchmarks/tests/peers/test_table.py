@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+from slackwater_bench.peers.outcome import PeerRun, Setting, Verdict
+from slackwater_bench.peers.registry import Peer
+from slackwater_bench.peers.table import latest_runs, render
+
+FOLD = Peer(name="fold", title="a fold", settings="one thread")
+OTHER = Peer(name="other", title="another", settings="defaults")
+CLEAN = Verdict(
+    documents=2_000,
+    torn=0,
+    contradictory=0,
+    went_back=0,
+    repeated=0,
+    lost=0,
+    final_differences=0,
+    delay_p50_ms=12,
+    delay_p99_ms=1_345,
+)
+BACKLOG = PeerRun(
+    peer="fold",
+    setting=Setting.BACKLOG,
+    events=10_000,
+    startup_seconds=1.25,
+    seconds=4.0,
+    memory_mib=512.0,
+    verdict=CLEAN,
+)
+LIVE = replace(BACKLOG, setting=Setting.LIVE, memory_mib=2_048.0)
+
+
+def cells(text: str, title: str) -> list[str]:
+    row = next(line for line in text.splitlines() if line.startswith(f"| {title} "))
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def test_a_row_has_the_numbers_of_both_settings() -> None:
+    row = cells(render([FOLD], latest_runs([BACKLOG, LIVE])), "a fold")
+    assert row[1:6] == ["2,500", "1.2 s", "2,000", "0", "yes"]
+    assert row[6:] == ["2,000", "0", "yes", "12 ms / 1,345 ms", "2.0 GiB"]
+
+
+def test_torn_documents_and_a_wrong_final_state_are_counted() -> None:
+    verdict = replace(CLEAN, torn=500, final_differences=3)
+    row = cells(render([FOLD], latest_runs([replace(BACKLOG, verdict=verdict)])), "a fold")
+    assert row[4:6] == ["500 (25.0%)", "no, 3 orders"]
+
+
+def test_a_peer_that_failed_is_not_run_and_the_reason_is_given() -> None:
+    failed = PeerRun(peer="other", setting=Setting.BACKLOG, not_run="no such wheel")
+    text = render([FOLD, OTHER], latest_runs([BACKLOG, failed]))
+    assert cells(text, "another")[1:3] == ["not run", "-"]
+    assert "- another, backlog: not run: no such wheel" in text.splitlines()
+
+
+def test_what_was_never_started_is_neither_run_nor_failed() -> None:
+    assert cells(render([OTHER], {}), "another")[1:] == ["-"] * 10
+
+
+def test_settings_are_shown() -> None:
+    assert "- a fold: one thread" in render([FOLD], {}).splitlines()
+
+
+def test_the_newest_run_of_a_peer_and_setting_counts() -> None:
+    newer = replace(BACKLOG, seconds=2.0)
+    assert latest_runs([BACKLOG, LIVE, newer]) == {
+        ("fold", Setting.BACKLOG): newer,
+        ("fold", Setting.LIVE): LIVE,
+    }
+
+
+def test_a_run_survives_its_json() -> None:
+    failed = PeerRun(peer="other", setting=Setting.LIVE, not_run="because")
+    for run in (BACKLOG, LIVE, failed):
+        assert PeerRun.from_json(run.to_json()) == run
