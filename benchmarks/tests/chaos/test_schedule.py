@@ -23,8 +23,8 @@ def test_a_seed_always_gives_the_same_schedule_and_another_seed_another_one() ->
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_spark_is_stopped_once_per_round_at_most(seed: int) -> None:
-    for round_ in (*short_schedule(seed), *islice(random_schedule(seed), 50)):
+def test_a_random_round_stops_spark_once_at_most(seed: int) -> None:
+    for round_ in islice(random_schedule(seed), 50):
         assert sum(FAULTS[each.fault].stops_pipeline for each in round_.planned) <= 1
 
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from slackwater_certify import Certificate, Mode, TimeBucket
-
 from slackwater_bench.chaos.run import Occurrence
 from slackwater_bench.chaos.schedule import Planned
 from slackwater_bench.chaos.table import markdown, rows
+from slackwater_certify import Certificate, Mode, TimeBucket
 
 
 def occurrence(fault: str, began_ms: int, recovered_ms: int, recovery: float = 1.0) -> Occurrence:

@@ -1,10 +1,14 @@
 """``python -m slackwater_bench chaos``."""
 
+import shutil
 import tempfile
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import click
 
+from slackwater.invocation import terminate_as_interrupt
 from slackwater_bench.chaos.errors import ChaosError
 from slackwater_bench.chaos.schedule import Round, random_schedule, short_schedule, text
 from slackwater_bench.chaos.session import Outcome, keep, run_session
@@ -12,6 +16,8 @@ from slackwater_bench.chaos.system import System, SystemSettings
 from slackwater_bench.workloads.registry import WORKLOADS
 from slackwater_protocol import SystemClock
 
+SHOWN = 100
+"""Rounds of an endless schedule that are printed."""
 SIZE = 500
 """Main rows of the workload."""
 
@@ -20,19 +26,21 @@ SIZE = 500
 @click.option("--minutes", type=click.FloatRange(min=0.1), default=30.0, show_default=True, help="Of faults.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the schedule and the workload.")
 @click.option("--short", is_flag=True, help="Each fault once, as the tests do, instead of random ones.")
+@click.option(
+    "--rounds", "only", metavar="A-B", help="Only these rounds of the schedule, to look at a failure."
+)
 @click.option("--show", is_flag=True, help="Print the schedule and do nothing.")
 @click.option(
     "--rate", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Row changes per second."
 )
-@click.option("--workload", type=click.Choice(sorted(WORKLOADS)), default="orders", show_default=True)
 @click.option("--folder", type=click.Path(path_type=Path), help="Data and logs.  [default: a temporary one]")
 def chaos(
     minutes: float,
     seed: int,
     short: bool,
+    only: str | None,
     show: bool,
     rate: float,
-    workload: str,
     folder: Path | None,
 ) -> None:
     r"""Kill, pause, fill, cut and delay the running product, then judge every record it published.
@@ -52,18 +60,18 @@ def chaos(
       python -m slackwater_bench chaos --seed 7 --show
     """
     if show:
-        _show(seed, short=short)
+        click.echo(text([*islice(_rounds(seed, short=short, only=only), SHOWN)]))
         return
     clock = SystemClock()
     place = folder or Path(tempfile.mkdtemp(prefix="slackwater-chaos-"))
     settings = SystemSettings(
-        folder=place / "run", workload=WORKLOADS[workload](seed, SIZE), changes_per_second=rate
+        folder=place / "run", workload=WORKLOADS["orders"](seed, SIZE), changes_per_second=rate
     )
     click.echo(f"seed {seed}; logs: {settings.logs}", err=True)
-    rounds = short_schedule(seed) if short else random_schedule(seed)
+    rounds = _rounds(seed, short=short, only=only)
     try:
-        with System(settings, clock) as system:
-            seconds = float("inf") if short else minutes * 60
+        with terminate_as_interrupt(), System(settings, clock) as system:
+            seconds = float("inf") if short or only else minutes * 60
             outcome = run_session(system, rounds, lambda line: click.echo(line, err=True), seconds)
     except ChaosError as error:
         raise click.ClickException(f"seed {seed}: {error}") from error
@@ -72,18 +80,19 @@ def chaos(
     _finish(outcome, seed, place, is_ours=folder is None)
 
 
-def _show(seed: int, *, short: bool) -> None:
-    rounds: list[Round] = short_schedule(seed)
-    if not short:
-        endless = random_schedule(seed)
-        rounds = [next(endless) for _ in range(50)]
-    click.echo(text(rounds))
+def _rounds(seed: int, *, short: bool, only: str | None) -> Iterator[Round]:
+    rounds = iter(short_schedule(seed)) if short else random_schedule(seed)
+    if only is None:
+        return rounds
+    first, _, last = only.partition("-")
+    try:
+        return islice(rounds, int(first) - 1, int(last or first))
+    except ValueError:
+        raise click.BadParameter(f"{only!r} is no range such as 5-8", param_hint="--rounds") from None
 
 
 def _finish(outcome: Outcome, seed: int, place: Path, *, is_ours: bool) -> None:
     if not outcome.certificate.is_clean:
         raise click.ClickException(f"violations with seed {seed}; logs and data: {place}")
     if is_ours:
-        import shutil
-
         shutil.rmtree(place, ignore_errors=True)

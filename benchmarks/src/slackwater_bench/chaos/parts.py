@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,9 @@ from slackwater_devstack.processes import Launch, ManagedProcess, identify, laun
 
 RESTART_PAUSE_SECONDS = 1.0
 """As systemd's RestartSec: long enough that a fault is seen by the others, short enough not to bore."""
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.25
+_ASK_SECONDS = 2.0
+"""Between two questions to Connect about its connector."""
 _PATIENCE = timedelta(seconds=30)
 
 _log = logging.getLogger(__name__)
@@ -60,6 +63,7 @@ class ServerPart:
     def __init__(self, name: str, server: Server) -> None:
         self.name = name
         self._server = server
+        self._asked_at = float("-inf")
 
     @property
     def is_well(self) -> bool:
@@ -67,7 +71,10 @@ class ServerPart:
         server = self._server
         if not server.is_running:
             return False
-        return not (isinstance(server, ConnectWorker) and server.state().trace)
+        if not isinstance(server, ConnectWorker) or time.monotonic() - self._asked_at < _ASK_SECONDS:
+            return True
+        self._asked_at = time.monotonic()
+        return not server.state().trace
 
     def start(self) -> None:
         """See the protocol."""

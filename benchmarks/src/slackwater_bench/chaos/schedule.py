@@ -1,7 +1,8 @@
 """Which faults happen when: pure functions of a seed, so that a run can be repeated."""
 
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slackwater_bench.chaos.faults import FAULTS, Fault
@@ -9,6 +10,7 @@ from slackwater_bench.chaos.faults import FAULTS, Fault
 LOCAL = "local[2]"
 EXECUTORS = "local-cluster[2,1,1024]"
 _OVERLAP_SECONDS = (1.0, 6.0)
+_PAUSE_SECONDS = 0.7
 _ALONE = 0.5
 """Share of rounds with one fault only, in a random schedule."""
 
@@ -42,40 +44,37 @@ class Round:
 
 
 _WITH_A_RUNNING_PIPELINE = (
-    "broker killed",
-    "broker paused",
-    "redis killed",
-    "redis paused",
-    "python worker killed",
-    "python worker paused",
-    "pipeline paused",
-    "network paused: pipeline to Kafka",
-    "network cut: pipeline to Kafka",
-    "slow network",
-    "slow partition",
+    ("broker killed", "slow partition"),
+    ("broker paused", "network cut: pipeline to Kafka"),
+    ("redis killed", "python worker paused"),
+    ("redis paused", "python worker killed"),
+    ("pipeline paused", "network cut: clients to Redis"),
+    ("network paused: pipeline to Kafka", "network paused: Connect to Kafka"),
+    ("slow network", "redis flushed"),
 )
-"""These disturb a batch: Spark must be there."""
+"""These disturb a batch: Spark must be there. Each pair hits different places."""
+
+_WHILE_SPARK_STARTS = "pipeline killed"
+"""A driver that dies while it starts, too; the others are killed at a step of their sink."""
 
 
 def short_schedule(seed: int) -> list[Round]:
     """Every fault once, as quickly as it goes: what does not need Spark happens while Spark starts anew."""
     chance = random.Random(seed)
-    restarts = [fault for fault in FAULTS.values() if fault.stops_pipeline]
-    needing = [FAULTS[name] for name in _WITH_A_RUNNING_PIPELINE]
+    restarts = [f for f in FAULTS.values() if f.stops_pipeline and f.name != _WHILE_SPARK_STARTS]
+    needing = [[FAULTS[name] for name in pair] for pair in _WITH_A_RUNNING_PIPELINE]
     late = [fault for fault in FAULTS.values() if fault.needs_executors]
-    others = [f for f in FAULTS.values() if f not in (*restarts, *needing, *late)]
+    others = [f for f in FAULTS.values() if f not in (*restarts, *itertools.chain(*needing), *late)]
     for group in (restarts, needing, others):
         chance.shuffle(group)
-    shares = [others[index :: len(restarts)] for index in range(len(restarts))]
     rounds: list[tuple[list[Fault], str]] = []
     for index, restart in enumerate(restarts):
-        is_last = index == len(restarts) - 1
-        rounds.append(([restart, *shares[index]], EXECUTORS if is_last else LOCAL))
-        rounds += [([fault], LOCAL) for fault in needing[index :: len(restarts)] if not is_last]
-        if is_last:
-            rounds += [([fault], EXECUTORS) for fault in (*needing[index :: len(restarts)], *late)]
+        master = EXECUTORS if index == len(restarts) - 1 else LOCAL
+        rounds.append(([restart, *others[index :: len(restarts)]], master))
+        rounds += [(faults, master) for faults in needing[index :: len(restarts)]]
+    rounds += [([fault], EXECUTORS) for fault in late]
     return [
-        Round(number, _side_by_side(faults, chance, hurry=True), master)
+        Round(number, _one_by_one(faults, chance), master)
         for number, (faults, master) in enumerate(rounds, 1)
     ]
 
@@ -93,17 +92,28 @@ def random_schedule(seed: int) -> Iterator[Round]:
             faults = [faults[0]]
         if faults[0].stops_pipeline:
             master = chance.choice((LOCAL, EXECUTORS))
-        yield Round(number, _side_by_side(faults, chance, hurry=False), master)
+        yield Round(number, _side_by_side(faults, chance), master)
 
 
-def _side_by_side(faults: list[Fault], chance: random.Random, *, hurry: bool) -> tuple[Planned, ...]:
+def _one_by_one(faults: Sequence[Fault], chance: random.Random) -> tuple[Planned, ...]:
+    """As short as they may be, the next one soon after the end of the one before."""
     planned: list[Planned] = []
     after = 0.0
     for fault in faults:
         least, greatest = fault.seconds
-        seconds = chance.uniform(least, min(greatest, least + 1.5) if hurry else greatest)
+        seconds = chance.uniform(least, min(greatest, least + 1.0))
         planned.append(Planned(fault.name, round(after, 1), round(seconds, 1)))
-        after += (seconds + 1.0) if hurry else chance.uniform(*_OVERLAP_SECONDS)
+        after += seconds + _PAUSE_SECONDS
+    return tuple(planned)
+
+
+def _side_by_side(faults: Sequence[Fault], chance: random.Random) -> tuple[Planned, ...]:
+    """As long as they may be, overlapping as it comes."""
+    planned: list[Planned] = []
+    after = 0.0
+    for fault in faults:
+        planned.append(Planned(fault.name, round(after, 1), round(chance.uniform(*fault.seconds), 1)))
+        after += chance.uniform(*_OVERLAP_SECONDS)
     return tuple(planned)
 
 

@@ -5,13 +5,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
-
 from slackwater_bench.chaos.run import ChaosRun, Occurrence
 from slackwater_bench.chaos.schedule import Planned, Round
 from slackwater_bench.chaos.system import SOURCE, System
 from slackwater_bench.chaos.table import Row, as_details, markdown, rows
 from slackwater_bench.results import RESULTS, Result, append, code_state, machine
+from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_protocol import Clock
 
 SCENARIO = "chaos"

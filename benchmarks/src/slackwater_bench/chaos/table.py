@@ -4,10 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from slackwater_certify import Certificate
-
 from slackwater_bench.chaos.faults import FAULTS
 from slackwater_bench.chaos.run import Occurrence
+from slackwater_certify import Certificate
 
 HEADINGS = ("fault", "times", "changes", "lost", "repeated", "torn", "visible again after")
 

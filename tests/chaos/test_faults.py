@@ -1,0 +1,64 @@
+"""Every fault of the table once, while writers write; then the certifier compares record by record.
+
+It knows every committed state of every document from the change topics and the final state from PostgreSQL, so
+a torn, lost or repeated document is found wherever it is. The schedule follows from the seed and is printed;
+``python -m slackwater_bench chaos --short --seed N`` replays it, without ``--short`` faults are random.
+"""
+
+import sys
+
+import psycopg
+import pytest
+
+from slackwater_bench.chaos.deeds import Deeds
+from slackwater_bench.chaos.faults import FAULTS
+from slackwater_bench.chaos.schedule import short_schedule, text
+from slackwater_bench.chaos.session import judge, run_session
+from slackwater_bench.chaos.system import System
+from slackwater_spark.sink import SinkStep
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+
+SEED = 1
+SECONDS = 150.0
+
+
+def say(line: str) -> None:
+    """Shown when a test fails."""
+    sys.stdout.write(f"{line}\n")
+
+
+def test_nothing_is_torn_lost_or_repeated_whatever_happens(system: System) -> None:
+    rounds = short_schedule(SEED)
+    say(f"seed {SEED}\n{text(rounds)}")
+
+    outcome = run_session(system, rounds, say)
+
+    say(outcome.text)
+    assert outcome.certificate.is_clean
+    assert outcome.missed == ()
+    assert {occurrence.planned.fault for occurrence in outcome.occurrences} == set(FAULTS)
+    assert all(occurrence.changes > 0 for occurrence in outcome.occurrences)
+    assert outcome.deaths.keys() >= {"broker", "connect", "postgres", "redis", "sidecar-1", "sidecar-2"}
+    full = [words for program, words in outcome.last_words if program == "pipeline" and "space" in words]
+    assert full, f"no end of the pipeline says that the disk is full: {outcome.last_words}"
+
+
+def test_without_the_progress_check_the_same_run_finds_repeated_documents(system: System) -> None:
+    assert judge(system).is_clean
+    system.without = ("progress-check",)  # from the next start on, which follows the kill
+    touch_orders(system)
+
+    Deeds(system).kill_sink_at(SinkStep.COMMITTED)
+
+    last = system.write_last()
+    assert system.wait(lambda: system.visible.newest_lsn > last, SECONDS)
+    found = judge(system)
+    assert found.repeated > 0
+    assert not found.is_clean
+
+
+def touch_orders(system: System) -> None:
+    """Changes documents, so that the next batch has some."""
+    with psycopg.connect(system.dsn) as connection:
+        connection.execute("UPDATE inventory.orders SET customer = customer || '!' WHERE id <= 50")
