@@ -27,6 +27,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
 }
 ROW = (
     "struct<id bigint, customer string, status string, line_count int, total string,"

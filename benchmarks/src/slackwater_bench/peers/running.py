@@ -1,10 +1,8 @@
 """A peer while it runs: started, asked whether it reads, stopped; Slackwater and the others alike."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.peers.errors import PeerFailedError
@@ -114,8 +112,3 @@ class Patience:
 def total_mib(peaks: Mapping[str, float]) -> float:
     """Peaks of all processes added up."""
     return round(sum(peaks.values()), 1)
-
-
-def modified_at(path: Path) -> float:
-    """When a file was written, in seconds since the epoch."""
-    return os.stat(path).st_mtime
