@@ -1,7 +1,6 @@
 """A view and a judge for made-up histories."""
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 import pytest
 

@@ -45,7 +45,8 @@ class SequenceJudge:
         """What was never shown is lost."""
         for key, versions in self._versions.items():
             reached = self._reached.get(key, -1)
-            if reached == len(versions.digests) - 1 or (reached < 0 and versions.final is None):
+            shown = versions.digests[reached] if reached >= 0 else None
+            if shown == versions.final:
                 continue
             text = f"its last committed state, of LSN {versions.lsns[-1]}, was never shown"
             self._tally.findings.add(Kind.LOST, f"document {key}: {text}")

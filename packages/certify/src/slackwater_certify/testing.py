@@ -13,7 +13,7 @@ from typing import Any
 from slackwater_certify.outputs.output import Commit, OffsetRange, Output
 
 SCHEMA = """
-CREATE TABLE shop.orders (id bigint PRIMARY KEY, total numeric(12, 2) NOT NULL, placed_at timestamptz NOT NULL);
+CREATE TABLE shop.orders (id bigint PRIMARY KEY, total numeric(12, 2) NOT NULL, placed_at timestamptz);
 CREATE TABLE shop.lines (id bigint PRIMARY KEY, order_id bigint NOT NULL, price numeric(10, 2) NOT NULL);
 ALTER TABLE shop.lines REPLICA IDENTITY FULL;
 """

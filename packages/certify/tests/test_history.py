@@ -1,0 +1,150 @@
+"""Debezium's records, real and made up, put together to committed transactions."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater_certify.errors import MalformedRecordError
+from slackwater_certify.history import CommittedTransaction, History
+from slackwater_certify.tables import read_tables
+
+RECORDINGS = Path(__file__).parents[2] / "cdc" / "tests" / "recordings"
+TABLES = read_tables(
+    """
+    CREATE TABLE inv.a (id int PRIMARY KEY, v text, n numeric(10, 2), ts timestamptz, d date, b bytea);
+    CREATE TABLE inv.b (id int PRIMARY KEY, v text);
+    CREATE TABLE inv.e (id int PRIMARY KEY);
+    CREATE TABLE inv.nokey (v text);
+    """,
+    "schema.sql",
+)
+
+
+def recorded(name: str, *, shuffled: int | None = None) -> History:
+    """The history of a recording, both runs; shuffled as partitions are, each key in its order."""
+    files = [f for f in (RECORDINGS / f"{name}{part}.tsv" for part in ("", ".run1", ".run2")) if f.exists()]
+    assert files
+    lines = [line.split("\t") for file in files for line in file.read_text().splitlines()]
+    if shuffled is not None:
+        rng = random.Random(shuffled)
+        moments = {key: rng.random() for key in {(line[0], line[2]) for line in lines}}
+        lines.sort(key=lambda line: moments[line[0], line[2]])
+    history = History(TABLES)
+    for topic, _, _, value, *_ in lines:
+        if value == "null":
+            continue
+        if topic.endswith(".transaction"):
+            history.add_transaction_record(value.encode())
+        elif ".inv." in topic:
+            history.add_row(value.encode())
+    return history
+
+
+def brief(transaction: CommittedTransaction) -> tuple[int, list[tuple[str, str, object]]]:
+    return transaction.xid, [(c.table, c.op, c.key[0]) for c in transaction.changes]
+
+
+@pytest.mark.parametrize("name", ["restart_renumbers_3_4_1", "restart_mid_transaction"])
+@pytest.mark.parametrize("shuffled", [None, 1, 2, 3])
+def test_rows_repeated_after_a_restart_count_once(name: str, shuffled: int | None) -> None:
+    history = recorded(name, shuffled=shuffled)
+    transaction = next(history.transactions())
+    assert len(transaction.changes) == 5
+    assert len({(c.lsn, c.table, c.key) for c in transaction.changes}) == 5
+    assert history.unfinished() == []
+
+
+def test_an_end_sent_twice_makes_one_transaction() -> None:
+    (transaction,) = recorded("end_sent_twice").transactions()
+    assert brief(transaction) == (813, [("inv.a", "c", 1202)])
+    assert transaction.commit_lsn == 22719328
+    assert transaction.commit_ts_ms == 1795207900529
+
+
+def test_the_largest_count_of_a_repeated_end_is_kept() -> None:
+    history = recorded("slot_behind_offset")
+    transactions = {t.xid: t for t in history.transactions()}
+    assert all(t.announced >= 1 for t in transactions.values())
+    assert max(len(t.changes) for t in transactions.values()) == 5
+
+
+def test_rows_that_the_connector_lost_leave_a_count_that_is_not_reached() -> None:
+    transactions = list(recorded("restart_inside_copy").transactions())
+    assert any(len(t.changes) != t.announced for t in transactions)
+
+
+@pytest.mark.parametrize("shuffled", [None, 1, 2, 3])
+def test_transactions_come_in_the_order_of_their_end_records(shuffled: int | None) -> None:
+    history = recorded("commit_order_differs_from_lsn_order", shuffled=shuffled)
+    xids = [t.xid for t in history.transactions()]
+    assert xids.index(775) < xids.index(774)
+    lsns = [t.commit_lsn for t in history.transactions()]
+    assert lsns == sorted(set(lsns))
+
+
+def test_a_key_update_is_a_delete_and_an_insert() -> None:
+    changes = [c for t in recorded("insert_update_delete_key_update").transactions() for c in t.changes]
+    by_lsn: dict[int, list[tuple[str, object]]] = {}
+    for change in changes:
+        by_lsn.setdefault(change.lsn, []).append((change.op, change.key))
+    assert any({op for op, _ in both} == {"d", "c"} and len(both) == 2 for both in by_lsn.values())
+
+
+def test_rows_of_one_copy_share_an_lsn_and_all_count() -> None:
+    transactions = list(recorded("insert_update_delete_key_update").transactions())
+    assert any(len({c.lsn for c in t.changes}) < len(t.changes) for t in transactions)
+    assert all(len(t.changes) == t.announced for t in transactions)
+
+
+def test_the_snapshot_is_the_state_before_the_first_transaction() -> None:
+    history = recorded("initial_snapshot")
+    assert len(history.snapshot()) == history.events > 0
+    assert {change.op for change in history.snapshot()} == {"r"}
+
+
+def test_rows_of_an_interrupted_snapshot_are_void() -> None:
+    history = recorded("snapshot_crash")
+    rows = history.snapshot()
+    assert len({change.lsn for change in rows}) == 1
+    assert history.void_snapshot_rows > 0
+    assert len({(change.table, change.key) for change in rows}) == len(rows)
+
+
+def test_a_truncate_has_no_key() -> None:
+    changes = [c for t in recorded("truncates_messages_zero_counts").transactions() for c in t.changes]
+    assert {(c.table, c.key, c.after) for c in changes if c.op == "t"} == {
+        ("inv.b", (), None), ("inv.nokey", (), None),
+    }  # fmt: skip
+
+
+def change(xid: int, lsn: int, op: str = "c", row_id: int = 1) -> bytes:
+    event: dict[str, Any] = {
+        "op": op,
+        "before": None,
+        "after": {"id": row_id, "v": "x"},
+        "source": {"schema": "inv", "table": "b", "lsn": lsn},
+        "transaction": {"id": f"{xid}:{lsn}", "total_order": 1},
+    }
+    return json.dumps(event).encode()
+
+
+def test_a_transaction_without_end_is_not_committed() -> None:
+    history = History(TABLES)
+    history.add_row(change(7, 10))
+    assert list(history.transactions()) == []
+    assert history.unfinished() == [7]
+
+
+def test_records_with_schemas_are_read_by_their_payload() -> None:
+    history = History(TABLES)
+    history.add_row(b'{"schema":{},"payload":' + change(7, 10) + b"}")
+    history.add_transaction_record(b'{"schema":{},"payload":{"status":"END","id":"7:20","ts_ms":5}}')
+    assert [brief(t) for t in history.transactions()] == [(7, [("inv.b", "c", 1)])]
+
+
+def test_a_record_that_is_no_change_event_is_named() -> None:
+    with pytest.raises(MalformedRecordError, match="inv/0/7"):
+        History(TABLES).add_row(b'{"op":1}', "inv/0/7")

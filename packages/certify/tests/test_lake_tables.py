@@ -1,0 +1,176 @@
+"""Delta and Iceberg tables: every version is a state that has to be at one commit."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.serializers import ToOutputFile
+from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
+from pyiceberg.types import DecimalType, ListType, LongType, NestedField, StructType, TimestamptzType
+
+from slackwater_certify import Certificate, Connections, OutputRecords, Specification
+from slackwater_certify.certifier import judge
+from slackwater_certify.clock import wall_clock_ms
+from slackwater_certify.errors import UnreadableError
+from slackwater_certify.history import History
+from slackwater_certify.outputs.reading import read_output
+from slackwater_certify.past import past_of
+from slackwater_certify.specification import OutputKind
+from slackwater_certify.testing import SourceLog, line, order
+from slackwater_certify.view import View
+
+Document = Mapping[str, Any]
+State = Mapping[int, Document]
+Write = Callable[[list[State]], str]
+
+LINES = pa.list_(pa.struct([("id", pa.int64()), ("price", pa.decimal128(10, 2))]))
+COLUMNS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("total", pa.decimal128(12, 2)),
+        ("placed_at", pa.timestamp("us", "UTC")),
+        ("lines", LINES),
+    ]
+)
+
+
+LINE = StructType(NestedField(5, "id", LongType()), NestedField(6, "price", DecimalType(10, 2)))
+FIELDS = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "total", DecimalType(12, 2)),
+    NestedField(3, "placed_at", TimestamptzType()),
+    NestedField(4, "lines", ListType(7, LINE, element_required=False)),
+)
+
+
+class FolderCatalog(NoopCatalog):
+    """Keeps one table's metadata files in its folder, as an engine without a catalogue would."""
+
+    def create(self, location: str) -> Table:
+        metadata = new_table_metadata(FIELDS, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location, {})
+        return Table(("lake", "orders"), metadata, self._write(metadata), PyArrowFileIO(), self)
+
+    def commit_table(
+        self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
+    ) -> CommitTableResponse:
+        metadata = update_table_metadata(table.metadata, updates)
+        return CommitTableResponse(metadata=metadata, metadata_location=self._write(metadata))
+
+    def _write(self, metadata: TableMetadata) -> str:
+        number = len(metadata.metadata_log) + len(metadata.snapshots)
+        file = f"{metadata.location}/metadata/{number:05}-{metadata.last_updated_ms}.metadata.json"
+        ToOutputFile.table_metadata(metadata, PyArrowFileIO().new_output(file), overwrite=True)
+        return file
+
+
+def table_of(state: State) -> pa.Table:
+    rows = [
+        {
+            "id": each["id"],
+            "total": Decimal(each["total"]),
+            "placed_at": datetime.fromisoformat(each["placed_at"]),
+            "lines": [{"id": x["id"], "price": Decimal(x["price"])} for x in each["lines"]],
+        }
+        for each in state.values()
+    ]
+    return pa.Table.from_pylist(rows, schema=COLUMNS)
+
+
+@pytest.fixture(params=[OutputKind.DELTA, OutputKind.ICEBERG])
+def kind(request: pytest.FixtureRequest) -> OutputKind:
+    return OutputKind(request.param)
+
+
+@pytest.fixture
+def write(kind: OutputKind, tmp_path: Path) -> Write:
+    """Writes states, each as a version of one table; returns its location."""
+
+    def delta(states: list[State]) -> str:
+        for state in states:
+            write_deltalake(str(tmp_path / "delta"), table_of(state), mode="overwrite")
+        return str(tmp_path / "delta")
+
+    def iceberg(states: list[State]) -> str:
+        table = FolderCatalog("test").create(f"file://{tmp_path}/iceberg")
+        for state in states:
+            table.overwrite(table_of(state))
+        return str(table.location())
+
+    return delta if kind is OutputKind.DELTA else iceberg
+
+
+@pytest.fixture
+def log() -> SourceLog:
+    log = SourceLog()
+    log.snapshot([("orders", order(1, "1.50")), ("lines", line(11, 1, "1.50"))])
+    log.commit(("orders", 2, order(2, "3.00")), ("lines", 21, line(21, 2, "3.00")))
+    log.commit(
+        ("lines", 21, line(21, 1, "3.00")), ("orders", 1, order(1, "4.50")), ("orders", 2, order(2, "0.00"))
+    )
+    log.commit(("orders", 2, None))
+    return log
+
+
+def certificate_of(
+    location: str, kind: OutputKind, log: SourceLog, specification: Specification, view: View
+) -> Certificate:
+    output = replace(specification.output, kind=kind, name=location)
+    specification = replace(specification, output=output)
+    history = History(view.tables)
+    for record in log.records:
+        is_transaction = record.topic.endswith(".transaction")
+        (history.add_transaction_record if is_transaction else history.add_row)(record.value)
+    records: OutputRecords = read_output(output, view.reader, Connections(), wall_clock_ms)
+    with past_of(history, specification, view, lambda _: None) as past:
+        return judge(specification, view, records, past)
+
+
+def test_versions_at_single_commits_are_clean(
+    write: Write, kind: OutputKind, log: SourceLog, specification: Specification, view: View
+) -> None:
+    certificate = certificate_of(write(log.states), kind, log, specification, view)
+    assert certificate.examples == {}
+    assert certificate.snapshots >= len(log.states)
+    assert certificate.is_clean
+
+
+def test_a_version_between_two_commits_is_inconsistent_though_each_document_is_right(
+    write: Write, kind: OutputKind, log: SourceLog, specification: Specification, view: View
+) -> None:
+    half = {1: log.states[1][1], 2: log.states[2][2]}
+    certificate = certificate_of(
+        write([log.states[1], half, *log.states[2:]]), kind, log, specification, view
+    )
+    assert certificate.torn == 0
+    assert certificate.inconsistent_states == 1
+
+
+def test_versions_that_go_back_are_order_violations(
+    write: Write, kind: OutputKind, log: SourceLog, specification: Specification, view: View
+) -> None:
+    certificate = certificate_of(
+        write([log.states[2], log.states[1], log.states[3]]), kind, log, specification, view
+    )
+    assert certificate.inconsistent_states == 0
+    assert certificate.order_violations > 0
+
+
+def test_a_table_that_is_not_there_is_named(
+    kind: OutputKind, specification: Specification, view: View
+) -> None:
+    output = replace(specification.output, kind=kind, name="/nowhere/at/all")
+    with pytest.raises(UnreadableError, match="/nowhere/at/all"):
+        read_output(output, view.reader, Connections(), wall_clock_ms)

@@ -1,0 +1,236 @@
+"""Outputs and change topics in a real broker, output tables in a real PostgreSQL."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from psycopg import sql
+
+from slackwater_certify import Connections, Mode, certify, load_specification, watch_output
+from slackwater_certify.errors import UnreadableError
+from slackwater_certify.specification import OutputKind
+from slackwater_certify.testing import (
+    SCHEMA,
+    SPECIFICATION,
+    RightOutput,
+    SourceLog,
+    line,
+    order,
+    write_specification,
+)
+from slackwater_devstack import KafkaBroker, PostgresServer
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+    server.start()
+    try:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("CREATE SCHEMA shop; " + SCHEMA)
+        yield server
+    finally:
+        server.stop()
+        server.delete_data()
+
+
+class Topics:
+    """Writes a source's records and an output of it into topics of their own."""
+
+    def __init__(self, broker: KafkaBroker, name: str, folder: Path) -> None:
+        self.bootstrap = broker.bootstrap
+        self.output, self.prefix = f"{name}.out", name
+        text = SPECIFICATION.replace('name = "orders"', f'name = "{self.output}"')
+        text = text.replace('name = "shop"', f'name = "{name}"')
+        self.plain = load_specification(write_specification(folder, text))
+        claims = f'commits = "{self.output}.commits"\nlsn_header = "lsn"\n[source]'
+        self.claiming = load_specification(write_specification(folder, text.replace("[source]", claims)))
+        self._create()
+
+    def write(self, log: SourceLog, output: RightOutput) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
+        for record in log.records:
+            producer.produce(record.topic, record.value, record.key)
+        for each in output.outputs:
+            value = None if each.document is None else json.dumps(each.document)
+            headers: dict[str, str | bytes | None] = {"lsn": str(each.lsn)}
+            producer.produce(
+                self.output,
+                value,
+                json.dumps(each.key),
+                each.partition,
+                timestamp=each.visible_ms,
+                headers=headers,
+            )
+        for commit in output.commits:
+            ranges = {str(each.partition): [each.count, each.first, each.last] for each in commit.ranges}
+            content = {
+                "v": 1,
+                "pipeline": "orders",
+                "source": self.prefix,
+                "timeline": commit.timeline,
+                "commit_lsn": commit.lsn,
+                "previous_lsn": commit.previous_lsn,
+                "xid": None,
+                "commit_ts": commit.commit_ts_ms,
+                "offsets": {self.output: ranges},
+            }
+            producer.produce(f"{self.output}.commits", json.dumps(content), timestamp=commit.visible_ms)
+        producer.flush(30)
+
+    def _create(self) -> None:
+        partitions = {
+            f"{self.prefix}.shop.orders": PARTITIONS,
+            f"{self.prefix}.shop.lines": PARTITIONS,
+            f"{self.prefix}.transaction": 1,
+            self.output: PARTITIONS,
+            f"{self.output}.commits": 1,
+        }
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        topics = [NewTopic(topic, count, 1) for topic, count in partitions.items()]
+        for created in admin.create_topics(topics).values():
+            created.result(30)
+
+
+@pytest.fixture
+def topics(kafka_broker: KafkaBroker, request: pytest.FixtureRequest, tmp_path: Path) -> Topics:
+    return Topics(kafka_broker, request.node.name.replace("_", "-"), tmp_path)
+
+
+def source(prefix: str) -> SourceLog:
+    log = SourceLog(prefix)
+    log.snapshot([("orders", order(1, "1.50")), ("lines", line(11, 1, "1.50"))])
+    for number in range(2, 60):
+        log.commit(
+            ("orders", number, order(number, "3.00")),
+            ("lines", 10 * number, line(10 * number, number, "1.00")),
+            ("lines", 10 * number + 1, line(10 * number + 1, number, "2.00")),
+        )
+    log.commit(("orders", 2, None), ("lines", 20, None), ("lines", 21, None))
+    return log
+
+
+def test_a_right_topic_is_clean_with_claims_and_without(topics: Topics) -> None:
+    log = source(topics.prefix)
+    topics.write(log, RightOutput.of(log, per_batch=4, partitions=PARTITIONS))
+    connections = Connections(bootstrap=topics.bootstrap)
+    for specification in (topics.plain, topics.claiming):
+        certificate = certify(specification, connections, mode=Mode.BOTH)
+        assert certificate.examples == {}
+        assert certificate.is_clean
+        assert certificate.transactions == len(log.commits)
+        assert certificate.events == len(log.records) - len(log.commits)
+        assert certificate.delay_ms is not None
+        assert certificate.delay_ms.max == 80
+
+
+def test_torn_and_unreadable_records_of_a_topic_are_found(topics: Topics) -> None:
+    log = source(topics.prefix)
+    output = RightOutput.of(log, partitions=PARTITIONS)
+    document = output.outputs[5].document
+    assert document is not None
+    output.change(5, document={**document, "lines": document["lines"][1:]})
+    topics.write(log, output)
+    producer = Producer({"bootstrap.servers": topics.bootstrap})
+    producer.produce(topics.output, b"\xff not JSON", b'{"id": 7}', 1)
+    producer.produce(topics.output, b"[1]", b'{"id": 7}', 1)
+    producer.flush(30)
+    certificate = certify(topics.claiming, Connections(bootstrap=topics.bootstrap), mode=Mode.BOTH)
+    assert certificate.torn == 3
+    assert certificate.uncovered == 2
+    assert certificate.invariant_violations == 1
+
+
+def test_a_missing_topic_is_named(topics: Topics) -> None:
+    specification = replace(topics.plain, output=replace(topics.plain.output, name="nowhere"))
+    with pytest.raises(UnreadableError, match="nowhere"):
+        certify(specification, Connections(bootstrap=topics.bootstrap))
+
+
+def test_a_topic_that_is_watched_has_arrival_times(topics: Topics) -> None:
+    log = source(topics.prefix)
+    topics.write(log, RightOutput.of(log, partitions=PARTITIONS))
+    connections, seen = Connections(bootstrap=topics.bootstrap), iter(range(10**9))
+    moments: list[int] = []
+
+    def now_ms() -> int:
+        moments.append(next(seen))
+        return moments[-1]
+
+    total = len(log.states) + 61  # documents and commit records
+    records = watch_output(topics.claiming, connections, lambda: len(moments) > total, now_ms=now_ms)
+    certificate = certify(topics.claiming, connections, records=records)
+    assert certificate.examples == {}
+    assert certificate.clock == "arrival at the certifier"
+
+
+def test_tables_are_judged_at_every_snapshot(topics: Topics, postgres: PostgresServer) -> None:
+    log = source(topics.prefix)
+    topics.write(log, RightOutput())
+    output = replace(topics.plain.output, kind=OutputKind.POSTGRES, name="shop.view")
+    specification = replace(topics.plain, output=output)
+    connections = Connections(bootstrap=topics.bootstrap, output_dsn=postgres.dsn())
+    with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+        connection.execute(
+            "CREATE TABLE shop.view (id bigint, total numeric, placed_at timestamptz, lines jsonb)"
+        )
+        steps = iter([*range(0, len(log.states), 7), len(log.states) - 1])
+
+        def next_state() -> bool:
+            number = next(steps, None)
+            if number is not None:
+                show(connection, log.states[number])
+            return number is None
+
+        records = watch_output(specification, connections, next_state)
+        assert len(records.snapshots or ()) > 8
+        assert certify(specification, connections, records=records).examples == {}
+        torn = {**log.states[9], 3: log.states[3][3], 40: log.states[-1][40]}
+        show(connection, torn)
+        found = certify(specification, connections)
+    assert found.torn == 0
+    assert found.inconsistent_states == 1
+    assert found.lost > 0
+
+
+def test_the_final_state_is_compared_with_the_database(topics: Topics, postgres: PostgresServer) -> None:
+    log = source(topics.prefix)
+    topics.write(log, RightOutput.of(log, partitions=PARTITIONS))
+    final = log.states[-1].values()
+    with psycopg.connect(postgres.dsn()) as connection, connection.cursor() as cursor:
+        cursor.execute("TRUNCATE shop.orders, shop.lines")
+        for each in final:
+            cursor.execute(
+                "INSERT INTO shop.orders VALUES (%s, %s, %s)", [each["id"], each["total"], each["placed_at"]]
+            )
+            cursor.executemany(
+                "INSERT INTO shop.lines VALUES (%s, %s, %s)",
+                [(x["id"], each["id"], x["price"]) for x in each["lines"]],
+            )
+    connections = Connections(bootstrap=topics.bootstrap, dsn=postgres.dsn())
+    assert certify(topics.claiming, connections).examples == {}
+    with psycopg.connect(postgres.dsn()) as connection:
+        connection.execute("UPDATE shop.orders SET total = total + 1 WHERE id IN (3, 4)")
+    certificate = certify(topics.claiming, connections)
+    assert certificate.final_differences == 2
+    assert certificate.history_differences == 2
+
+
+def show(connection: "psycopg.Connection[tuple[Any, ...]]", state: Mapping[int, Mapping[str, Any]]) -> None:
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(sql.SQL("DELETE FROM shop.view"))
+        cursor.executemany(
+            "INSERT INTO shop.view VALUES (%s, %s, %s, %s)",
+            [(d["id"], d["total"], d["placed_at"], json.dumps(d["lines"])) for d in state.values()],
+        )
