@@ -68,8 +68,9 @@ def test_what_is_wrong_is_put_down_to_the_fault_during_which_it_was_published() 
 
 
 def test_the_last_line_has_all_that_was_found_even_when_no_fault_can_be_blamed() -> None:
-    text = markdown(rows([occurrence("redis killed", 0, 1)], certificate()), certificate(lost=3, repeated=2))
-    assert text.splitlines()[2] == "| redis killed | 1 | 1,200 | 0 | 0 | 0 | 1.0 s |"
+    found = certificate(lost=3, repeated=2)
+    text = markdown(rows([occurrence("redis killed", 0, 1)], found), found)
+    assert text.splitlines()[2] == "| redis killed | 1 | 1,200 | ? | ? | 0 | 1.0 s |"
     assert text.splitlines()[-1] == "| **the whole run** | **1** | **0** | **3** | **2** | **0** |  |"
 
 

@@ -21,7 +21,7 @@ _KINDS = {"worker": is_worker, "executor": is_executor}
 
 
 class Deeds:
-    """Implements :class:`slackwater_bench.chaos.world.World` on a running system. Used by one thread."""
+    """Implements :class:`slackwater_bench.chaos.world.World` on a running system; thread-safe."""
 
     def __init__(self, system: System) -> None:
         self._system = system
@@ -64,8 +64,11 @@ class Deeds:
 
     def flush_redis(self) -> None:
         """See the protocol."""
-        with redis.Redis(port=self._system.stack.redis.port, socket_timeout=5) as client:
-            client.flushall()
+        try:
+            with redis.Redis(port=self._system.stack.redis.port, socket_timeout=5) as client:
+                client.flushall()
+        except redis.RedisError as error:
+            raise NothingToDisturbError(f"Redis that answers ({error})", 0) from error
 
     def fill_disk(self) -> None:
         """See the protocol."""

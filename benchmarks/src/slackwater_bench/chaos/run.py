@@ -1,9 +1,8 @@
 """Carries out a schedule on a running system and notes what happened when."""
 
-import heapq
-import itertools
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from slackwater_bench.chaos.deeds import Deeds
@@ -47,22 +46,17 @@ class Occurrence:
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _Ended:
     planned: Planned
     began: float
     began_ms: int
-    changes: int
-
-
-@dataclass(slots=True)
-class _Ended:
-    running: _Running
     ended: float
-    lsn: int
+    changes: int
+    """Committed before its begin."""
 
 
 class ChaosRun:
-    """Used by one thread.
+    """Used by one thread; each fault of a round happens on a thread of its own.
 
     Args:
         system: Runs, with its writers.
@@ -109,59 +103,45 @@ class ChaosRun:
         self._system.master = round_.master
         self._tell(f"round {round_}")
         begin = self._system.clock.monotonic()
-        order = itertools.count()
-        due: list[tuple[float, int, Planned, _Running | None]] = []
-        for planned in round_.planned:
-            heapq.heappush(due, (begin + planned.after_seconds, next(order), planned, None))
-        ended: list[_Ended] = []
-        while due:
-            at, _, planned, running = heapq.heappop(due)
-            self._sleep_until(at)
-            if running is None:
-                running = self._begin(planned)
-                if running is None:
-                    continue
-                if FAULTS[planned.fault].end is not None:
-                    now = self._system.clock.monotonic()
-                    heapq.heappush(due, (now + planned.seconds, next(order), planned, running))
-                    continue
-            else:
-                self._end(planned)
-            ended.append(_Ended(running, self._system.clock.monotonic(), 0))
-        self._await_recovery(round_, ended)
+        with ThreadPoolExecutor(len(round_.planned), thread_name_prefix="fault") as pool:
+            futures = [pool.submit(self._happen, begin, planned) for planned in round_.planned]
+        ended = [happened for future in futures if (happened := future.result()) is not None]
+        if ended:
+            self._await_recovery(round_, ended)
 
-    def _begin(self, planned: Planned) -> _Running | None:
-        clock, counts = self._system.clock, self._system.writers.counts()
-        running = _Running(planned, clock.monotonic(), int(clock.now().timestamp() * 1000), counts.changes)
+    def _happen(self, round_began: float, planned: Planned) -> _Ended | None:
+        """One fault from its begin to its end, on a thread of its own."""
+        clock, fault = self._system.clock, FAULTS[planned.fault]
+        self._sleep(round_began + planned.after_seconds - clock.monotonic())
+        changes = self._system.writers.counts().changes
+        began, began_ms = clock.monotonic(), int(clock.now().timestamp() * 1000)
         try:
-            FAULTS[planned.fault].begin(self._deeds)
+            fault.begin(self._deeds)
         except NothingToDisturbError as error:
             self._tell(f"    missed {planned.fault}: {error}")
             self.missed.append((planned, str(error)))
             return None
-        return running
-
-    def _end(self, planned: Planned) -> None:
-        end = FAULTS[planned.fault].end
-        if end is not None:
-            end(self._deeds)
+        if fault.end is not None:
+            self._sleep(planned.seconds)
+            fault.end(self._deeds)
+        return _Ended(planned, began, began_ms, clock.monotonic(), changes)
 
     def _await_recovery(self, round_: Round, ended: list[_Ended]) -> None:
-        names = " + ".join(each.running.planned.fault for each in ended)
+        names = " + ".join(each.planned.fault for each in ended)
         lsn = self._lsn(names)
         seen = self._await_visible(lsn, names)
         clock = self._system.clock
         now_ms, changes = int(clock.now().timestamp() * 1000), self._system.writers.counts().changes
         for each in ended:
             occurrence = Occurrence(
-                planned=each.running.planned,
+                planned=each.planned,
                 round=round_.number,
-                began=each.running.began,
+                began=each.began,
                 ended=each.ended,
                 recovered=max(seen, each.ended),
-                began_ms=each.running.began_ms,
+                began_ms=each.began_ms,
                 recovered_ms=now_ms,
-                changes=changes - each.running.changes,
+                changes=changes - each.changes,
             )
             self.occurrences.append(occurrence)
             self._tell(
@@ -195,10 +175,10 @@ class ChaosRun:
         commit = system.visible.first_at(lsn)
         return system.clock.monotonic() if commit is None else commit.at
 
-    def _sleep_until(self, at: float) -> None:
-        rest = at - self._system.clock.monotonic()
-        if rest > 0:
-            threading.Event().wait(rest)
+    @staticmethod
+    def _sleep(seconds: float) -> None:
+        if seconds > 0:
+            threading.Event().wait(seconds)
 
     def _tell(self, line: str) -> None:
         elapsed = self._system.clock.monotonic() - self._started

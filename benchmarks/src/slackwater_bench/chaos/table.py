@@ -19,8 +19,10 @@ class Row:
     times: int
     changes: int
     """Row changes committed from its begin to its recovery; those of overlapping faults count for each."""
-    lost: int
-    repeated: int
+    lost: int | None
+    """None: something was lost in the run, the certifier cannot say when."""
+    repeated: int | None
+    """As ``lost``."""
     torn: int
     """Wrong documents: of no committed state, or of another one than they claim."""
     recovery_seconds: float
@@ -31,8 +33,8 @@ class Row:
 def rows(occurrences: Iterable[Occurrence], certificate: Certificate) -> list[Row]:
     """In the order of the table of faults.
 
-    What the certifier found wrong is put down to every fault during which it was published, as far as the
-    certifier says when; the sum of a column can thus be larger, and smaller, than what was found at all.
+    Wrong documents are put down to every fault during which they were published; the column can thus add up
+    to more, or less, than were found. Of what was lost or repeated only the sum is known.
     """
     by_fault: dict[str, list[Occurrence]] = {}
     for occurrence in occurrences:
@@ -41,15 +43,14 @@ def rows(occurrences: Iterable[Occurrence], certificate: Certificate) -> list[Ro
 
 
 def _row(name: str, occurrences: Sequence[Occurrence], certificate: Certificate) -> Row:
-    wrong = wrong_during(occurrences, certificate)
     recoveries = [occurrence.recovery_seconds for occurrence in occurrences]
     return Row(
         fault=name,
         times=len(occurrences),
         changes=sum(occurrence.changes for occurrence in occurrences),
-        lost=certificate.lost if wrong else 0,
-        repeated=certificate.repeated if wrong else 0,
-        torn=wrong if certificate.torn + certificate.wrong_lsn else 0,
+        lost=None if certificate.lost else 0,
+        repeated=None if certificate.repeated else 0,
+        torn=wrong_during(occurrences, certificate),
         recovery_seconds=round(median(recoveries), 1),
         longest_recovery_seconds=round(max(recoveries), 1),
     )
@@ -75,8 +76,9 @@ def markdown(table: Iterable[Row], certificate: Certificate) -> str:
         recovery = f"{row.recovery_seconds:.1f} s"
         if row.times > 1:
             recovery += f" (at most {row.longest_recovery_seconds:.1f} s)"
-        cells = (row.times, f"{row.changes:,}", row.lost, row.repeated, row.torn)
-        lines.append(_line((row.fault, *map(str, cells), recovery)))
+        unknown = ["?" if number is None else str(number) for number in (row.lost, row.repeated)]
+        cells = (str(row.times), f"{row.changes:,}", *unknown, str(row.torn))
+        lines.append(_line((row.fault, *cells, recovery)))
     torn = certificate.torn + certificate.wrong_lsn
     times = sum(row.times for row in listed)
     total = (times, f"{certificate.events:,}", certificate.lost, certificate.repeated, torn)
