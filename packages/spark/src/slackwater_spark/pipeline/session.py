@@ -120,13 +120,20 @@ def spark_session(name: str, settings: RunSettings, spark_log: Path) -> Iterator
     # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     if _LOCAL_CLUSTER.fullmatch(settings.master) and "SPARK_HOME" not in os.environ:
-        os.environ["SPARK_HOME"] = str(own_spark_home(spark_log.parent / SPARK_HOME_FOLDER))
+        _use_spark_home(spark_log.parent / SPARK_HOME_FOLDER)
     conf = SparkConf(loadDefaults=False).setAll(list(session_conf(name, settings, spark_log).items()))
     session = _start(conf, spark_log)
     try:
         yield session
     finally:
         session.stop()
+
+
+def _use_spark_home(folder: Path) -> None:
+    try:
+        os.environ["SPARK_HOME"] = str(own_spark_home(folder))
+    except OSError as error:
+        raise SessionStartError(f"{type(error).__name__}: {error}") from error
 
 
 def _start(conf: "SparkConf", spark_log: Path) -> "SparkSession":
