@@ -1,6 +1,6 @@
 """The rows of one table while a generator changes them, and the records that come of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from slackwater_bench.generator.debezium_records import NULL, Connector, Headers, Stamp, row_renderer
 from slackwater_bench.generator.images import Row, table_images
@@ -12,9 +12,9 @@ Put = Callable[[str, str | None, str, Headers], None]
 """Takes ``(topic, value, key, headers)`` of one record; value None: a tombstone."""
 
 
-def events_of(change: Change) -> int:
-    """How many change events a change causes: two if it changes the key."""
-    return 2 if type(change) is Update and "id" in change.changes else 1
+def key_changes(changes: Iterable[Change]) -> int:
+    """How many of the changes change a key. Each causes two change events, all others one."""
+    return sum([1 for each in changes if type(each) is Update and "id" in each.changes])
 
 
 class TableRows:

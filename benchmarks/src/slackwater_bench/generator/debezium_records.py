@@ -122,9 +122,9 @@ def end_record(xid: int, lsn: int, commit_ms: int, counts: Iterable[tuple[str, i
         counts: Number of change events of each ``schema.table`` that has any; Debezium's order is arbitrary.
     """
     counts = list(counts)
-    collections = ",".join(f'{{"data_collection":"{t}","event_count":{n}}}' for t, n in counts)
+    collections = ",".join([f'{{"data_collection":"{t}","event_count":{n}}}' for t, n in counts])
     return (
         f'{{"id":"{xid}:{lsn}"}}',
-        f'{{"status":"END","id":"{xid}:{lsn}","event_count":{sum(n for _, n in counts)},'
+        f'{{"status":"END","id":"{xid}:{lsn}","event_count":{sum([n for _, n in counts])},'
         f'"data_collections":[{collections}],"ts_ms":{commit_ms}}}',
     )

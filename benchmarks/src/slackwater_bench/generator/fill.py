@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing.connection import Connection
 
-from slackwater_bench.generator.changes import events_of
 from slackwater_bench.generator.debezium_records import Connector
 from slackwater_bench.generator.output import HoldBack, create_topics
 from slackwater_bench.generator.process import Filling, ShareError, ShareSettings, serve_share
@@ -127,7 +126,7 @@ def shared_out(workload: Workload, names: Sequence[str], processes: int) -> list
         records[TRANSACTIONS] += 1  # two small records without headers: about the work of one row
         for operation in transaction.operations:
             if not isinstance(operation, Read):
-                records[operation.table] += events_of(operation)
+                records[operation.table] += 1
     shares: list[tuple[int, list[str]]] = [(0, []) for _ in range(min(processes, len(names)))]
     for name, number in records.most_common():
         load, topics = min(shares, key=lambda share: share[0])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slackwater_bench.generator.changes import Change, events_of
+from slackwater_bench.generator.changes import Change, key_changes
 from slackwater_bench.workloads.workload import Read, Transaction
 
 FIRST_LSN = 22_270_008
@@ -95,5 +95,5 @@ class SimulatedLog:
         self._lsn += COMMIT_BYTES
         self._commit_us += COMMIT_INTERVAL_US
         self._previous_commit = self._lsn
-        events = sum(map(events_of, changes))
+        events = len(changes) + key_changes(changes)
         return Committed(xid, changes, events, begin_lsn, self._lsn, previous, self._commit_us)

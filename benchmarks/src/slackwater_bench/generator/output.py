@@ -88,17 +88,17 @@ class TopicOutput:
             for record in held:
                 self.put(*record)
 
-    def flush(self) -> None:
+    def flush(self, seconds: float = FLUSH_SECONDS) -> None:
         """Waits until the broker has all records but those held back.
 
         Raises:
             DeliveryError: it does not get them.
         """
-        left = self._producer.flush(FLUSH_SECONDS)
+        left = self._producer.flush(seconds)
         if self._error is not None:
             raise DeliveryError(self._bootstrap, self._error.str())
         if left:
-            raise DeliveryError(self._bootstrap, f"{left} records are left after {FLUSH_SECONDS:g} s")
+            raise DeliveryError(self._bootstrap, f"{left} records are left after {seconds:g} s")
 
     def _is_held(self, topic: str, key: str) -> bool:
         hold = self._hold

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from slackwater_bench.generator.changes import Put, TableRows, events_of
+from slackwater_bench.generator.changes import Put, TableRows, key_changes
 from slackwater_bench.generator.debezium_records import (
     Connector,
     Headers,
@@ -49,7 +49,7 @@ class Share:
         self._connector = connector
         self._put = put
         self._topic = f"{connector.prefix}.transaction"
-        self._counts = dict.fromkeys(tables, 0)
+        self._own = {name: rows.apply for name, rows in self.tables.items()}.get
         self._first: Iterator[Committed] = self.log.commits(workload.first())
         self._committed = self.log.commits(workload.transactions(0, 1))
         self._events = 0
@@ -81,15 +81,16 @@ class Share:
         at = stamp(self._connector, xid, commit_us, previous, commit_us * 1000 + 2_500_000)
         if self._has_transactions:
             self._begin(committed)
-        counts = dict.fromkeys(self._counts, 0)
+        counts: dict[str, int] = {}
+        own, has_key_changes = self._own, events != len(changes)
         total = 1
         for change in changes:
             name = change.table
-            counts[name] += 1
-            rows = self.tables.get(name)
-            if rows is not None:
-                rows.apply(change, at, lsn, total, counts[name])
-            if events_of(change) == 2:
+            counts[name] = order = counts.get(name, 0) + 1
+            apply = own(name)
+            if apply is not None:
+                apply(change, at, lsn, total, order)
+            if has_key_changes and key_changes((change,)):
                 counts[name] += 1
                 total += 1
             total += 1
@@ -102,9 +103,8 @@ class Share:
         self._put(self._topic, value, key, _NO_HEADERS)
 
     def _end(self, committed: Committed, counts: Mapping[str, int]) -> None:
-        found = [(table, n) for table, n in counts.items() if n]
         lsn = committed.commit_lsn
-        key, value = end_record(committed.xid, lsn, committed.commit_us // 1000, found)
+        key, value = end_record(committed.xid, lsn, committed.commit_us // 1000, counts.items())
         self._put(self._topic, value, key, _NO_HEADERS)
         self.progress.lsns.append(lsn)
         self.progress.events.append(self._events)

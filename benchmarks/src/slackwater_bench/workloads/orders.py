@@ -30,7 +30,7 @@ from slackwater_bench.workloads.places import team_pipeline
 from slackwater_bench.workloads.workload import Delete, Operation, Transaction, Update
 
 MAX_SHARED = 20
-MAX_LINES = 8
+MAX_LINES = 10
 """An order with so many lines gets no more."""
 SHARED_SHARE = 0.1
 """Of the orders that are picked."""
@@ -78,10 +78,10 @@ class _Writer:
         self._order_ids = count(workload.size + 1 + writer, writers)
         self._line_ids = count(FIRST_LINES * workload.size + 1 + writer, writers)
         kinds: list[tuple[Callable[[], list[Operation]], int]] = [
-            (self._change_lines, 36),
-            (self._add_line, 14),
-            (self._remove_line, 12),
-            (self._move_line, 14),
+            (self._change_lines, 40),
+            (self._add_lines, 14),
+            (self._remove_lines, 10),
+            (self._move_line, 12),
             (self._set_status, 4),
             (self._insert_order, 10),
             (self._delete_order, 10),
@@ -129,10 +129,10 @@ class _Writer:
         order_id = self._some_order()
         lines = self._lines_of(order_id)
         if not lines:
-            return self._add_line(order_id)
+            return self._add_lines(order_id)
         operations: list[Operation] = []
         cents, rng = 0, self._random.random
-        for index in range(min(len(lines), 1 + int(rng() * 3))):
+        for index in range(min(len(lines), 2 + int(rng() * 5))):
             old = lines[index]
             quantity = 1 + int(rng() * 9)
             lines[index] = Line(old.id, quantity, old.cents)
@@ -141,23 +141,25 @@ class _Writer:
         operations.append(adjust_order(order_id, 0, cents))
         return operations
 
-    def _add_line(self, order_id: int | None = None) -> list[Operation]:
+    def _add_lines(self, order_id: int | None = None) -> list[Operation]:
         order_id = self._some_order() if order_id is None else order_id
         lines = self._lines_of(order_id)
         if len(lines) >= MAX_LINES:
             return self._remove(order_id, lines)
-        line = self._new_line()
-        lines.append(line)
-        return [insert_line(order_id, line), adjust_order(order_id, 1, line.amount)]
+        added = [self._new_line() for _ in range(1 + int(self._random.random() * 3))]
+        lines += added
+        cents = sum([line.amount for line in added])
+        return [*[insert_line(order_id, line) for line in added], adjust_order(order_id, len(added), cents)]
 
-    def _remove_line(self) -> list[Operation]:
+    def _remove_lines(self) -> list[Operation]:
         order_id = self._some_order()
         lines = self._lines_of(order_id)
-        return self._remove(order_id, lines) if lines else self._add_line(order_id)
+        return self._remove(order_id, lines) if lines else self._add_lines(order_id)
 
     def _remove(self, order_id: int, lines: list[Line]) -> list[Operation]:
-        line = lines.pop(int(self._random.random() * len(lines)))
-        return [Delete(LINES, line.id), adjust_order(order_id, -1, -line.amount)]
+        removed = [lines.pop() for _ in range(min(len(lines), 1 + int(self._random.random() * 3)))]
+        cents = sum([line.amount for line in removed])
+        return [*[Delete(LINES, line.id) for line in removed], adjust_order(order_id, -len(removed), -cents)]
 
     def _move_line(self) -> list[Operation]:
         source, target = self._some_order(), self._some_order()
@@ -177,7 +179,7 @@ class _Writer:
 
     def _insert_order(self) -> list[Operation]:
         order_id = next(self._order_ids)
-        lines = [self._new_line() for _ in range(1 + int(self._random.random() * 4))]
+        lines = [self._new_line() for _ in range(2 + int(self._random.random() * 5))]
         self._orders.append(order_id)
         self._lines[order_id] = lines
         return insert_order(order_id, lines)
