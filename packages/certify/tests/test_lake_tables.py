@@ -1,6 +1,6 @@
 """Delta and Iceberg tables: every version is a state that has to be at one commit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -34,7 +34,7 @@ from slackwater_certify.view import View
 
 Document = Mapping[str, Any]
 State = Mapping[int, Document]
-Write = Callable[[list[State]], str]
+Write = Callable[[Sequence[State]], str]
 
 LINES = pa.list_(pa.struct([("id", pa.int64()), ("price", pa.decimal128(10, 2))]))
 COLUMNS = pa.schema(
@@ -66,8 +66,8 @@ class FolderCatalog(NoopCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        metadata = update_table_metadata(table.metadata, updates)
-        return CommitTableResponse(metadata=metadata, metadata_location=self._write(metadata))
+        metadata = update_table_metadata(table.metadata, updates, False, table.metadata_location)
+        return CommitTableResponse(metadata=metadata, **{"metadata-location": self._write(metadata)})
 
     def _write(self, metadata: TableMetadata) -> str:
         number = len(metadata.metadata_log) + len(metadata.snapshots)
@@ -98,14 +98,15 @@ def kind(request: pytest.FixtureRequest) -> OutputKind:
 def write(kind: OutputKind, tmp_path: Path) -> Write:
     """Writes states, each as a version of one table; returns its location."""
 
-    def delta(states: list[State]) -> str:
+    def delta(states: Sequence[State]) -> str:
         for state in states:
             write_deltalake(str(tmp_path / "delta"), table_of(state), mode="overwrite")
         return str(tmp_path / "delta")
 
-    def iceberg(states: list[State]) -> str:
+    def iceberg(states: Sequence[State]) -> str:
         table = FolderCatalog("test").create(f"file://{tmp_path}/iceberg")
-        for state in states:
+        table.append(table_of(states[0]))
+        for state in states[1:]:
             table.overwrite(table_of(state))
         return str(table.location())
 

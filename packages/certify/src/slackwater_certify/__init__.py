@@ -1,7 +1,7 @@
 """Judges the output of any stream processor against the committed states of its source."""
 
 from slackwater_certify.certificate import Certificate, Delays, Mode, TimeBucket
-from slackwater_certify.certifier import certify, watch_output
+from slackwater_certify.certifier import certify, read_records, watch_output
 from slackwater_certify.connections import Connections
 from slackwater_certify.errors import CertifyError
 from slackwater_certify.outputs.output import OutputRecords
@@ -19,6 +19,7 @@ __all__ = [
     "TimeBucket",
     "certify",
     "load_specification",
+    "read_records",
     "report",
     "watch_output",
 ]

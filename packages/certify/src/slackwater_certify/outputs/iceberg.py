@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.table import StaticTable
+from pyiceberg.table.snapshots import SnapshotLogEntry
 
 from slackwater_certify.canonical import DocumentReader
 from slackwater_certify.errors import UnreadableError
@@ -39,6 +40,28 @@ def _metadata(location: str) -> str:
 
 def _snapshots(metadata: str) -> Iterator[tuple[int, list[Row]]]:
     table = StaticTable.from_metadata(metadata)
-    for snapshot in sorted(table.metadata.snapshots, key=lambda each: each.timestamp_ms):
-        rows = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
-        yield snapshot.timestamp_ms, rows
+    for entry in _visible(table):
+        rows = table.scan(snapshot_id=entry.snapshot_id).to_arrow().to_pylist()
+        yield entry.timestamp_ms, rows
+
+
+def _visible(table: StaticTable) -> list[SnapshotLogEntry]:
+    """The snapshots that readers could see: the newest one of each commit.
+
+    A commit may add several snapshots, for instance one that deletes and one that adds. Which was the newest
+    one say the metadata files of the commits, as long as they are kept; of older commits all are taken.
+    """
+    newest = {table.metadata.current_snapshot_id}
+    known_since = table.metadata.last_updated_ms
+    for entry in table.metadata.metadata_log:
+        try:
+            newest.add(StaticTable.from_metadata(entry.metadata_file).metadata.current_snapshot_id)
+        except OSError:
+            continue  # deleted, as old metadata files may be
+        known_since = min(known_since, entry.timestamp_ms)
+    kept = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+    return [
+        entry
+        for entry in table.metadata.snapshot_log
+        if entry.snapshot_id in kept and (entry.snapshot_id in newest or entry.timestamp_ms < known_since)
+    ]
