@@ -74,8 +74,8 @@ class SessionStartError(PipelineError):
     def __str__(self) -> str:
         return (
             f"Spark does not start: {self.reason}; "
-            "a Java runtime (17 or newer) must be on PATH or in JAVA_HOME, and there must be room on the disks "
-            "of the checkpoint and of spark.local.dir"
+            "a Java runtime (17 or newer) must be on PATH or in JAVA_HOME, and there must be room on the "
+            "disks of the checkpoint and of spark.local.dir"
         )
 
 
