@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, HEIGHT = 4.6, 3.1
-LOGARITHMIC_FROM = 20.0
+PANELS_IN_A_ROW = 2
+LOGARITHMIC_X_FROM = 20.0
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
+LOGARITHMIC_Y_FROM = 100.0
 SETTINGS: Any = {
     "svg.hashsalt": "slackwater",
     "svg.fonttype": "none",
@@ -41,13 +43,17 @@ def plot(scenario: Scenario, summaries: Sequence[PointSummary]) -> str | None:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    panels = [(f"{scenario.unit}", None), *((name.replace("_", " "), name) for name in scenario.curves)]
+    panels: list[tuple[str, str | None]] = [(scenario.unit, None)]
+    panels += [(name.replace("_", " ").replace(".", " "), name) for name in scenario.curves]
+    columns = min(len(panels), PANELS_IN_A_ROW)
+    rows = -(-len(panels) // columns)
     with mpl.rc_context(SETTINGS):
-        figure = Figure(figsize=(WIDTH * len(panels), HEIGHT), layout="constrained")
+        figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows), layout="constrained")
         FigureCanvasSVG(figure)
         for number, (label, column) in enumerate(panels):
-            axes = figure.add_subplot(1, len(panels), number + 1)
+            axes = figure.add_subplot(rows, columns, number + 1)
             _draw(axes, _lines(scenario, summaries, axis, column), axis, label)
+            _scale([float(s.parameters[axis]) for s in summaries], LOGARITHMIC_X_FROM, axes.set_xscale)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
@@ -57,14 +63,13 @@ def _lines(
     scenario: Scenario, summaries: Sequence[PointSummary], axis: str, column: str | None
 ) -> list[Line]:
     series = scenario.series
-    names = list(dict.fromkeys(str(s.parameters.get(series, "")) if series else "" for s in summaries))
+    names = list(dict.fromkeys(_label(series, summary) for summary in summaries))
     lines: list[Line] = []
     for name in names:
         line: Line = (name, [], [], [])
         for summary in summaries:
-            own = str(summary.parameters.get(series, "")) if series else ""
             y = summary.median if column is None else summary.column(column)
-            if own != name or y is None or axis not in summary.parameters:
+            if _label(series, summary) != name or y is None or axis not in summary.parameters:
                 continue
             line[1].append(float(summary.parameters[axis]))
             line[2].append(y)
@@ -72,6 +77,10 @@ def _lines(
         if line[1]:
             lines.append(line)
     return lines
+
+
+def _label(series: str | None, summary: PointSummary) -> str:
+    return f"{series}={summary.parameters.get(series, '')}" if series else ""
 
 
 def _draw(axes: "Axes", lines: Sequence[Line], axis: str, label: str) -> None:
@@ -82,10 +91,8 @@ def _draw(axes: "Axes", lines: Sequence[Line], axis: str, label: str) -> None:
         axes.errorbar(
             x, y, yerr=[below, above], marker="o", ms=4, lw=1.5, capsize=3, color=colour, label=name
         )
-    xs = [value for line in lines for value in line[1]]
     ys = [value for line in lines for value in line[2]]
-    _scale(xs, axes.set_xscale)
-    if not _scale(ys, axes.set_yscale) and ys:
+    if not _scale(ys, LOGARITHMIC_Y_FROM, axes.set_yscale) and ys:
         axes.set_ylim(0, 1.15 * max(*(high for line in lines for _, high in line[3]), 1e-9))
     axes.set_xlabel(axis)
     axes.set_title(label, fontsize=9, loc="left")
@@ -93,9 +100,9 @@ def _draw(axes: "Axes", lines: Sequence[Line], axis: str, label: str) -> None:
         axes.legend(frameon=False, fontsize=8)
 
 
-def _scale(values: Sequence[float], set_scale: Callable[[str], object]) -> bool:
-    """Makes a scale logarithmic when the values ask for it; says whether."""
-    is_logarithmic = bool(values) and min(values) > 0 and max(values) / min(values) >= LOGARITHMIC_FROM
+def _scale(values: Sequence[float], limit: float, set_scale: Callable[[str], object]) -> bool:
+    """Makes a scale logarithmic when the values span more than the limit; says whether."""
+    is_logarithmic = bool(values) and min(values) > 0 and max(values) / min(values) >= limit
     if is_logarithmic:
         set_scale("log")
     return is_logarithmic
