@@ -19,7 +19,7 @@ from slackwater_bench.workloads.orders import OrdersWorkload
 SEED = 7
 PARTITIONS = 4
 START_SECONDS = 120.0
-QUIET_SECONDS = 15.0
+QUIET_SECONDS = 10.0
 DEADLINE_SECONDS = 240.0
 
 

@@ -1,6 +1,8 @@
 """``python -m slackwater_bench peers``."""
 
 import random
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -51,6 +53,9 @@ def peers(
     steady writer). A peer that cannot be installed or that fails is reported as not run, with the reason.
     """
     if not table_only:
+        signal.signal(
+            signal.SIGTERM, lambda _number, _frame: sys.exit(143)
+        )  # so that nothing is left running
         try:
             chosen = peers_named(names)
         except BenchError as error:
