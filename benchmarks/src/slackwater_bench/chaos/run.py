@@ -4,12 +4,14 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 from slackwater_bench.chaos.deeds import Deeds
 from slackwater_bench.chaos.errors import NothingToDisturbError, NotRecoveredError
 from slackwater_bench.chaos.faults import FAULTS
 from slackwater_bench.chaos.schedule import Planned, Round
 from slackwater_bench.chaos.system import System
+from slackwater_bench.chaos.world import World
 from slackwater_protocol import format_lsn
 
 RECOVERY_SECONDS = 150.0
@@ -20,6 +22,14 @@ A broker waits 60 s for the transaction of a driver that died and a driver needs
 _LSN_SECONDS = 60.0
 
 Say = Callable[[str], None]
+
+
+class HealableWorld(World, Protocol):
+    """A world that can be made good."""
+
+    def heal(self) -> None:
+        """Ends everything that lasts."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +71,15 @@ class ChaosRun:
     Args:
         system: Runs, with its writers.
         say: Told in lines what happens.
+        deeds: What faults are done with; None: to the system itself.
     """
 
-    def __init__(self, system: System, say: Say) -> None:
+    def __init__(self, system: System, say: Say, deeds: HealableWorld | None = None) -> None:
         self.occurrences: list[Occurrence] = []
         self.missed: list[tuple[Planned, str]] = []
         """Planned, but there was nothing to do it to."""
         self._system = system
-        self._deeds = Deeds(system)
+        self._deeds = deeds or Deeds(system)
         self._say = say
         self._started = system.clock.monotonic()
 
