@@ -9,27 +9,22 @@ from typing import Any
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
-from slackwater_certify import Connections, Mode, certify, load_specification, watch_output
+from slackwater_certify import Connections, Mode, certify, watch_output
 from slackwater_certify.errors import UnreadableError
 from slackwater_certify.specification import OutputKind
 from slackwater_certify.testing import (
     SCHEMA,
-    SPECIFICATION,
     RightOutput,
     SourceLog,
     line,
     order,
-    write_specification,
 )
+from slackwater_certify.testing.topics import PARTITIONS, Topics
 from slackwater_devstack import KafkaBroker, PostgresServer
 
 pytestmark = pytest.mark.integration
-
-PARTITIONS = 3
 
 
 @pytest.fixture(scope="module")
@@ -45,67 +40,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
         server.delete_data()
 
 
-class Topics:
-    """Writes a source's records and an output of it into topics of their own."""
-
-    def __init__(self, broker: KafkaBroker, name: str, folder: Path) -> None:
-        self.bootstrap = broker.bootstrap
-        self.output, self.prefix = f"{name}.out", name
-        text = SPECIFICATION.replace('name = "orders"', f'name = "{self.output}"')
-        text = text.replace('name = "shop"', f'name = "{name}"')
-        self.plain = load_specification(write_specification(folder, text))
-        claims = f'commits = "{self.output}.commits"\nlsn_header = "lsn"\n[source]'
-        self.claiming = load_specification(write_specification(folder, text.replace("[source]", claims)))
-        self._create()
-
-    def write(self, log: SourceLog, output: RightOutput) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
-        for record in log.records:
-            producer.produce(record.topic, record.value, record.key)
-        for each in output.outputs:
-            value = None if each.document is None else json.dumps(each.document)
-            headers: dict[str, str | bytes | None] = {"lsn": str(each.lsn)}
-            producer.produce(
-                self.output,
-                value,
-                json.dumps(each.key),
-                each.partition,
-                timestamp=each.visible_ms,
-                headers=headers,
-            )
-        for commit in output.commits:
-            ranges = {str(each.partition): [each.count, each.first, each.last] for each in commit.ranges}
-            content = {
-                "v": 1,
-                "pipeline": "orders",
-                "source": self.prefix,
-                "timeline": commit.timeline,
-                "commit_lsn": commit.lsn,
-                "previous_lsn": commit.previous_lsn,
-                "xid": None,
-                "commit_ts": commit.commit_ts_ms,
-                "offsets": {self.output: ranges},
-            }
-            producer.produce(f"{self.output}.commits", json.dumps(content), timestamp=commit.visible_ms)
-        producer.flush(30)
-
-    def _create(self) -> None:
-        partitions = {
-            f"{self.prefix}.shop.orders": PARTITIONS,
-            f"{self.prefix}.shop.lines": PARTITIONS,
-            f"{self.prefix}.transaction": 1,
-            self.output: PARTITIONS,
-            f"{self.output}.commits": 1,
-        }
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        topics = [NewTopic(topic, count, 1) for topic, count in partitions.items()]
-        for created in admin.create_topics(topics).values():
-            created.result(30)
-
-
 @pytest.fixture
 def topics(kafka_broker: KafkaBroker, request: pytest.FixtureRequest, tmp_path: Path) -> Topics:
-    return Topics(kafka_broker, request.node.name.replace("_", "-"), tmp_path)
+    return Topics(kafka_broker.bootstrap, request.node.name.replace("_", "-"), tmp_path)
 
 
 def source(prefix: str) -> SourceLog:
@@ -123,7 +60,8 @@ def source(prefix: str) -> SourceLog:
 
 def test_a_right_topic_is_clean_with_claims_and_without(topics: Topics) -> None:
     log = source(topics.prefix)
-    topics.write(log, RightOutput.of(log, per_batch=4, partitions=PARTITIONS))
+    topics.write_source(log.records)
+    topics.write_output(RightOutput.of(log, per_batch=4, partitions=PARTITIONS))
     connections = Connections(bootstrap=topics.bootstrap)
     for specification in (topics.plain, topics.claiming):
         certificate = certify(specification, connections, mode=Mode.BOTH)
@@ -141,7 +79,8 @@ def test_torn_and_unreadable_records_of_a_topic_are_found(topics: Topics) -> Non
     document = output.outputs[5].document
     assert document is not None
     output.change(5, document={**document, "lines": document["lines"][1:]})
-    topics.write(log, output)
+    topics.write_source(log.records)
+    topics.write_output(output)
     producer = Producer({"bootstrap.servers": topics.bootstrap})
     producer.produce(topics.output, b"\xff not JSON", b'{"id": 7}', 1)
     producer.produce(topics.output, b"[1]", b'{"id": 7}', 1)
@@ -160,7 +99,8 @@ def test_a_missing_topic_is_named(topics: Topics) -> None:
 
 def test_a_topic_that_is_watched_has_arrival_times(topics: Topics) -> None:
     log = source(topics.prefix)
-    topics.write(log, RightOutput.of(log, partitions=PARTITIONS))
+    topics.write_source(log.records)
+    topics.write_output(RightOutput.of(log, partitions=PARTITIONS))
     connections, seen = Connections(bootstrap=topics.bootstrap), iter(range(10**9))
     moments: list[int] = []
 
@@ -177,7 +117,7 @@ def test_a_topic_that_is_watched_has_arrival_times(topics: Topics) -> None:
 
 def test_tables_are_judged_at_every_snapshot(topics: Topics, postgres: PostgresServer) -> None:
     log = source(topics.prefix)
-    topics.write(log, RightOutput())
+    topics.write_source(log.records)
     output = replace(topics.plain.output, kind=OutputKind.POSTGRES, name="shop.view")
     specification = replace(topics.plain, output=output)
     connections = Connections(bootstrap=topics.bootstrap, output_dsn=postgres.dsn())
@@ -206,7 +146,8 @@ def test_tables_are_judged_at_every_snapshot(topics: Topics, postgres: PostgresS
 
 def test_the_final_state_is_compared_with_the_database(topics: Topics, postgres: PostgresServer) -> None:
     log = source(topics.prefix)
-    topics.write(log, RightOutput.of(log, partitions=PARTITIONS))
+    topics.write_source(log.records)
+    topics.write_output(RightOutput.of(log, partitions=PARTITIONS))
     final = log.states[-1].values()
     with psycopg.connect(postgres.dsn()) as connection, connection.cursor() as cursor:
         cursor.execute("TRUNCATE shop.orders, shop.lines")

@@ -51,6 +51,7 @@ class Shape:
     read: Read
     scale: int | None = None
     """Of a number: its canonical value is scaled by so many powers of ten. None: no number."""
+    is_integer: bool = False
     children: tuple[tuple[str, "Shape"], ...] = ()
     """Members of a struct; the element of a list, named ``*``."""
 
@@ -108,7 +109,10 @@ class DocumentReader:
         return tuple(column.shape.read(part) for column, part in zip(self.key, parts, strict=True))
 
     def numbers(self, document: tuple[Canonical, ...]) -> dict[str, Decimal]:
-        """The numbers in a document by their path; those of a list's elements are added up."""
+        """The numbers in a document by their path.
+
+        Those of a list's elements are added up; integers in lists are left out, since most are identifiers.
+        """
         sums: dict[str, Decimal] = {}
         for column, value in zip(self.columns, document, strict=True):
             for path, number in _numbers(column.name, column.shape, value):
@@ -155,7 +159,7 @@ def children_of(column_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
 
 def _scalar_shape(kind: str, column_type: DuckDBPyType) -> Shape:
     if kind in _INTEGERS:
-        return Shape(_read_integer, scale=0)
+        return Shape(_read_integer, scale=0, is_integer=True)
     if kind == "decimal":
         scale = int(str(dict(column_type.children)["scale"]))
         return Shape(_decimal_reader(scale), scale=scale)
@@ -171,6 +175,8 @@ def _numbers(path: str, shape: Shape, value: Canonical) -> Iterator[tuple[str, D
     if value is None:
         return
     if shape.scale is not None:
+        if shape.is_integer and "*" in path:
+            return
         number = Decimal(str(value))
         if number.is_finite():
             yield path, number.scaleb(-shape.scale)
