@@ -10,7 +10,7 @@ import click
 
 from slackwater.invocation import terminate_as_interrupt
 from slackwater_bench.chaos.errors import ChaosError
-from slackwater_bench.chaos.schedule import Round, random_schedule, short_schedule, text
+from slackwater_bench.chaos.schedule import EXECUTORS, LOCAL, Round, random_schedule, short_schedule, text
 from slackwater_bench.chaos.session import Outcome, keep, run_session
 from slackwater_bench.chaos.system import System, SystemSettings
 from slackwater_bench.workloads.registry import WORKLOADS
@@ -65,7 +65,10 @@ def chaos(
     clock = SystemClock()
     place = folder or Path(tempfile.mkdtemp(prefix="slackwater-chaos-"))
     settings = SystemSettings(
-        folder=place / "run", workload=WORKLOADS["orders"](seed, SIZE), changes_per_second=rate
+        folder=place / "run",
+        workload=WORKLOADS["orders"](seed, SIZE),
+        changes_per_second=rate,
+        master=LOCAL if short else EXECUTORS,
     )
     click.echo(f"seed {seed}; logs: {settings.logs}", err=True)
     rounds = _rounds(seed, short=short, only=only)

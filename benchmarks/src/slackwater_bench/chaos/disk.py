@@ -23,6 +23,8 @@ class Disk(Protocol):
     folder: Path
     how: str
     """What being full means here."""
+    says: str
+    """How the system words the error."""
 
     def fill(self) -> None:
         """Not a byte more."""
@@ -41,6 +43,7 @@ class SmallDisk:
     """A file system in memory of its own, filled by a ballast file; needs the right to mount."""
 
     how = f"a file system of {SIZE} filled to the last byte (ENOSPC)"
+    says = os.strerror(errno.ENOSPC)
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,6 +75,7 @@ class ForbiddenGrowth:
     """
 
     how = "no file of the pipeline's processes may grow (EFBIG)"
+    says = os.strerror(errno.EFBIG)
 
     def __init__(self, folder: Path, processes: Callable[[], Iterable[int]]) -> None:
         self.folder = folder

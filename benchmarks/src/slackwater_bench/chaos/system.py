@@ -49,6 +49,8 @@ class SystemSettings:
     workload: Workload
     writers: int = 3
     changes_per_second: float = 300.0
+    master: str = LOCAL
+    """Where Spark runs at first."""
     without: tuple[str, ...] = ()
     """Mechanisms of the pipeline that are switched off, see :mod:`slackwater_bench.chaos.process`."""
 
@@ -64,7 +66,7 @@ class System:
     def __init__(self, settings: SystemSettings, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
-        self.master = LOCAL
+        self.master = settings.master
         """Where Spark runs from the pipeline's next start on."""
         self.without = settings.without
         """As ``master``: from the next start on."""
@@ -149,7 +151,7 @@ class System:
     def _start(self) -> None:
         settings, stack = self.settings, self.stack
         settings.folder.mkdir(parents=True)
-        self.disk = make_disk(settings.folder, self._pipeline_pids)
+        self.disk = make_disk(settings.folder, self._writing_pids)
         self._running.callback(self.disk.close)
         self._running.callback(self._stop_stack)
         stack.start()
@@ -253,11 +255,12 @@ class System:
                 server.resume()
         self.stack.stop()
 
-    def _pipeline_pids(self) -> Iterable[int]:
+    def _writing_pids(self) -> Iterable[int]:
+        """What writes to the pipeline's disk; not its driver, which writes the log."""
         pid = self.program("pipeline").pid
-        if pid is None:
-            return []
         try:
-            return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+            return (
+                [] if pid is None else [child.pid for child in psutil.Process(pid).children(recursive=True)]
+            )
         except psutil.Error:
             return []
