@@ -70,7 +70,8 @@ class TableRows:
         for name, value in change.changes.items():
             position = index[name]
             new = row[position] + value.amount if type(value) is Plus else value
-            row[position] = coerce[name](new) if new is not None and name in coerce else new
+            rounded = coerce.get(name)
+            row[position] = new if rounded is None or new is None else rounded(new)
         if "id" in change.changes:
             self._change_key(row_id, old, row, at, (lsn, total, order))
             return

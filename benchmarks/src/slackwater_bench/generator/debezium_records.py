@@ -6,6 +6,7 @@ several times as much: what is the same for a whole transaction is rendered once
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -45,8 +46,7 @@ def _struct(key: Mapping[str, object]) -> bytes:
     return f"Struct{{{','.join(f'{name}={value}' for name, value in key.items())}}}".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """The parts of a row record that are the same in a whole transaction."""
 
     xid: int
@@ -94,11 +94,11 @@ def row_renderer(connector: Connector, schema: str, table: str) -> RowRenderer:
     place = f'{schema}","table":"{table}","txId":'
 
     def render(op: str, before: str, after: str, at: Stamp, lsn: int, total: int, order: int) -> str:
-        xid = at.xid
+        xid, after_source, before_table, end = at
         return (
-            f'{{"before":{before},"after":{after},{source}{at.after_source}{lsn}{at.before_table}{place}{xid},'
+            f'{{"before":{before},"after":{after},{source}{after_source}{lsn}{before_table}{place}{xid},'
             f'"lsn":{lsn},"xmin":null,"origin":null,"origin_lsn":null}},"transaction":{{"id":"{xid}:{lsn}",'
-            f'"total_order":{total},"data_collection_order":{order}}},"op":"{op}",{at.end}'
+            f'"total_order":{total},"data_collection_order":{order}}},"op":"{op}",{end}'
         )
 
     return render
@@ -121,10 +121,12 @@ def end_record(xid: int, lsn: int, commit_ms: int, counts: Iterable[tuple[str, i
         commit_ms: Its commit time, milliseconds since the epoch.
         counts: Number of change events of each ``schema.table`` that has any; Debezium's order is arbitrary.
     """
-    counts = list(counts)
-    collections = ",".join([f'{{"data_collection":"{t}","event_count":{n}}}' for t, n in counts])
+    total, collections = 0, ""
+    for table, number in counts:
+        total += number
+        collections += f',{{"data_collection":"{table}","event_count":{number}}}'
     return (
         f'{{"id":"{xid}:{lsn}"}}',
-        f'{{"status":"END","id":"{xid}:{lsn}","event_count":{sum([n for _, n in counts])},'
-        f'"data_collections":[{collections}],"ts_ms":{commit_ms}}}',
+        f'{{"status":"END","id":"{xid}:{lsn}","event_count":{total},'
+        f'"data_collections":[{collections[1:]}],"ts_ms":{commit_ms}}}',
     )

@@ -59,7 +59,8 @@ class SimulatedLog:
     def commits(self, transactions: Iterable[Transaction]) -> Iterator[Committed]:
         """What appears in the log, lazily. Transactions that change nothing or roll back do not."""
         for transaction in transactions:
-            self._count_down()
+            if self._open:
+                self._count_down()
             changes = tuple([each for each in transaction.operations if not isinstance(each, Read)])
             if changes:
                 self._xid += 1
