@@ -6,9 +6,34 @@ from typing import Any
 
 import pytest
 
-from slackwater.demo.findings import Findings, Kind
-from slackwater.demo.lag import LagSummary
 from slackwater.demo.outcome import Outcome
+from slackwater_certify import Certificate, Delays, Mode
+
+COUNTS = (
+    "torn", "wrong_lsn", "order_violations", "lost", "repeated", "uncovered", "inconsistent_states",
+    "final_differences", "history_differences", "invariant_violations",
+)  # fmt: skip
+
+
+def certificate(**changes: Any) -> Certificate:
+    values: dict[str, Any] = dict.fromkeys(COUNTS, 0) | {
+        "output": "topic orders",
+        "mode": Mode.BOTH,
+        "clock": "arrival at a reader",
+        "outputs": 5_100,
+        "deletes": 100,
+        "documents": 700,
+        "commits": 40,
+        "snapshots": 0,
+        "transactions": 900,
+        "events": 20_000,
+        "largest_error": 0.0,
+        "longest_wrong_seconds": 0.0,
+        "delay_ms": Delays(900, 300, 500, 800, 900),
+        "timeline": (),
+        "examples": {},
+    }
+    return Certificate(**(values | changes))
 
 
 def outcome(**changes: Any) -> Outcome:
@@ -16,15 +41,10 @@ def outcome(**changes: Any) -> Outcome:
         "seed": 1,
         "seconds": 10.0,
         "writes": Counter({"committed": 900, "rolled back": 30, "retries": 2}),
-        "source_transactions": 900,
-        "events": 20_000,
-        "commits": 40,
-        "documents": 5_000,
-        "tombstones": 100,
         "orders": 700,
-        "lag": LagSummary(900, 300, 800, 900),
         "naive_published": 4_000,
         "naive_torn": 1_000,
+        "certificate": certificate(),
     }
     return Outcome(**(values | changes))
 
@@ -36,21 +56,29 @@ def table(result: Outcome) -> dict[str, str]:
 def test_a_run_without_findings_has_passed() -> None:
     assert outcome().has_passed
     assert table(outcome())["result"] == "passed"
+    assert table(outcome())["published"] == "5,000 documents, 100 deletes, 40 commits"
+    assert table(outcome())["commit to visible"] == "p50 300 ms, p99 800 ms, max 900 ms (900 transactions)"
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-def test_a_single_finding_of_any_kind_fails_the_run_and_shows_in_the_table(kind: Kind) -> None:
-    findings = Findings()
-    findings.add(kind, "somewhere")
-    failed = outcome(findings=findings)
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_single_finding_of_any_kind_fails_the_run_and_shows_in_the_table(name: str) -> None:
+    failed = outcome(certificate=certificate(**{name: 1, "examples": {"a kind": ["somewhere"]}}))
     assert not failed.has_passed
-    assert kind in table(failed)["result"]
+    assert failed.findings.examples == {"a kind": ["somewhere"]}
+    assert table(failed)["result"] == "FAILED: a kind"
     parts = [table(failed)[part] for part in ("(a) torn documents", "(b) final state", "G1 prefix states")]
     assert sum(part.startswith("1 ") for part in parts) == 1
 
 
 @pytest.mark.parametrize(
-    "nothing", [{"documents": 0}, {"commits": 0}, {"source_transactions": 0}, {"orders": 0}, {"lag": None}]
+    "nothing",
+    [
+        {"orders": 0},
+        {"certificate": certificate(outputs=100)},
+        {"certificate": certificate(commits=0)},
+        {"certificate": certificate(transactions=0)},
+        {"certificate": certificate(delay_ms=None)},
+    ],
 )
 def test_a_run_that_measured_nothing_fails(nothing: dict[str, Any]) -> None:
     assert not outcome(**nothing).has_passed
@@ -62,10 +90,9 @@ def test_torn_documents_of_the_reader_without_slackwater_do_not_fail_the_run() -
 
 
 def test_the_numbers_can_be_written_as_json() -> None:
-    findings = Findings()
-    findings.add(Kind.TORN, "order 7")
-    numbers = json.loads(json.dumps(outcome(findings=findings).as_json()))
+    failed = outcome(certificate=certificate(torn=1, examples={"torn": ["order 7"]}))
+    numbers = json.loads(json.dumps(failed.as_json()))
     assert numbers["passed"] is False
-    assert numbers["findings"] == {"torn document": 1}
-    assert numbers["examples"] == {"torn document": ["order 7"]}
-    assert numbers["lag"]["p99_ms"] == 800
+    assert numbers["certificate"]["torn"] == 1
+    assert numbers["certificate"]["examples"] == {"torn": ["order 7"]}
+    assert numbers["certificate"]["delay_ms"]["p99"] == 800

@@ -9,9 +9,9 @@ import click
 from slackwater.invocation import Invocation, terminate_as_interrupt
 
 if TYPE_CHECKING:
-    from slackwater.demo.findings import Findings
     from slackwater.demo.run import Demo, DemoSettings
     from slackwater.output import Output
+    from slackwater_certify import Certificate
 
 
 @click.command()
@@ -81,7 +81,7 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
         output.end_progress()
         output.line(f"logs: {settings.logs}")
     output.table(outcome.rows())
-    _print_examples(outcome.findings, output)
+    _print_examples(outcome.certificate, output)
     if json_file is not None:
         _write_json(json_file, outcome.as_json())
     if run.is_kept:
@@ -112,8 +112,8 @@ def find_pipeline() -> Path:
     return next((place for place in places if (place / "pipeline.toml").is_file()), places[0])
 
 
-def _print_examples(findings: "Findings", output: "Output") -> None:
-    for kind, texts in findings.examples.items():
+def _print_examples(certificate: "Certificate", output: "Output") -> None:
+    for kind, texts in certificate.examples.items():
         output.line(f"{kind}, for example:")
         for text in texts:
             output.line(f"  {text[:400]}")

@@ -5,9 +5,7 @@ from typing import LiteralString
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
 
-from slackwater.demo.orders import Document, Row, order_document
 from slackwater.demo.statements import (
     AdjustOrder,
     DeleteLines,
@@ -143,19 +141,7 @@ def broken_orders(connection: psycopg.Connection[tuple[object, ...]]) -> list[tu
     return [(row[0], row[1], row[2]) for row in rows]  # type: ignore[misc]
 
 
-def read_documents(connection: psycopg.Connection[tuple[object, ...]]) -> dict[int, Document]:
-    """The demo's view, by PostgreSQL itself."""
-    with connection.cursor(row_factory=dict_row) as cursor:
-        orders = cursor.execute(
-            """
-            SELECT id, customer, status, line_count, total::text,
-                   to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS created_at
-            FROM inventory.orders
-            """
-        ).fetchall()
-        lines: dict[int, list[Row]] = {}
-        for line in cursor.execute(
-            "SELECT id, order_id, product, quantity, price::text FROM inventory.order_lines ORDER BY id"
-        ):
-            lines.setdefault(line["order_id"], []).append(line)
-    return {order["id"]: order_document(order, lines.get(order["id"], [])) for order in orders}
+def count_orders(connection: psycopg.Connection[tuple[object, ...]]) -> int:
+    """How many orders there are."""
+    row = connection.execute("SELECT count(*) FROM inventory.orders").fetchone()
+    return int(str(row[0])) if row else 0

@@ -1,9 +1,20 @@
 """The comparison: an ordinary consumer that joins what has arrived and publishes after each poll."""
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
-from slackwater.demo.history import read_change
-from slackwater.demo.orders import OrderTables, torn
+from slackwater.demo.orders import ORDER_LINES, ORDERS, OrderTables, Row, torn
+
+
+def read_change(value: bytes) -> tuple[str, int, Row | None] | None:
+    """Table, key and new row (None: deleted) of a row event; None for events of other kinds."""
+    event: dict[str, Any] = json.loads(value)
+    table = f"{event['source']['schema']}.{event['source']['table']}"
+    if event["op"] not in "crud" or table not in (ORDERS, ORDER_LINES):
+        return None
+    row = event["after"] or event["before"]
+    return table, row["id"], event["after"]
 
 
 class NaiveJoin:
@@ -22,8 +33,7 @@ class NaiveJoin:
         for value in values:
             found = read_change(value)
             if found is not None:
-                change = found[1]
-                touched |= self._tables.apply(change.table, change.key, change.after)
+                touched |= self._tables.apply(*found)
         for order_id in touched:
             document = self._tables.document(order_id)
             if document is not None:

@@ -1,14 +1,12 @@
 """What a run of the demo found, its verdict, and the table people see."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any
 
-from slackwater.demo.findings import Findings, Kind
-from slackwater.demo.lag import LagSummary
-
-_STATE_KINDS = (Kind.WRONG_STATE, Kind.LOST, Kind.REPEATED, Kind.LSN_ORDER, Kind.HOLE, Kind.UNCOVERED)
+from slackwater_certify import Certificate
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,55 +18,59 @@ class Outcome:
     """How long the writers wrote."""
     writes: Counter[str]
     """What the writers did, see ``WriterStatistics.counts``."""
-    source_transactions: int
-    """With changes to the tables, found in the topics."""
-    events: int
-    """Change events in the topics, initial snapshot included."""
-    commits: int
-    """Commit records of the output."""
-    documents: int
-    """Documents in the output, without tombstones."""
-    tombstones: int
     orders: int
     """In PostgreSQL at the end."""
-    lag: LagSummary | None
     naive_published: int
     naive_torn: int
-    findings: Findings = field(default_factory=Findings)
+    certificate: Certificate
+
+    @property
+    def findings(self) -> Certificate:
+        """What is wrong with the output: ``examples`` is empty if nothing is."""
+        return self.certificate
+
+    @property
+    def documents(self) -> int:
+        """Documents in the output, without tombstones."""
+        return self.certificate.outputs - self.certificate.deletes
 
     @property
     def is_measured(self) -> bool:
         """Whether there was enough to judge: every part of the comparison has seen something."""
-        return all((self.source_transactions, self.commits, self.documents, self.orders, self.lag))
+        found = self.certificate
+        return all((found.transactions, found.commits, self.documents, self.orders, found.delay_ms))
 
     @property
     def has_passed(self) -> bool:
         """The verdict."""
-        return self.is_measured and not self.findings
+        return self.is_measured and self.certificate.is_clean
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """The table."""
+        found = self.certificate
         committed, undone = self.writes["committed"], self.writes["rolled back"]
         speed = self.writes["row changes"] / self.seconds if self.seconds else 0
         yield (
             "transactions",
             f"{committed:,} committed, {undone:,} rolled back, {self.writes['retries']} retried",
         )
-        yield "change events", f"{self.events:,} in Kafka, snapshot included; {speed:,.0f} written per second"
+        yield (
+            "change events",
+            f"{found.events:,} in Kafka, snapshot included; {speed:,.0f} written per second",
+        )
         yield (
             "published",
-            f"{self.documents:,} documents, {self.tombstones:,} deletes, {self.commits:,} commits",
+            f"{self.documents:,} documents, {found.deletes:,} deletes, {found.commits:,} commits",
         )
-        if self.lag:
-            lag = (
-                f"p50 {self.lag.p50_ms:,.0f} ms, p99 {self.lag.p99_ms:,.0f} ms, max {self.lag.max_ms:,.0f} ms"
-            )
-            yield "commit to visible", f"{lag} ({self.lag.transactions:,} transactions)"
-        yield "(a) torn documents", f"{self.findings.count(Kind.TORN)} of {self.documents:,}"
-        wrong = self.findings.count(Kind.WRONG_FINAL)
+        if found.delay_ms:
+            delay = found.delay_ms
+            times = f"p50 {delay.p50:,.0f} ms, p99 {delay.p99:,.0f} ms, max {delay.max:,.0f} ms"
+            yield "commit to visible", f"{times} ({delay.count:,} transactions)"
+        yield "(a) torn documents", f"{found.torn + found.invariant_violations} of {self.documents:,}"
+        wrong = found.final_differences + found.history_differences
         yield "(b) final state", f"{wrong} of {self.orders:,} orders differ from PostgreSQL"
-        states = self.findings.count(*_STATE_KINDS)
-        yield "G1 prefix states", f"{states} deviations from the source's state at {self.commits:,} commits"
+        deviations = f"{self._deviations()} deviations from the source's state at {found.commits:,} commits"
+        yield "G1 prefix states", deviations
         share = 100 * self.naive_torn / self.naive_published if self.naive_published else 0
         naive = f"{self.naive_torn:,} of {self.naive_published:,} documents torn ({share:.1f} %)"
         yield "(c) without Slackwater", naive
@@ -76,17 +78,25 @@ class Outcome:
 
     def verdict(self) -> str:
         """One word, or why not."""
-        if self.findings:
-            return "FAILED: " + ", ".join(f"{n} x {kind}" for kind, n in self.findings.counts.items())
+        if self.certificate.findings:
+            return f"FAILED: {', '.join(self.certificate.examples)}"
         return "passed" if self.is_measured else "FAILED: nothing was measured"
 
     def as_json(self) -> dict[str, Any]:
         """For ``--json``."""
-        names = [each.name for each in fields(self) if each.type in (int, float)]
-        return {name: getattr(self, name) for name in names} | {
+        return {
+            "seed": self.seed,
+            "seconds": self.seconds,
             "writes": dict(self.writes),
-            "lag": asdict(self.lag) if self.lag else None,
-            "findings": dict(self.findings.counts),
-            "examples": self.findings.examples,
+            "orders": self.orders,
+            "documents": self.documents,
+            "naive_published": self.naive_published,
+            "naive_torn": self.naive_torn,
+            "certificate": json.loads(self.certificate.to_json()),
             "passed": self.has_passed,
         }
+
+    def _deviations(self) -> int:
+        found = self.certificate
+        wrong = found.wrong_lsn + found.order_violations + found.lost + found.repeated
+        return wrong + found.uncovered + found.inconsistent_states

@@ -12,8 +12,7 @@ import psycopg
 
 from slackwater.demo.database import TABLES, create_tables, execute
 from slackwater.demo.errors import NotVisibleError, UnsuitablePipelineError
-from slackwater.demo.judge import judge
-from slackwater.demo.lag import summary, transaction_lags
+from slackwater.demo.judge import demo_specification, judge
 from slackwater.demo.observers import CommitWatcher, NaiveReader, SeenCommit
 from slackwater.demo.outcome import Outcome
 from slackwater.demo.services import Service
@@ -67,6 +66,7 @@ class Demo:
         self.is_kept = False
         """Whether leaving will stop nothing; set once the run is complete and was asked to keep."""
         self._topic = output_topic(settings.pipeline)
+        self._specification = demo_specification(settings.pipeline, self._topic)
         self._output = output
         self._clock = clock
         lifetime = Lifetime.DETACHED if settings.keep else Lifetime.EMBEDDED
@@ -109,26 +109,22 @@ class Demo:
             observer.stop()
             observer.raise_failure()
         evidence = judge(
-            bootstrap=self.bootstrap, dsn=self.dsn, source=SOURCE, tables=TABLES, output=self._topic
+            self._specification,
+            bootstrap=self.bootstrap,
+            dsn=self.dsn,
+            arrivals={seen.record.commit_lsn: seen.seen_ms for seen in watcher.seen},
+            since_ms=started_ms,
+            on_progress=self._output.progress,
         )
-        records = evidence.records.values()
-        documents = sum(record.document is not None for record in records)
-        lags = transaction_lags(evidence.history.transactions(), watcher.seen, since_ms=started_ms)
         self.is_kept = self.settings.keep
         return Outcome(
             seed=self.settings.seed,
             seconds=seconds,
             writes=writers.statistics.counts(),
-            source_transactions=sum(1 for _ in evidence.history.transactions()),
-            events=evidence.history.events,
-            commits=len(evidence.commits),
-            documents=documents,
-            tombstones=len(records) - documents,
             orders=evidence.orders,
-            lag=summary(lags),
             naive_published=naive.join.published,
             naive_torn=naive.join.torn,
-            findings=evidence.findings,
+            certificate=evidence.certificate,
         )
 
     @property
