@@ -19,7 +19,7 @@ from slackwater_bench.workloads.orders import OrdersWorkload
 SEED = 7
 PARTITIONS = 4
 START_SECONDS = 120.0
-QUIET_SECONDS = 10.0
+QUIET_SECONDS = 15.0
 DEADLINE_SECONDS = 240.0
 
 
@@ -55,7 +55,7 @@ def run_backlog(
             patience = Patience(peer, running, output, clock, threading.Event().wait)
             reading = patience.until_reading(START_SECONDS)
             patience.until_quiet(
-                records=options.orders, quiet_seconds=QUIET_SECONDS, seconds=DEADLINE_SECONDS
+                records=options.orders // 2, quiet_seconds=QUIET_SECONDS, seconds=DEADLINE_SECONDS
             )
         appended = output.appended()
         output.close()
