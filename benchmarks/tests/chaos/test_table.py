@@ -1,10 +1,11 @@
 """The result table."""
 
+import json
 from typing import Any
 
 from slackwater_bench.chaos.run import Occurrence
 from slackwater_bench.chaos.schedule import Planned
-from slackwater_bench.chaos.table import markdown, rows
+from slackwater_bench.chaos.table import from_details, markdown, rows, to_details, totals
 from slackwater_certify import Certificate, Mode, TimeBucket
 
 
@@ -69,7 +70,7 @@ def test_what_is_wrong_is_put_down_to_the_fault_during_which_it_was_published() 
 
 def test_the_last_line_has_all_that_was_found_even_when_no_fault_can_be_blamed() -> None:
     found = certificate(lost=3, repeated=2)
-    text = markdown(rows([occurrence("redis killed", 0, 1)], found), found)
+    text = markdown(rows([occurrence("redis killed", 0, 1)], found), totals(found))
     assert text.splitlines()[2] == "| redis killed | 1 | 1,200 | ? | ? | 0 | 1.0 s |"
     assert text.splitlines()[-1] == "| **the whole run** | **1** | **0** | **3** | **2** | **0** |  |"
 
@@ -77,3 +78,11 @@ def test_the_last_line_has_all_that_was_found_even_when_no_fault_can_be_blamed()
 def test_the_table_has_the_order_of_the_list_of_faults() -> None:
     found = rows([occurrence("redis killed", 0, 1), occurrence("broker killed", 0, 1)], certificate())
     assert [row.fault for row in found] == ["broker killed", "redis killed"]
+
+
+def test_a_table_survives_the_results_file() -> None:
+    found = certificate(torn=1, wrong_lsn=2, events=5000)
+    table = rows([occurrence("redis killed", 0, 1)], found)
+    stored = json.loads(json.dumps(to_details(table, totals(found))))
+    assert from_details(stored) == (table, totals(found))
+    assert totals(found).torn == 3

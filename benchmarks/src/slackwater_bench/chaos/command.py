@@ -11,9 +11,12 @@ import click
 from slackwater.invocation import terminate_as_interrupt
 from slackwater_bench.chaos.errors import ChaosError
 from slackwater_bench.chaos.schedule import EXECUTORS, LOCAL, Round, random_schedule, short_schedule, text
-from slackwater_bench.chaos.session import Outcome, keep, run_session
+from slackwater_bench.chaos.session import Outcome, keep, newest_table, run_session
 from slackwater_bench.chaos.system import System, SystemSettings
+from slackwater_bench.errors import BenchError
 from slackwater_bench.workloads.registry import WORKLOADS
+from slackwater_certify import CertifyError
+from slackwater_devstack import DevStackError
 from slackwater_protocol import SystemClock
 
 SHOWN = 100
@@ -29,7 +32,11 @@ SIZE = 500
 @click.option(
     "--rounds", "only", metavar="A-B", help="Only these rounds of the schedule, to look at a failure."
 )
-@click.option("--show", is_flag=True, help="Print the schedule and do nothing.")
+@click.option(
+    "--show",
+    type=click.Choice(["schedule", "table"]),
+    help="Print the schedule, or the table of the newest run that was kept; do nothing.",
+)
 @click.option(
     "--rate", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Row changes per second."
 )
@@ -39,11 +46,11 @@ def chaos(
     seed: int,
     short: bool,
     only: str | None,
-    show: bool,
+    show: str | None,
     rate: float,
     folder: Path | None,
 ) -> None:
-    r"""Kill, pause, fill, cut and delay the running product, then judge every record it published.
+    """Kill, pause, fill, cut and delay the running product, then judge every record it published.
 
     Starts PostgreSQL, two brokers, Connect with Debezium, Redis, two sidecars and a pipeline; writers
     commit business transactions all the time. Whatever dies is started again after a second. At the end
@@ -57,9 +64,12 @@ def chaos(
     Examples:
       python -m slackwater_bench chaos --minutes 30 --seed 7
       python -m slackwater_bench chaos --short
-      python -m slackwater_bench chaos --seed 7 --show
-    """
-    if show:
+      python -m slackwater_bench chaos --seed 7 --show schedule
+    """  # noqa: D301 - a backslash-b keeps the lines of a help text
+    if show == "table":
+        _print_newest()
+        return
+    if show == "schedule":
         click.echo(text([*islice(_rounds(seed, short=short, only=only), SHOWN)]))
         return
     clock = SystemClock()
@@ -76,11 +86,19 @@ def chaos(
         with terminate_as_interrupt(), System(settings, clock) as system:
             seconds = float("inf") if short or only else minutes * 60
             outcome = run_session(system, rounds, lambda line: click.echo(line, err=True), seconds)
-    except ChaosError as error:
+    except (BenchError, CertifyError, DevStackError) as error:
         raise click.ClickException(f"seed {seed}: {error}") from error
-    keep(outcome, seed=seed, kind="short" if short else f"{minutes:g} minutes", clock=clock)
+    if only is None:
+        keep(outcome, seed=seed, kind="short" if short else f"{minutes:g} minutes", clock=clock)
     click.echo(outcome.text)
     _finish(outcome, seed, place, is_ours=folder is None)
+
+
+def _print_newest() -> None:
+    try:
+        click.echo(newest_table())
+    except ChaosError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _rounds(seed: int, *, short: bool, only: str | None) -> Iterator[Round]:

@@ -6,7 +6,8 @@
     └── ChaosError
         ├── NothingToDisturbError   the fault found nothing that it could be done to
         ├── NotRecoveredError       after a fault had ended, nothing became visible for too long
-        └── NotStartedError         the system never worked, so there is nothing to judge
+        ├── NotStartedError         the system never worked, so there is nothing to judge
+        └── NoResultError           no run was kept yet
 """
 
 from pathlib import Path
@@ -62,3 +63,14 @@ class NotStartedError(ChaosError):
             f"nothing was visible after {self.seconds:.0f} s, before any fault; logs: {self.logs}\n"
             f"{self.last_words}"
         )
+
+
+class NoResultError(ChaosError):
+    """There is no table to show."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{self.path} has no run; `python -m slackwater_bench chaos` makes one"

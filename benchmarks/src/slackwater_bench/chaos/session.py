@@ -1,14 +1,16 @@
 """A whole chaos run: system up, faults, everything healed, every record judged."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slackwater_bench.chaos.errors import NoResultError
 from slackwater_bench.chaos.run import ChaosRun, Occurrence
 from slackwater_bench.chaos.schedule import Planned, Round
 from slackwater_bench.chaos.system import SOURCE, System
-from slackwater_bench.chaos.table import Row, as_details, markdown, rows
+from slackwater_bench.chaos.table import Row, from_details, markdown, rows, to_details, totals
 from slackwater_bench.results import RESULTS, Result, append, code_state, machine
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_protocol import Clock
@@ -40,7 +42,7 @@ class Outcome:
     @property
     def text(self) -> str:
         """The table as Markdown, what was found wrong, and what did not happen."""
-        lines = [markdown(self.table, self.certificate)]
+        lines = [markdown(self.table, totals(self.certificate))]
         for kind, examples in self.certificate.examples.items():
             lines += [f"{kind}:", *(f"  {example[:400]}" for example in examples)]
         lines += [f"missed: {planned.fault}: {reason}" for planned, reason in self.missed]
@@ -102,11 +104,29 @@ def keep(outcome: Outcome, *, seed: int, kind: str, clock: Clock, folder: Path =
         details={
             "seconds": round(outcome.seconds),
             "faults": len(outcome.occurrences),
-            "outputs": certificate.outputs,
             "transactions": certificate.transactions,
-            "events": certificate.events,
             "restarts": dict(outcome.deaths),
-            "table": as_details(outcome.table),
+            **to_details(outcome.table, totals(certificate)),
         },
     )
     append(result, folder)
+
+
+def newest_table(folder: Path = RESULTS) -> str:
+    """The newest run in the results, as Markdown with a line that says what it was.
+
+    Raises:
+        NoResultError: there is none.
+    """
+    path = folder / f"{SCENARIO}.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    if not lines:
+        raise NoResultError(path)
+    run = Result(**json.loads(lines[-1]))
+    table, whole = from_details(run.details)
+    what = (
+        f"{run.parameters['kind']}, seed {run.parameters['seed']}, {run.at[:10]}: "
+        f"{run.details['faults']} faults in {run.details['seconds']:,} s, {run.details['transactions']:,} transactions, "
+        f"{whole.outputs:,} published documents and deletes judged, {whole.findings} findings."
+    )
+    return f"{what}\n\n{markdown(table, whole)}"

@@ -1,8 +1,9 @@
 """The result: fault x times x changes x lost x repeated x torn."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
+from typing import Any
 
 from slackwater_bench.chaos.faults import FAULTS
 from slackwater_bench.chaos.run import Occurrence
@@ -28,6 +29,33 @@ class Row:
     recovery_seconds: float
     """Median, from the end of the fault to a later commit being visible."""
     longest_recovery_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """The whole run."""
+
+    outputs: int
+    """Documents and deletes that were judged."""
+    changes: int
+    """Change events in the topics, repeats and the snapshot included."""
+    lost: int
+    repeated: int
+    torn: int
+    findings: int
+    """Of every kind."""
+
+
+def totals(certificate: Certificate) -> Totals:
+    """What the certifier found."""
+    return Totals(
+        outputs=certificate.outputs,
+        changes=certificate.events,
+        lost=certificate.lost,
+        repeated=certificate.repeated,
+        torn=certificate.torn + certificate.wrong_lsn,
+        findings=certificate.findings,
+    )
 
 
 def rows(occurrences: Iterable[Occurrence], certificate: Certificate) -> list[Row]:
@@ -68,7 +96,7 @@ def wrong_during(occurrences: Iterable[Occurrence], certificate: Certificate) ->
     )
 
 
-def markdown(table: Iterable[Row], certificate: Certificate) -> str:
+def markdown(table: Iterable[Row], whole: Totals) -> str:
     """For the README: a line per fault, and one for the whole run."""
     lines = [_line(HEADINGS), "|---|---:|---:|---:|---:|---:|---:|"]
     listed = list(table)
@@ -79,10 +107,8 @@ def markdown(table: Iterable[Row], certificate: Certificate) -> str:
         unknown = ["?" if number is None else str(number) for number in (row.lost, row.repeated)]
         cells = (str(row.times), f"{row.changes:,}", *unknown, str(row.torn))
         lines.append(_line((row.fault, *cells, recovery)))
-    torn = certificate.torn + certificate.wrong_lsn
-    times = sum(row.times for row in listed)
-    total = (times, f"{certificate.events:,}", certificate.lost, certificate.repeated, torn)
-    lines.append(_line(("**the whole run**", *(f"**{cell}**" for cell in total), "")))
+    numbers = (sum(row.times for row in listed), whole.changes, whole.lost, whole.repeated, whole.torn)
+    lines.append(_line(("**the whole run**", *(f"**{number:,}**" for number in numbers), "")))
     return "\n".join(lines)
 
 
@@ -90,6 +116,11 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def as_details(table: Iterable[Row]) -> list[dict[str, object]]:
+def to_details(table: Iterable[Row], whole: Totals) -> dict[str, object]:
     """For the results file."""
-    return [asdict(row) for row in table]
+    return {"table": [asdict(row) for row in table], "whole": asdict(whole)}
+
+
+def from_details(details: Mapping[str, Any]) -> tuple[list[Row], Totals]:
+    """What :func:`to_details` wrote."""
+    return [Row(**row) for row in details["table"]], Totals(**details["whole"])
