@@ -7,10 +7,11 @@ import pytest
 from click.testing import CliRunner
 
 from slackwater_bench import command
-from slackwater_bench.batch_log import batch_parts
+from slackwater_bench.batch_log import batch_parts, batch_sizes
 from slackwater_bench.catchup import on_cores
 from slackwater_bench.command import main
 from slackwater_bench.errors import UnknownScenarioError
+from slackwater_bench.processes import cpu_between
 from slackwater_bench.registry import SCENARIOS, scenario_named
 from slackwater_bench.running import points_of
 from slackwater_bench.scenario import Direction, Measured, Scenario
@@ -112,6 +113,14 @@ def test_the_parts_of_batches_are_read_from_the_log_of_the_command() -> None:
     )
     assert batch_parts(log) == {"triggerExecution": 1.5, "collect": 0.25}
     assert batch_parts("nothing") == {}
+    assert batch_sizes(log.replace("9 events", "1,234 events", 1)) == [1234, 9]
+
+
+def test_what_does_not_belong_to_a_run_is_told() -> None:
+    before = {"kafka": 1.0, "benchmark": 2.0, "machine": 10.0}
+    after = {"kafka": 3.0, "benchmark": 2.5, "pipeline": 4.0, "machine": 20.0}
+    used = {"kafka": 2.0, "benchmark": 0.5, "pipeline": 4.0, "others": 3.5}
+    assert cpu_between(before, after) == used
 
 
 def test_cores_are_given_back() -> None:

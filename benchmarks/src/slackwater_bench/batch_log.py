@@ -4,6 +4,7 @@ import re
 from statistics import mean
 
 _PARTS = re.compile(r"after its newest commit \((?P<parts>[^)]*)\)")
+_SIZE = re.compile(r": (?P<events>[\d,]+) events, [\d,]+ documents, visible")
 _PART = re.compile(r"(?P<name>\w+) (?P<seconds>[\d.]+) s")
 
 
@@ -19,3 +20,8 @@ def batch_parts(log: str) -> dict[str, float]:
     names = {name for batch in batches for name in batch}
     means = {name: round(mean(batch.get(name, 0.0) for batch in batches), 3) for name in names}
     return dict(sorted(means.items(), key=lambda part: -part[1]))
+
+
+def batch_sizes(log: str) -> list[int]:
+    """Change events of each batch in the log."""
+    return [int(size["events"].replace(",", "")) for size in _SIZE.finditer(log)]

@@ -7,16 +7,16 @@ is: the sidecar's, too.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from slackwater_bench.batch_log import batch_parts
+from slackwater_bench.batch_log import batch_parts, batch_sizes
 from slackwater_bench.bed import Bed
 from slackwater_bench.pipelines import output_of
-from slackwater_bench.processes import MemoryWatch, cpu_seconds
+from slackwater_bench.processes import MemoryWatch, cpu_between, cpu_use
 from slackwater_bench.scenario import Measured, RunContext
 from slackwater_bench.watcher import CommitWatcher
 
@@ -90,13 +90,13 @@ def _measure(plan: CatchUp, load: Load, bed: Bed, watcher: CommitWatcher, contex
     context.say("writing the backlog")
     events, last_lsn = load.backlog()
     roles, before, seen = dict(bed.roles()), len(watcher.seen), len(bed.log("pipeline"))
-    used = cpu_seconds(roles)
+    used = cpu_use(roles)
     with MemoryWatch(roles) as memory:
         released = context.clock.monotonic()
         bed.resume("sidecar")
         context.say(f"catching up with {events:,} change events")
         done = watcher.until(last_lsn, DEADLINE_SECONDS)
-        cpu = _difference(cpu_seconds(roles), used)
+        cpu = cpu_between(used, cpu_use(roles))
     seconds = done.at - released
     return Measured(
         round(events / seconds),
@@ -108,6 +108,7 @@ def _measure(plan: CatchUp, load: Load, bed: Bed, watcher: CommitWatcher, contex
             "cpu_seconds": cpu,
             "peak_mib": memory.peaks,
             "batch_seconds": batch_parts(bed.log("pipeline")[seen:]),
+            "batch_events": batch_sizes(bed.log("pipeline")[seen:]),
         },
     )
 
@@ -122,7 +123,3 @@ def on_cores(count: int | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, allowed)
-
-
-def _difference(after: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value - before.get(name, 0.0), 1) for name, value in after.items()}

@@ -2,7 +2,7 @@
 
 import subprocess
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -85,3 +85,24 @@ def cpu_seconds(roots: dict[str, int]) -> dict[str, float]:
             spent = times.user + times.system + times.children_user + times.children_system
             result[name] = round(result.get(name, 0.0) + spent, 1)
     return result
+
+
+def cpu_use(roles: Mapping[str, int]) -> dict[str, float]:
+    """:func:`cpu_seconds`, this process (``benchmark``) and everything on the machine (``machine``)."""
+    own, machine = psutil.Process().cpu_times(), psutil.cpu_times()
+    return {
+        **cpu_seconds(dict(roles)),
+        "benchmark": own.user + own.system,
+        "machine": sum(machine) - machine.idle - machine.iowait,
+    }
+
+
+def cpu_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Seconds per role between two answers of :func:`cpu_use`; ``others`` is what does not belong to the run.
+
+    A machine on which others work gives worse numbers: this tells.
+    """
+    used = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    machine = used.pop("machine")
+    used["others"] = max(0.0, machine - sum(used.values()))
+    return {name: round(value, 1) for name, value in used.items()}

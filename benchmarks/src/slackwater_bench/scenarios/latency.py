@@ -5,7 +5,7 @@ from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.latencies import latencies_ms, latency_timeline
 from slackwater_bench.percentiles import summary
 from slackwater_bench.pipelines import ORDERS_PIPELINE, output_of
-from slackwater_bench.processes import cpu_seconds
+from slackwater_bench.processes import cpu_between, cpu_use
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.steady_orders import SteadyOrders
 from slackwater_bench.traffic import OpenLoop, TransactionAppender
@@ -29,7 +29,7 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
         bed.start_pipeline(ORDERS_PIPELINE)
         context.say("sidecar and pipeline start")
         watcher.until(prepared, START_SECONDS)
-        roles, used = bed.roles(), cpu_seconds(dict(bed.roles()))
+        roles, used = bed.roles(), cpu_use(bed.roles())
         transactions = orders.transactions(orders.rows_per_order, ORDERS)
         loop = OpenLoop(appender, transactions, rate / orders.rows_per_order, context.clock)
         context.say(f"{rate:,} changes/s for {seconds:g} s")
@@ -40,7 +40,7 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
         loop.stop()
         watcher.until(loop.intended[-1][0], START_SECONDS)
         watcher.close()
-        cpu = {name: round(value - used.get(name, 0), 1) for name, value in cpu_seconds(dict(roles)).items()}
+        cpu = cpu_between(used, cpu_use(roles))
         seen = [(commit.commit_lsn, commit.at) for commit in watcher.seen]
         found = summary(list(latencies_ms(loop.intended, seen, since=begun + WARM_UP_SECONDS)))
         return Measured(

@@ -11,7 +11,7 @@ from slackwater_bench.database import Writers, create_tables, write_first
 from slackwater_bench.latencies import latencies_ms, latency_timeline
 from slackwater_bench.percentiles import summary
 from slackwater_bench.pipelines import output_of
-from slackwater_bench.processes import cpu_seconds
+from slackwater_bench.processes import cpu_between, cpu_use
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.watcher import CommitWatcher, SeenCommit
 from slackwater_bench.workloads.registry import WORKLOADS
@@ -33,7 +33,7 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
         create_tables(dsn, workload)
         write_first(dsn, workload)
         watcher = _start(bed, workload, context)
-        used = cpu_seconds(dict(bed.roles()))
+        used = cpu_use(bed.roles())
         writers = Writers(dsn, workload, count=WRITERS, changes_per_second=rate, clock=context.clock)
         context.say(f"{WRITERS} writers, {rate:,} changes/s for {seconds:g} s")
         begun = context.clock.now().timestamp()
@@ -43,7 +43,7 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
             watcher.look()
         writers.stop()
         writers.raise_failure()
-        cpu = cpu_seconds(dict(bed.roles()))
+        cpu = cpu_between(used, cpu_use(bed.roles()))
         cuts = _wait_for_all(bed, watcher)
         watcher.close()
         counts = writers.counts()
@@ -55,7 +55,7 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
                 "changes_per_second": round(counts.changes / (seconds + WARM_UP_SECONDS)),
                 "writers": asdict(counts),
                 "batch_seconds": batch_parts(bed.log("pipeline")),
-                "cpu_seconds": {name: round(value - used.get(name, 0), 1) for name, value in cpu.items()},
+                "cpu_seconds": cpu,
             },
         )
 
