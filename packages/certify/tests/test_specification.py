@@ -1,0 +1,119 @@
+"""certify.toml: what it may say, and what an error names."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from slackwater_certify import load_specification
+from slackwater_certify.errors import CertifyError, SchemaError, SpecificationError, ViewError
+from slackwater_certify.specification import OutputKind, Scope
+from slackwater_certify.testing import SPECIFICATION, write_specification
+from slackwater_certify.versions import row_keys
+from slackwater_certify.view import load_view
+
+
+def test_paths_count_from_the_file_and_a_folder_names_its_certify_toml(tmp_path: Path) -> None:
+    write_specification(tmp_path)
+    specification = load_specification(tmp_path)
+    assert specification.output.kind is OutputKind.TOPIC
+    assert specification.source.schema == tmp_path / "schema.sql"
+    assert specification.source.topic("shop.orders") == "shop.shop.orders"
+    assert specification.source.transactions == "shop.transaction"
+    assert specification.view.rows == {"shop.orders": ("id",), "shop.lines": ("order_id",)}
+    assert specification.invariants[0].scope is Scope.DOCUMENT
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ('kind = "topic"', 'kind = "file"', "output.kind"),
+        ('name = "orders"', "", "output.name"),
+        ('name = "orders"', "name = 7", "output.name"),
+        ('name = "orders"', 'name = "orders"\ncomits = "x"', "output.comits"),
+        ("schema.sql", "other.sql", "source.schema"),
+        ('key = ["id"]', "key = []", "view.key"),
+        ('key = ["id"]', 'key = "id"', "view.key"),
+        ('["order_id"]', '["order_id", "id"]', 'view.rows."shop.lines"'),
+        ("[[invariant]]", "[invariant]", "invariant"),
+        ('name = "total"', 'scope = "all"', "invariant[0].name"),
+        ("[source]", "[sauce]", "source"),
+    ],
+)
+def test_an_error_names_file_and_key(tmp_path: Path, old: str, new: str, key: str) -> None:
+    file = write_specification(tmp_path, SPECIFICATION.replace(old, new, 1))
+    with pytest.raises(SpecificationError) as caught:
+        load_specification(file)
+    assert (caught.value.file, caught.value.key) == (str(file), key)
+    assert f"{file}: {key}: " in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize("text", ["[output", "\x00"])
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SpecificationError, match="no TOML"):
+        load_specification(write_specification(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "text"),
+    [
+        ('key = ["id"]', 'key = ["nr"]', SpecificationError, "the view has no column nr"),
+        ('["order_id"]', '["order"]', SpecificationError, 'view.rows."shop.lines"'),
+        ('"shop.lines" = ["order_id"]', "", SpecificationError, 'view.rows."shop.lines"'),
+    ],
+)
+def test_columns_that_do_not_exist_are_named(
+    tmp_path: Path, old: str, new: str, error: type[CertifyError], text: str
+) -> None:
+    specification = load_specification(write_specification(tmp_path, SPECIFICATION.replace(old, new, 1)))
+    with pytest.raises(error, match=text):
+        row_keys(specification, load_view(specification))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "error"),
+    [
+        ("schema.sql", "CREATE TABLE shop.orders (id nonsense);", SchemaError),
+        ("schema.sql", "-- nothing", SchemaError),
+        ("view.sql", "SELECT nothing FROM shop.orders", ViewError),
+        ("view.sql", "DELETE FROM shop.orders", ViewError),
+    ],
+)
+def test_sql_that_duckdb_refuses_is_named(
+    tmp_path: Path, file: str, text: str, error: type[CertifyError]
+) -> None:
+    specification = load_specification(write_specification(tmp_path))
+    (tmp_path / file).write_text(text)
+    with pytest.raises(error, match=file):
+        load_view(specification)
+
+
+def test_the_statements_of_postgresql_are_understood(tmp_path: Path) -> None:
+    specification = load_specification(write_specification(tmp_path))
+    (tmp_path / "schema.sql").write_text(
+        """
+        -- A comment; with a semicolon.
+        CREATE SCHEMA shop;
+        CREATE TABLE shop.orders (
+            id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, total numeric(12, 2), placed_at timestamptz,
+            note text DEFAULT 'a;b', extra jsonb
+        );
+        CREATE TABLE IF NOT EXISTS shop.lines (id bigserial PRIMARY KEY, order_id bigint, price numeric);
+        CREATE INDEX ON shop.lines (order_id);
+        ALTER TABLE shop.lines REPLICA IDENTITY FULL;
+        """
+    )
+    view = load_view(specification)
+    assert {name: table.primary_key for name, table in view.tables.items()} == {
+        "shop.orders": ("id",),
+        "shop.lines": ("id",),
+    }
+
+
+def test_a_table_without_primary_key_is_refused(tmp_path: Path) -> None:
+    specification = load_specification(write_specification(tmp_path))
+    schema = tmp_path / "schema.sql"
+    schema.write_text(schema.read_text().replace("id bigint PRIMARY KEY, order_id", "id bigint, order_id"))
+    with pytest.raises(ViewError, match=r"shop\.lines has no primary key"):
+        load_view(specification)
