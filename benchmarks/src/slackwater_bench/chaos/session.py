@@ -124,9 +124,10 @@ def newest_table(folder: Path = RESULTS) -> str:
         raise NoResultError(path)
     run = Result(**json.loads(lines[-1]))
     table, whole = from_details(run.details)
+    details, run_of = run.details, run.parameters
     what = (
-        f"{run.parameters['kind']}, seed {run.parameters['seed']}, {run.at[:10]}: "
-        f"{run.details['faults']} faults in {run.details['seconds']:,} s, {run.details['transactions']:,} transactions, "
-        f"{whole.outputs:,} published documents and deletes judged, {whole.findings} findings."
+        f"{run_of['kind']}, seed {run_of['seed']}, {run.at[:10]}: {details['faults']} faults in "
+        f"{details['seconds']:,} s, {details['transactions']:,} transactions, {whole.outputs:,} published "
+        f"documents and deletes judged, {whole.findings} findings."
     )
     return f"{what}\n\n{markdown(table, whole)}"
