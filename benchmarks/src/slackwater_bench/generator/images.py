@@ -98,7 +98,7 @@ def _column(table: Table, name: str) -> Column:
 
 def _rounding(scale: int) -> Coerce:
     unit = Decimal(1).scaleb(-scale)
-    return lambda value: value.quantize(unit)
+    return lambda value: value if value.same_quantum(unit) else value.quantize(unit)
 
 
 def _compiled(parts: list[str]) -> Image:

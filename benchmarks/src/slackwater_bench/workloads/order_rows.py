@@ -5,6 +5,7 @@ What an initial order looks like follows from its id and the seed, so nobody has
 
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import NamedTuple
 
 from slackwater_bench.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Update, Value
@@ -13,6 +14,8 @@ ORDERS = "inventory.orders"
 LINES = "inventory.order_lines"
 FIRST_LINES = 3
 """Lines of an initial order."""
+_CUSTOMERS = tuple(f"customer-{number}" for number in range(997))
+_PRODUCTS = tuple(f"product-{number}" for number in range(499))
 
 
 class Line(NamedTuple):
@@ -28,8 +31,9 @@ class Line(NamedTuple):
         return self.quantity * self.cents
 
 
+@lru_cache(maxsize=1 << 16)
 def money(cents: int) -> Decimal:
-    """An amount with two digits after the point."""
+    """An amount with two digits after the point. Cached: rows share what they hold."""
     return Decimal(cents).scaleb(-2)
 
 
@@ -49,7 +53,7 @@ def insert_order(order_id: int, lines: Sequence[Line]) -> list[Operation]:
     second, micros = order_id // 1_000 % 60, order_id % 1_000 * 1_000 + 1
     row: dict[str, Value] = {
         "id": order_id,
-        "customer": f"customer-{order_id % 997}",
+        "customer": _CUSTOMERS[order_id % 997],
         "status": "new",
         "line_count": len(lines),
         "total": money(sum(line.amount for line in lines)),
@@ -63,7 +67,7 @@ def insert_line(order_id: int, line: Line) -> Insert:
     row: dict[str, Value] = {
         "id": line.id,
         "order_id": order_id,
-        "product": f"product-{line.id % 499}",
+        "product": _PRODUCTS[line.id % 499],
         "quantity": line.quantity,
         "price": money(line.cents),
     }
