@@ -8,7 +8,7 @@ from types import TracebackType
 
 import psutil
 
-SAMPLE_SECONDS = 0.5
+SAMPLE_SECONDS = 1.0
 
 
 @dataclass(slots=True)
