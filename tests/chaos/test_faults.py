@@ -38,7 +38,8 @@ def test_nothing_is_torn_lost_or_repeated_whatever_happens(system: System) -> No
     say(outcome.text)
     assert outcome.certificate.is_clean
     assert outcome.missed == ()
-    assert {occurrence.planned.fault for occurrence in outcome.occurrences} == set(FAULTS)
+    happened = {occurrence.planned.fault for occurrence in outcome.occurrences}
+    assert happened == {fault.name for fault in FAULTS.values() if fault.is_in_short}
     assert all(occurrence.changes > 0 for occurrence in outcome.occurrences)
     assert outcome.deaths.keys() >= {"broker", "connect", "postgres", "redis", "sidecar-1", "sidecar-2"}
     ends = [words for program, words in outcome.last_words if program == "pipeline"]

@@ -8,7 +8,7 @@ from datetime import timedelta
 import redis
 
 from slackwater_bench.chaos.errors import NothingToDisturbError
-from slackwater_bench.chaos.parts import is_executor, is_worker
+from slackwater_bench.chaos.parts import is_executor, is_planner, is_worker
 from slackwater_bench.chaos.system import System
 from slackwater_devstack import TcpProxy
 from slackwater_devstack.processes import ManagedProcess
@@ -17,7 +17,7 @@ STEP_SECONDS = 90.0
 """How long a sink may take to reach a step: Spark may just be starting."""
 ROLE_SECONDS = 60.0
 _PROGRAMS = ("sidecar-1", "sidecar-2", "pipeline")
-_KINDS = {"worker": is_worker, "executor": is_executor}
+_KINDS = {"worker": is_worker, "planner": is_planner, "executor": is_executor}
 
 
 class Deeds:

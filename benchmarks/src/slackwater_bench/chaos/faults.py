@@ -33,6 +33,8 @@ class Fault:
     """Whether Spark has to start anew: some 20 seconds in which other faults cost no time."""
     needs_executors: bool = False
     """Whether it makes sense only with executors apart from the driver."""
+    is_in_short: bool = True
+    """Whether it is part of the short schedule, which has five minutes for everything."""
 
 
 def _kill(part: str, reason: str, *, stops_pipeline: bool = False) -> Fault:
@@ -175,6 +177,16 @@ _SPARK = (
         end=lambda world: world.resume_one("worker"),
     ),
     Fault(
+        name="python planner killed",
+        reason="a batch is planned by nobody, or planned again",
+        how="SIGKILL to the Python process in which Spark runs the source's planning",
+        seconds=BLOW,
+        back="the pipeline: Spark ends the query, the supervisor starts it",
+        begin=lambda world: world.kill_one("planner"),
+        stops_pipeline=True,
+        is_in_short=False,
+    ),
+    Fault(
         name="executor killed",
         reason="its buckets move to another executor without their index",
         how="SIGKILL to one of two executor JVMs (local-cluster)",
@@ -210,7 +222,7 @@ _SURROUNDINGS = (
         name="disk full",
         reason="half written state, index or offsets",
         how="the pipeline's disk (checkpoint, index, Spark's local files) has no byte left, later it has",
-        seconds=(6.0, 15.0),
+        seconds=(9.0, 20.0),
         back="room on the disk, the pipeline started by the supervisor",
         begin=lambda world: world.fill_disk(),
         end=lambda world: world.free_disk(),

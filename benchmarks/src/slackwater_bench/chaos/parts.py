@@ -214,6 +214,14 @@ def is_worker(process: psutil.Process) -> bool:
         return False
 
 
+def is_planner(process: psutil.Process) -> bool:
+    """Whether it is the Python process in which Spark plans batches of the source."""
+    try:
+        return "pyspark.sql.streaming.python_streaming_source_runner" in process.cmdline()
+    except psutil.Error:
+        return False
+
+
 def is_executor(process: psutil.Process) -> bool:
     """Whether it is an executor's JVM."""
     try:

@@ -61,21 +61,21 @@ _WHILE_SPARK_STARTS = "pipeline killed"
 def short_schedule(seed: int) -> list[Round]:
     """Every fault once, as quickly as it goes: what does not need Spark happens while Spark starts anew."""
     chance = random.Random(seed)
-    restarts = [f for f in FAULTS.values() if f.stops_pipeline and f.name != _WHILE_SPARK_STARTS]
+    faults = [fault for fault in FAULTS.values() if fault.is_in_short]
+    restarts = [f for f in faults if f.stops_pipeline and f.name != _WHILE_SPARK_STARTS]
     needing = [[FAULTS[name] for name in pair] for pair in _WITH_A_RUNNING_PIPELINE]
-    late = [fault for fault in FAULTS.values() if fault.needs_executors]
-    others = [f for f in FAULTS.values() if f not in (*restarts, *itertools.chain(*needing), *late)]
+    late = [fault for fault in faults if fault.needs_executors]
+    others = [f for f in faults if f not in (*restarts, *itertools.chain(*needing), *late)]
     for group in (restarts, needing, others):
         chance.shuffle(group)
     rounds: list[tuple[list[Fault], str]] = []
     for index, restart in enumerate(restarts):
         master = EXECUTORS if index == len(restarts) - 1 else LOCAL
         rounds.append(([restart, *others[index :: len(restarts)]], master))
-        rounds += [(faults, master) for faults in needing[index :: len(restarts)]]
+        rounds += [(pair, master) for pair in needing[index :: len(restarts)]]
     rounds += [([fault], EXECUTORS) for fault in late]
     return [
-        Round(number, _one_by_one(faults, chance), master)
-        for number, (faults, master) in enumerate(rounds, 1)
+        Round(number, _one_by_one(each, chance), master) for number, (each, master) in enumerate(rounds, 1)
     ]
 
 

@@ -25,7 +25,7 @@ class World(Protocol):
         ...
 
     def kill_one(self, role: str) -> None:
-        """SIGKILL to one process of the pipeline: ``worker`` (Python) or ``executor`` (JVM)."""
+        """SIGKILL to one process of the pipeline: ``worker``, ``planner`` (Python), ``executor`` (JVM)."""
         ...
 
     def pause_one(self, role: str) -> None:
