@@ -40,6 +40,10 @@ class TableRows:
         self._render = row_renderer(connector, table.schema, table.name)
         self._headers = connector.headers()
 
+    def json(self, row_id: int) -> str:
+        """A row as it stands, as Debezium writes it."""
+        return self._image(self.rows[row_id])
+
     def apply(self, change: Change, at: Stamp, lsn: int, total: int, order: int) -> None:
         """Applies a change and puts what the connector writes for it.
 
