@@ -56,11 +56,23 @@ class FlakyStore(InMemoryMarkerStore):
             raise MarkerStoreUnavailableError("any", "nowhere", "away")
 
 
+class CountingLog(InMemoryCutLog):
+    """A log that counts looks at its end."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.looks = 0
+
+    def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
+        self.looks += 1
+        return super().tail(after_offset, limit=limit)
+
+
 class World:
     """A cut log, a store, a clock, and the feed over them."""
 
     def __init__(self, published: Published, key: FeedKey = KEY) -> None:
-        self.log = InMemoryCutLog("inv")
+        self.log = CountingLog("inv")
         self.store = FlakyStore()
         self.clock = Clock()
         self.feed = CutFeed(key, store=self.store, log=self.log, monotonic=self.clock)
@@ -115,6 +127,21 @@ def test_reading_stops_when_the_limit_is_exceeded(world: World) -> None:
         world.cut(lsn, lsn - 10, events=lsn)
     assert len(world.after(max_events=100)) == 50
     assert len(world.after(max_events=None)) == 199
+
+
+def test_a_batch_of_a_stream_does_not_wait_for_the_log_while_the_store_has_news(world: World) -> None:
+    first = world.cut(10, 0)
+    world.cut(20, 10, to_store=False)
+    looks = world.log.looks
+    assert world.after(max_events=1_000) == [10]
+    assert world.log.looks == looks
+    assert world.after(BEGINNING.advanced_to(first, []), max_events=1_000) == [20]
+
+
+def test_everything_there_is_includes_what_only_the_log_has(world: World) -> None:
+    world.cut(10, 0)
+    world.cut(20, 10, to_store=False)
+    assert world.after(max_events=None) == [10, 20]
 
 
 def test_a_store_that_is_away_is_replaced_by_the_log(world: World) -> None:
