@@ -30,7 +30,7 @@ from slackwater_bench.workloads.places import team_pipeline
 from slackwater_bench.workloads.workload import Delete, Operation, Transaction, Update
 
 MAX_SHARED = 20
-MAX_LINES = 10
+MAX_LINES = 12
 """An order with so many lines gets no more."""
 SHARED_SHARE = 0.1
 """Of the orders that are picked."""
@@ -146,7 +146,7 @@ class _Writer:
         lines = self._lines_of(order_id)
         if len(lines) >= MAX_LINES:
             return self._remove(order_id, lines)
-        added = [self._new_line() for _ in range(1 + int(self._random.random() * 3))]
+        added = [self._new_line() for _ in range(1 + int(self._random.random() * 4))]
         lines += added
         cents = sum([line.amount for line in added])
         return [*[insert_line(order_id, line) for line in added], adjust_order(order_id, len(added), cents)]
@@ -179,7 +179,7 @@ class _Writer:
 
     def _insert_order(self) -> list[Operation]:
         order_id = next(self._order_ids)
-        lines = [self._new_line() for _ in range(2 + int(self._random.random() * 5))]
+        lines = [self._new_line() for _ in range(3 + int(self._random.random() * 6))]
         self._orders.append(order_id)
         self._lines[order_id] = lines
         return insert_order(order_id, lines)
