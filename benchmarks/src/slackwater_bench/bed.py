@@ -53,7 +53,11 @@ class Bed:
 
     def __enter__(self) -> Self:
         self._context.say("starting servers")
-        self.stack.start()
+        try:
+            self.stack.start()
+        except BaseException:
+            self._temporary.cleanup()
+            raise
         return self
 
     def __exit__(

@@ -66,6 +66,11 @@ class CommitWatcher:
             self.look()
         return next(commit for commit in self.seen if commit.commit_lsn >= commit_lsn)
 
+    def look_until(self, time: float) -> None:
+        """Takes what comes until a time of the monotonic clock."""
+        while self._clock.monotonic() < time:
+            self.look()
+
     def look(self) -> None:
         """Takes what is there, or waits a moment."""
         self._check()

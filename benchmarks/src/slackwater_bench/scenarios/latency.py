@@ -1,5 +1,8 @@
 """Latency of an open loop: records appear at intended times, whatever the system does."""
 
+from collections.abc import Mapping
+from contextlib import closing
+
 from slackwater_bench.batch_log import batch_parts
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.latencies import latencies_ms, latency_timeline
@@ -19,41 +22,44 @@ WARM_UP_SECONDS = 10.0
 def run(parameters: Parameters, context: RunContext) -> Measured:
     """One run."""
     rate, seconds = int(parameters["changes_per_second"]), float(parameters["seconds"])
-    orders = SteadyOrders(ORDERS)
+    orders, clock = SteadyOrders(ORDERS), context.clock
     with Bed(context) as bed:
         appender = TransactionAppender(bed.bootstrap, SOURCE, 4)
-        first = (orders.changes_of(number) for number in range(ORDERS))
-        prepared = appender.append_all(first, context.clock)
-        watcher = CommitWatcher(bed.bootstrap, output_of(ORDERS_PIPELINE), context.clock, bed.check)
-        bed.start_sidecar()
-        bed.start_pipeline(ORDERS_PIPELINE)
-        context.say("sidecar and pipeline start")
-        watcher.until(prepared, START_SECONDS)
-        roles, used = bed.roles(), cpu_use(bed.roles())
-        transactions = orders.transactions(orders.rows_per_order, ORDERS)
-        loop = OpenLoop(appender, transactions, rate / orders.rows_per_order, context.clock)
-        context.say(f"{rate:,} changes/s for {seconds:g} s")
-        begun = context.clock.monotonic()
-        loop.start()
-        while context.clock.monotonic() < begun + WARM_UP_SECONDS + seconds:
-            watcher.look()
-        loop.stop()
-        watcher.until(loop.intended[-1][0], START_SECONDS)
-        watcher.close()
-        cpu = cpu_between(used, cpu_use(roles))
-        seen = [(commit.commit_lsn, commit.at) for commit in watcher.seen]
-        found = summary(list(latencies_ms(loop.intended, seen, since=begun + WARM_UP_SECONDS)))
-        return Measured(
-            found["p99"],
-            {
-                "latency_ms": found,
-                "timeline_ms": latency_timeline(loop.intended, seen, since=begun),
-                "generator_late_ms": round(1000 * loop.latest_seconds, 1),
-                "batches": len(seen),
-                "batch_seconds": batch_parts(bed.log("pipeline")),
-                "cpu_seconds": cpu,
-            },
-        )
+        prepared = appender.append_all(map(orders.changes_of, range(ORDERS)), clock)
+        with closing(CommitWatcher(bed.bootstrap, output_of(ORDERS_PIPELINE), clock, bed.check)) as watcher:
+            bed.start_sidecar()
+            bed.start_pipeline(ORDERS_PIPELINE)
+            context.say("sidecar and pipeline start")
+            watcher.until(prepared, START_SECONDS)
+            transactions = orders.transactions(orders.rows_per_order, ORDERS)
+            loop = OpenLoop(appender, transactions, rate / orders.rows_per_order, clock)
+            context.say(f"{rate:,} changes/s for {seconds:g} s")
+            loop.start()
+            watcher.look_until(clock.monotonic() + WARM_UP_SECONDS)
+            used, since, log = cpu_use(bed.roles()), clock.monotonic(), len(bed.log("pipeline"))
+            watcher.look_until(since + seconds)
+            cpu = cpu_between(used, cpu_use(bed.roles()))
+            parts = batch_parts(bed.log("pipeline")[log:])
+            loop.stop()
+            watcher.until(loop.intended[-1][0], START_SECONDS)
+        return _measured(loop, watcher, since, {"batch_seconds": parts, "cpu_seconds": cpu})
+
+
+def _measured(
+    loop: OpenLoop, watcher: CommitWatcher, since: float, details: Mapping[str, object]
+) -> Measured:
+    seen = [(commit.commit_lsn, commit.at) for commit in watcher.seen]
+    found = summary(list(latencies_ms(loop.intended, seen, since=since)))
+    return Measured(
+        found["p99"],
+        {
+            "latency_ms": found,
+            "timeline_ms": latency_timeline(loop.intended, seen, since=since - WARM_UP_SECONDS),
+            "generator_late_ms": round(1000 * loop.latest_seconds, 1),
+            "batches": sum(at >= since for _, at in seen),
+            **details,
+        },
+    )
 
 
 LATENCY = Scenario(

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 
 from slackwater_bench.batch_log import batch_parts
@@ -27,37 +28,31 @@ SETTLED_SECONDS = 3.0
 def run(parameters: Parameters, context: RunContext) -> Measured:
     """One run."""
     rate, seconds = int(parameters["changes_per_second"]), float(parameters["seconds"])
-    workload = WORKLOADS["orders"](1, SIZE)
+    workload, clock = WORKLOADS["orders"](1, SIZE), context.clock
     with Bed(context, has_database=True) as bed:
         dsn = bed.stack.postgres.dsn()
         create_tables(dsn, workload)
         write_first(dsn, workload)
-        watcher = _start(bed, workload, context)
-        used = cpu_use(bed.roles())
-        writers = Writers(dsn, workload, count=WRITERS, changes_per_second=rate, clock=context.clock)
-        context.say(f"{WRITERS} writers, {rate:,} changes/s for {seconds:g} s")
-        begun = context.clock.now().timestamp()
-        until = context.clock.monotonic() + WARM_UP_SECONDS + seconds
-        writers.start()
-        while context.clock.monotonic() < until:
-            watcher.look()
-        writers.stop()
-        writers.raise_failure()
-        cpu = cpu_between(used, cpu_use(bed.roles()))
-        cuts = _wait_for_all(bed, watcher)
-        watcher.close()
-        counts = writers.counts()
-        return _measured(
-            watcher.seen,
-            cuts,
-            begun,
-            {
-                "changes_per_second": round(counts.changes / (seconds + WARM_UP_SECONDS)),
-                "writers": asdict(counts),
-                "batch_seconds": batch_parts(bed.log("pipeline")),
-                "cpu_seconds": cpu,
-            },
-        )
+        with closing(_start(bed, workload, context)) as watcher:
+            writers = Writers(dsn, workload, count=WRITERS, changes_per_second=rate, clock=clock)
+            context.say(f"{WRITERS} writers, {rate:,} changes/s for {seconds:g} s")
+            writers.start()
+            watcher.look_until(clock.monotonic() + WARM_UP_SECONDS)
+            used, since, log = cpu_use(bed.roles()), clock.now().timestamp(), len(bed.log("pipeline"))
+            before = writers.counts()
+            watcher.look_until(clock.monotonic() + seconds)
+            cpu, counts = cpu_between(used, cpu_use(bed.roles())), writers.counts()
+            parts = batch_parts(bed.log("pipeline")[log:])
+            writers.stop()
+            writers.raise_failure()
+            cuts = _wait_for_all(bed, watcher)
+        details = {
+            "changes_per_second": round((counts.changes - before.changes) / seconds),
+            "writers": asdict(counts),
+            "batch_seconds": parts,
+            "cpu_seconds": cpu,
+        }
+        return _measured(watcher.seen, cuts, since, details)
 
 
 def _start(bed: Bed, workload: Workload, context: RunContext) -> CommitWatcher:
@@ -84,20 +79,19 @@ def _wait_for_all(bed: Bed, watcher: CommitWatcher) -> list[TimedCut]:
 
 
 def _measured(
-    seen: Sequence[SeenCommit], cuts: Sequence[TimedCut], begun: float, details: Mapping[str, object]
+    seen: Sequence[SeenCommit], cuts: Sequence[TimedCut], since: float, details: Mapping[str, object]
 ) -> Measured:
     """Latencies of the whole way and of its first part, from the commit to the cut that covers it."""
     commits = [(t.commit_lsn, t.commit_ts_ms / 1000) for each in cuts for t in each.cut.transactions]
     visible = [(commit.commit_lsn, commit.wall_ms / 1000) for commit in seen]
     published = [(each.cut.lsn, each.at_ms / 1000) for each in cuts]
-    since = begun + WARM_UP_SECONDS
     found = summary(list(latencies_ms(commits, visible, since=since)))
     return Measured(
         found["p99"],
         {
             "latency_ms": found,
             "commit_to_cut_ms": summary(list(latencies_ms(commits, published, since=since))),
-            "timeline_ms": latency_timeline(commits, visible, since=begun),
+            "timeline_ms": latency_timeline(commits, visible, since=since - WARM_UP_SECONDS),
             "batches": sum(each.wall_ms / 1000 >= since for each in seen),
             **details,
         },
