@@ -51,7 +51,9 @@ CREATE TABLE documents (
     'properties.compression.type' = 'lz4',
     'key.format' = 'raw',
     'value.format' = 'raw',
-    'value.fields-include' = 'EXCEPT_KEY'
+    'value.fields-include' = 'EXCEPT_KEY',
+    'sink.buffer-flush.max-rows' = '5000',
+    'sink.buffer-flush.interval' = '200 ms'
 );
 
 INSERT INTO documents

@@ -12,14 +12,14 @@ from slackwater_bench.peers.outcome import PeerRun, Setting
 from slackwater_bench.peers.output import OutputTopic
 from slackwater_bench.peers.registry import Peer
 from slackwater_bench.peers.running import Patience, started, total_mib
+from slackwater_bench.peers.workload import PeersWorkload
 from slackwater_bench.processes import MemoryWatch
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.workloads.orders import OrdersWorkload
 
 SEED = 7
 PARTITIONS = 4
 START_SECONDS = 120.0
-QUIET_SECONDS = 15.0
+QUIET_SECONDS = 5.0
 DEADLINE_SECONDS = 240.0
 
 
@@ -42,7 +42,7 @@ def run_backlog(
     """
     clock = context.clock
     with Bed(context, partitions=PARTITIONS, kafka_heap="512m") as bed:
-        workload = OrdersWorkload(SEED, options.orders)
+        workload = PeersWorkload(SEED, options.orders)
         with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS) as filler:
             filler.fill(options.events)
         output = OutputTopic(bed.bootstrap, output_of(peer))

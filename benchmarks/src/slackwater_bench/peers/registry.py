@@ -47,7 +47,8 @@ PEERS: tuple[Peer, ...] = (
     Peer(
         name="flink",
         title="Flink SQL 2.2",
-        settings="parallelism 2, mini-batch 200 ms / 5,000 rows, `debezium-json`, `upsert-kafka`, heap state"
+        settings="parallelism 2, mini-batch 200 ms / 5,000 rows, `debezium-json`, `upsert-kafka` with a"
+        " sink buffer of 200 ms / 5,000 rows, heap state"
         " of 3 GiB, parallel collector",
         has_jars=True,
     ),

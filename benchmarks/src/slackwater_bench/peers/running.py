@@ -14,6 +14,7 @@ from slackwater_bench.peers.registry import Peer
 from slackwater_protocol import Clock
 
 LOOK_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +92,20 @@ class Patience:
     def until_quiet(self, *, records: int, quiet_seconds: float, seconds: float) -> None:
         """Waits until it has written so many records and then nothing for a while.
 
+        The while is twice its longest pause so far, the time to its first record included, within limits.
+
         Raises:
             PeerFailedError: it ends, or does not come to rest in time.
         """
         deadline = self._clock.monotonic() + seconds
-        end, since = -1, self._clock.monotonic()
-        while end < records or self._clock.monotonic() < since + quiet_seconds:
-            self._look(deadline, f"was not finished with {max(end, 0):,} documents", seconds)
+        end, since, pause = 0, self._clock.monotonic(), 0.0
+        while end < records or self._clock.monotonic() < since + max(quiet_seconds, pause):
+            self._look(deadline, f"was not finished with {end:,} documents", seconds)
             found = self._output.end()
             if found != end:
-                end, since = found, self._clock.monotonic()
+                end, now = found, self._clock.monotonic()
+                pause = min(max(pause, 2 * (now - since)), LONGEST_PAUSE_SECONDS)
+                since = now
 
     def _look(self, deadline: float, what: str, seconds: float) -> None:
         self._running.check()
