@@ -24,6 +24,7 @@ from slackwater_bench.workloads.workload import (
     Update,
     Workload,
 )
+from slackwater_certify import load_specification
 from slackwater_spark.pipeline.definition import load_pipeline
 from slackwater_sql.catalog import Table
 
@@ -225,6 +226,7 @@ def test_the_pipeline_compiles_and_reads_the_workloads_tables(name: str) -> None
     assert set(definition.tables) == set(certify["view"]["rows"]) <= set(tables_of(workload))
     assert [column.name for column in definition.view.key] == certify["view"]["key"]
     assert workload.name == name
+    assert load_specification(workload.pipeline / "certify.toml")
 
 
 def test_pipelines_have_names_of_their_own() -> None:
