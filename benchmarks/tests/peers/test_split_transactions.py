@@ -37,7 +37,7 @@ def test_a_fold_shows_torn_documents_when_a_partition_is_late_and_ends_right(tmp
         with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=2, processes=1) as filler:
             output = OutputTopic(bed.bootstrap, output_of(fold))
             with started(fold, installed, bed, output.name) as running:
-                patience = Patience(fold, running, output, clock, threading.Event().wait)
+                patience = Patience(fold, running, output.end, clock, threading.Event().wait)
                 patience.until_reading(30)
                 late = HoldBack(f"{SOURCE}.inventory.order_lines", 0, HELD_SECONDS)
                 filler.fill(500, hold_back=late)

@@ -52,7 +52,7 @@ def run_backlog(
             started(peer, installed, bed, output.name) as running,
             MemoryWatch(dict(running.roles)) as memory,
         ):
-            patience = Patience(peer, running, output, clock, threading.Event().wait)
+            patience = Patience(peer, running, output.end, clock, threading.Event().wait)
             reading = patience.until_reading(START_SECONDS)
             patience.until_quiet(
                 records=options.orders // 2, quiet_seconds=QUIET_SECONDS, seconds=DEADLINE_SECONDS

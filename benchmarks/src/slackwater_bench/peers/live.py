@@ -24,7 +24,7 @@ ORDERS = 5_000
 PARTITIONS = 4
 START_SECONDS = 150.0
 SETTLE_SECONDS = 3.0
-QUIET_SECONDS = 5.0
+QUIET_SECONDS = 8.0
 DEADLINE_SECONDS = 90.0
 WARM_UP_SECONDS = 10.0
 """At the full rate, before delays count."""
@@ -60,7 +60,7 @@ def run_live(peer: Peer, installed: Installed | None, options: LiveOptions, cont
             started(peer, installed, bed, output.name) as running,
             MemoryWatch(dict(running.roles)) as memory,
         ):
-            patience = Patience(peer, running, output, clock, threading.Event().wait)
+            patience = Patience(peer, running, output.end, clock, threading.Event().wait)
             reading = patience.until_reading(START_SECONDS)
             patience.until_quiet(records=FIRST_ORDERS, quiet_seconds=SETTLE_SECONDS, seconds=START_SECONDS)
             written_ms = int(clock.now().timestamp() * 1000)

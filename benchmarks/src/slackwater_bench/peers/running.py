@@ -8,7 +8,6 @@ from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.peers.errors import PeerFailedError
 from slackwater_bench.peers.installation import Installed
 from slackwater_bench.peers.judging import SLACKWATER_PIPELINE
-from slackwater_bench.peers.output import OutputTopic
 from slackwater_bench.peers.program import PeerProgram
 from slackwater_bench.peers.registry import Peer
 from slackwater_protocol import Clock
@@ -62,7 +61,7 @@ class Patience:
     Args:
         peer: For messages.
         running: The peer.
-        output: What it writes.
+        written: The number of records in its output topic.
         clock: The time.
         nap: How the time between two looks is spent; takes seconds.
     """
@@ -71,11 +70,11 @@ class Patience:
         self,
         peer: Peer,
         running: Running,
-        output: OutputTopic,
+        written: Callable[[], int],
         clock: Clock,
         nap: Callable[[float], object],
     ) -> None:
-        self._peer, self._running, self._output = peer, running, output
+        self._peer, self._running, self._written = peer, running, written
         self._clock, self._nap = clock, nap
 
     def until_reading(self, seconds: float) -> float:
@@ -101,7 +100,7 @@ class Patience:
         end, since, pause = 0, self._clock.monotonic(), 0.0
         while end < records or self._clock.monotonic() < since + max(quiet_seconds, pause):
             self._look(deadline, f"was not finished with {end:,} documents", seconds)
-            found = self._output.end()
+            found = self._written()
             if found != end:
                 end, now = found, self._clock.monotonic()
                 pause = min(max(pause, 2 * (now - since)), LONGEST_PAUSE_SECONDS)
