@@ -27,7 +27,7 @@ from slackwater_sql.view import compile_view
 
 pytestmark = pytest.mark.integration
 
-ORDERS = 30
+ORDERS = 12
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ class Pipeline:
                 self._topics.output: {p: OffsetRange(len(o), min(o), max(o)) for p, o in offsets.items()}
             },
         )
-        self._producer.produce(f"{self._topics.output}.commits", encode_commit_record(record))
+        self._producer.produce(f"{self._topics.output}.commits", encode_commit_record(record), partition=0)
         self._producer.flush(30)
         self._lsn = cut.lsn
 

@@ -100,7 +100,8 @@ def test_a_missing_topic_is_named(topics: Topics) -> None:
 def test_a_topic_that_is_watched_has_arrival_times(topics: Topics) -> None:
     log = source(topics.prefix)
     topics.write_source(log.records)
-    topics.write_output(RightOutput.of(log, partitions=PARTITIONS))
+    output = RightOutput.of(log, partitions=PARTITIONS)
+    topics.write_output(output)
     connections, seen = Connections(bootstrap=topics.bootstrap), iter(range(10**9))
     moments: list[int] = []
 
@@ -108,7 +109,7 @@ def test_a_topic_that_is_watched_has_arrival_times(topics: Topics) -> None:
         moments.append(next(seen))
         return moments[-1]
 
-    total = len(log.states) + 61  # documents and commit records
+    total = len(output.outputs) + len(output.commits)
     records = watch_output(topics.claiming, connections, lambda: len(moments) > total, now_ms=now_ms)
     certificate = certify(topics.claiming, connections, records=records)
     assert certificate.examples == {}

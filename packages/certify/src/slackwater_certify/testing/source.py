@@ -94,7 +94,7 @@ class SourceLog:
         """Rows that are there before the first transaction."""
         for table, row in rows:
             self._rows[table, row["id"]] = row
-            self.records.append(self._change(table, "r", None, row, None))
+            self.records.append(self._change(table, "r", None, row))
         self.states[0] = self._documents()
 
     def commit(self, *changes: tuple[str, int, Row | None]) -> int:
@@ -106,8 +106,13 @@ class SourceLog:
             self._lsn += 8
             before = self._rows.pop((table, row_id), None)
             op = "d" if after is None else "u" if before else "c"
-            self.records.append(self._change(table, op, before, after, xid))
             counts[f"shop.{table}"] = counts.get(f"shop.{table}", 0) + 1
+            block = {
+                "id": f"{xid}:{self._lsn}",
+                "total_order": sum(counts.values()),
+                "data_collection_order": counts[f"shop.{table}"],
+            }
+            self.records.append(self._change(table, op, before, after, block))
             if after is not None:
                 self._rows[table, row_id] = after
         self._lsn += 8
@@ -116,8 +121,15 @@ class SourceLog:
         self.states.append(self._documents())
         return self._lsn
 
-    def _change(self, table: str, op: str, before: Row | None, after: Row | None, xid: int | None) -> Record:
-        block = None if xid is None else {"id": f"{xid}:{self._lsn}", "total_order": 1}
+    def _change(
+        self,
+        table: str,
+        op: str,
+        before: Row | None,
+        after: Row | None,
+        block: Mapping[str, object] | None = None,
+    ) -> Record:
+        xid = None if block is None else self._xid
         source = {"schema": "shop", "table": table, "lsn": self._lsn, "txId": xid, "snapshot": "false"}
         event = {"before": before, "after": after, "source": source, "transaction": block, "op": op}
         row_id = (after or before or {})["id"]

@@ -24,6 +24,9 @@ class Topics:
 
     def __init__(self, bootstrap: str, name: str, folder: Path) -> None:
         self.bootstrap = bootstrap
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 1}
+        )
         self.output, self.prefix = f"{name}.out", name
         text = SPECIFICATION.replace('name = "orders"', f'name = "{self.output}"')
         text = text.replace('name = "shop"', f'name = "{name}"')
@@ -34,14 +37,14 @@ class Topics:
 
     def write_source(self, records: Iterable[Record]) -> None:
         """Writes records as a connector does: the partition follows from the key."""
-        producer = self._producer()
+        producer = self._producer
         for record in records:
             producer.produce(record.topic, record.value, record.key)
         producer.flush(30)
 
     def write_output(self, output: RightOutput) -> None:
         """Writes outputs to their partitions, and commit records; partitions must be empty before."""
-        producer = self._producer()
+        producer = self._producer
         for each in output.outputs:
             value = None if each.document is None else json.dumps(each.document)
             headers: dict[str, str | bytes | None] = {"lsn": str(each.lsn)}
@@ -68,9 +71,6 @@ class Topics:
             }
             producer.produce(f"{self.output}.commits", json.dumps(content), timestamp=commit.visible_ms)
         producer.flush(30)
-
-    def _producer(self) -> Producer:
-        return Producer({"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random"})
 
     def _create(self) -> None:
         partitions = {
