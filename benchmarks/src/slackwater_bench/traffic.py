@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -112,6 +113,22 @@ class TransactionAppender:
             created.result(30)
 
 
+class Appender(Protocol):
+    """What an open loop needs of an appender."""
+
+    def append(self, changes: Sequence[RowChange], ts_ms: int) -> int:
+        """Hands a transaction over; returns its commit LSN."""
+        ...
+
+    def serve(self) -> None:
+        """Called while there is nothing to append."""
+        ...
+
+    def flush(self) -> None:
+        """Called once, at the end."""
+        ...
+
+
 class OpenLoop:
     """Appends transactions at intended times, whatever else happens, from a thread of its own.
 
@@ -120,14 +137,14 @@ class OpenLoop:
 
     Args:
         appender: Used by nobody else meanwhile.
-        transactions: What to append; endless.
+        transactions: What to append.
         per_second: Transactions per second.
         clock: The time.
     """
 
     def __init__(
         self,
-        appender: TransactionAppender,
+        appender: Appender,
         transactions: Iterator[Sequence[RowChange]],
         per_second: float,
         clock: Clock,
@@ -141,7 +158,7 @@ class OpenLoop:
         self._per_second = per_second
         self._clock = clock
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="open-loop", daemon=True)
+        self._thread = threading.Thread(target=self.run, name="open-loop", daemon=True)
 
     def start(self) -> None:
         """The first transaction is due now."""
@@ -152,7 +169,8 @@ class OpenLoop:
         self._stop.set()
         self._thread.join()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """What the thread does: until it is stopped or there are no more transactions."""
         start, number = self._clock.monotonic(), 0
         epoch_ms = self._clock.now().timestamp() * 1000 - 1000 * start
         while not self._stop.is_set():
@@ -162,7 +180,10 @@ class OpenLoop:
                 self._appender.serve()
                 self._stop.wait(max(NAP_SECONDS, due - now))
                 continue
-            lsn = self._appender.append(next(self._transactions), int(epoch_ms + 1000 * due))
+            changes = next(self._transactions, None)
+            if changes is None:
+                break
+            lsn = self._appender.append(changes, int(epoch_ms + 1000 * due))
             self.intended.append((lsn, due))
             self.latest_seconds = max(self.latest_seconds, self._clock.monotonic() - due)
             number += 1
