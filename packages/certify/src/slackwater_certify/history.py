@@ -116,17 +116,14 @@ class History:
         """Rows of snapshots that do not count."""
         return sum(len(rows) for rows in self._snapshots.values()) - len(self.snapshot())
 
-    def transactions(self) -> Iterator[CommittedTransaction]:
-        """Every committed transaction with changes, in commit order."""
+    def transactions(self, *, is_last_use: bool = False) -> Iterator[CommittedTransaction]:
+        """Every committed transaction with changes, in commit order; a last use frees memory."""
         for lsn, xid in sorted((end.lsn, xid) for xid, end in self._ends.items() if xid in self._rows):
             end = self._ends[xid]
-            changes = sorted(_without_repeats(self._rows[xid]), key=_lsn)
+            rows = self._rows.pop(xid) if is_last_use else self._rows[xid]
+            changes = sorted(_without_repeats(rows), key=_lsn)
             announced = sum(count for table, count in end.counts.items() if table in self._columns)
             yield CommittedTransaction(xid, lsn, end.ts_ms, tuple(changes), announced)
-
-    def commits(self) -> list[tuple[int, int]]:
-        """LSN and time of every committed transaction, with changes or without, in commit order."""
-        return sorted((end.lsn, end.ts_ms) for end in self._ends.values())
 
     def unfinished(self) -> list[int]:
         """Transactions with changes but without END: not committed."""

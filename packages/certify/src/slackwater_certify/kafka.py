@@ -11,6 +11,7 @@ _log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
 BATCH = 10_000
+_LOOK_AGAIN_SECONDS = 0.2
 
 Ends = dict[tuple[str, int], int]
 
@@ -30,15 +31,12 @@ def read_topics(
         if ends:
             consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in ends])
         while ends:
-            for message in consumer.consume(BATCH, 0.2):
-                _check(message)
+            for message in _consume(consumer, 0.2):
                 end = ends.get((str(message.topic()), message.partition() or 0))
                 if end is not None and (message.offset() or 0) < end:
                     yield message
-            for place in consumer.position([TopicPartition(t, p) for t, p in ends]):
-                if place.offset >= ends[place.topic, place.partition]:
-                    del ends[place.topic, place.partition]
-                    consumer.incremental_unassign([TopicPartition(place.topic, place.partition)])
+            for topic, partition in _drop_reached(consumer, ends):
+                consumer.incremental_unassign([TopicPartition(topic, partition)])
     except KafkaException as error:
         raise UnreadableError(what, str(error)) from error
     finally:
@@ -48,18 +46,22 @@ def read_topics(
 def follow_topics(
     bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str], is_over: Callable[[], bool]
 ) -> Iterator[Message]:
-    """Every committed record from the beginning, as it becomes visible, until it is over.
+    """Every committed record from the beginning, as it becomes visible, to the end when it is over.
+
+    Waits for topics that do not exist yet.
 
     Raises:
-        UnreadableError: a topic is missing or cannot be read.
+        UnreadableError: a topic is missing until the end or cannot be read.
     """
     consumer = _consumer(bootstrap, kafka)
     try:
-        consumer.assign(_partitions(consumer, topics))
+        consumer.assign(_await_partitions(consumer, topics, is_over))
         while not is_over():
-            for message in consumer.consume(BATCH, 0.02):
-                _check(message)
-                yield message
+            yield from _consume(consumer, 0.02)
+        ends = end_offsets(consumer, topics)
+        while ends:
+            yield from _consume(consumer, 0.2)
+            _drop_reached(consumer, ends)
     except KafkaException as error:
         raise UnreadableError(", ".join(topics), str(error)) from error
     finally:
@@ -120,6 +122,19 @@ def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartitio
     return [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in sorted(known[t].partitions)]
 
 
+def _await_partitions(
+    consumer: Consumer, topics: Sequence[str], is_over: Callable[[], bool]
+) -> list[TopicPartition]:
+    while True:
+        was_last = is_over()
+        try:
+            return _partitions(consumer, topics)
+        except UnreadableError:
+            if was_last:
+                raise
+        consumer.poll(_LOOK_AGAIN_SECONDS)
+
+
 def _consumer(bootstrap: str, kafka: Mapping[str, str]) -> Consumer:
     settings: dict[str, str | int | bool] = {
         "bootstrap.servers": bootstrap,
@@ -135,7 +150,18 @@ def _consumer(bootstrap: str, kafka: Mapping[str, str]) -> Consumer:
     return Consumer(settings, logger=_log)
 
 
-def _check(message: Message) -> None:
-    error = message.error()
-    if error is not None:
-        raise UnreadableError(f"topic {message.topic()}", error.str())
+def _consume(consumer: Consumer, seconds: float) -> Iterator[Message]:
+    for message in consumer.consume(BATCH, seconds):
+        error = message.error()
+        if error is not None:
+            raise UnreadableError(f"topic {message.topic()}", error.str())
+        yield message
+
+
+def _drop_reached(consumer: Consumer, ends: Ends) -> list[tuple[str, int]]:
+    """Removes the partitions that have been read to their ends; returns them."""
+    places = consumer.position([TopicPartition(topic, partition) for topic, partition in ends])
+    reached = [(p.topic, p.partition) for p in places if p.offset >= ends[p.topic, p.partition]]
+    for place in reached:
+        del ends[place]
+    return reached

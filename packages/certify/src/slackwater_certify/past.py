@@ -54,7 +54,7 @@ def past_of(
     on_progress: Callable[[str], None],
     notes: Sequence[str] = (),
 ) -> Past:
-    """The same from a history that was read before.
+    """The same from a history that was read before, and that this uses up.
 
     Raises:
         ViewError: the view cannot be evaluated.
@@ -65,7 +65,7 @@ def past_of(
     fold.start(history.snapshot())
     transactions: list[tuple[int, int]] = []
     short = 0
-    for transaction in history.transactions():
+    for transaction in history.transactions(is_last_use=True):
         fold.commit(transaction)
         transactions.append((transaction.commit_lsn, transaction.commit_ts_ms))
         short += len(transaction.changes) < transaction.announced
