@@ -64,6 +64,7 @@ def records(broker: KafkaBroker, topics: list[str]) -> list[Message]:
 def cut_at(broker: KafkaBroker, prefix: str, filled: Filled) -> Cut:
     """The sidecar's cut at the last commit."""
     stop, log, clock = threading.Event(), KafkaCutLog(prefix, broker.bootstrap), SystemClock()
+    log.ensure_topic()
     settings = SidecarSettings(source=prefix, bootstrap=broker.bootstrap)
     sidecar = threading.Thread(target=run_sidecar, args=(settings, stop))
     sidecar.start()
