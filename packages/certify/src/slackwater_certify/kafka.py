@@ -11,6 +11,8 @@ _log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
 BATCH = 10_000
+MAX_IDLE_POLLS = 300
+"""Of 0.2 s each, a minute: as long as a transaction may stay open by default."""
 _LOOK_AGAIN_SECONDS = 0.2
 
 Ends = dict[tuple[str, int], int]
@@ -30,8 +32,11 @@ def read_topics(
         ends = dict(end_offsets(consumer, topics) if ends is None else ends)
         if ends:
             consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in ends])
+        idle = 0
         while ends:
+            idle = _check_idle(idle, ends)
             for message in _consume(consumer, 0.2):
+                idle = 0
                 end = ends.get((str(message.topic()), message.partition() or 0))
                 if end is not None and (message.offset() or 0) < end:
                     yield message
@@ -59,8 +64,12 @@ def follow_topics(
         while not is_over():
             yield from _consume(consumer, 0.02)
         ends = end_offsets(consumer, topics)
+        idle = 0
         while ends:
-            yield from _consume(consumer, 0.2)
+            idle = _check_idle(idle, ends)
+            for message in _consume(consumer, 0.2):
+                idle = 0
+                yield message
             _drop_reached(consumer, ends)
     except KafkaException as error:
         raise UnreadableError(", ".join(topics), str(error)) from error
@@ -156,6 +165,17 @@ def _consume(consumer: Consumer, seconds: float) -> Iterator[Message]:
         if error is not None:
             raise UnreadableError(f"topic {message.topic()}", error.str())
         yield message
+
+
+def _check_idle(idle: int, ends: Ends) -> int:
+    """Counts polls without a record, so that an open transaction is an error rather than an endless wait."""
+    if idle > MAX_IDLE_POLLS:
+        topic, partition = next(iter(ends))
+        what = f"partition {partition} of topic {topic}"
+        raise UnreadableError(
+            what, f"nothing comes below offset {ends[topic, partition]}: an open transaction?"
+        )
+    return idle + 1
 
 
 def _drop_reached(consumer: Consumer, ends: Ends) -> list[tuple[str, int]]:
