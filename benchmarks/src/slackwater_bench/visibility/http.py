@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.types import StartResponse, WSGIApplication
 
 from prometheus_client import make_wsgi_app
 
 from slackwater_bench.visibility.board import Board
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication
 
 HOST = "127.0.0.1"
 
@@ -28,11 +26,11 @@ class _QuietHandler(WSGIRequestHandler):
         """Requests are not logged."""
 
 
-def application(board: Board) -> "WSGIApplication":
+def application(board: Board) -> WSGIApplication:
     """``GET /samples`` hands out ``[[commit LSN, delay in ms], ...]`` once; all else is ``/metrics``."""
     metrics: Callable[..., Iterable[bytes]] = make_wsgi_app(board.registry)
 
-    def serve(environ: dict[str, Any], start_response: "StartResponse") -> Iterable[bytes]:
+    def serve(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/samples":
             return metrics(environ, start_response)
         samples = [[sample.commit_lsn, sample.delay_ms] for sample in board.take()]
