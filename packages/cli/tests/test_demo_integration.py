@@ -143,8 +143,14 @@ class Replay:
             document = self._tables.document(order_id)
             if document != self._shown.get(order_id):
                 changed[order_id] = document
-                self._shown[order_id] = document or {}
+                self._show(order_id, document)
         return changed
+
+    def _show(self, order_id: int, document: Document | None) -> None:
+        if document is None:
+            self._shown.pop(order_id, None)
+        else:
+            self._shown[order_id] = document
 
     def _apply(self, changes: Iterable[RowChange]) -> None:
         for change in changes:
