@@ -40,6 +40,11 @@ def test_a_row_has_the_numbers_of_both_settings() -> None:
     assert row[6:] == ["2,000", "0", "yes", "12 ms / 1,345 ms", "2.0 GiB"]
 
 
+def test_the_larger_memory_of_both_settings_is_shown() -> None:
+    row = cells(render([FOLD], latest_runs([BACKLOG, replace(LIVE, memory_mib=36.2)])), "a fold")
+    assert row[-1] == "512 MiB"
+
+
 def test_torn_documents_and_a_wrong_final_state_are_counted() -> None:
     verdict = replace(CLEAN, torn=500, final_differences=3)
     row = cells(render([FOLD], latest_runs([replace(BACKLOG, verdict=verdict)])), "a fold")

@@ -62,7 +62,7 @@ def _live(peer: Peer, runs: Mapping[tuple[str, Setting], PeerRun]) -> list[str]:
     run = runs.get((peer.name, Setting.LIVE))
     of_both = [runs.get((peer.name, setting)) for setting in Setting]
     memory = max((each.memory_mib for each in of_both if each), default=0.0)
-    shown = f"{memory / 1024:.1f} GiB" if memory else NOTHING
+    shown = _memory(memory)
     if run is None or run.verdict is None:
         return [_missing(run), *[NOTHING] * 3, shown]
     delay = f"{_ms(run.verdict.delay_p50_ms)} / {_ms(run.verdict.delay_p99_ms)}"
@@ -85,6 +85,12 @@ def _torn(run: PeerRun) -> str:
 def _final(run: PeerRun) -> str:
     wrong = run.verdict.final_differences if run.verdict else 0
     return f"no, {wrong:,} orders" if wrong else "yes"
+
+
+def _memory(mib: float) -> str:
+    if not mib:
+        return NOTHING
+    return f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"
 
 
 def _ms(value: int | None) -> str:
