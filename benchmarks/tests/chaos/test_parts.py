@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,10 @@ def test_a_full_disk_takes_no_byte_and_then_takes_them_again(tmp_path: Path) -> 
         disk.close()
         return
     try:
+        (disk.folder / "old").write_bytes(b"x" * 100_000)
         disk.fill()
+        (disk.folder / "old").unlink()  # what is freed is taken as well, after a moment
+        assert becomes_true(lambda: os.statvfs(disk.folder).f_bfree == 0)
         with pytest.raises(OSError) as full:  # noqa: PT011 - its number says which
             (disk.folder / "file").write_bytes(b"x" * 5000)
         assert full.value.errno == errno.ENOSPC
@@ -95,6 +99,13 @@ def test_without_rights_the_files_of_a_process_cannot_grow(
     assert limit_of(limits) == "0"
     disk.free()
     assert limit_of(limits) == "unlimited"
+
+
+def becomes_true(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + SECONDS
+    while not condition() and time.monotonic() < deadline:
+        threading.Event().wait(0.005)
+    return condition()
 
 
 def limit_of(limits: Path) -> str:

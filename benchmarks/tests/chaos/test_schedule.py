@@ -5,14 +5,24 @@ from itertools import islice
 
 import pytest
 
-from slackwater_bench.chaos.faults import FAULTS
+from slackwater_bench.chaos.faults import FAULTS, SINK_FAULTS
 from slackwater_bench.chaos.schedule import EXECUTORS, random_schedule, short_schedule, text
 from slackwater_spark.sink import SinkStep
 
 
-def test_the_short_schedule_has_every_fault_of_its_own_once() -> None:
-    planned = Counter(each.fault for round_ in short_schedule(3) for each in round_.planned)
-    assert planned == {fault.name: 1 for fault in FAULTS.values() if fault.is_in_short}
+def in_short(seed: int) -> Counter[str]:
+    return Counter(each.fault for round_ in short_schedule(seed) for each in round_.planned)
+
+
+def test_the_short_schedule_has_every_fault_of_its_own_once_and_one_more_step_of_the_sink() -> None:
+    planned = in_short(3)
+    assert set(planned.values()) == {1}
+    (another,) = planned.keys() - {fault.name for fault in FAULTS.values() if fault.is_in_short}
+    assert FAULTS[another] in SINK_FAULTS
+
+
+def test_with_other_seeds_the_short_schedule_has_every_step_of_the_sink() -> None:
+    assert {name for seed in range(50) for name in in_short(seed)} >= {each.name for each in SINK_FAULTS}
 
 
 def test_a_seed_always_gives_the_same_schedule_and_another_seed_another_one() -> None:

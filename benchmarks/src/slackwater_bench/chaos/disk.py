@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import subprocess
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +16,7 @@ import psutil
 SIZE = "512m"
 _BALLAST = "ballast"
 _PIECE_BYTES = 1 << 20
+_REFILL_SECONDS = 0.01
 
 
 class Disk(Protocol):
@@ -40,32 +42,54 @@ class Disk(Protocol):
 
 
 class SmallDisk:
-    """A file system in memory of its own, filled by a ballast file; needs the right to mount."""
+    """A file system in memory of its own, filled by a ballast file; needs the right to mount.
+
+    What others free while it is full is taken at once: a pipeline that deletes as much as it writes would
+    not notice otherwise.
+    """
 
     how = f"a file system of {SIZE} filled to the last byte (ENOSPC)"
     says = os.strerror(errno.ENOSPC)
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._is_free = threading.Event()
+        self._filler: threading.Thread | None = None
         folder.mkdir(parents=True)
         command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "slackwater-chaos", str(folder)]
         subprocess.run(command, check=True, capture_output=True)
         atexit.register(self.close)
 
     def fill(self) -> None:
-        """Writes the ballast."""
-        with (self.folder / _BALLAST).open("ab", buffering=0) as ballast:
-            for size in (_PIECE_BYTES, 4096, 1):
-                _write_until_full(ballast.fileno(), b"\0" * size)
+        """Returns when there is no room; keeps it so until :meth:`free`."""
+        if self._filler is None:
+            self._is_free.clear()
+            self._take_all()
+            self._filler = threading.Thread(target=self._keep_full, name="disk-filler", daemon=True)
+            self._filler.start()
 
     def free(self) -> None:
-        """Removes the ballast."""
-        (self.folder / _BALLAST).unlink(missing_ok=True)
+        """Removes the ballast; nothing happens when there is none."""
+        if self._filler is not None:
+            self._is_free.set()
+            self._filler.join()
+            self._filler = None
+            (self.folder / _BALLAST).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Unmounts; idempotent."""
+        self.free()
         atexit.unregister(self.close)
         subprocess.run(["umount", "-l", str(self.folder)], check=False, capture_output=True)
+
+    def _keep_full(self) -> None:
+        while not self._is_free.wait(_REFILL_SECONDS):
+            self._take_all()
+
+    def _take_all(self) -> None:
+        with (self.folder / _BALLAST).open("ab", buffering=0) as ballast:
+            for size in (_PIECE_BYTES, 4096, 1):
+                _write_until_full(ballast.fileno(), b"\0" * size)
 
 
 class ForbiddenGrowth:

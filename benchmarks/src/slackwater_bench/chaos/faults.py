@@ -34,7 +34,11 @@ class Fault:
     needs_executors: bool = False
     """Whether it makes sense only with executors apart from the driver."""
     is_in_short: bool = True
-    """Whether it is part of the short schedule, which has five minutes for everything."""
+    """Whether it is part of every short schedule, which has five minutes for everything."""
+
+
+_DECISIVE = (SinkStep.PROGRESS, SinkStep.COMMITTED)
+"""Just before and just after the commit."""
 
 
 def _kill(part: str, reason: str, *, stops_pipeline: bool = False) -> Fault:
@@ -75,6 +79,7 @@ def _sink(step: SinkStep, reason: str) -> Fault:
         back="pipeline, started by the supervisor with the same checkpoint",
         begin=lambda world: world.kill_sink_at(step),
         stops_pipeline=True,
+        is_in_short=step in _DECISIVE,
     )
 
 
@@ -207,7 +212,7 @@ _SPARK = (
     ),
 )
 
-_SINK = (
+SINK_FAULTS = (
     _sink(SinkStep.COLLECTED, "state is computed, nothing is written"),
     _sink(SinkStep.BEGUN, "an open transaction without records"),
     _sink(SinkStep.PRODUCED, "records on their way, an open transaction at the broker"),
@@ -264,6 +269,6 @@ def _delay(world: World, duration: timedelta) -> None:
 
 
 FAULTS: dict[str, Fault] = {
-    fault.name: fault for fault in (*_SERVERS, *_SIDECARS, *_SPARK, *_SINK, *_SURROUNDINGS)
+    fault.name: fault for fault in (*_SERVERS, *_SIDECARS, *_SPARK, *SINK_FAULTS, *_SURROUNDINGS)
 }
 """All of them, by name, in the order of the result table."""
