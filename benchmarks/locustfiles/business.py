@@ -36,6 +36,8 @@ from slackwater_bench.workloads.registry import WORKLOADS
 from slackwater_bench.workloads.workload import Transaction
 
 FETCH_SECONDS = 1.0
+FOREVER = 1e6
+"""No more arrivals: what was committed may still become visible."""
 events: Any = locust.events  # has no types
 
 
@@ -85,7 +87,10 @@ class DatabaseClient(User):
 
     def wait_time(self) -> float:
         """Until the next transaction is due; 0 when it should have started already."""
-        return max(0.0, self._started + self._schedule.next() - time.monotonic())
+        due = self._schedule.next()
+        if due >= self.environment.parsed_options.seconds:
+            return FOREVER
+        return max(0.0, self._started + due - time.monotonic())
 
     @task
     def commit(self) -> None:
