@@ -42,3 +42,33 @@ def test_without_a_python_error_the_first_line_has_to_do() -> None:
         "StreamingQueryException",
         "[SOME_CLASS] No space left on device",
     )
+
+
+HANDED_ON = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "writer.py", line 2, in __call__
+    batch = document_batch(batch_id, rows.toArrow())
+py4j.protocol.Py4JJavaError: An error occurred while calling o184.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.ThreadUtils$.awaitResult(ThreadUtils.scala:1)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed
+\tat org.apache.spark.scheduler.DAGScheduler.x(DAGScheduler.scala:1)
+"""
+
+
+def test_what_java_told_a_call_of_the_driver_is_the_cause() -> None:
+    text = (
+        HANDED_ON
+        + "Caused by: java.io.IOException: No space left on device\n\tat java.base/sun.x(Y.java:1)\n"
+    )
+    assert root_cause(text) == ("IOException", "No space left on device")
+
+
+def test_a_task_s_error_behind_a_call_of_the_driver_is_the_cause() -> None:
+    assert root_cause(HANDED_ON + "Caused by: " + TASK)[0] == "BadInputError"
+
+
+def test_a_call_into_java_without_a_cause_says_what_it_said() -> None:
+    text = HANDED_ON.partition("Caused by")[0]
+    error_type, reason = root_cause(text)
+    assert error_type == "Py4JJavaError"
+    assert "Exception thrown in awaitResult" in reason

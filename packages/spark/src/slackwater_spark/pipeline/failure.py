@@ -6,6 +6,8 @@ _TRACEBACK = "Traceback (most recent call last)"
 _RAISED = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt))(?:: (?P<reason>.*))?$"
 )
+_HANDED_ON = "Py4JJavaError"
+_CAUSED_BY = re.compile(r"^Caused by: (?P<type>[\w.$]+): (?P<reason>.+)$")
 _JAVA_FRAME = re.compile(r"^\s+at [\w.$/<>]+\(|^\s*(?:Caused by: |Driver stacktrace:|\.\.\. \d+ more)")
 
 
@@ -14,7 +16,7 @@ def root_cause(text: str) -> tuple[str, str]:
 
     Spark wraps what a task raises into messages of its own, and repeats stack traces of both languages. The
     error that counts is the last one of the first chain of Python tracebacks, which ends where Java's frames
-    begin.
+    begin. If that one only hands on what Java told it, Java's own cause counts.
     """
     lines = text.splitlines()
     found: tuple[str, str] | None = None
@@ -29,9 +31,20 @@ def root_cause(text: str) -> tuple[str, str]:
             message = _whole_message(raised["reason"] or "", lines[number + 1 :])
             found = raised["type"].rpartition(".")[2], message
     if found is not None:
-        return found
+        return _java_cause(text) if found[0] == _HANDED_ON else found
     first = next((line.strip() for line in lines if line.strip()), "no reason given")
     return "StreamingQueryException", first
+
+
+def _java_cause(text: str) -> tuple[str, str]:
+    """What a call into Java failed with: a Python error in a task, or Java's deepest cause."""
+    told = text.partition(_HANDED_ON)[2]
+    if _TRACEBACK in told and _HANDED_ON not in told:
+        return root_cause(told)
+    causes = [found for line in told.splitlines() if (found := _CAUSED_BY.match(line)) is not None]
+    if not causes:
+        return _HANDED_ON, _whole_message("", told.partition(":")[2].splitlines())
+    return causes[-1]["type"].rpartition(".")[2], causes[-1]["reason"]
 
 
 def _whole_message(first: str, following: list[str]) -> str:
