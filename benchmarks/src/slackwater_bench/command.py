@@ -108,6 +108,8 @@ def run(
             _run(scenario, points * runs, folder)
     except BenchError as error:
         raise click.ClickException(str(error)) from error
+    if not quick and results is None:
+        say("results are kept; `python -m slackwater_bench page` brings docs/performance.md up to date")
 
 
 @main.command("list")

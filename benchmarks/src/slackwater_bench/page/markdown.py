@@ -16,7 +16,8 @@ How to run, and what to keep in mind: [`benchmarks/README.md`](../benchmarks/REA
 Each number is the median of the newest runs (at most five) at that point; *spread* is the difference of the
 largest and the smallest of them, relative to the median. Everything runs on one machine: broker, Redis,
 sidecar and pipeline share its cores, and where a scenario has them, PostgreSQL, Connect and the writers, too.
-A commit with + had changes that were not committed.
+A commit with + had changes that were not committed. "Others" is CPU time of whatever did not belong to the
+run: next to nothing on a quiet machine.
 """
 
 

@@ -119,6 +119,7 @@ LIVE = Scenario(
         "commit_to_cut_ms.p99",
         "changes_per_second",
         "batch_seconds.triggerExecution",
+        "cpu_seconds.others",
     ),
     threshold=0.25,
 )

@@ -19,6 +19,7 @@ COLUMNS = (
     "cpu_seconds.pipeline workers",
     "cpu_seconds.kafka",
     "peak_mib.sidecar",
+    "cpu_seconds.others",
 )
 
 
