@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaSource
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
@@ -50,7 +49,7 @@ CHANGES = """
             SELECT
                 offset,
                 topic LIKE '%.orders' AS is_order,
-                from_json(value, 'before $ROW, after $ROW') AS event
+                from_json(CAST(value AS STRING), 'before $ROW, after $ROW') AS event
             FROM records
             WHERE value IS NOT NULL
         )
@@ -109,23 +108,23 @@ def documents(spark: SparkSession, records: DataFrame) -> DataFrame:
 def main() -> None:
     """Runs until it is asked to stop."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("--bootstrap", "--input-prefix", "--output", "--folder"):
+    for name in ("--bootstrap", "--input-prefix", "--output", "--folder", "--jars"):
         parser.add_argument(name, required=True)
     arguments = parser.parse_args()
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     builder = SparkSession.builder.master("local[2]").appName("peer")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
+    builder = builder.config("spark.jars", ",".join(str(jar) for jar in Path(arguments.jars).glob("*.jar")))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(KafkaSource)
     topics = ",".join(f"{arguments.input_prefix}.inventory.{name}" for name in ("orders", "order_lines"))
-    source = spark.readStream.format("plain_kafka").option("bootstrap", arguments.bootstrap)
-    records = source.option("topics", topics).option("max_rows", MAX_ROWS).load()
+    source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", arguments.bootstrap)
+    source = source.option("subscribe", topics).option("startingOffsets", "earliest")
+    records = source.option("maxOffsetsPerTrigger", MAX_ROWS).load()
     checkpoint = Path(arguments.folder) / "checkpoint"
-    sink = documents(spark, records).writeStream.format("plain_kafka").outputMode("append")
-    sink = sink.option("bootstrap", arguments.bootstrap).option("topic", arguments.output)
+    sink = documents(spark, records).writeStream.format("kafka").outputMode("append")
+    sink = sink.option("kafka.bootstrap.servers", arguments.bootstrap).option("topic", arguments.output)
     query = sink.option("checkpointLocation", str(checkpoint)).start()
     while query.isActive and not (checkpoint / "offsets" / "0").exists():
         time.sleep(0.05)

@@ -41,8 +41,8 @@ PEERS: tuple[Peer, ...] = (
         name="pyspark",
         title="PySpark 4.3, `transformWithState` per order",
         settings="`local[2]`, 2 shuffle partitions, RocksDB with changelog checkpoints, batches of up"
-        " to 100,000 records; Kafka through a Python data source, since Spark's own connector has no release"
-        " for 4.3",
+        " to 100,000 records; Spark's own Kafka connector, 4.2.0 (there is no release for 4.3)",
+        has_jars=True,
     ),
     Peer(
         name="flink",
