@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_bench.latencies import latencies_ms, latency_timeline
 from slackwater_bench.percentiles import percentile, relative_spread, summary
+from slackwater_bench.runs.latencies import latencies_ms, latency_timeline
 
 VALUES = st.lists(st.floats(0, 1e6), min_size=1, max_size=50)
 

@@ -7,15 +7,15 @@ import pytest
 from click.testing import CliRunner
 
 from slackwater_bench import command
-from slackwater_bench.batch_log import batch_parts, batch_sizes
-from slackwater_bench.catchup import on_cores
+from slackwater_bench.backlog.catchup import on_cores
+from slackwater_bench.backlog.steady_orders import LINES, ORDERS, SteadyOrders
 from slackwater_bench.command import main
 from slackwater_bench.errors import UnknownScenarioError
-from slackwater_bench.processes import cpu_between
 from slackwater_bench.registry import SCENARIOS, scenario_named
 from slackwater_bench.running import points_of
+from slackwater_bench.runs.batch_log import batch_parts, batch_sizes
+from slackwater_bench.runs.processes import cpu_between
 from slackwater_bench.scenario import Direction, Measured, Scenario
-from slackwater_bench.steady_orders import LINES, ORDERS, SteadyOrders
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

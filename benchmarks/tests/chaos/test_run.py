@@ -13,7 +13,7 @@ from slackwater_bench.chaos.run import ChaosRun, HealableWorld
 from slackwater_bench.chaos.schedule import EXECUTORS, Planned, Round
 from slackwater_bench.chaos.system import System
 from slackwater_bench.database import WriterCounts
-from slackwater_bench.watcher import SeenCommit
+from slackwater_bench.runs.watcher import SeenCommit
 from slackwater_protocol import SystemClock
 
 

@@ -2,7 +2,7 @@
 
 import threading
 
-from slackwater_bench.watcher import CommitWatcher, SeenCommit
+from slackwater_bench.runs.watcher import CommitWatcher, SeenCommit
 from slackwater_protocol import Clock
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.database import create_tables, write_first
 from slackwater_bench.errors import RunFailedError
-from slackwater_bench.pipelines import output_of
+from slackwater_bench.runs.bed import SOURCE, Bed
+from slackwater_bench.runs.pipelines import output_of
+from slackwater_bench.runs.watcher import CommitWatcher
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.watcher import CommitWatcher
 from slackwater_bench.workloads.registry import WORKLOADS
 from slackwater_spark.pipeline import load_pipeline
 

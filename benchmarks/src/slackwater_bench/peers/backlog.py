@@ -3,7 +3,6 @@
 import threading
 from dataclasses import dataclass, replace
 
-from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.generator import TopicFiller
 from slackwater_bench.peers.errors import PeerFailedError
 from slackwater_bench.peers.installation import Installed
@@ -13,7 +12,8 @@ from slackwater_bench.peers.output import OutputTopic
 from slackwater_bench.peers.registry import Peer
 from slackwater_bench.peers.running import Patience, started, total_mib
 from slackwater_bench.peers.workload import PeersWorkload
-from slackwater_bench.processes import MemoryWatch
+from slackwater_bench.runs.bed import SOURCE, Bed
+from slackwater_bench.runs.processes import MemoryWatch
 from slackwater_bench.scenario import RunContext
 
 SEED = 7

@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from slackwater_bench.bed import SOURCE
 from slackwater_bench.peers.outcome import Verdict
 from slackwater_bench.peers.registry import PROGRAMS, SLACKWATER, Peer
 from slackwater_bench.results import ROOT
+from slackwater_bench.runs.bed import SOURCE
 from slackwater_certify import (
     Connections,
     Mode,

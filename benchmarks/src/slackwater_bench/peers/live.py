@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.backlog.steady_orders import SteadyOrders
+from slackwater_bench.backlog.traffic import OpenLoop, TransactionAppender
 from slackwater_bench.peers.installation import Installed
 from slackwater_bench.peers.judging import judge, output_of, specification_of
 from slackwater_bench.peers.outcome import PeerRun, Setting
 from slackwater_bench.peers.output import OutputTopic
 from slackwater_bench.peers.registry import Peer
 from slackwater_bench.peers.running import Patience, Running, started, total_mib
-from slackwater_bench.processes import MemoryWatch
+from slackwater_bench.runs.bed import SOURCE, Bed
+from slackwater_bench.runs.processes import MemoryWatch
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.steady_orders import SteadyOrders
-from slackwater_bench.traffic import OpenLoop, TransactionAppender
 from slackwater_certify import Connections, OutputRecords, Specification, watch_output
 
 FIRST_ORDERS = 20

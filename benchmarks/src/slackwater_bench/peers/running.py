@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.peers.errors import PeerFailedError
 from slackwater_bench.peers.installation import Installed
 from slackwater_bench.peers.judging import SLACKWATER_PIPELINE
 from slackwater_bench.peers.program import PeerProgram
 from slackwater_bench.peers.registry import Peer
+from slackwater_bench.runs.bed import SOURCE, Bed
 from slackwater_protocol import Clock
 
 LOOK_SECONDS = 0.1

@@ -1,8 +1,8 @@
 """What a cut costs, by the number of partitions."""
 
-from slackwater_bench.bed import Bed
-from slackwater_bench.probe import run_probe
-from slackwater_bench.redis_counters import redis_counters
+from slackwater_bench.runs.bed import Bed
+from slackwater_bench.runs.probe import run_probe
+from slackwater_bench.runs.redis_counters import redis_counters
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 
 TRANSACTIONS_PER_CUT = 20

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from contextlib import closing
 
-from slackwater_bench.batch_log import batch_parts
-from slackwater_bench.bed import SOURCE, Bed
-from slackwater_bench.latencies import latencies_ms, latency_timeline
+from slackwater_bench.backlog.steady_orders import SteadyOrders
+from slackwater_bench.backlog.traffic import OpenLoop, TransactionAppender
 from slackwater_bench.percentiles import summary
-from slackwater_bench.pipelines import ORDERS_PIPELINE, output_of
-from slackwater_bench.processes import cpu_between, cpu_use
+from slackwater_bench.runs.batch_log import batch_parts
+from slackwater_bench.runs.bed import SOURCE, Bed
+from slackwater_bench.runs.latencies import latencies_ms, latency_timeline
+from slackwater_bench.runs.pipelines import ORDERS_PIPELINE, output_of
+from slackwater_bench.runs.processes import cpu_between, cpu_use
+from slackwater_bench.runs.watcher import CommitWatcher
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.steady_orders import SteadyOrders
-from slackwater_bench.traffic import OpenLoop, TransactionAppender
-from slackwater_bench.watcher import CommitWatcher
 
 ORDERS = 2_000
 START_SECONDS = 120.0

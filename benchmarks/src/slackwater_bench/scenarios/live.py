@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 
-from slackwater_bench.batch_log import batch_parts
-from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.cut_times import TimedCut, timed_cuts
 from slackwater_bench.database import Writers, create_tables, write_first
-from slackwater_bench.latencies import latencies_ms, latency_timeline
 from slackwater_bench.percentiles import summary
-from slackwater_bench.pipelines import output_of
-from slackwater_bench.processes import cpu_between, cpu_use
+from slackwater_bench.runs.batch_log import batch_parts
+from slackwater_bench.runs.bed import SOURCE, Bed
+from slackwater_bench.runs.latencies import latencies_ms, latency_timeline
+from slackwater_bench.runs.pipelines import output_of
+from slackwater_bench.runs.processes import cpu_between, cpu_use
+from slackwater_bench.runs.watcher import CommitWatcher, SeenCommit
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.watcher import CommitWatcher, SeenCommit
 from slackwater_bench.workloads.registry import WORKLOADS
 from slackwater_bench.workloads.workload import Workload
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import psutil
 
-from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.backlog.steady_orders import LINES, ORDERS, SteadyOrders
+from slackwater_bench.backlog.traffic import OpenLoop, TransactionAppender
 from slackwater_bench.errors import RunFailedError
 from slackwater_bench.percentiles import summary
-from slackwater_bench.processes import cpu_seconds
-from slackwater_bench.redis_counters import RedisCounters, redis_counters
+from slackwater_bench.runs.bed import SOURCE, Bed
+from slackwater_bench.runs.processes import cpu_seconds
+from slackwater_bench.runs.redis_counters import RedisCounters, redis_counters
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.steady_orders import LINES, ORDERS, SteadyOrders
-from slackwater_bench.traffic import OpenLoop, TransactionAppender
 
 BATCH_SECONDS = 0.3
 """How long a reader is busy after each batch it planned: what a small batch of a pipeline takes."""

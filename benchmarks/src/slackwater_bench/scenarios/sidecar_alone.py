@@ -1,11 +1,11 @@
 """The sidecar on full topics, with no pipeline beside it."""
 
-from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.backlog.steady_load import SteadyLoad
+from slackwater_bench.backlog.steady_orders import SteadyOrders
 from slackwater_bench.errors import RunFailedError
-from slackwater_bench.processes import cpu_seconds
+from slackwater_bench.runs.bed import SOURCE, Bed
+from slackwater_bench.runs.processes import cpu_seconds
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.steady_load import SteadyLoad
-from slackwater_bench.steady_orders import SteadyOrders
 from slackwater_markers import KafkaCutLog
 from slackwater_protocol import PublishedCut
 

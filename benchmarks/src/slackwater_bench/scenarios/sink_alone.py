@@ -1,8 +1,8 @@
 """The Kafka sink without Spark."""
 
-from slackwater_bench.bed import Bed
 from slackwater_bench.percentiles import summary
-from slackwater_bench.probe import run_probe
+from slackwater_bench.runs.bed import Bed
+from slackwater_bench.runs.probe import run_probe
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 
 

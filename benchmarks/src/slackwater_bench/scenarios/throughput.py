@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any
 
-from slackwater_bench.catchup import CatchUp, measure_catch_up
+from slackwater_bench.backlog.catchup import CatchUp, measure_catch_up
+from slackwater_bench.backlog.workload_load import SEED, WorkloadLoad
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.workload_load import SEED, WorkloadLoad
 from slackwater_bench.workloads.registry import WORKLOADS
 
 SIZE = 20_000

@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from slackwater_bench.catchup import CatchUp, measure_catch_up
-from slackwater_bench.pipelines import ORDERS_PIPELINE
+from slackwater_bench.backlog.catchup import CatchUp, measure_catch_up
+from slackwater_bench.backlog.steady_load import SteadyLoad
+from slackwater_bench.backlog.steady_orders import SteadyOrders
+from slackwater_bench.runs.pipelines import ORDERS_PIPELINE
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.steady_load import SteadyLoad
-from slackwater_bench.steady_orders import SteadyOrders
 
 ORDERS = 10_000
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from slackwater_bench.errors import ProcessEndedError, RunFailedError
-from slackwater_bench.processes import stop_all
+from slackwater_bench.runs.processes import stop_all
 from slackwater_bench.scenario import RunContext
 from slackwater_devstack import DevStack, DevStackSettings
 

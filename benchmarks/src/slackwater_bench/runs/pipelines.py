@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-ORDERS_PIPELINE = Path(__file__).parents[3] / "pipelines" / "orders"
+ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 
 
 def output_of(pipeline: Path) -> str:

@@ -1,7 +1,7 @@
 """A catch-up load of one of the workloads."""
 
-from slackwater_bench.bed import SOURCE
 from slackwater_bench.generator.fill import TopicFiller
+from slackwater_bench.runs.bed import SOURCE
 from slackwater_bench.workloads.registry import WORKLOADS
 
 SEED = 1

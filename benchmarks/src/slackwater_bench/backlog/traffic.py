@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_bench.backlog.steady_orders import LINES, ORDERS, RowChange
 from slackwater_bench.errors import RunFailedError
 from slackwater_bench.generator.debezium_records import (
     Connector,
@@ -17,7 +18,6 @@ from slackwater_bench.generator.debezium_records import (
     row_renderer,
     stamp,
 )
-from slackwater_bench.steady_orders import LINES, ORDERS, RowChange
 from slackwater_protocol import Clock
 from slackwater_protocol.keys import data_topic, transaction_topic
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from slackwater_bench.batch_log import batch_parts, batch_sizes
-from slackwater_bench.bed import Bed
-from slackwater_bench.pipelines import output_of
-from slackwater_bench.processes import MemoryWatch, cpu_between, cpu_use
+from slackwater_bench.runs.batch_log import batch_parts, batch_sizes
+from slackwater_bench.runs.bed import Bed
+from slackwater_bench.runs.pipelines import output_of
+from slackwater_bench.runs.processes import MemoryWatch, cpu_between, cpu_use
+from slackwater_bench.runs.watcher import CommitWatcher
 from slackwater_bench.scenario import Measured, RunContext
-from slackwater_bench.watcher import CommitWatcher
 
 START_SECONDS = 240.0
 DEADLINE_SECONDS = 600.0

@@ -2,9 +2,9 @@
 
 from itertools import islice
 
-from slackwater_bench.bed import SOURCE
-from slackwater_bench.steady_orders import SteadyOrders
-from slackwater_bench.traffic import TransactionAppender
+from slackwater_bench.backlog.steady_orders import SteadyOrders
+from slackwater_bench.backlog.traffic import TransactionAppender
+from slackwater_bench.runs.bed import SOURCE
 from slackwater_protocol import Clock
 
 INSERTED_TOGETHER = 100

@@ -1,0 +1,1 @@
+"""Backlogs to be worked off, and traffic at intended times."""
