@@ -28,7 +28,7 @@ class BacklogOptions:
     """Sizes of a run."""
 
     orders: int = 20_000
-    events: int = 300_000
+    events: int = 1_000_000
     """After the orders and their lines."""
 
 

@@ -33,7 +33,7 @@ from slackwater_protocol import SystemClock
     help="Default: both.",
 )
 @click.option("--orders", default=20_000, show_default=True, help="Backlog: orders in the state.")
-@click.option("--events", default=300_000, show_default=True, help="Backlog: change events after them.")
+@click.option("--events", default=1_000_000, show_default=True, help="Backlog: change events after them.")
 @click.option("--rate", default=5_000, show_default=True, help="Live: change events per second.")
 @click.option("--seconds", default=45, show_default=True, help="Live: how long.")
 @click.option("--order-seed", default=0, show_default=True, help="Shuffles who comes first.")
