@@ -227,8 +227,3 @@ def test_the_pipeline_compiles_and_reads_the_workloads_tables(name: str) -> None
     assert [column.name for column in definition.view.key] == certify["view"]["key"]
     assert workload.name == name
     assert load_specification(workload.pipeline / "certify.toml")
-
-
-def test_pipelines_have_names_of_their_own() -> None:
-    names = Counter(load_pipeline(kind(1, SIZE).pipeline).name for kind in WORKLOADS.values())
-    assert max(names.values()) == 1

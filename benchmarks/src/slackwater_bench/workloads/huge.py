@@ -24,7 +24,7 @@ from slackwater_bench.workloads.order_rows import (
     insert_order,
     price,
 )
-from slackwater_bench.workloads.places import bench_pipeline
+from slackwater_bench.workloads.places import team_pipeline
 from slackwater_bench.workloads.workload import Operation, Transaction, Update
 
 LARGEST = 1_000_000
@@ -50,7 +50,7 @@ class HugeWorkload:
     @property
     def pipeline(self) -> Path:
         """See the protocol."""
-        return bench_pipeline("huge")
+        return team_pipeline("orders")
 
     def first(self) -> Iterator[Transaction]:
         """See the protocol."""

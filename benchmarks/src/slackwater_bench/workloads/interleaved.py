@@ -22,7 +22,7 @@ from slackwater_bench.workloads.order_rows import (
     insert_line,
     price,
 )
-from slackwater_bench.workloads.places import bench_pipeline
+from slackwater_bench.workloads.places import team_pipeline
 from slackwater_bench.workloads.workload import Delete, Operation, Transaction, Update
 
 LONG_SHARE = 0.05
@@ -45,7 +45,7 @@ class InterleavedWorkload:
     @property
     def pipeline(self) -> Path:
         """See the protocol."""
-        return bench_pipeline("interleaved")
+        return team_pipeline("orders")
 
     def first(self) -> Iterator[Transaction]:
         """See the protocol."""
