@@ -67,7 +67,7 @@ def run_load(options: LoadOptions, context: RunContext) -> Mapping[str, object]:
         watcher.close()
         probe = _start_probe(bed, definition.topic, context)
         context.say(f"Locust: {options.arrivals} arrivals; metrics at {probe}/metrics")
-        bed.start("locust", _locust(options, dsn, probe, bed.folder))
+        bed.start("locust", locust_command(options, dsn, probe, bed.folder))
         bed.wait("locust", options.seconds + SPARE_SECONDS)
         if options.report is not None:
             options.report.write_bytes((bed.folder / "report.html").read_bytes())
@@ -86,7 +86,8 @@ def _start_probe(bed: Bed, topic: str, context: RunContext) -> str:
     return f"http://127.0.0.1:{port.splitlines()[0]}"
 
 
-def _locust(options: LoadOptions, dsn: str, probe: str, folder: Path) -> list[str]:
+def locust_command(options: LoadOptions, dsn: str, probe: str, folder: Path) -> list[str]:
+    """Locust without its web page; leaves its report and ``load_stats.csv`` in the folder."""
     command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
     command += ["--users", str(options.clients), "--spawn-rate", str(options.clients)]
     command += ["--run-time", f"{options.seconds + DRAIN_SECONDS:g}s", "--stop-timeout", "10"]

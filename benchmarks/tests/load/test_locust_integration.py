@@ -1,0 +1,73 @@
+"""The real Locust, clients of a real PostgreSQL; what the probe measured is handed out by hand."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from slackwater_bench.database import create_tables, write_first
+from slackwater_bench.errors import RunFailedError
+from slackwater_bench.load.locust_run import LoadOptions, locust_command, read_statistics
+from slackwater_bench.visibility.board import Board
+from slackwater_bench.visibility.http import serving
+from slackwater_bench.visibility.matching import Sample
+from slackwater_bench.workloads.registry import WORKLOADS
+from slackwater_devstack import DevStack
+
+pytestmark = pytest.mark.integration
+
+OPTIONS = LoadOptions(workload="transfers", size=50, arrivals="burst", rate=60.0, seconds=4.0, clients=3)
+DELAYS_MS = (100, 200, 700)
+
+
+@pytest.fixture
+def dsn(dev_stack: Callable[..., DevStack]) -> str:
+    dsn = dev_stack(kafka=False, connect=False, redis=False).postgres.dsn()
+    with psycopg.connect(dsn) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS bank CASCADE")
+    workload = WORKLOADS[OPTIONS.workload](OPTIONS.seed, OPTIONS.size)
+    create_tables(dsn, workload)
+    write_first(dsn, workload)
+    return dsn
+
+
+def total(dsn: str) -> tuple[int, int]:
+    """Transfers so far and the sum of all balances in cents."""
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute(
+            "SELECT (SELECT count(*) FROM bank.transfers), (SELECT sum(balance) * 100 FROM bank.accounts)"
+        ).fetchone()
+    assert found is not None
+    return int(found[0]), int(found[1])
+
+
+def test_users_commit_business_transactions_and_the_report_has_both_kinds_of_time(
+    dsn: str, tmp_path: Path
+) -> None:
+    board = Board()
+    board.post([Sample(lsn, delay) for lsn, delay in enumerate(DELAYS_MS)], waiting=0, commits=1)
+    before = total(dsn)
+    with serving(board, 0) as port:
+        command = locust_command(OPTIONS, dsn, f"http://127.0.0.1:{port}", tmp_path)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
+    found = read_statistics(tmp_path / "load_stats.csv")
+    after = total(dsn)
+    commits = found["commit_count"]
+    assert isinstance(commits, int)
+    assert 0 < after[0] - before[0] <= commits
+    assert after[1] == before[1]
+    assert found["commit_failures"] == 0
+    assert found["visible_count"] == len(DELAYS_MS)
+    assert isinstance(found["visible_ms"], dict)
+    assert found["visible_ms"]["max"] == max(DELAYS_MS)
+    assert "business transaction" in (tmp_path / "report.html").read_text()
+
+
+def test_a_run_in_which_nothing_became_visible_has_no_number(tmp_path: Path) -> None:
+    statistics = tmp_path / "load_stats.csv"
+    statistics.write_text("Type,Name,Request Count,Failure Count,50%,90%,99%,100%\nCOMMIT,x,5,0,1,2,3,4\n")
+    with pytest.raises(RunFailedError, match="VISIBLE"):
+        read_statistics(statistics)
