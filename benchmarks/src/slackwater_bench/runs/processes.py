@@ -80,8 +80,10 @@ def cpu_seconds(roots: dict[str, int]) -> dict[str, float]:
     for role, pid in roots.items():
         root = psutil.Process(pid)
         for process in [root, *root.children(recursive=True)]:
-            times = process.cpu_times()
-            name = _role(role, process, root)
+            try:
+                times, name = process.cpu_times(), _role(role, process, root)
+            except psutil.NoSuchProcess:
+                continue  # it ended while we looked: its parent has its times now
             spent = times.user + times.system + times.children_user + times.children_system
             result[name] = round(result.get(name, 0.0) + spent, 1)
     return result
