@@ -140,6 +140,10 @@ def _print_how_to_look(run: "Demo", output: "Output") -> None:
                 "  its commits",
                 f"slackwater dev read {run.topic}.commits --bootstrap {run.bootstrap} --last 5",
             ),
+            (
+                "  a certificate",
+                f"slackwater certify {run.settings.pipeline} --bootstrap {run.bootstrap} --dsn {run.dsn}",
+            ),
         ]
     )
     output.line("Take it down:")
