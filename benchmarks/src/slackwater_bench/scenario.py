@@ -71,8 +71,3 @@ class Scenario:
     """Columns that are plotted, too, each in a panel of its own."""
     threshold: float = 0.10
     """Relative change below which two commits count as equal, however small the spread is."""
-
-    @property
-    def is_higher_better(self) -> bool:
-        """The direction as a truth value."""
-        return self.direction is Direction.HIGHER

@@ -4,13 +4,13 @@ import csv
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from slackwater_bench.database import create_tables, write_first
 from slackwater_bench.errors import RunFailedError
 from slackwater_bench.runs.bed import SOURCE, Bed
-from slackwater_bench.runs.pipelines import output_of
 from slackwater_bench.runs.watcher import CommitWatcher
 from slackwater_bench.scenario import RunContext
 from slackwater_bench.workloads.registry import WORKLOADS
@@ -62,9 +62,8 @@ def run_load(options: LoadOptions, context: RunContext) -> Mapping[str, object]:
         bed.start_sidecar()
         bed.start_pipeline(workload.pipeline)
         context.say("waiting until the initial snapshot is visible")
-        watcher = CommitWatcher(bed.bootstrap, output_of(workload.pipeline), context.clock, bed.check)
-        watcher.until(1, START_SECONDS)
-        watcher.close()
+        with closing(CommitWatcher(bed.bootstrap, definition.topic, context.clock, bed.check)) as watcher:
+            watcher.until(1, START_SECONDS)
         probe = _start_probe(bed, definition.topic, context)
         context.say(f"Locust: {options.arrivals} arrivals; metrics at {probe}/metrics")
         bed.start("locust", locust_command(options, dsn, probe, bed.folder))

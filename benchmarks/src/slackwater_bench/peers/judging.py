@@ -6,8 +6,8 @@ from pathlib import Path
 
 from slackwater_bench.peers.outcome import Verdict
 from slackwater_bench.peers.registry import PROGRAMS, SLACKWATER, Peer
-from slackwater_bench.results import ROOT
 from slackwater_bench.runs.bed import SOURCE
+from slackwater_bench.workloads.places import team_pipeline
 from slackwater_certify import (
     Connections,
     Mode,
@@ -17,7 +17,7 @@ from slackwater_certify import (
     load_specification,
 )
 
-SLACKWATER_PIPELINE = ROOT / "pipelines" / "orders"
+SLACKWATER_PIPELINE = team_pipeline("orders")
 SLACKWATER_OUTPUT = "orders_with_lines"
 
 

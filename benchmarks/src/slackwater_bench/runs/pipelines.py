@@ -3,7 +3,9 @@
 import tomllib
 from pathlib import Path
 
-ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
+from slackwater_bench.workloads.places import team_pipeline
+
+ORDERS_PIPELINE = team_pipeline("orders")
 
 
 def output_of(pipeline: Path) -> str:
