@@ -1,5 +1,6 @@
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from slackwater_protocol import (
     PROTOCOL_VERSION,
+    AheadMarkers,
     BatchHeader,
     CommitRecord,
     CommittedTransaction,
@@ -18,16 +20,20 @@ from slackwater_protocol import (
     OffsetRange,
     OpenTransaction,
     ProgressRecord,
+    SkipDecision,
+    TimelineDecision,
     UnsupportedVersionError,
     decode_batch_header,
     decode_commit_record,
     decode_cut,
+    decode_log_record,
     decode_marker,
     decode_open_transaction,
     decode_progress_record,
     encode_batch_header,
     encode_commit_record,
     encode_cut,
+    encode_log_record,
     encode_marker,
     encode_open_transaction,
     encode_progress_record,
@@ -49,6 +55,7 @@ CUT = Cut(
     end_offsets={"inv.inventory.orders": (3, 0), "inv.inventory.order_lines": (7,)},
     transaction_offset=4,
     repeated=frozenset({22270100}),
+    skipped=(3,),
 )
 HEADER = BatchHeader(
     source="inv",
@@ -58,6 +65,7 @@ HEADER = BatchHeader(
     commit_ts_ms=1795206861409,
     event_count=3,
     transactions=((4294967295, 22270100, 1795206861400), (3, 22270488, 1795206861409)),
+    skipped=(3,),
 )
 COMMIT = CommitRecord(
     pipeline="orders",
@@ -68,12 +76,34 @@ COMMIT = CommitRecord(
     xid=None,
     commit_ts_ms=1795206861409,
     offsets={"orders_with_lines": {0: OffsetRange(2, 5, 7)}},
+    skipped=(3,),
 )
 PROGRESS = ProgressRecord(
     pipeline="orders", query_id="q", batch_id=7, source="inv", timeline=0, commit_lsn=22270488
 )
 OPEN = OpenTransaction(
-    xid=751, commit_lsn=None, since_ms=1795206861409, expected={"inventory.orders": 2}, received={}, hint="ü"
+    xid=751,
+    commit_lsn=None,
+    since_ms=1795206861409,
+    expected={"inventory.orders": 2},
+    received={},
+    hint="ü",
+    places={"inv.inventory.orders/0": (-1, 7)},
+)
+AHEAD = AheadMarkers(
+    source="inv",
+    timeline=1,
+    lsn=22270488,
+    previous_lsn=22270008,
+    transactions=(CommittedTransaction(751, 22270488, 1795206861409),),
+    markers={("inv.inventory.orders", 2): Marker(22270488, 9)},
+    repeated=frozenset({22270488}),
+)
+SKIP = SkipDecision(
+    source="inv", timeline=1, to_lsn=22270488, wall_ms=1795206861409, decided_by="ann@host", reason="filter"
+)
+TIMELINE = TimelineDecision(
+    source="inv", timeline=2, transaction_offset=77, wall_ms=1795206861409, decided_by="ann@host", reason=""
 )
 CODECS: dict[str, tuple[Any, Any, Any]] = {
     "cut": (CUT, encode_cut, decode_cut),
@@ -82,21 +112,42 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
     "progress_record": (PROGRESS, encode_progress_record, decode_progress_record),
     "marker": (Marker(22270488, 3), encode_marker, decode_marker),
     "open_transaction": (OPEN, encode_open_transaction, decode_open_transaction),
+    "ahead_markers": (AHEAD, encode_log_record, decode_log_record),
+    "skip_decision": (SKIP, encode_log_record, decode_log_record),
+    "timeline_decision": (TIMELINE, encode_log_record, decode_log_record),
+}
+VERSION_1 = {
+    "cut": replace(CUT, skipped=()),
+    "batch_header": replace(HEADER, skipped=()),
+    "commit_record": replace(COMMIT, skipped=()),
+    "progress_record": PROGRESS,
+    "marker": Marker(22270488, 3),
+    "open_transaction": replace(OPEN, places={}),
 }
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_the_golden_vector_of_version_1_is_what_we_write_and_read(name: str) -> None:
+def test_the_golden_vector_of_version_2_is_what_we_write_and_read(name: str) -> None:
     value, encode, decode = CODECS[name]
-    golden = (VECTORS / f"{name}.v1.json").read_bytes().strip()
+    golden = (VECTORS / f"{name}.v2.json").read_bytes().strip()
     assert encode(value) == golden
     assert decode(golden) == value
+
+
+@pytest.mark.parametrize("name", VERSION_1)
+def test_the_golden_vector_of_version_1_is_still_read(name: str) -> None:
+    assert CODECS[name][2]((VECTORS / f"{name}.v1.json").read_bytes()) == VERSION_1[name]
+
+
+def test_a_cut_is_a_record_of_the_cut_log() -> None:
+    assert decode_log_record((VECTORS / "cut.v1.json").read_bytes()) == VERSION_1["cut"]
+    assert decode_log_record(encode_log_record(CUT)) == CUT
 
 
 @pytest.mark.parametrize("name", CODECS)
 def test_a_newer_version_is_refused_with_a_hint(name: str) -> None:
     value, encode, decode = CODECS[name]
-    newer = encode(value).replace(b'"v":1', b'"v":2')
+    newer = encode(value).replace(b'"v":2', b'"v":3')
     with pytest.raises(UnsupportedVersionError, match="upgrade the readers") as caught:
         decode(newer)
     assert caught.value.supported == PROTOCOL_VERSION
@@ -161,4 +212,4 @@ def test_a_cut_of_ten_thousand_transactions_fits_in_a_default_kafka_record() -> 
 
 def test_vectors_are_json() -> None:
     for path in VECTORS.glob("*.json"):
-        assert json.loads(path.read_bytes())["v"] == 1
+        assert path.name.endswith(f".v{json.loads(path.read_bytes())['v']}.json")

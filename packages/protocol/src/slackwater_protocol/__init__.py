@@ -6,34 +6,43 @@ Standard library only; imported by every other member, imports none.
 from slackwater_protocol.clock import Clock, SystemClock
 from slackwater_protocol.codec import (
     PROTOCOL_VERSION,
+    LogRecord,
     decode_batch_header,
     decode_commit_record,
     decode_cut,
+    decode_log_record,
     decode_marker,
     decode_open_transaction,
     decode_progress_record,
     encode_batch_header,
     encode_commit_record,
     encode_cut,
+    encode_log_record,
     encode_marker,
     encode_open_transaction,
     encode_progress_record,
 )
 from slackwater_protocol.commit_record import BatchHeader, CommitRecord, OffsetRange, ProgressRecord
 from slackwater_protocol.cut import CommittedTransaction, Cut, PublishedCut
+from slackwater_protocol.decision import SkipDecision, TimelineDecision
 from slackwater_protocol.errors import MalformedRecordError, ProtocolError, UnsupportedVersionError
+from slackwater_protocol.evidence import Evidence
 from slackwater_protocol.lsn import SNAPSHOT_XID, CommitPosition, format_lsn, parse_lsn, parse_transaction_id
-from slackwater_protocol.marker import Marker, OpenTransaction
+from slackwater_protocol.marker import AheadMarkers, Marker, OpenTransaction
+from slackwater_protocol.topics import SourceTopics
 
 __all__ = [
     "PROTOCOL_VERSION",
     "SNAPSHOT_XID",
+    "AheadMarkers",
     "BatchHeader",
     "Clock",
     "CommitPosition",
     "CommitRecord",
     "CommittedTransaction",
     "Cut",
+    "Evidence",
+    "LogRecord",
     "MalformedRecordError",
     "Marker",
     "OffsetRange",
@@ -41,17 +50,22 @@ __all__ = [
     "ProgressRecord",
     "ProtocolError",
     "PublishedCut",
+    "SkipDecision",
+    "SourceTopics",
     "SystemClock",
+    "TimelineDecision",
     "UnsupportedVersionError",
     "decode_batch_header",
     "decode_commit_record",
     "decode_cut",
+    "decode_log_record",
     "decode_marker",
     "decode_open_transaction",
     "decode_progress_record",
     "encode_batch_header",
     "encode_commit_record",
     "encode_cut",
+    "encode_log_record",
     "encode_marker",
     "encode_open_transaction",
     "encode_progress_record",

@@ -6,15 +6,21 @@ that a cut of 10,000 transactions takes about 100 KB. Every decoder refuses vers
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from itertools import accumulate
 from typing import Any, TypeVar
 
 from slackwater_protocol.commit_record import BatchHeader, CommitRecord, OffsetRange, ProgressRecord
 from slackwater_protocol.cut import CommittedTransaction, Cut
+from slackwater_protocol.decision import SkipDecision, TimelineDecision
 from slackwater_protocol.errors import MalformedRecordError, UnsupportedVersionError
-from slackwater_protocol.marker import Marker, OpenTransaction
+from slackwater_protocol.marker import AheadMarkers, Marker, OpenTransaction
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+"""2 added ``skipped``, ``places``, and the records of the cut log that are no cuts."""
+
+LogRecord = Cut | AheadMarkers | SkipDecision | TimelineDecision
+"""What may stand in a cut log."""
 
 T = TypeVar("T")
 
@@ -36,6 +42,7 @@ def encode_cut(cut: Cut) -> bytes:
             "end": {topic: list(offsets) for topic, offsets in cut.end_offsets.items()},
             "tx_end": cut.transaction_offset,
             "repeated": sorted(cut.repeated),
+            "skipped": cut.skipped,
         }
     )
 
@@ -48,6 +55,21 @@ def decode_cut(data: bytes) -> Cut:
         UnsupportedVersionError: written by a newer version.
     """
     return _load("cut", data, _cut)
+
+
+def encode_log_record(record: LogRecord) -> bytes:
+    """Anything that stands in a cut log; a cut as :func:`encode_cut` has it."""
+    if isinstance(record, Cut):
+        return encode_cut(record)
+    if isinstance(record, AheadMarkers):
+        return _dump({"v": PROTOCOL_VERSION, "kind": "markers", **_ahead_fields(record)})
+    kind = "skip" if isinstance(record, SkipDecision) else "timeline"
+    return _dump({"v": PROTOCOL_VERSION, "kind": kind, **asdict(record)})
+
+
+def decode_log_record(data: bytes) -> LogRecord:
+    """Inverse of :func:`encode_log_record`; raises like :func:`decode_cut`."""
+    return _load("record of the cut log", data, _log_record)
 
 
 def encode_batch_header(header: BatchHeader) -> bytes:
@@ -64,6 +86,7 @@ def encode_batch_header(header: BatchHeader) -> bytes:
             "xids": _differences(t[0] for t in header.transactions),
             "lsns": _differences((t[1] for t in header.transactions), header.from_lsn),
             "times": _differences(t[2] for t in header.transactions),
+            "skipped": header.skipped,
         }
     )
 
@@ -89,6 +112,7 @@ def encode_commit_record(record: CommitRecord) -> bytes:
                 topic: {str(p): [r.count, r.first_offset, r.last_offset] for p, r in ranges.items()}
                 for topic, ranges in record.offsets.items()
             },
+            "skipped": record.skipped,
         }
     )
 
@@ -144,6 +168,7 @@ def encode_open_transaction(transaction: OpenTransaction) -> bytes:
             "expected": transaction.expected,
             "received": transaction.received,
             "hint": transaction.hint,
+            "places": transaction.places,
         }
     )
 
@@ -166,6 +191,47 @@ def _cut(d: dict[str, Any]) -> Cut:
         end_offsets={topic: tuple(offsets) for topic, offsets in d["end"].items()},
         transaction_offset=d["tx_end"],
         repeated=frozenset(d["repeated"]),
+        skipped=tuple(d.get("skipped", ())),
+    )
+
+
+def _log_record(d: dict[str, Any]) -> LogRecord:
+    kind, fields = d.get("kind", "cut"), {k: v for k, v in d.items() if k not in ("v", "kind")}
+    if kind == "cut":
+        return _cut(d)
+    if kind == "markers":
+        return _ahead(d)
+    if kind == "skip":
+        return SkipDecision(**fields)
+    if kind == "timeline":
+        return TimelineDecision(**fields)
+    raise MalformedRecordError("record of the cut log", f"kind is {kind!r}")
+
+
+def _ahead_fields(markers: AheadMarkers) -> dict[str, Any]:
+    return {
+        "source": markers.source,
+        "timeline": markers.timeline,
+        "lsn": markers.lsn,
+        "previous": markers.previous_lsn,
+        "xids": _differences(t.xid for t in markers.transactions),
+        "lsns": _differences((t.commit_lsn for t in markers.transactions), markers.previous_lsn),
+        "times": _differences(t.commit_ts_ms for t in markers.transactions),
+        "markers": [[t, p, m.safe_commit_lsn, m.safe_offset] for (t, p), m in markers.markers.items()],
+        "repeated": sorted(markers.repeated),
+    }
+
+
+def _ahead(d: dict[str, Any]) -> AheadMarkers:
+    columns = _sums(d["xids"]), _sums(d["lsns"], d["previous"]), _sums(d["times"])
+    return AheadMarkers(
+        source=d["source"],
+        timeline=d["timeline"],
+        lsn=d["lsn"],
+        previous_lsn=d["previous"],
+        transactions=tuple(CommittedTransaction(*row) for row in zip(*columns, strict=True)),
+        markers={(topic, partition): Marker(lsn, offset) for topic, partition, lsn, offset in d["markers"]},
+        repeated=frozenset(d["repeated"]),
     )
 
 
@@ -179,6 +245,7 @@ def _batch_header(d: dict[str, Any]) -> BatchHeader:
         commit_ts_ms=d["commit_ts"],
         event_count=d["events"],
         transactions=tuple(zip(*columns, strict=True)),
+        skipped=tuple(d.get("skipped", ())),
     )
 
 
@@ -195,6 +262,7 @@ def _commit_record(d: dict[str, Any]) -> CommitRecord:
             topic: {int(p): OffsetRange(*r) for p, r in ranges.items()}
             for topic, ranges in d["offsets"].items()
         },
+        skipped=tuple(d.get("skipped", ())),
     )
 
 
@@ -217,6 +285,7 @@ def _open_transaction(d: dict[str, Any]) -> OpenTransaction:
         expected=d["expected"],
         received=d["received"],
         hint=d["hint"],
+        places={place: (first, position) for place, (first, position) in d.get("places", {}).items()},
     )
 
 

@@ -33,6 +33,8 @@ class CommitRecord:
     """Commit time of the (newest) transaction, milliseconds since the epoch."""
     offsets: Mapping[str, Mapping[int, OffsetRange]]
     """Output topic, then partition. Partitions without a record are absent."""
+    skipped: tuple[int, ...] = ()
+    """Xids of transactions in it that an operator let pass though rows were missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +65,5 @@ class BatchHeader:
     """Change events of the source in ``(from_lsn, to_lsn]``, all tables."""
     transactions: tuple[tuple[int, int, int], ...]
     """``(xid, commit LSN, commit time in ms)`` of every transaction with a change event, in commit order."""
+    skipped: tuple[int, ...] = ()
+    """Xids of transactions in it that an operator let pass though rows were missing."""

@@ -49,6 +49,8 @@ class Cut:
     """End offset in the transaction topic (its partition 0)."""
     repeated: frozenset[int] = field(default=frozenset())
     """Commit LSNs (of this or earlier cuts) of which rows were read more than once since the previous cut."""
+    skipped: tuple[int, ...] = ()
+    """Top-level xids that an operator let pass though rows were missing, with this cut; in commit order."""
 
     @property
     def position(self) -> CommitPosition:
