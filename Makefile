@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := packages sidecar benchmarks tests pipelines infra
 
-.PHONY: help setup demo test check unit integration system chaos bench bench-compare lock clean
+.PHONY: help setup demo test check unit integration system soak simulate chaos bench bench-compare lock clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -30,15 +30,24 @@ check: setup
 
 ## make unit         tests that need no server
 unit: setup
-	$(BIN)/pytest -m "not integration and not spark and not system and not chaos"
+	$(BIN)/pytest -m "not integration and not spark and not system and not chaos and not slow"
 
 ## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark
 integration: setup
-	$(BIN)/pytest -m "(integration or spark) and not system and not chaos"
+	$(BIN)/pytest -m "(integration or spark) and not system and not chaos and not slow"
 
 ## make system       the whole product, with processes killed while it runs
 system: setup
-	$(BIN)/pytest -m "system or chaos"
+	$(BIN)/pytest -m "(system or chaos) and not slow"
+
+## make soak         the tests that take minutes: five million rows in one transaction, many restarts
+soak: setup
+	$(BIN)/pytest -m slow --timeout 3600 $(SOAK)
+
+## make simulate     random histories against the sidecar's code, without servers; SEEDS=100000
+SEEDS ?= 10000
+simulate: setup
+	$(BIN)/python -m slackwater_simulator --seeds $(SEEDS) $(SIMULATE)
 
 ## make chaos        half an hour of random faults; CHAOS="--minutes 5 --seed 7" passes options
 chaos: setup

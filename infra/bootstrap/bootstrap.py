@@ -26,7 +26,9 @@ MEMBERS = [
     "packages/spark",
     "packages/certify",
     "packages/devstack",
+    "packages/registry",
     "packages/cli",
+    "packages/simulator",
     "sidecar",
     "benchmarks",
 ]

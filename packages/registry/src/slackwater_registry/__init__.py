@@ -1,0 +1,1 @@
+"""Schemas of Avro records from a Confluent-compatible schema registry."""

@@ -1,0 +1,1 @@
+"""Random histories of database, connector, broker and sidecars, judged at every step."""
