@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from slackwater_protocol import SourceTopics
+
 
 def default_sidecar_id() -> str:
     """Host and process: enough to find the process that wrote a status."""
@@ -26,6 +28,8 @@ class SidecarSettings:
     """Overrides one in the URL."""
     tables: frozenset[str] | None = None
     """Tables to follow, ``schema.table``; None: all topics ``<source>.<schema>.<table>``, later ones too."""
+    topics: SourceTopics | None = None
+    """Which topics belong to the source, when transforms rename them; None: Debezium's names."""
     timeline: int = 1
     """Raise it when the source's LSNs start over; the topics are then read on from the newest cut."""
     kafka: Mapping[str, str] = field(default_factory=dict)
@@ -44,3 +48,10 @@ class SidecarSettings:
     """How often state and open transactions are reported, topics and Redis looked after."""
     sidecar_id: str = field(default_factory=default_sidecar_id)
     """How the status names this process."""
+    workers: int = 1
+    """Processes that read and decode the source's partitions; 1: the sidecar's own does."""
+
+    @property
+    def source_topics(self) -> SourceTopics:
+        """Which topics belong to the source."""
+        return self.topics or SourceTopics(self.source)
