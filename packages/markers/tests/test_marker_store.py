@@ -12,6 +12,7 @@ from slackwater_markers import (
     MarkerStore,
     PipelineStatus,
     RedisMarkerStore,
+    RegressionNotice,
 )
 from slackwater_protocol import Cut, Marker, OpenTransaction, PublishedCut
 
@@ -158,6 +159,20 @@ def test_status_can_change_without_a_cut(
     store.set_status(source, stalled)
     assert store.status(source) == stalled
     assert store.newest(source, 0) is not None
+
+
+def test_a_regression_is_kept_until_a_status_without_one(store: MarkerStore, source: str) -> None:
+    notice = RegressionNotice(
+        transaction_offset=7, xid=3, commit_lsn=2**63, newest_lsn=2**64 - 1, has_snapshot=True
+    )
+    regressed = FrontierStatus(
+        state=FrontierState.REGRESSED, wall_ms=1, sidecar="a", timeline=4, regression=notice
+    )
+    store.set_status(source, regressed)
+    assert store.status(source) == regressed
+
+    store.set_status(source, RUNNING)
+    assert store.status(source) == RUNNING
 
 
 def test_open_transactions_are_replaced_as_a_whole(store: MarkerStore, source: str) -> None:

@@ -12,7 +12,7 @@ from slackwater_markers.kafka_log import KafkaCutLog
 from slackwater_markers.memory_log import InMemoryCutLog
 from slackwater_markers.memory_store import InMemoryMarkerStore
 from slackwater_markers.redis_store import RedisMarkerStore
-from slackwater_markers.status import FrontierState, FrontierStatus, PipelineStatus
+from slackwater_markers.status import FrontierState, FrontierStatus, PipelineStatus, RegressionNotice
 from slackwater_markers.store import CutRetention, MarkerStore
 
 __all__ = [
@@ -31,4 +31,5 @@ __all__ = [
     "MarkersError",
     "PipelineStatus",
     "RedisMarkerStore",
+    "RegressionNotice",
 ]

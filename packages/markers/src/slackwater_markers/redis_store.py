@@ -1,6 +1,7 @@
 """The marker store in Redis (6.2 or later)."""
 
 import dataclasses
+import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any, TypeVar, cast
 import redis
 
 from slackwater_markers.errors import MarkerStoreUnavailableError
-from slackwater_markers.status import FrontierState, FrontierStatus, PipelineStatus
+from slackwater_markers.status import FrontierState, FrontierStatus, PipelineStatus, RegressionNotice
 from slackwater_markers.store import CutRetention
 from slackwater_protocol import (
     Marker,
@@ -158,6 +159,8 @@ class RedisMarkerStore:
             detail=fields["detail"].decode(),
             wall_ms=int(fields["wall_ms"]),
             sidecar=fields["sidecar"].decode(),
+            timeline=int(fields["on_timeline"]) if fields.get("on_timeline") else None,
+            regression=_regression(fields.get("regression", b"")),
         )
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
@@ -286,7 +289,13 @@ def _status_fields(status: FrontierStatus) -> dict[Any, Any]:
         "sidecar": status.sidecar,
         "state": str(status.state),
         "detail": status.detail,
+        "on_timeline": "" if status.timeline is None else status.timeline,
+        "regression": json.dumps(dataclasses.asdict(status.regression)) if status.regression else "",
     }
+
+
+def _regression(text: bytes) -> RegressionNotice | None:
+    return RegressionNotice(**json.loads(text)) if text else None
 
 
 def _flat(fields: Mapping[str, Any]) -> list[Any]:

@@ -17,6 +17,23 @@ class FrontierState(StrEnum):
     BAD_INPUT = "bad_input"
     MISCONFIGURED = "misconfigured"
     STOPPED = "stopped"
+    FAILED = "failed"
+    """The sidecar gave up on this source; the detail says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionNotice:
+    """Where a source's LSNs went back, for the operator who has to decide."""
+
+    transaction_offset: int
+    """The first END of the lower LSNs, in the transaction topic: a new timeline begins there."""
+    xid: int
+    commit_lsn: int
+    """Of that END."""
+    newest_lsn: int
+    """The commit LSN that was the newest until then."""
+    has_snapshot: bool
+    """Whether a snapshot at an LSN that is not higher has begun in the data topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +47,10 @@ class FrontierStatus:
     """When the sidecar said so, milliseconds since the epoch."""
     sidecar: str
     """Id of the sidecar process."""
+    timeline: int | None = None
+    """The timeline that the sidecar follows; None when it did not say."""
+    regression: RegressionNotice | None = None
+    """Why the state is ``regressed``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
