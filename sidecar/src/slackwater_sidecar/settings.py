@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from slackwater_protocol import SourceTopics
+from slackwater_protocol import Evidence, SourceTopics
 
 
 def default_sidecar_id() -> str:
@@ -30,6 +30,10 @@ class SidecarSettings:
     """Tables to follow, ``schema.table``; None: all topics ``<source>.<schema>.<table>``, later ones too."""
     topics: SourceTopics | None = None
     """Which topics belong to the source, when transforms rename them; None: Debezium's names."""
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    """Table to what proves that its rows are complete; not listed: counts."""
+    schema_registry: str | None = None
+    """Address of the registry for topics in Avro; None: there are none."""
     timeline: int = 1
     """Raise it when the source's LSNs start over; the topics are then read on from the newest cut."""
     kafka: Mapping[str, str] = field(default_factory=dict)
@@ -38,6 +42,10 @@ class SidecarSettings:
     """Of the cut log, if it has to be made; -1: the broker's default."""
     publish_interval: timedelta = timedelta(milliseconds=5)
     """Least time between two publications of cuts."""
+    ahead_after: timedelta = timedelta(milliseconds=500)
+    """Markers of partitions beyond the frontier are published once it has not moved for so long."""
+    ahead_interval: timedelta = timedelta(milliseconds=250)
+    """Least time between two publications of such markers."""
     quiet_interval: timedelta = timedelta(seconds=1)
     """Least time between cuts without a change event: commits of tables that are not followed."""
     open_after: timedelta = timedelta(seconds=5)
