@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import DevStackSettings, SettingsError
+from slackwater_devstack import ConnectMode, DevStackSettings, SettingsError
 from slackwater_devstack.properties import (
     DatabaseAddress,
     Listener,
     broker_properties,
     connector_properties,
     further_broker_properties,
+    position_properties,
     render_properties,
     replication_name,
     worker_properties,
@@ -70,14 +71,31 @@ def test_overrides_win() -> None:
 
 
 def test_the_worker_writes_json_without_schemas_and_stores_offsets_as_often_as_asked() -> None:
-    worker = worker_properties("h:1", 2, Path("/o"), timedelta(milliseconds=300))
+    worker = worker_properties("h:1", 2, timedelta(milliseconds=300))
     assert worker["value.converter.schemas.enable"] == "false"
     assert worker["offset.flush.interval.ms"] == "300"
 
 
+def test_a_standalone_worker_keeps_its_position_in_a_file_and_a_distributed_one_in_kafka() -> None:
+    standalone = position_properties(ConnectMode.STANDALONE, "inv", Path("/o"))
+    assert standalone == {"offset.storage.file.filename": "/o"}
+    distributed = position_properties(ConnectMode.DISTRIBUTED, "inv", Path("/o"))
+    assert distributed["group.id"] == "connect-inv"
+    assert distributed["config.storage.topic"] == "connect-inv.config"
+    assert "exactly.once.source.support" not in distributed
+
+
+def test_exactly_once_is_asked_of_worker_and_connector() -> None:
+    mode = ConnectMode.EXACTLY_ONCE
+    assert position_properties(mode, "inv", Path("/o"))["exactly.once.source.support"] == "enabled"
+    connector = connector_properties(settings(connect_mode=mode), ADDRESS, ())
+    assert connector["exactly.once.support"] == "required"
+    assert "exactly.once.support" not in connector_properties(settings(), ADDRESS, ())
+
+
 def test_everything_listens_on_loopback_only() -> None:
     broker = broker_properties(PLAIN, 2, Path("/d"), {})
-    worker = worker_properties("h:1", 2, Path("/o"), timedelta(seconds=1))
+    worker = worker_properties("h:1", 2, timedelta(seconds=1))
     assert broker["listeners"] == "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"
     assert worker["listeners"] == "http://127.0.0.1:2"
 

@@ -19,12 +19,13 @@ from slackwater_devstack.processes import Lifetime
 from slackwater_devstack.proxy import TcpProxy
 from slackwater_devstack.redis_server import RedisServer
 from slackwater_devstack.server import Server
-from slackwater_devstack.settings import Collector, DevStackSettings
+from slackwater_devstack.settings import Collector, ConnectMode, DevStackSettings
 from slackwater_devstack.stack import DevStack
 from slackwater_devstack.status import RunState, ServerStatus, StackStatus
 
 __all__ = [
     "Collector",
+    "ConnectMode",
     "ConnectWorker",
     "ConnectorState",
     "DevStack",

@@ -1,19 +1,26 @@
-"""A standalone Kafka Connect worker with one Debezium connector."""
+"""A Kafka Connect worker with one Debezium connector."""
 
 import http.client
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
+from slackwater_devstack.deadline import Deadline
 from slackwater_devstack.errors import ServerNotRunningError
 from slackwater_devstack.jvm import JavaProgram, java_program
 from slackwater_devstack.ports import LOOPBACK, accepts_connections
 from slackwater_devstack.processes import Launch, Lifetime
-from slackwater_devstack.properties import Properties, render_properties, worker_properties
+from slackwater_devstack.properties import (
+    Properties,
+    position_properties,
+    render_properties,
+    worker_properties,
+)
 from slackwater_devstack.server import START_TIMEOUT, Server
-from slackwater_devstack.settings import Collector
+from slackwater_devstack.settings import Collector, ConnectMode
 
 CONNECT_HEAP = "256m"
 
@@ -35,7 +42,7 @@ class ConnectorState:
 
 
 class ConnectWorker(Server):
-    """The worker. Configure it before the first start; after a kill, start it again on the same offsets."""
+    """The worker. Configure it before the first start; after a kill, start it again where it was."""
 
     name: ClassVar[str] = "connect"
     stop_patience: ClassVar[timedelta] = timedelta(seconds=20)
@@ -44,18 +51,22 @@ class ConnectWorker(Server):
         self,
         folder: Path,
         *,
+        mode: ConnectMode = ConnectMode.STANDALONE,
         heap: str = CONNECT_HEAP,
         collector: Collector = Collector.SERIAL,
         lifetime: Lifetime = Lifetime.EMBEDDED,
         start_timeout: timedelta = START_TIMEOUT,
     ) -> None:
         super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
+        self._mode = mode
         self._heap = heap
         self._collector = collector
         self._program: JavaProgram | None = None
         self._bootstrap = ""
         self._flush_interval = timedelta(seconds=5)
+        self._overrides: Properties = {}
         self._connector: Properties = {}
+        self._is_registered = False
 
     @property
     def port(self) -> int:
@@ -67,32 +78,55 @@ class ConnectWorker(Server):
         """URL of the REST interface."""
         return f"http://{LOOPBACK}:{self.port}"
 
-    def configure(self, bootstrap: str, connector: Properties, flush_interval: timedelta) -> None:
-        """Say what the worker does from its next start on."""
+    def configure(
+        self,
+        bootstrap: str,
+        connector: Properties,
+        flush_interval: timedelta,
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say what the worker does from its next start, or :meth:`apply`, on.
+
+        Args:
+            bootstrap: Kafka.
+            connector: Properties of the connector.
+            flush_interval: How often the position is stored.
+            overrides: Added to or replacing the worker's properties.
+        """
         self._bootstrap = bootstrap
         self._connector = dict(connector)
         self._flush_interval = flush_interval
+        self._overrides = dict(overrides or {})
+
+    def apply(self) -> None:
+        """Start it, or make a new configuration of the connector effective; returns when its task runs.
+
+        A distributed worker goes on running, a standalone one starts again.
+
+        Raises:
+            ServerStartError: it or its connector failed.
+        """
+        self._is_registered = False
+        if self.is_running and self._mode is ConnectMode.STANDALONE and self._differs():
+            self.stop()
+        if self.is_running:
+            self._wait_until_ready(Deadline(self._start_timeout))
+        else:
+            self.start()
 
     def state(self) -> ConnectorState:
         """What the worker says about its connector now. Blocks two seconds at most; never raises."""
-        unknown = ConnectorState("", (), "")
-        if not accepts_connections(self.port):
-            return unknown
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=2.0)
-        try:
-            connection.request("GET", f"/connectors/{self._connector.get('name', '')}/status")
-            response = connection.getresponse()
-            body = response.read()
-        except (OSError, http.client.HTTPException):
-            return unknown
-        finally:
-            connection.close()
-        return parse_state(body) if response.status == http.client.OK else unknown
+        status, body = self._request("GET", f"{self._path}/status")
+        return parse_state(body) if status == http.client.OK else ConnectorState("", (), "")
 
     def stop(self) -> None:
         """End it in order, storing its offsets; kill it when that takes too long. Idempotent."""
         if self._end() and self._program is not None:
             self._program.publish_recording(self._folder())
+
+    @property
+    def _path(self) -> str:
+        return f"/connectors/{self._connector.get('name', '')}"
 
     def _folder(self) -> Path:
         return self.folder / "connect"
@@ -100,12 +134,18 @@ class ConnectWorker(Server):
     def _prepare(self) -> None:
         if not self._connector:
             raise ServerNotRunningError(self.name, "start the unconfigured")
-        main = "org.apache.kafka.connect.cli.ConnectStandalone"
+        kind = "Standalone" if self._mode is ConnectMode.STANDALONE else "Distributed"
+        main = f"org.apache.kafka.connect.cli.Connect{kind}"
         self._program = java_program(main, self._heap, self._collector, self.progress)
         self.version = self._program.jars.version_of("debezium-connector-postgres")
+        self._is_registered = False
         folder = self._folder()
         folder.mkdir(parents=True, exist_ok=True)
-        worker = worker_properties(self._bootstrap, self.port, folder / "offsets", self._flush_interval)
+        worker = {
+            **worker_properties(self._bootstrap, self.port, self._flush_interval),
+            **position_properties(self._mode, self._connector["name"], folder / "offsets"),
+            **self._overrides,
+        }
         (folder / "worker.properties").write_text(render_properties(worker))
         (folder / "connector.properties").write_text(render_properties(self._connector))
 
@@ -113,14 +153,56 @@ class ConnectWorker(Server):
         if self._program is None:
             raise ServerNotRunningError(self.name, "launch")
         folder = self._folder()
-        files = (str(folder / "worker.properties"), str(folder / "connector.properties"))
+        files: tuple[str, ...] = (str(folder / "worker.properties"),)
+        if self._mode is ConnectMode.STANDALONE:
+            files += (str(folder / "connector.properties"),)
         return Launch(argv=self._program.command(files, folder), cwd=folder)
 
+    def _differs(self) -> bool:
+        """Whether it was started with other properties of the connector."""
+        file = self._folder() / "connector.properties"
+        return not file.is_file() or file.read_text() != render_properties(self._connector)
+
     def _is_ready(self) -> bool:
+        if self._mode is not ConnectMode.STANDALONE and not self._is_registered:
+            self._is_registered = self._register()
+            if not self._is_registered:
+                return False
         state = self.state()
         if state.trace:
             raise self._start_error(f"its connector failed: {state.trace.splitlines()[0]}")
         return state.is_running
+
+    def _register(self) -> bool:
+        """Hand the configuration to a distributed worker; whether its task has it."""
+        status, body = self._request("GET", f"{self._path}/tasks")
+        if status == http.client.OK:
+            tasks = [task["config"] for task in json.loads(body)]
+            if tasks and all(self._connector.items() <= task.items() for task in tasks):
+                return True
+        status, body = self._request("GET", f"{self._path}/config")
+        if status == http.client.OK and json.loads(body) == self._connector:
+            return False  # taken, the task follows
+        if status in (http.client.OK, http.client.NOT_FOUND):
+            status, body = self._request("PUT", f"{self._path}/config", self._connector)
+            if status == http.client.BAD_REQUEST:
+                raise self._start_error(f"it refuses the connector: {body.decode(errors='replace')}")
+        return False
+
+    def _request(self, method: str, path: str, body: Properties | None = None) -> tuple[int, bytes]:
+        """Status and body; status 0 while the worker does not answer."""
+        if not accepts_connections(self.port):
+            return 0, b""
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=2.0)
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException):
+            return 0, b""
+        finally:
+            connection.close()
 
 
 def parse_state(body: bytes) -> ConnectorState:

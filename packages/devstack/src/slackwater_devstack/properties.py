@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from slackwater_devstack.ports import LOOPBACK
-from slackwater_devstack.settings import DevStackSettings
+from slackwater_devstack.settings import ConnectMode, DevStackSettings
 
 Properties = dict[str, str]
 
@@ -116,8 +116,8 @@ def further_broker_properties(
     return properties | {"process.roles": "broker", "node.id": "2", "listeners": ",".join(bound)}
 
 
-def worker_properties(bootstrap: str, rest_port: int, offsets: Path, flush_interval: timedelta) -> Properties:
-    """A standalone Connect worker that writes JSON without schemas."""
+def worker_properties(bootstrap: str, rest_port: int, flush_interval: timedelta) -> Properties:
+    """What every Connect worker has: it writes JSON without schemas."""
     converter = "org.apache.kafka.connect.json.JsonConverter"
     return {
         "bootstrap.servers": bootstrap,
@@ -128,11 +128,24 @@ def worker_properties(bootstrap: str, rest_port: int, offsets: Path, flush_inter
         "listeners": f"http://{LOOPBACK}:{rest_port}",
         "plugin.discovery": "service_load",
         "topic.creation.enable": "true",
-        "offset.storage.file.filename": str(offsets),
         "offset.flush.interval.ms": milliseconds(flush_interval),
         "producer.compression.type": "lz4",
         "producer.batch.size": _PRODUCER_BATCH_BYTES,
     }
+
+
+def position_properties(mode: ConnectMode, name: str, offsets: Path) -> Properties:
+    """Where a worker keeps the position of its connector: in a file, or with all it knows in Kafka."""
+    if mode is ConnectMode.STANDALONE:
+        return {"offset.storage.file.filename": str(offsets)}
+    group = f"connect-{name}"
+    properties = {"group.id": group, "offset.storage.partitions": "1", "status.storage.partitions": "1"}
+    for kind in ("config", "offset", "status"):
+        properties[f"{kind}.storage.topic"] = f"{group}.{kind}"
+        properties[f"{kind}.storage.replication.factor"] = "1"
+    if mode is ConnectMode.EXACTLY_ONCE:
+        properties["exactly.once.source.support"] = "enabled"
+    return properties
 
 
 def connector_properties(
@@ -143,6 +156,7 @@ def connector_properties(
     No tables: every table of the publication.
     """
     prefix = settings.prefix
+    exactly_once = settings.connect_mode is ConnectMode.EXACTLY_ONCE
     single = (f"{prefix}.transaction", f"{prefix}.notifications", f"__debezium-heartbeat.{prefix}")
     only = {"table.include.list": ",".join(re.escape(table) for table in tables)} if tables else {}
     return {
@@ -159,6 +173,7 @@ def connector_properties(
         "publication.name": publication_name(prefix),
         "publication.autocreate.mode": "disabled",
         **only,
+        **({"exactly.once.support": "required"} if exactly_once else {}),
         "topic.prefix": prefix,
         "snapshot.mode": "initial",
         "provide.transaction.metadata": "true",

@@ -24,6 +24,17 @@ class Collector(Enum):
     """Half as fast again under load; give it a heap of 1g."""
 
 
+class ConnectMode(Enum):
+    """How Connect runs."""
+
+    STANDALONE = "standalone"
+    """Position in a file; starts fastest."""
+    DISTRIBUTED = "distributed"
+    """Position and configuration in Kafka; takes a new configuration while it runs."""
+    EXACTLY_ONCE = "exactly-once"
+    """Distributed, and every poll of the connector is one Kafka transaction with its position."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevStackSettings:
     """One stack of servers on loopback with its data and logs in one folder."""
@@ -50,16 +61,19 @@ class DevStackSettings:
     """
     connect: bool = True
     """Whether the stack has a Connect worker; :func:`slackwater_devstack.up` then starts it, too."""
+    connect_mode: ConnectMode = ConnectMode.STANDALONE
     fsync: bool = False
     """Whether PostgreSQL survives a crash of the machine; a killed process it always survives."""
     kafka_heap: str = "128m"
     connect_heap: str = "256m"
     connect_collector: Collector = Collector.SERIAL
     offset_flush_interval: timedelta = timedelta(seconds=5)
-    """How often Connect stores its position: what is repeated after a kill."""
+    """How often Connect stores its position: what is repeated after a kill. Exactly once: with each poll."""
     heartbeat_interval: timedelta = timedelta(seconds=5)
     broker_overrides: Mapping[str, str] = field(default_factory=dict)
     """Added to or replacing the broker's properties."""
+    worker_overrides: Mapping[str, str] = field(default_factory=dict)
+    """Added to or replacing the Connect worker's properties."""
     connector_overrides: Mapping[str, str] = field(default_factory=dict)
     """Added to or replacing the connector's properties."""
     keep_data: bool = True

@@ -135,7 +135,8 @@ class DevStack:
     def start_connector(self, tables: Sequence[str] = ()) -> None:
         """Create the publication, configure the connector and start Connect; returns when its task runs.
 
-        The tables must exist. Rows committed before are delivered by the snapshot.
+        The tables must exist. Rows committed before are delivered by the snapshot. Called again, with more
+        tables for example, it changes publication and connector.
 
         Args:
             tables: ``schema.table`` each; empty: all tables, also later ones.
@@ -153,8 +154,10 @@ class DevStack:
         properties = connector_properties(self.settings, address, wanted)
         is_routed = self.connect.name in self.settings.kafka_routes
         bootstrap = self.kafka.bootstrap_over(self.connect.name) if is_routed else self.kafka.bootstrap
-        self.connect.configure(bootstrap, properties, self.settings.offset_flush_interval)
-        self.connect.start()
+        self.connect.configure(
+            bootstrap, properties, self.settings.offset_flush_interval, self.settings.worker_overrides
+        )
+        self.connect.apply()
 
     def wait_until_streaming(self, timeout: timedelta = timedelta(seconds=60)) -> None:
         """Return when the connector's snapshot is done and it follows the log: later commits are streamed.
@@ -257,9 +260,13 @@ def make_servers(
     if settings.redis:
         servers.append(RedisServer(folder, lifetime=lifetime, start_timeout=timeout))
     if settings.connect and settings.kafka and settings.postgres:
-        heap, collector = settings.connect_heap, settings.connect_collector
         connect = ConnectWorker(
-            folder, heap=heap, collector=collector, lifetime=lifetime, start_timeout=timeout
+            folder,
+            mode=settings.connect_mode,
+            heap=settings.connect_heap,
+            collector=settings.connect_collector,
+            lifetime=lifetime,
+            start_timeout=timeout,
         )
         servers.append(connect)
     for server in servers:
