@@ -1,0 +1,45 @@
+"""The list of metrics keeps its own rules."""
+
+import re
+
+from slackwater_protocol import metrics
+from slackwater_protocol.metrics import SIDECAR_METRICS, Metric, MetricKind, series_of
+
+UNITS = ("_seconds", "_bytes", "_total", "_lsn", "_timeline", "_state")
+COUNTED = ("transactions", "obstacles", "ends", "trouble", "read", "paused")
+BOUNDED_LABELS = {"source", "state", "dependency", "kind"}
+
+
+def test_every_metric_of_the_module_is_in_the_list_once() -> None:
+    defined = [value for value in vars(metrics).values() if isinstance(value, Metric)]
+    assert sorted(m.name for m in defined) == sorted(m.name for m in SIDECAR_METRICS)
+    assert len({m.name for m in SIDECAR_METRICS}) == len(SIDECAR_METRICS)
+
+
+def test_names_say_whose_they_are_and_end_in_a_base_unit_or_what_is_counted() -> None:
+    for metric in SIDECAR_METRICS:
+        assert re.fullmatch(r"slackwater_[a-z_]+", metric.name)
+        assert metric.name.endswith(UNITS) or metric.name.rpartition("_")[2] in COUNTED, metric.name
+        assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
+
+
+def test_labels_are_bounded() -> None:
+    for metric in SIDECAR_METRICS:
+        assert metric.labels[0] == "source"
+        assert set(metric.labels) <= BOUNDED_LABELS
+
+
+def test_only_histograms_have_buckets_and_these_rise() -> None:
+    for metric in SIDECAR_METRICS:
+        assert bool(metric.buckets) == (metric.kind is MetricKind.HISTOGRAM)
+        assert list(metric.buckets) == sorted(set(metric.buckets))
+
+
+def test_every_metric_explains_itself_in_a_sentence() -> None:
+    for metric in SIDECAR_METRICS:
+        assert metric.help.endswith("."), metric.name
+
+
+def test_a_histogram_appears_as_three_series() -> None:
+    names = list(series_of(metrics.CUT_BYTES))
+    assert names == ["slackwater_cut_bytes_bucket", "slackwater_cut_bytes_count", "slackwater_cut_bytes_sum"]
