@@ -11,10 +11,36 @@ from slackwater_markers import (
     CutLogUnavailableError,
     InMemoryCutLog,
     KafkaCutLog,
+    LoggedRecord,
 )
-from slackwater_protocol import Cut, PublishedCut
+from slackwater_protocol import (
+    AheadMarkers,
+    CommittedTransaction,
+    Cut,
+    LogRecord,
+    Marker,
+    PublishedCut,
+    SkipDecision,
+    TimelineDecision,
+)
 
 MakeCut = Callable[..., Cut]
+
+
+def others(source: str) -> list[LogRecord]:
+    """One record of each kind that is no cut."""
+    return [
+        SkipDecision(source=source, timeline=1, to_lsn=7, wall_ms=5, decided_by="ann", reason="lost"),
+        TimelineDecision(source=source, timeline=2, transaction_offset=9, wall_ms=6, decided_by="ann"),
+        AheadMarkers(
+            source=source,
+            timeline=2,
+            previous_lsn=10,
+            lsn=12,
+            transactions=(CommittedTransaction(701, 12, 5),),
+            markers={("src.inv.a", 1): Marker(12, 34)},
+        ),
+    ]
 
 
 @pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.integration)])
@@ -69,6 +95,50 @@ def test_reading_and_appending_may_alternate(make_cut: MakeCut, log: CutLog, sou
         after = found[-1].log_offset
 
 
+def test_records_of_all_kinds_are_found_where_they_were_written(
+    make_cut: MakeCut, log: CutLog, source: str
+) -> None:
+    written = [make_cut(source, 10), *others(source), make_cut(source, 20)]
+    offsets = log.append_records(written)
+    logged = [LoggedRecord(*pair) for pair in zip(written, offsets, strict=True)]
+    assert log.records(-1) == logged
+    assert log.records(offsets[0], limit=2) == logged[1:3]
+    assert log.records(offsets[-1]) == []
+    assert log.records(-1, with_cuts=False) == logged[1:4]
+
+
+def test_who_wants_cuts_gets_nothing_else(make_cut: MakeCut, log: CutLog, source: str) -> None:
+    [first] = log.append([make_cut(source, 10)])
+    log.append_records(others(source))
+    [second] = log.append([make_cut(source, 20)])
+    log.append_records(others(source))
+    assert log.tail(-1) == [first, second]
+    assert log.tail(-1, limit=2) == [first, second]
+    assert log.tail(first.log_offset, limit=1) == [second]
+    assert log.read_range(0, log.end()) == [first, second]
+    assert log.newest() == second
+
+
+def test_the_newest_cut_is_found_behind_many_other_records(
+    make_cut: MakeCut, log: CutLog, source: str
+) -> None:
+    [cut] = log.append([make_cut(source, 10)])
+    log.append_records(others(source) * 60)
+    assert log.newest() == cut
+
+
+def test_a_log_without_cuts_has_no_newest(log: CutLog, source: str) -> None:
+    log.append_records(others(source))
+    assert log.newest() is None
+    assert log.tail(-1) == []
+
+
+def test_the_end_is_behind_the_newest_record(make_cut: MakeCut, log: CutLog, source: str) -> None:
+    assert log.end() == 0
+    [appended] = log.append([make_cut(source, 10)])
+    assert log.end() == appended.log_offset + 1
+
+
 def test_a_range_above_the_end_is_an_error_not_a_wait(make_cut: MakeCut, log: CutLog, source: str) -> None:
     log.append([make_cut(source, 10)])
     with pytest.raises(CutLogUnavailableError, match="ends at 1, wanted 2"):
@@ -110,6 +180,8 @@ def test_a_log_that_does_not_exist_is_empty(source: str, bootstrap: str) -> None
     log = KafkaCutLog(source, bootstrap)
     assert log.newest() is None
     assert log.tail(-1) == []
+    assert log.records(-1) == []
+    assert log.end() == 0
     log.close()
 
 

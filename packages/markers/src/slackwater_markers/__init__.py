@@ -1,6 +1,6 @@
 """Published cuts and markers: the cut log in Kafka, the marker store in Redis or memory."""
 
-from slackwater_markers.cut_log import CutLog
+from slackwater_markers.cut_log import CutLog, LoggedRecord
 from slackwater_markers.errors import (
     CutLogError,
     CutLogTruncatedError,
@@ -26,6 +26,7 @@ __all__ = [
     "InMemoryCutLog",
     "InMemoryMarkerStore",
     "KafkaCutLog",
+    "LoggedRecord",
     "MarkerStore",
     "MarkerStoreUnavailableError",
     "MarkersError",

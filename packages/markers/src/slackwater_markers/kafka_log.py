@@ -1,8 +1,9 @@
 """The cut log in Kafka."""
 
 import functools
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -17,13 +18,15 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_markers.cut_log import LoggedRecord, cuts_of
 from slackwater_markers.errors import CutLogTruncatedError, CutLogUnavailableError
-from slackwater_protocol import Cut, PublishedCut, decode_cut, encode_cut
+from slackwater_protocol import Cut, LogRecord, PublishedCut, decode_log_record, encode_log_record
 from slackwater_protocol.keys import cut_log_topic
 
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 _NEWEST_STEP = 16
 """How many offsets ``newest`` goes back at first; more when none of them holds a record."""
+_OTHER_KIND = re.compile(rb'\{"v":\d+,"kind":"(?!cut")')
 _TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
@@ -72,6 +75,10 @@ class KafkaCutLog:
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
         """See the protocol. The topic must exist: :meth:`ensure_topic`."""
+        return [PublishedCut(*pair) for pair in zip(cuts, self.append_records(cuts), strict=True)]
+
+    def append_records(self, records: Sequence[LogRecord]) -> list[int]:
+        """See the protocol. The topic must exist: :meth:`ensure_topic`."""
         producer = self._writer()
         offsets: dict[int, int] = {}
         failures: list[str] = []
@@ -82,16 +89,16 @@ class KafkaCutLog:
             else:
                 failures.append(str(error))
 
-        for index, cut in enumerate(cuts):
+        for index, record in enumerate(records):
             delivered = functools.partial(acknowledged, index)
             with self._guarded("append"):
-                producer.produce(self._topic, encode_cut(cut), partition=0, on_delivery=delivered)
+                producer.produce(self._topic, encode_log_record(record), partition=0, on_delivery=delivered)
         producer.flush(self._timeout)
-        if failures or len(offsets) < len(cuts):
+        if failures or len(offsets) < len(records):
             reason = failures[0] if failures else f"no acknowledgement within {self._timeout:g} s"
             self._discard_writer()
             raise CutLogUnavailableError("append", self._topic, reason)
-        return [PublishedCut(cut, offsets[index]) for index, cut in enumerate(cuts)]
+        return [offsets[index] for index in range(len(records))]
 
     def read_range(self, from_offset: int, to_offset: int) -> list[PublishedCut]:
         """See the protocol."""
@@ -102,23 +109,35 @@ class KafkaCutLog:
             raise CutLogTruncatedError(self._topic, from_offset, low)
         if to_offset > high:
             raise CutLogUnavailableError("read", self._topic, f"it ends at {high}, wanted {to_offset}")
-        return self._read(from_offset, to_offset, None)
+        return cuts_of(self._read(from_offset, to_offset, _is_cut))
 
     def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
         """See the protocol."""
         low, high = self._bounds()
-        return self._read(max(low, after_offset + 1), high, limit)
+        return cuts_of(self._read(max(low, after_offset + 1), high, _is_cut, limit))
+
+    def records(
+        self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
+    ) -> list[LoggedRecord]:
+        """See the protocol."""
+        low, high = self._bounds()
+        wanted = _is_anything if with_cuts else _is_other
+        return self._read(max(low, after_offset + 1), high, wanted, limit)
 
     def newest(self) -> PublishedCut | None:
         """See the protocol."""
         low, high = self._bounds()
         step = _NEWEST_STEP
         while high > low:
-            found = self._read(max(low, high - step), high, None)
+            found = self._read(max(low, high - step), high, _is_cut)
             if found:
-                return found[-1]
+                return cuts_of(found)[-1]
             high, step = max(low, high - step), step * 8
         return None
+
+    def end(self) -> int:
+        """See the protocol."""
+        return self._bounds()[1]
 
     def close(self) -> None:
         """See the protocol."""
@@ -177,11 +196,14 @@ class KafkaCutLog:
             raise CutLogUnavailableError("read", self._topic, f"no answer within {self._timeout:g} s")
         return bounds
 
-    def _read(self, from_offset: int, to_offset: int, limit: int | None) -> list[PublishedCut]:
+    def _read(
+        self, from_offset: int, to_offset: int, wanted: Callable[[bytes], bool], limit: int | None = None
+    ) -> list[LoggedRecord]:
         """Goes by position, since offsets may have gaps."""
+        result = list[LoggedRecord]()
         if from_offset >= to_offset:
-            return []
-        consumer, result = self._reader(), list[PublishedCut]()
+            return result
+        consumer = self._reader()
         with self._guarded("read"):
             consumer.assign([TopicPartition(self._topic, 0, from_offset)])
         deadline = time.monotonic() + self._timeout
@@ -192,19 +214,22 @@ class KafkaCutLog:
                     raise CutLogUnavailableError(
                         "read", self._topic, f"at offset {position} of {to_offset} after {self._timeout:g} s"
                     )
-                for message in self._consume(consumer, position):
-                    offset = message.offset() or 0
+                for message in self._consume(consumer, position, to_offset):
+                    offset, value = message.offset() or 0, message.value() or b""
                     position = max(position, offset if message.error() else offset + 1)
-                    if message.error() is None and offset < to_offset:
-                        result.append(PublishedCut(decode_cut(message.value() or b""), offset))
+                    if message.error() is None and offset < to_offset and wanted(value):
+                        result.append(LoggedRecord(decode_log_record(value), offset))
         finally:
             consumer.unassign()
         return result[:limit]
 
-    def _consume(self, consumer: Consumer, position: int) -> list[Message]:
-        """Records, and the end of the partition as a message with that error."""
+    def _consume(self, consumer: Consumer, position: int, to_offset: int) -> list[Message]:
+        """Records, and the end of the partition as a message with that error.
+
+        No more are asked for than there can be: waiting for more would take the whole time-out.
+        """
         with self._guarded("read"):
-            messages = consumer.consume(1000, 0.05)
+            messages = consumer.consume(min(1000, to_offset - position), 0.05)
         for message in messages:
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
@@ -222,6 +247,19 @@ class KafkaCutLog:
             yield
         except (KafkaException, BufferError) as error:
             raise CutLogUnavailableError(operation, self._topic, _reason(error)) from error
+
+
+def _is_other(value: bytes) -> bool:
+    """Whether a record is no cut, by its first bytes: a cut may be large."""
+    return _OTHER_KIND.match(value) is not None
+
+
+def _is_cut(value: bytes) -> bool:
+    return not _is_other(value)
+
+
+def _is_anything(_: bytes) -> bool:
+    return True
 
 
 def _code(error: Exception) -> int | None:

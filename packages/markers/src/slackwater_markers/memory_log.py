@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from slackwater_markers.cut_log import LoggedRecord, cuts_of
 from slackwater_markers.errors import CutLogTruncatedError, CutLogUnavailableError
-from slackwater_protocol import Cut, PublishedCut
+from slackwater_protocol import Cut, LogRecord, PublishedCut
 from slackwater_protocol.keys import cut_log_topic
 
 
@@ -12,15 +13,19 @@ class InMemoryCutLog:
 
     def __init__(self, source: str) -> None:
         self._topic = cut_log_topic(source)
-        self._records: list[PublishedCut] = []
+        self._records: list[LoggedRecord] = []
         self._end = 0
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
         """See the protocol."""
-        appended = [PublishedCut(cut, self._end + index) for index, cut in enumerate(cuts)]
-        self._records += appended
-        self._end += len(appended)
-        return appended
+        return [PublishedCut(*pair) for pair in zip(cuts, self.append_records(cuts), strict=True)]
+
+    def append_records(self, records: Sequence[LogRecord]) -> list[int]:
+        """See the protocol."""
+        offsets = [self._end + index for index in range(len(records))]
+        self._records += map(LoggedRecord, records, offsets)
+        self._end += len(offsets)
+        return offsets
 
     def read_range(self, from_offset: int, to_offset: int) -> list[PublishedCut]:
         """See the protocol."""
@@ -31,15 +36,30 @@ class InMemoryCutLog:
             raise CutLogTruncatedError(self._topic, from_offset, earliest)
         if to_offset > self._end:
             raise CutLogUnavailableError("read", self._topic, f"it ends at {self._end}, wanted {to_offset}")
-        return [r for r in self._records if from_offset <= r.log_offset < to_offset]
+        return cuts_of([r for r in self._records if from_offset <= r.log_offset < to_offset])
 
     def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
         """See the protocol."""
-        return [r for r in self._records if r.log_offset > after_offset][:limit]
+        return cuts_of([r for r in self._records if r.log_offset > after_offset])[:limit]
+
+    def records(
+        self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
+    ) -> list[LoggedRecord]:
+        """See the protocol."""
+        return [
+            r
+            for r in self._records
+            if r.log_offset > after_offset and (with_cuts or not isinstance(r.record, Cut))
+        ][:limit]
 
     def newest(self) -> PublishedCut | None:
         """See the protocol."""
-        return self._records[-1] if self._records else None
+        cuts = cuts_of(self._records)
+        return cuts[-1] if cuts else None
+
+    def end(self) -> int:
+        """See the protocol."""
+        return self._end
 
     def delete_before(self, offset: int) -> None:
         """Loses the records below ``offset``, as an operator could."""
