@@ -1,6 +1,7 @@
 """The service that works out the frontier and publishes cuts and markers."""
 
 from slackwater_sidecar.errors import (
+    HttpAddressError,
     SidecarError,
     SourceTruncatedError,
     SourceUnavailableError,
@@ -13,6 +14,7 @@ from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus, describe_open, format_status
 
 __all__ = [
+    "HttpAddressError",
     "Publisher",
     "Sidecar",
     "SidecarError",

@@ -3,6 +3,7 @@
 ::
 
     SidecarError
+    ├── HttpAddressError         the pages cannot be answered at the address of the settings
     ├── SourceTruncatedError     records that have to be read are no longer, or not yet, in their topic
     ├── SourceUnavailableError   Kafka does not answer; recoverable: the sidecar waits and says so
     └── TimelineError            the cut log belongs to a newer timeline than the settings
@@ -11,6 +12,21 @@
 
 class SidecarError(Exception):
     """Root of everything this package raises."""
+
+
+class HttpAddressError(SidecarError):
+    """Nobody can listen at an address."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address = address
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"cannot answer HTTP at {self.address}: {self.reason}; "
+            "set sidecar.http to host:port of this machine, port 0 for any free one"
+        )
 
 
 class SourceTruncatedError(SidecarError):

@@ -29,6 +29,8 @@ class SidecarStatus:
     """Transactions that have been incomplete for long, next first."""
     redis_error: str | None
     """Why Redis is not up to date; None when it is, or when there is none."""
+    kafka_error: str | None = None
+    """Why Kafka cannot be read, or the cut log not be written; None when all is well."""
 
 
 def format_status(status: SidecarStatus) -> str:
