@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -176,3 +177,24 @@ def test_an_unacknowledged_document_fails_the_transaction(make_batch: MakeBatch)
     with pytest.raises(TransactionFailedError, match="1 of 2 records failed"):
         written(make_batch(0, [(3, b"a", b"1"), (7, b"b", b"2")]), Emit.LATEST, producer)
     assert "commit" not in producer.calls
+
+
+def with_skipped(batch: DocumentBatch, *xids: int) -> DocumentBatch:
+    return replace(batch, header=replace(batch.header, skipped=xids))
+
+
+def skipped_by_xid(producer: FakeProducer) -> list[tuple[int | None, tuple[int, ...]]]:
+    records = [decode_commit_record(value or b"") for _, _, value, _ in of_topic(producer, "out.commits")]
+    return [(record.xid, record.skipped) for record in records]
+
+
+def test_latest_names_skipped_transactions_in_the_record_of_the_batch(make_batch: MakeBatch) -> None:
+    assert skipped_by_xid(written(with_skipped(make_batch(0, []), 503, 507), Emit.LATEST)) == [
+        (None, (503, 507))
+    ]
+
+
+def test_transactions_names_a_skipped_transaction_in_its_own_record(make_batch: MakeBatch) -> None:
+    batch = with_skipped(make_batch(0, [], to_lsn=3), 502, 77)
+    expected = [(501, ()), (502, (502,)), (503, (77,))]
+    assert skipped_by_xid(written(batch, Emit.TRANSACTIONS)) == expected

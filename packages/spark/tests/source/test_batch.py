@@ -56,3 +56,14 @@ def test_the_header_says_what_the_batch_holds(published: Published) -> None:
     header = BatchContent.of(cuts, offset(10, 100), offset(30, 150)).header(offset(10, 100), offset(30, 150))
     assert (header.from_lsn, header.to_lsn, header.event_count) == (10, 30, 50)
     assert [t[:2] for t in header.transactions] == [(3, 20)]
+
+
+def test_skipped_transactions_are_named_once_though_two_sidecars_name_them(published: Published) -> None:
+    cuts = [
+        published(20, 5, transactions={1: 8, 3: 20}, skipped=(3,)),
+        published(30, 10, transactions={3: 20, 4: 25, 5: 30}, skipped=(3, 4)),
+    ]
+    first = BatchContent.of(cuts[:1], offset(5), offset(20)).header(offset(5), offset(20))
+    second = BatchContent.of(cuts[1:], offset(20), offset(30)).header(offset(20), offset(30))
+    both = BatchContent.of(cuts, offset(5), offset(30)).header(offset(5), offset(30))
+    assert (first.skipped, second.skipped, both.skipped) == ((3,), (4,), (3, 4))

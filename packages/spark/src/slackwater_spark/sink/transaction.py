@@ -1,7 +1,7 @@
 """What one Kafka transaction of the sink holds, in which order it is produced."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -32,6 +32,8 @@ class CommitUnit:
     previous_lsn: int
     xid: int | None
     commit_ts_ms: int
+    skipped: tuple[int, ...] = ()
+    """Transactions in it that an operator let pass though rows were missing."""
     offsets: DeliveredOffsets = field(default_factory=DeliveredOffsets)
 
 
@@ -49,17 +51,21 @@ def commit_units(header: BatchHeader, emit: Emit) -> list[CommitUnit]:
     ``latest`` has one for the batch. ``transactions`` has one for each source transaction with a change
     event, also if it changed
     nothing in the view; if the batch ends above the last of them (or holds none), one without xid closes it.
+    Each names the transactions in it that were skipped; the last one those of which the header has no commit.
     """
-    whole = CommitUnit(header.to_lsn, header.from_lsn, None, header.commit_ts_ms)
     if emit is Emit.LATEST:
-        return [whole]
+        return [CommitUnit(header.to_lsn, header.from_lsn, None, header.commit_ts_ms, header.skipped)]
     units = []
     previous = header.from_lsn
+    unnamed = dict.fromkeys(header.skipped)
     for xid, commit_lsn, commit_ts_ms in header.transactions:
-        units.append(CommitUnit(commit_lsn, previous, xid, commit_ts_ms))
+        skipped = (xid,) if xid in unnamed else ()
+        unnamed.pop(xid, None)
+        units.append(CommitUnit(commit_lsn, previous, xid, commit_ts_ms, skipped))
         previous = commit_lsn
     if previous < header.to_lsn or not units:
         units.append(CommitUnit(header.to_lsn, previous, None, header.commit_ts_ms))
+    units[-1] = replace(units[-1], skipped=(*units[-1].skipped, *unnamed))
     return units
 
 
@@ -156,6 +162,7 @@ class BatchTransaction:
             xid=unit.xid,
             commit_ts_ms=unit.commit_ts_ms,
             offsets={self._settings.topic: ranges} if ranges else {},
+            skipped=unit.skipped,
         )
         self._producer.produce(
             self._settings.commit_topic, None, encode_commit_record(record), self._headers(unit), None

@@ -22,6 +22,8 @@ class BatchContent:
     """Commit LSNs of those with rows that may stand in Kafka twice."""
     commit_ts_ms: int
     """Commit time of the newest."""
+    skipped: tuple[int, ...] = ()
+    """Xids of those that an operator let pass though rows were missing."""
 
     @classmethod
     def of(cls, cuts: Sequence[PublishedCut], start: SourceOffset, end: SourceOffset) -> "BatchContent":
@@ -32,10 +34,13 @@ class BatchContent:
             repeated |= published.cut.repeated
             table.update((t.commit_lsn, t) for t in published.cut.transactions)
         transactions = tuple(table[lsn] for lsn in sorted(table) if start.lsn < lsn <= end.lsn)
+        skipped = dict.fromkeys(xid for published in cuts for xid in published.cut.skipped)
+        earlier = {t.xid for t in table.values() if t.commit_lsn <= start.lsn}
         return cls(
             transactions,
             frozenset(t.commit_lsn for t in transactions if t.commit_lsn in repeated),
             max((c.cut.commit_ts_ms for c in cuts), default=0),
+            tuple(xid for xid in skipped if xid not in earlier),
         )
 
     def header(self, start: SourceOffset, end: SourceOffset) -> BatchHeader:
@@ -48,6 +53,7 @@ class BatchContent:
             commit_ts_ms=self.commit_ts_ms,
             event_count=end.event_count - start.event_count,
             transactions=tuple((t.xid, t.commit_lsn, t.commit_ts_ms) for t in self.transactions),
+            skipped=self.skipped,
         )
 
 
