@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_cdc import Frontier, evidence, partition
+from slackwater_cdc import Frontier, completeness, evidence, partition
 from slackwater_cdc import frontier as frontier_module
 from slackwater_cdc.testing import Emitted, Loss, Oracle, Run, SimulatedConnector, SimulatedTransaction
 from slackwater_cdc.testing.connector import TRANSACTION_TOPIC
@@ -278,16 +278,16 @@ def test_the_oracle_complains_when_a_rule_is_taken_out(
         return True
 
     breakages: dict[str, tuple[object, str, Callable[..., object]]] = {
-        "counts": (frontier_module, "counts_are_complete", lambda t: t.end is not None),
+        "counts": (completeness, "counts_are_complete", lambda t: t.end is not None),
         "original numbering": (
-            frontier_module,
+            completeness,
             "original_numbering_is_complete",
             evidence.counts_are_complete,
         ),
-        "last numbering": (frontier_module, "last_numbering_is_complete", always),
-        "overtaken": (frontier_module, "is_overtaken", always),
+        "last numbering": (completeness, "last_numbering_is_complete", always),
+        "overtaken": (completeness, "is_overtaken", always),
         "detection": (
-            frontier_module.Frontier,
+            completeness.Completeness,
             "_renumbered_is_complete",
             lambda _, t: evidence.counts_are_complete(t),
         ),

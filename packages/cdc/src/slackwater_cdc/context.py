@@ -1,9 +1,11 @@
 """What the parts of the frontier share."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from slackwater_cdc.envelope import RowSource
 from slackwater_cdc.transaction import Obstacle, Transaction
+from slackwater_protocol import Evidence
 
 if TYPE_CHECKING:
     from slackwater_cdc.snapshot import Snapshots
@@ -23,11 +25,15 @@ class DoneTransactions:
         self._window = window
         self._young: dict[int, int] = {}
         self._old: dict[int, int] = {}
+        self.known_from_lsn = 0
+        """Every commit above this LSN of which END was read is remembered."""
 
     def add(self, xid: int, commit_lsn: int) -> None:
         """Remembers a transaction."""
         self._young[xid] = commit_lsn
         if len(self._young) >= self._window:
+            if self._old:
+                self.known_from_lsn = max(self.known_from_lsn, *self._old.values())
             self._old, self._young = self._young, {}
 
     def get(self, xid: int) -> int | None:
@@ -39,7 +45,14 @@ class DoneTransactions:
 class Context:
     """The state that partitions, snapshots and the frontier work on."""
 
-    def __init__(self, tables: frozenset[str] | None, snapshots: "Snapshots") -> None:
+    def __init__(
+        self,
+        tables: frozenset[str] | None,
+        snapshots: "Snapshots",
+        exempt: Mapping[str, Evidence] | None = None,
+    ) -> None:
+        self.exempt = exempt or {}
+        """Tables whose completeness is not judged by counts, with what judges it."""
         self.transactions: dict[int, Transaction] = {}
         """Read of, but above the frontier; by xid."""
         self.done = DoneTransactions()
@@ -47,6 +60,8 @@ class Context:
         """Commit LSNs of which rows were repeated since the last cut."""
         self.obstacles: list[Obstacle] = []
         """The first records that cannot be attributed; more than a hundred are not listed."""
+        self.incremental_rows = 0
+        """Rows of incremental snapshots since the last cut."""
         self.snapshots = snapshots
         self.newest_ms: dict[str, int] = {}
         """The newest record timestamp of each connector run."""

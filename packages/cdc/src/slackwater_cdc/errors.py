@@ -4,7 +4,9 @@
 
     CdcError
     ├── UndecodableRecordError            a value that is no Debezium record
-    └── MissingTransactionMetadataError   a change without ``transaction``: the connector is set up wrongly
+    ├── WireFormatError                   a key or value that its Avro schema does not describe
+    ├── MissingTransactionMetadataError   a change without ``transaction``: the connector is set up wrongly
+    └── KeylessEvidenceError              evidence ``overtaken`` for a table without a key
 """
 
 
@@ -25,9 +27,30 @@ class UndecodableRecordError(CdcError):
         """The first 200 bytes."""
 
     def __str__(self) -> str:
+        cause = "check value.converter and the transforms of the connector, or who else writes to this topic"
+        if self.value[:1] == b"\0":
+            cause = "it looks like Avro with a schema registry: say where that is with schema_registry"
+        return f"not a Debezium {self.kind}: {self.reason}; expected JSON, got {self.value!r}; {cause}"
+
+
+class WireFormatError(CdcError):
+    """Bytes in Confluent's wire format that cannot be read."""
+
+    def __init__(self, schema_id: int | None, reason: str, value: bytes) -> None:
+        super().__init__(schema_id, reason, value[:200])
+        self.schema_id = schema_id
+        """The schema that the bytes name; None when they are too short to name one."""
+        self.reason = reason
+        """What is wrong."""
+        self.value = value[:200]
+        """The first 200 bytes."""
+
+    def __str__(self) -> str:
+        schema = "" if self.schema_id is None else f" of schema {self.schema_id}"
         return (
-            f"not a Debezium {self.kind}: {self.reason}; expected JSON, got {self.value!r}; "
-            "check value.converter and the transforms of the connector, or who else writes to this topic"
+            f"not an Avro record{schema}: {self.reason}; expected Confluent's wire format (a zero byte, 4 "
+            f"bytes with the schema's id, Avro), got {self.value!r}; is this the registry that the "
+            "connector's converter writes to?"
         )
 
 
@@ -42,4 +65,19 @@ class MissingTransactionMetadataError(CdcError):
         return (
             f"a change of {self.table or 'an unnamed table'} has no 'transaction' block; set "
             "provide.transaction.metadata=true in the connector (and keep 'transaction' in its transforms)"
+        )
+
+
+class KeylessEvidenceError(CdcError):
+    """Evidence ``overtaken`` was chosen for a table whose records have no key."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(table)
+        self.table = table
+
+    def __str__(self) -> str:
+        return (
+            f"a record of {self.table} has no key, but its evidence is 'overtaken': without a key a repeated "
+            "row may come in any partition, however far that one is; choose evidence 'counts' for this "
+            "table, give it a primary key, or leave out TRUNCATE (skipped.operations=t)"
         )

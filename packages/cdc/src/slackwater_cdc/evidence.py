@@ -1,4 +1,4 @@
-"""When is a transaction complete?
+"""When is a transaction complete, by counts?
 
 The usual case costs nothing here: one numbering, one run, all of 1 … n read. The rules for the rest:
 
@@ -36,7 +36,7 @@ def counts_are_complete(transaction: Transaction) -> bool:
     if transaction.later is None:
         return False
     runs = transaction.runs
-    return all(_covers(union(runs, table), count) for table, count in end.counts.items())
+    return all(_covers(union(runs, table), count) for table, count in transaction.counted.items())
 
 
 def original_numbering_is_complete(transaction: Transaction) -> bool:
@@ -45,7 +45,8 @@ def original_numbering_is_complete(transaction: Transaction) -> bool:
     if end is None or transaction.begins_at_first_end > 1:
         return False
     return all(
-        any(r.run and r.covers(table, count) for r in transaction.runs) for table, count in end.counts.items()
+        any(r.run and r.covers(table, count) for r in transaction.runs)
+        for table, count in transaction.counted.items()
     )
 
 
@@ -56,15 +57,15 @@ def last_numbering_is_complete(transaction: Transaction, newest_ms: Mapping[str,
         transaction: A transaction with END.
         newest_ms: The newest record timestamp of each connector run.
     """
-    end, runs = transaction.last_end, transaction.runs
-    if end is None or not end.counts:
+    end, counted, runs = transaction.last_end, transaction.last_counted, transaction.runs
+    if end is None or not counted:
         return end is not None
     last = max(runs, key=lambda r: r.run)
     wrote_later = bool(last.run) and newest_ms.get(last.run, 0) >= transaction.last_begin_ms > 0
     all_seen = last.has_first and sum(r.has_first for r in runs) >= transaction.begins_at_last_end
     if not wrote_later and not all_seen:
         return False
-    return all(last.is_exactly(table, count) for table, count in end.counts.items())
+    return all(last.is_exactly(table, count) for table, count in counted.items())
 
 
 def is_overtaken(

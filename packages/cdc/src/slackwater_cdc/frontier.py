@@ -5,24 +5,29 @@ within a partition and in any order between partitions, and asks for cuts.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 
+from slackwater_cdc.ahead import Ahead
+from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.context import Context
+from slackwater_cdc.cut_builder import CutBuilder
 from slackwater_cdc.envelope import End, decode_notification, decode_transaction
 from slackwater_cdc.errors import UndecodableRecordError
-from slackwater_cdc.evidence import (
-    counts_are_complete,
-    is_overtaken,
-    last_numbering_is_complete,
-    original_numbering_is_complete,
-)
 from slackwater_cdc.partition import Partition
+from slackwater_cdc.partitions import Partitions
+from slackwater_cdc.regression import Regression, RegressionWatch
 from slackwater_cdc.report import open_snapshot, open_transaction
 from slackwater_cdc.snapshot import Snapshot, Snapshots
 from slackwater_cdc.transaction import EndOffsets, Obstacle, Pending, Transaction, Waiting
-from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction, Cut, OpenTransaction
-from slackwater_protocol.keys import data_topic, notification_topic, transaction_topic
+from slackwater_protocol import (
+    AheadMarkers,
+    CommittedTransaction,
+    Cut,
+    Evidence,
+    OpenTransaction,
+    SourceTopics,
+)
 
 MAX_TRANSACTIONS_PER_CUT = 10_000
 
@@ -38,6 +43,8 @@ class Frontier:
         start: The cut to go on from; data must be read from its end offsets, the transaction topic from its
             ``transaction_offset``, notifications from their beginning.
         done: Transactions of that cut and those before it: their rows are recognised when they come again.
+        topics: Names of the source's topics, where they are not Debezium's default ones.
+        evidence: By table, what counts as proof of completeness; ``counts`` for tables not named.
     """
 
     def __init__(
@@ -48,30 +55,34 @@ class Frontier:
         timeline: int = 1,
         start: Cut | None = None,
         done: Iterable[CommittedTransaction] = (),
+        topics: SourceTopics | None = None,
+        evidence: Mapping[str, Evidence] | None = None,
     ) -> None:
-        self._source = source
-        self._timeline = timeline if start is None else start.timeline
-        self._lsn = 0 if start is None else start.lsn
-        self._commit_ts_ms = 0 if start is None else start.commit_ts_ms
-        self._event_count = 0 if start is None else start.event_count
-        self._transaction_offset = 0 if start is None else start.transaction_offset
-        self._last_end_lsn = self._lsn
-        self._cut_lsn = self._lsn
-        self._snapshots = Snapshots(tables, self._lsn)
-        self._context = Context(tables, self._snapshots)
+        self._topics = topics or SourceTopics(source)
+        exempt = {t: kind for t, kind in (evidence or {}).items() if kind is not Evidence.COUNTS}
+        self._built = CutBuilder(source, timeline, start)
+        lsn = self._built.lsn
+        self._last_end_lsn = lsn
+        self._snapshots = Snapshots(tables, lsn)
+        self._context = Context(tables, self._snapshots, exempt)
+        newest_ms = 0 if start is None else start.commit_ts_ms
         for transaction in done:
             self._context.done.add(transaction.xid, transaction.commit_lsn)
-        self._partitions: dict[tuple[str, int], Partition] = {}
+            newest_ms = max(newest_ms, transaction.commit_ts_ms)
+        self._watch = RegressionWatch(lsn, newest_ms)
+        self._partitions = Partitions(self._topics, self._context)
+        self._completeness = Completeness(self._topics, self._context, self._partitions, exempt)
+        self._ahead = Ahead(source, self._built.timeline)
         self._queue: deque[Transaction | Obstacle] = deque()
         self._sequence = 0
         self._passed = 0
         self._whole_at = 0
-        self._ready: list[CommittedTransaction] = []
-        self._ready_events = 0
+        self._skip_lsn = 0
         self._cuts: list[Cut] = []
+        self._cut_ends: Mapping[str, tuple[int, ...]] = {} if start is None else start.end_offsets
+        self._barrier = Obstacle(self._topics.transactions, 0, 0, "LSNs went back", is_misconfiguration=False)
         self._beginning = None if start is not None else Waiting()
-        self._waiting: list[Pending] = []
-        self._transaction_position = self._transaction_offset
+        self._transaction_position = self._built.transaction_offset
         self._notification_position = 0
         self.stale_end_count = 0
         """END records at or below the newest one, since the last that was above it."""
@@ -80,10 +91,7 @@ class Frontier:
 
     def add_partition(self, topic: str, number: int, start: int) -> Partition:
         """Declares a partition of a data topic and where reading begins; give its records to the result."""
-        key = topic, number
-        if key not in self._partitions:
-            self._partitions[key] = Partition(self._context, topic, number, start)
-        return self._partitions[key]
+        return self._partitions.add(topic, number, start)
 
     def read_transactions(self, records: Iterable[tuple[int, bytes | None, int]]) -> None:
         """Takes records of the transaction topic (partition 0): offset, value, record timestamp (ms)."""
@@ -124,12 +132,11 @@ class Frontier:
     def end_offsets(self, ends: EndOffsets) -> None:
         """Answers :attr:`end_offsets_wanted`, for the data, transaction and notification topics.
 
-        They must have been asked for after everything that was given to the frontier was read, under
-        ``read_committed``. A topic that does not exist is left out.
+        They must be high watermarks (what is written counts, committed or not), and have been asked for after
+        everything that was given to the frontier was read; new partitions must have been looked for and
+        declared in between. A topic that does not exist is left out.
         """
-        for pending in self._waiting:
-            pending.past = ends
-        self._waiting.clear()
+        self._completeness.answer(ends, self._sequence)
 
     def skip_transactions_to(self, position: int) -> None:
         """Says that the transaction topic holds nothing more below an offset."""
@@ -139,6 +146,14 @@ class Frontier:
         """Says that the notification topic holds nothing more below an offset."""
         self._notification_position = max(self._notification_position, position)
 
+    def skip_to(self, lsn: int) -> None:
+        """Lets incomplete transactions with a commit LSN up to this pass: an operator has decided so.
+
+        One is passed only after everything that stands in the topics was read. What is missing of it is lost
+        to all pipelines; the cut names it in ``skipped``.
+        """
+        self._skip_lsn = max(self._skip_lsn, lsn)
+
     # --- what comes out
 
     def advance(self) -> int:
@@ -147,50 +162,52 @@ class Frontier:
         Returns:
             Change events on the frontier that are in no cut yet.
         """
-        while True:
-            snapshot = self._snapshots.pending
-            head = self._queue[0] if self._queue else None
-            if snapshot is not None and not (
-                isinstance(head, Transaction) and head.commit_lsn < snapshot.lsn
-            ):
-                if not self._snapshot_is_complete(snapshot):
-                    break
-                self._pass_snapshot(snapshot)
-            elif not isinstance(head, Transaction) or not self._is_complete(head):
-                break
-            elif snapshot is not None and any(p.front() is snapshot for p in head.partitions):
-                self._queue.popleft()
-                self._drop(head, head.commit_lsn)  # written after the snapshot: in it
-            elif self._may_pass(head):
-                self._pass(head)
-            else:
-                break
-            if len(self._ready) >= MAX_TRANSACTIONS_PER_CUT and self._passed >= self._whole_at:
+        while self._step():
+            if len(self._built.ready) >= MAX_TRANSACTIONS_PER_CUT and self._passed >= self._whole_at:
                 self._cuts.append(self._new_cut())
-        return self._ready_events
+        return self._built.ready_events
 
     def cuts(self) -> list[Cut]:
         """The cuts since the last call, in order: several when more than 10,000 transactions passed."""
-        if self._lsn > self._cut_lsn and self._passed >= self._whole_at:
+        if self._passed >= self._whole_at and (
+            self._built.lsn > self._built.cut_lsn
+            or (self._has_rows_between_commits and self._built.step_between_commits())
+        ):
             self._cuts.append(self._new_cut())
         cuts, self._cuts = self._cuts, []
-        self._ready_events = 0
+        self._built.ready_events = 0
         return cuts
+
+    def markers_ahead(self) -> AheadMarkers | None:
+        """Markers of partitions that are further than the frontier; None when none has risen.
+
+        For scope ``aggregate``, while a sibling partition holds the frontier back. Publish the cuts first.
+        """
+        cut_lsn = self._built.cut_lsn
+        if not cut_lsn or self._built.ready or self._cuts or self._snapshots.pending is not None:
+            return None
+        return self._ahead.markers(cut_lsn, self._queue, self._partitions, self._context.repeated)
 
     @property
     def lsn(self) -> int:
         """The commit LSN of the frontier."""
-        return self._lsn
+        return self._built.lsn
 
     @property
     def has_moved(self) -> bool:
         """Whether there is something to publish, transactions without change events included."""
-        return bool(self._cuts) or self._lsn > self._cut_lsn
+        moved = bool(self._cuts) or self._built.lsn > self._built.cut_lsn
+        return moved or self._has_rows_between_commits
 
     @property
     def end_offsets_wanted(self) -> bool:
         """Whether the frontier cannot go on without end offsets; answer with :meth:`end_offsets`."""
-        return bool(self._waiting)
+        return self._completeness.is_waiting
+
+    @property
+    def regression(self) -> Regression | None:
+        """Where LSNs went back; no cut passes it. None while they rise."""
+        return self._watch.found
 
     @property
     def obstacles(self) -> list[Obstacle]:
@@ -205,7 +222,7 @@ class Frontier:
     @property
     def partitions(self) -> list[Partition]:
         """The declared partitions."""
-        return list(self._partitions.values())
+        return list(self._partitions)
 
     def missing_tables(self, limit: int = 10) -> list[str]:
         """Subscribed tables that the first waiting transactions name, but whose partitions are unknown."""
@@ -222,26 +239,68 @@ class Frontier:
 
     # --- rules
 
+    def _step(self) -> bool:
+        """Passes the next transaction or snapshot; False when it may not be passed yet."""
+        snapshot = self._snapshots.pending
+        head = self._queue[0] if self._queue else None
+        if snapshot is not None and not (isinstance(head, Transaction) and head.commit_lsn < snapshot.lsn):
+            if not self._snapshot_is_complete(snapshot):
+                return False
+            self._pass_snapshot(snapshot)
+            return True
+        if not isinstance(head, Transaction):
+            return self._skip_obstacle()
+        if not self._completeness.is_complete(head):
+            return self._skip(head)
+        if self._beginning is not None and not self._has_begun(self._beginning):
+            return False
+        if snapshot is not None and any(p.front() is snapshot for p in head.partitions):
+            self._queue.popleft()
+            self._drop(head, head.commit_lsn)  # written after the snapshot: in it
+            return True
+        if self._may_pass(head) or self._drop_unfinished_before(head):
+            self._pass(head)
+            return True
+        return False
+
     def _read_end(self, offset: int, end: End, timestamp_ms: int) -> None:
         context = self._context
         transaction = context.transactions.get(end.xid)
         if end.commit_lsn <= self._last_end_lsn:
-            self.stale_end_count += 1
-            if transaction is None:
-                context.done.add(end.xid, end.commit_lsn)
-            elif transaction.end is None:
-                self._drop(transaction, end.commit_lsn)
-            else:
-                transaction.read_end_again(self._subscribed(end), timestamp_ms)
+            self._read_old_end(offset, end, transaction, timestamp_ms)
             return
         self.stale_end_count = 0
         self._last_end_lsn = end.commit_lsn
+        self._watch.read_new_end(end.commit_lsn, end.commit_ts_ms)
         if transaction is None:
             transaction = context.transactions[end.xid] = Transaction(end.xid)
         self._sequence += 1
         transaction.end_offset = offset + 1
-        transaction.read_end(self._subscribed(end), self._sequence, timestamp_ms)
+        end = self._subscribed(end)
+        transaction.read_end(end, self._completeness.counted(end), self._sequence, timestamp_ms)
         self._queue.append(transaction)
+
+    def _read_old_end(
+        self, offset: int, end: End, transaction: Transaction | None, timestamp_ms: int
+    ) -> None:
+        """An END at or below the newest one: a repeat, or LSNs that went back."""
+        self.stale_end_count += 1
+        done = self._context.done
+        if transaction is not None and transaction.commit_lsn == end.commit_lsn:
+            end = self._subscribed(end)
+            transaction.read_end_again(end, self._completeness.counted(end), timestamp_ms)
+        elif done.get(end.xid) != end.commit_lsn and self._watch.read_unknown_end(
+            offset, end.xid, end.commit_lsn, end.commit_ts_ms, done.known_from_lsn
+        ):
+            self._stop_at_regression()
+        elif transaction is None:
+            done.add(end.xid, end.commit_lsn)
+        elif transaction.end is None:
+            self._drop(transaction, end.commit_lsn)
+
+    def _stop_at_regression(self) -> None:
+        if not any(item is self._barrier for item in self._queue):
+            self._queue.append(self._barrier)
 
     def _subscribed(self, end: End) -> End:
         is_subscribed = self._context.is_subscribed
@@ -250,31 +309,15 @@ class Frontier:
         counts = {table: count for table, count in end.counts.items() if is_subscribed(table)}
         return End(end.xid, end.commit_lsn, end.commit_ts_ms, counts)
 
-    def _is_complete(self, transaction: Transaction) -> bool:
-        complete = not transaction.is_renumbered and counts_are_complete(transaction)
-        if not complete and (transaction.is_renumbered or transaction.begins > 1):
-            complete = self._renumbered_is_complete(transaction)
-        return complete and (self._beginning is None or self._has_begun(self._beginning))
-
-    def _renumbered_is_complete(self, transaction: Transaction) -> bool:
-        if original_numbering_is_complete(transaction):
-            return True
-        partitions, newest_ms = self._partitions.values(), self._context.newest_ms
-        is_complete = last_numbering_is_complete(transaction, newest_ms)
-        if is_complete and self._is_read_past(transaction, partitions):
-            return True
-        end = transaction.end
-        if end is None or transaction.begins_at_first_end > 1:
-            return is_overtaken(transaction, partitions, newest_ms)
-        return all(is_overtaken(transaction, self._partitions_of(t), newest_ms) for t in end.counts)
-
     def _has_begun(self, beginning: Pending) -> bool:
         """Whether it is certain that no snapshot rows come before the first transaction.
 
         They would be the first records of partitions, so one record of each that is not empty is enough.
         """
-        unread = [p for p in self._partitions.values() if p.position == p.start]
-        if self._is_read_past(beginning, unread) and self._notifications_are_read_past(beginning):
+        unread = [p for p in self._partitions if p.position == p.start]
+        if self._completeness.is_read_past(beginning, unread) and self._notifications_are_read_past(
+            beginning
+        ):
             self._beginning = None
             return self._snapshots.pending is None
         return False
@@ -300,50 +343,81 @@ class Frontier:
         is_announced = self._snapshots.is_announced
         if not (self._snapshots.is_counted(snapshot) if is_announced else snapshot.has_last):
             return False
-        undecided = [p for p in self._partitions.values() if not p.has_streamed_rows(snapshot)]
+        undecided = [p for p in self._partitions if not p.has_streamed_rows(snapshot)]
         return (
             self._notifications_are_read_past(snapshot)
             and self._has_read_commits_below(snapshot)
-            and (is_announced or self._is_read_past(snapshot, undecided))
+            and (is_announced or self._completeness.is_read_past(snapshot, undecided))
         )
 
     def _notifications_are_read_past(self, pending: Pending) -> bool:
-        past = self._past(pending)
-        topic = notification_topic(self._source)
+        past = self._completeness.past(pending)
+        topic = self._topics.notifications
         return past is not None and self._notification_position >= past.get((topic, 0), 0)
 
     def _has_read_commits_below(self, snapshot: Snapshot) -> bool:
         """Whether every END below the snapshot was read: an earlier connector may have written some."""
-        past = self._past(snapshot)
-        topic = transaction_topic(self._source)
+        past = self._completeness.past(snapshot)
+        topic = self._topics.transactions
         return self._last_end_lsn > snapshot.lsn or (
             past is not None and self._transaction_position >= past.get((topic, 0), 0)
         )
 
-    def _is_read_past(self, pending: Pending, partitions: Iterable[Partition]) -> bool:
-        past = self._past(pending)
-        return past is not None and all(p.position >= past.get(p.key, 0) for p in partitions)
+    @property
+    def _has_rows_between_commits(self) -> bool:
+        """Whether rows of an incremental snapshot can be shown that no commit has shown."""
+        if not self._context.incremental_rows or not self._built.cut_lsn or self._built.ready:
+            return False
+        return any(
+            _end_offset(self._cut_ends, p) <= p.incremental_offset < p.end_offset() for p in self._partitions
+        )
 
-    def _past(self, pending: Pending) -> EndOffsets | None:
-        if pending.past is None and pending not in self._waiting:
-            self._waiting.append(pending)
-        return pending.past
+    # --- decisions of an operator
+
+    def _skip(self, transaction: Transaction) -> bool:
+        """Passes an incomplete transaction if it may be skipped and nothing more of it can be read."""
+        if transaction.commit_lsn > self._skip_lsn:
+            return False
+        if not self._completeness.is_read_past(transaction, self._partitions):
+            return False
+        if not self._may_pass(transaction) and not self._drop_unfinished_before(transaction):
+            return False
+        self._built.add_skipped(transaction.xid)
+        self._pass(transaction)
+        return True
+
+    def _skip_obstacle(self) -> bool:
+        """Passes an unreadable record of the transaction topic that lies before a commit to be skipped to."""
+        if len(self._queue) < 2 or self._queue[0] is self._barrier:
+            return False
+        behind = self._queue[1]
+        if not isinstance(behind, Transaction) or behind.commit_lsn > self._skip_lsn:
+            return False
+        self._queue.popleft()
+        return True
+
+    def _drop_unfinished_before(self, transaction: Transaction) -> bool:
+        """Gives up transactions without END before one that is at or below the LSN to skip to.
+
+        Order in a partition is commit order, so their ENDs would have come before that one's.
+        """
+        if transaction.commit_lsn > self._skip_lsn:
+            return False
+        for partition in transaction.partitions:
+            front = partition.front()
+            while isinstance(front, Transaction) and front.sequence is None:
+                self._built.add_skipped(front.xid)
+                self._drop(front, transaction.commit_lsn)
+                front = partition.front()
+        return self._may_pass(transaction)
 
     # --- moves
 
     def _pass(self, transaction: Transaction) -> None:
         self._queue.popleft()
-        end = transaction.end
-        if end is None:
-            return
-        self._drop(transaction, end.commit_lsn)
+        self._drop(transaction, transaction.commit_lsn)
         self._passed = transaction.sequence or 0
-        self._transaction_offset = transaction.end_offset
-        if end.counts or transaction.partitions:
-            self._ready_events += sum(end.counts.values())
-            self._ready.append(CommittedTransaction(end.xid, end.commit_lsn, end.commit_ts_ms))
-        self._event_count += sum(end.counts.values())
-        self._lsn, self._commit_ts_ms = end.commit_lsn, end.commit_ts_ms
+        self._built.add(transaction)
 
     def _drop(self, transaction: Transaction, commit_lsn: int) -> None:
         """Takes a transaction off the list of open ones: it is at or below the frontier."""
@@ -355,15 +429,12 @@ class Frontier:
 
     def _pass_snapshot(self, snapshot: Snapshot) -> None:
         for partition in snapshot.partitions:
-            self._drop_unfinished_before(snapshot, partition)
+            self._drop_replaced(snapshot, partition)
         self._snapshots.finish()
-        self._ready.append(CommittedTransaction(SNAPSHOT_XID, snapshot.lsn, snapshot.ts_ms))
-        self._ready_events += snapshot.row_count
-        self._event_count += snapshot.row_count
-        self._lsn, self._commit_ts_ms = snapshot.lsn, snapshot.ts_ms
+        self._built.add_snapshot(snapshot)
         self._last_end_lsn = max(self._last_end_lsn, snapshot.lsn)
 
-    def _drop_unfinished_before(self, snapshot: Snapshot, partition: Partition) -> None:
+    def _drop_replaced(self, snapshot: Snapshot, partition: Partition) -> None:
         """What an earlier connector left without END is contained in the snapshot that replaced it."""
         front = partition.front()
         while isinstance(front, Transaction) and front.sequence is None:
@@ -371,45 +442,29 @@ class Frontier:
             front = partition.front()
 
     def _new_cut(self) -> Cut:
-        topics: dict[str, list[int]] = {}
-        for (topic, _), partition in sorted(self._partitions.items()):
-            topics.setdefault(topic, []).append(partition.end_offset())
-        cut = Cut(
-            source=self._source,
-            timeline=self._timeline,
-            lsn=self._lsn,
-            previous_lsn=self._cut_lsn,
-            commit_ts_ms=self._commit_ts_ms,
-            event_count=self._event_count,
-            transactions=tuple(self._ready),
-            end_offsets={topic: tuple(offsets) for topic, offsets in topics.items()},
-            transaction_offset=self._transaction_offset,
-            repeated=frozenset(self._context.repeated),
-        )
-        self._context.repeated.clear()
-        self._ready = []
-        self._cut_lsn = self._lsn
-        self._snapshots.pass_lsn(self._lsn)
+        cut = self._built.cut(self._partitions, self._context)
+        self._cut_ends = cut.end_offsets
+        self._snapshots.pass_lsn(cut.lsn)
         return cut
 
     # --- what people see
 
     def _refuse(self, offset: int, error: UndecodableRecordError) -> None:
-        topic = transaction_topic(self._source)
-        obstacle = Obstacle(topic, 0, offset, str(error), is_misconfiguration=False)
+        obstacle = Obstacle(self._topics.transactions, 0, offset, str(error), is_misconfiguration=False)
         self._context.add_obstacle(obstacle)
         self._queue.append(obstacle)
 
-    def _partitions_of(self, table: str) -> list[Partition]:
-        topic = data_topic(self._source, table)
-        return [p for p in self._partitions.values() if p.topic == topic or table in p.tables]
-
     def _missing_tables_of(self, transaction: Transaction) -> list[str]:
         end = transaction.end
-        return [] if end is None else [table for table in end.counts if not self._partitions_of(table)]
+        return [] if end is None else [table for table in end.counts if not self._partitions.of_table(table)]
 
     def _first_waiting(self, limit: int) -> list[Transaction]:
         """Transactions in the order in which the frontier needs them; those without END at the end."""
         queued = [t for t in islice(self._queue, limit) if isinstance(t, Transaction)]
         unfinished = (t for t in self._context.transactions.values() if t.end is None)
         return queued + list(islice(unfinished, limit - len(queued)))
+
+
+def _end_offset(ends: Mapping[str, tuple[int, ...]], partition: Partition) -> int:
+    offsets = ends.get(partition.topic, ())
+    return offsets[partition.number] if partition.number < len(offsets) else 0

@@ -7,10 +7,15 @@ import msgspec
 
 from slackwater_cdc.context import Context
 from slackwater_cdc.envelope import Row, RowBlock
-from slackwater_cdc.errors import CdcError, MissingTransactionMetadataError, UndecodableRecordError
+from slackwater_cdc.errors import (
+    CdcError,
+    KeylessEvidenceError,
+    MissingTransactionMetadataError,
+    UndecodableRecordError,
+)
 from slackwater_cdc.rows import RunRows, Track
 from slackwater_cdc.transaction import Obstacle, Pending, Transaction
-from slackwater_protocol import parse_transaction_id
+from slackwater_protocol import Evidence, parse_transaction_id
 
 _decode = msgspec.json.Decoder(Row).decode
 _NO_XID = -1
@@ -28,15 +33,19 @@ class Partition:
     __slots__ = (
         "_context",
         "_firsts",
+        "_is_exempt",
         "_is_keyless",
         "_mark",
         "_name",
         "_newest",
+        "_passed_sequence",
         "_rows",
         "_run",
         "_schema",
         "_table",
         "_transaction",
+        "has_keyless_rows",
+        "incremental_offset",
         "number",
         "position",
         "start",
@@ -54,10 +63,15 @@ class Partition:
         """The next offset to be read, as far as is known."""
         self.tables: set[str] = set()
         """Tables of which rows were read here."""
+        self.has_keyless_rows = False
+        """Whether records without a key were read here."""
+        self.incremental_offset = -1
+        """Offset of the newest row of an incremental snapshot; -1: none was read."""
         self._firsts: deque[tuple[Pending, int, str]] = deque()
+        self._passed_sequence = 0
         self._mark = 1 + context.next_mark() % 255
         self._run = ""
-        self._is_keyless = False
+        self._is_keyless = self._is_exempt = False
         self._schema = self._table = ""
         self._name: str | None = None
         self._transaction: Transaction | None = None
@@ -144,7 +158,7 @@ class Partition:
         """The first in the queue that is not done; None when nothing here is above the frontier."""
         firsts = self._firsts
         while firsts and firsts[0][0].is_done:
-            firsts.popleft()
+            self._passed_sequence = max(self._passed_sequence, firsts.popleft()[0].sequence or 0)
         return firsts[0][0] if firsts else None
 
     def end_offset(self) -> int:
@@ -162,6 +176,29 @@ class Partition:
             elif not pending.is_done:
                 largest = max(largest, pending.sequence or 0)
         return None if found == _UNKNOWN else found
+
+    def newest_sequence(self) -> int:
+        """The largest sequence of a transaction with END that has rows here; 0 if there is none."""
+        known = (pending.sequence for pending, _, _ in reversed(self._firsts))
+        return next((s for s in known if s is not None), self._passed_sequence)
+
+    def newest_certain(self) -> tuple[Pending, int] | None:
+        """The newest transaction with END and the offset of its first row, if nothing undecided lies before.
+
+        Order within a partition is commit order, so all commits before that one are complete here.
+        """
+        found = None
+        for pending, offset, _ in self._firsts:
+            if pending.is_done:
+                continue
+            if pending.sequence is None:
+                break
+            found = pending, offset
+        return found
+
+    def first_offset(self, pending: Pending) -> int:
+        """Offset of the first row of something above the frontier; -1 if none was read."""
+        return next((offset for p, offset, _ in self._firsts if p is pending), -1)
 
     def runs_after(self, sequence: int) -> frozenset[str]:
         """The connector runs that wrote rows of later commits here."""
@@ -192,6 +229,28 @@ class Partition:
         if transaction is None:
             return None
         self._transaction = transaction
+        track = self._track(transaction, table, block)
+        if self not in transaction.partitions:
+            transaction.partitions[self] = None
+            self._firsts.append((transaction, offset, self._run))
+            self.tables.add(table)
+            self._newest = 0
+        elif self._is_exempt:
+            self._newest = max(0, track.rfind(self._mark))
+        else:
+            self._newest = max(0, *(t.rfind(self._mark) for t in transaction.tracks_of(table)))
+        if transaction.is_keyless and transaction.later is not None:
+            self._firsts.append((transaction, offset, self._run))
+        if self._is_keyless or row.op == "t":
+            self._read_keyless(offset, transaction, table)
+        return track
+
+    def _track(self, transaction: Transaction, table: str, block: RowBlock) -> Track:
+        """The track of a table in the run that is being read, made when missing."""
+        self._is_exempt = table in self._context.exempt
+        if self._is_exempt:
+            rows = self._rows = transaction.exempt_rows_of(self._run)
+            return rows.track(table)
         rows = transaction if transaction.run == self._run else transaction.rows_of(self._run)
         self._rows = rows
         if block.total_order == 1:
@@ -200,18 +259,13 @@ class Partition:
         if track is None:
             track = rows.track(table)
             transaction.is_renumbered = transaction.is_renumbered or transaction.end is not None
-        if self not in transaction.partitions:
-            transaction.partitions[self] = None
-            self._firsts.append((transaction, offset, self._run))
-            self.tables.add(table)
-            self._newest = 0
-        else:
-            self._newest = max(0, *(t.rfind(self._mark) for t in transaction.tracks_of(table)))
-        if transaction.is_keyless and transaction.later is not None:
-            self._firsts.append((transaction, offset, self._run))
-        if self._is_keyless or row.op == "t":
-            transaction.read_keyless()
         return track
+
+    def _read_keyless(self, offset: int, transaction: Transaction, table: str) -> None:
+        self.has_keyless_rows = True
+        transaction.read_keyless()
+        if self._context.exempt.get(table) is Evidence.OVERTAKEN:
+            self._refuse(offset, KeylessEvidenceError(table))
 
     def _beyond(self, offset: int, order: int, track: Track) -> int:
         """A row whose number is larger than the track; returns the newest number."""
@@ -219,7 +273,7 @@ class Partition:
         if order > _MAX_ORDER:
             self._refuse(offset, UndecodableRecordError("change", f"data_collection_order is {order}", b""))
             return self._newest
-        if transaction is not None and transaction.end is not None:
+        if transaction is not None and transaction.end is not None and not self._is_exempt:
             transaction.is_renumbered = True
         self._rows.add(track, order, self._mark)
         return order
@@ -238,6 +292,9 @@ class Partition:
             self._refuse(offset, UndecodableRecordError("change", f"data_collection_order is {order}", b""))
             return
         transaction.is_repeated = True
+        if self._is_exempt:
+            self._rows.add(track, order, mark)
+            return
         tracks = transaction.tracks_of(self._name or "")
         was_here = any(len(t) > order and t[order] == mark for t in tracks)
         if transaction.is_keyless or not was_here:
@@ -254,13 +311,16 @@ class Partition:
             self._context.snapshots.read_row(self, offset, row)
         elif not row.op:
             self._refuse(offset, UndecodableRecordError("change", "it has no 'op'", value))
-        elif row.op != "m" and not row.is_incremental_snapshot:
+        elif row.is_incremental_snapshot:
+            self.incremental_offset = offset
+            self._context.incremental_rows += 1
+        elif row.op != "m":
             table = f"{row.source.schema}.{row.source.table}"
             self._refuse(offset, MissingTransactionMetadataError(table))
         return None
 
     def _refuse(self, offset: int, error: CdcError) -> None:
-        wrong_setting = isinstance(error, MissingTransactionMetadataError)
+        wrong_setting = isinstance(error, MissingTransactionMetadataError | KeylessEvidenceError)
         obstacle = Obstacle(self.topic, self.number, offset, str(error), is_misconfiguration=wrong_setting)
         self._context.add_obstacle(obstacle)
         self._firsts.append((obstacle, offset, self._run))

@@ -65,13 +65,16 @@ class Transaction(RunRows):
         "begins",
         "begins_at_first_end",
         "begins_at_last_end",
+        "counted",
         "end",
         "end_offset",
+        "exempt",
         "is_done",
         "is_keyless",
         "is_renumbered",
         "is_repeated",
         "last_begin_ms",
+        "last_counted",
         "last_end",
         "last_end_ms",
         "later",
@@ -95,6 +98,12 @@ class Transaction(RunRows):
         """Record timestamp of a repeated BEGIN; 0 if unknown."""
         self.end: End | None = None
         """The first END: orders the transaction, has the true counts unless a BEGIN was repeated before."""
+        self.counted: Mapping[str, int] = {}
+        """What the first END counts of tables that are judged by counts."""
+        self.last_counted: Mapping[str, int] = {}
+        """What the last END counts of them."""
+        self.exempt: dict[str, RunRows] | None = None
+        """Rows, by connector run, of tables that are not judged by counts: kept to see repeats."""
         self.end_offset = 0
         """The offset after the first END, in the transaction topic."""
         self.begins_at_first_end = 0
@@ -131,20 +140,22 @@ class Transaction(RunRows):
             self.is_keyless = True
             self.is_renumbered = self.is_renumbered or self.begins > 1 or self.later is not None
 
-    def read_end(self, end: End, sequence: int, timestamp_ms: int) -> None:
-        """Takes the first END."""
+    def read_end(self, end: End, counted: Mapping[str, int], sequence: int, timestamp_ms: int) -> None:
+        """Takes the first END, and those of its counts that are evidence."""
         self.last_end_ms = timestamp_ms
         self.end = self.last_end = end
+        self.counted = self.last_counted = counted
         self.begins_at_first_end = self.begins_at_last_end = self.begins
         self.sequence = sequence
-        fits = [rows.expect(end.counts) for rows in self.runs]
+        fits = [rows.expect(counted) for rows in self.runs]
         if not all(fits):
             self.is_renumbered = True
 
-    def read_end_again(self, end: End, timestamp_ms: int) -> None:
+    def read_end_again(self, end: End, counted: Mapping[str, int], timestamp_ms: int) -> None:
         """Takes a further END, which may count only what the last run numbered."""
         self.last_end_ms = timestamp_ms
         self.last_end = end
+        self.last_counted = counted
         self.begins_at_last_end = self.begins
         self.is_repeated = True
         self.past = None
@@ -158,6 +169,16 @@ class Transaction(RunRows):
                 return rows
         return self._rows_of_new_run(run)
 
+    def exempt_rows_of(self, run: str) -> RunRows:
+        """Where the rows of a run are kept that belong to tables not judged by counts."""
+        if self.exempt is None:
+            self.exempt = {}
+        rows = self.exempt.get(run)
+        if rows is None:
+            self.is_repeated = self.is_repeated or bool(self.exempt)
+            rows = self.exempt[run] = RunRows(run)
+        return rows
+
     @property
     def runs(self) -> list[RunRows]:
         """All runs of which rows were read, the first at the front."""
@@ -169,7 +190,7 @@ class Transaction(RunRows):
 
     def received(self, table: str) -> int:
         """How many different orders of a table were read, over all runs."""
-        return union(self.runs, table).count(1)
+        return union([*self.runs, *(self.exempt or {}).values()], table).count(1)
 
     def _rows_of_new_run(self, run: str) -> RunRows:
         rows = RunRows(run)
@@ -178,5 +199,5 @@ class Transaction(RunRows):
         if self.is_keyless:
             self.is_renumbered = True
         if self.end is not None:
-            rows.expect(self.end.counts)
+            rows.expect(self.counted)
         return rows

@@ -1,0 +1,150 @@
+"""Is a transaction complete? The evidence of all its tables together."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from slackwater_cdc.context import Context
+from slackwater_cdc.envelope import End
+from slackwater_cdc.evidence import (
+    counts_are_complete,
+    is_overtaken,
+    last_numbering_is_complete,
+    original_numbering_is_complete,
+)
+from slackwater_cdc.partition import Partition
+from slackwater_cdc.partitions import Partitions
+from slackwater_cdc.transaction import EndOffsets, Pending, Transaction
+from slackwater_protocol import Evidence, SourceTopics
+
+_MAX_ASKS = 64
+"""Answers that partitions have not been read past yet; more are not asked for."""
+
+
+class Completeness:
+    """Judges transactions, and knows which end offsets it needs for that.
+
+    Tables judged by ``counts`` follow ``slackwater_cdc.evidence``. For the others an answer about end offsets
+    (:meth:`answer`) settles all transactions at once:
+
+    * ``overtaken``: the list of partitions was looked at after the overtaking rows were read, so none is
+      missing from it.
+    * ``offsets``: what an exactly-once connector wrote before END stands below the high watermarks of that
+      moment.
+
+    Args:
+        topics: Names of the source's topics.
+        context: Shared state.
+        partitions: All that are read.
+        evidence: By table; ``counts`` for those not named.
+    """
+
+    def __init__(
+        self,
+        topics: SourceTopics,
+        context: Context,
+        partitions: Partitions,
+        evidence: Mapping[str, Evidence],
+    ) -> None:
+        self._topics = topics
+        self._context = context
+        self._partitions = partitions
+        self._evidence = evidence
+        self._overtaken_tables = [t for t, kind in evidence.items() if kind is Evidence.OVERTAKEN]
+        self._offsets_tables = [t for t, kind in evidence.items() if kind is Evidence.OFFSETS]
+        self._waiting: list[Pending] = []
+        self._wants_answer = False
+        self._overtaken_to: dict[str, int] = {}
+        self._offsets_to = 0
+        self._asks: deque[tuple[int, EndOffsets]] = deque()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether end offsets are needed to go on."""
+        return bool(self._waiting) or (self._wants_answer and len(self._asks) < _MAX_ASKS)
+
+    def answer(self, ends: EndOffsets, newest_sequence: int) -> None:
+        """Takes end offsets asked for after everything up to now was read.
+
+        Args:
+            ends: By topic and partition.
+            newest_sequence: Of the newest END read.
+        """
+        for pending in self._waiting:
+            pending.past = ends
+        self._waiting.clear()
+        if not self._wants_answer:
+            return
+        self._wants_answer = False
+        for table in self._overtaken_tables:
+            partitions = self._partitions.of_table(table)
+            self._overtaken_to[table] = min((p.newest_sequence() for p in partitions), default=0)
+        if self._offsets_tables:
+            self._asks.append((newest_sequence, ends))
+
+    def past(self, pending: Pending) -> EndOffsets | None:
+        """The end offsets that something waits to be read past; asks for them at the first time."""
+        if pending.past is None and pending not in self._waiting:
+            self._waiting.append(pending)
+        return pending.past
+
+    def is_read_past(self, pending: Pending, partitions: Iterable[Partition]) -> bool:
+        """Whether partitions were read past the end offsets that something waits for."""
+        past = self.past(pending)
+        return past is not None and all(p.position >= past.get(p.key, 0) for p in partitions)
+
+    def is_complete(self, transaction: Transaction) -> bool:
+        """Whether every row of a transaction with END has been read."""
+        complete = not transaction.is_renumbered and counts_are_complete(transaction)
+        if not complete and (transaction.is_renumbered or transaction.begins > 1):
+            complete = self._renumbered_is_complete(transaction)
+        return complete and (not self._evidence or self._exempt_are_complete(transaction))
+
+    def counted(self, end: End) -> Mapping[str, int]:
+        """What END counts of the tables that are judged by counts."""
+        if not self._evidence or self._evidence.keys().isdisjoint(end.counts):
+            return end.counts
+        return {table: count for table, count in end.counts.items() if table not in self._evidence}
+
+    def _renumbered_is_complete(self, transaction: Transaction) -> bool:
+        if original_numbering_is_complete(transaction):
+            return True
+        partitions, newest_ms = list(self._partitions), self._context.newest_ms
+        is_complete = last_numbering_is_complete(transaction, newest_ms)
+        if is_complete and self.is_read_past(transaction, partitions):
+            return True
+        end = transaction.end
+        if end is None or transaction.begins_at_first_end > 1:
+            return is_overtaken(transaction, partitions, newest_ms)
+        return all(
+            is_overtaken(transaction, self._partitions.of_table(table), newest_ms)
+            for table in transaction.counted
+        )
+
+    def _exempt_are_complete(self, transaction: Transaction) -> bool:
+        """Whether the tables not judged by counts are; an END after a repeated BEGIN may name too few."""
+        end = transaction.end
+        if end is None:
+            return False
+        may_name_too_few = transaction.begins_at_first_end > 1
+        for table, kind in self._evidence.items():
+            if table not in end.counts and not (may_name_too_few and self._partitions.of_table(table)):
+                continue
+            if not self._is_settled(table, kind, transaction.sequence or 0):
+                self._wants_answer = True
+                return False
+        return True
+
+    def _is_settled(self, table: str, kind: Evidence, sequence: int) -> bool:
+        if kind is Evidence.OVERTAKEN:
+            return sequence < self._overtaken_to.get(table, 0)
+        self._look_at_answers()
+        return sequence <= self._offsets_to
+
+    def _look_at_answers(self) -> None:
+        partitions = [p for table in self._offsets_tables for p in self._partitions.of_table(table)]
+        while self._asks:
+            sequence, ends = self._asks[0]
+            if any(p.position < ends.get(p.key, 0) for p in partitions):
+                return
+            self._offsets_to = sequence
+            self._asks.popleft()

@@ -1,0 +1,87 @@
+"""LSNs that go back without a new timeline: a failover, a restore, another cluster behind the same connector.
+
+A connector repeats ENDs after a restart, with the xid, LSN and commit time of the first time. So an END at or
+below the newest one is a regression when
+
+1. its LSN lies in the range of which this process has read every END, and it was not among them; or
+2. it was committed clearly later than everything read before.
+
+Rule 2 finds what lies below that range. Times, also those of initial snapshots below the frontier, are compared
+with a margin: commit times may be out of order by as long as a commit takes.
+"""
+
+from dataclasses import dataclass
+
+_MARGIN_MS = 10_000
+
+
+@dataclass(slots=True)
+class Regression:
+    """Where LSNs went back. No cut passes it; a new timeline has to begin."""
+
+    transaction_offset: int
+    """Of the first END that went back: where the new timeline begins in the transaction topic."""
+    xid: int
+    """Of that transaction; 0 for an initial snapshot."""
+    commit_lsn: int
+    newest_lsn: int
+    """The newest LSN before."""
+    has_snapshot: bool = False
+    """Whether an initial snapshot was seen behind it."""
+
+
+class RegressionWatch:
+    """Follows ENDs and snapshot rows.
+
+    Args:
+        newest_lsn: The newest END that earlier processes have seen.
+        newest_ms: The latest commit time they have seen, milliseconds since the epoch.
+    """
+
+    def __init__(self, newest_lsn: int, newest_ms: int) -> None:
+        self._all_known_above = self._newest_lsn = newest_lsn
+        self._newest_ms = newest_ms
+        self._first_unknown_offset: int | None = None
+        self.found: Regression | None = None
+
+    def read_new_end(self, commit_lsn: int, commit_ts_ms: int) -> None:
+        """Notes an END above all before."""
+        self._newest_lsn = max(self._newest_lsn, commit_lsn)
+        self._newest_ms = max(self._newest_ms, commit_ts_ms)
+        self._first_unknown_offset = None
+
+    def read_unknown_end(
+        self, offset: int, xid: int, commit_lsn: int, commit_ts_ms: int, known_from_lsn: int
+    ) -> bool:
+        """Whether an END at or below the newest one, not read before, shows that LSNs went back.
+
+        Args:
+            offset: In the transaction topic.
+            xid: Its transaction.
+            commit_lsn: Its LSN.
+            commit_ts_ms: Its commit time.
+            known_from_lsn: Above this, every END that was read is remembered.
+        """
+        if self._first_unknown_offset is None:
+            self._first_unknown_offset = offset
+        is_new = max(self._all_known_above, known_from_lsn) < commit_lsn <= self._newest_lsn
+        if is_new or commit_ts_ms > self._newest_ms + _MARGIN_MS:
+            self._find(self._first_unknown_offset, xid, commit_lsn)
+            return True
+        return False
+
+    def read_old_snapshot(self, transaction_position: int, lsn: int, ts_ms: int) -> bool:
+        """Whether rows of an initial snapshot below the frontier show that LSNs went back."""
+        if ts_ms <= self._newest_ms + _MARGIN_MS:
+            return False
+        self._find(transaction_position, 0, lsn)
+        return True
+
+    def read_snapshot(self) -> None:
+        """Notes that an initial snapshot was seen."""
+        if self.found is not None:
+            self.found.has_snapshot = True
+
+    def _find(self, offset: int, xid: int, lsn: int) -> None:
+        if self.found is None:
+            self.found = Regression(offset, xid, lsn, self._newest_lsn)
