@@ -2,14 +2,18 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from slackwater_cdc import EndOffsets, Frontier, Partition
-from slackwater_protocol.keys import cut_log_topic, data_topic, notification_topic, transaction_topic
+from slackwater_protocol.keys import cut_log_topic
 from slackwater_sidecar.errors import SourceTruncatedError, SourceUnavailableError
+from slackwater_sidecar.kafka_config import admin_config, consumer_config
+from slackwater_sidecar.offsets import first_offsets, high_watermarks
 from slackwater_sidecar.reader import Starts
 from slackwater_sidecar.segments import by_partition, by_run, is_keyless, pairs, triples
 from slackwater_sidecar.settings import SidecarSettings
@@ -17,16 +21,18 @@ from slackwater_sidecar.settings import SidecarSettings
 logger = logging.getLogger(__name__)
 
 MAX_RECORDS = 10_000
+"""Of one call of :meth:`KafkaSourceReader.poll`, about."""
+_CHUNK = 500
+"""Messages taken from librdkafka at once: what fits into a core's cache costs a fifth less."""
+_GATHER_SECONDS = 0.002
+"""So long more is waited for once a record has come: a turn for each single one costs ten times as much."""
 _ASK_SECONDS = 3.0
 _FAR_AHEAD = 100_000
 """So many transactions may be known of a partition, or twice as many ENDs, before reading it is paused."""
+_BALANCE_RECORDS = 20_000
+"""Records between two looks at who is ahead: a look costs time for every partition."""
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - no public name
 _AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - no public name
-
-_FETCH_BYTES = 1024 * 1024
-"""Per partition and fetch, compressed: small, so that partitions are read evenly."""
-_FETCH_PAUSE_MS = 10
-"""Once a partition's queue is full; librdkafka's default of a second leaves the sidecar idle in catch-up."""
 
 Key = tuple[str, int]
 T = TypeVar("T")
@@ -43,34 +49,20 @@ class KafkaSourceReader:
     def __init__(self, settings: SidecarSettings, starts: Starts) -> None:
         self._settings = settings
         self._starts = starts
-        self._transactions = transaction_topic(settings.source)
-        self._notifications = notification_topic(settings.source)
-        self._is_data_topic = _data_topics(settings)
+        topics = settings.source_topics
+        self._transactions = topics.transactions
+        self._notifications = topics.notifications
+        self._is_data_topic = data_topics(settings)
         self._partitions: dict[Key, Partition] = {}
         self._assigned: set[Key] = set()
         self._paused: set[Key] = set()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": settings.bootstrap,
-                "group.id": f"slackwater-sidecar-{settings.source}",
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "allow.auto.create.topics": False,
-                "fetch.wait.max.ms": 10,
-                "fetch.queue.backoff.ms": _FETCH_PAUSE_MS,
-                "fetch.message.max.bytes": _FETCH_BYTES,
-                "queued.min.messages": 50_000,
-                "queued.max.messages.kbytes": 32 * 1024,
-                **settings.kafka,
-            }
-        )
+        self._unbalanced = 0
+        self._admin = AdminClient(admin_config(settings))
+        self._consumer: Consumer | None = None
 
     def discover(self, frontier: Frontier) -> list[str]:
         """See the protocol."""
-        metadata = self._ask("list topics", lambda: self._consumer.list_topics(timeout=_ASK_SECONDS))
+        metadata = self._ask("list topics", lambda: self._admin.list_topics(timeout=_ASK_SECONDS))
         found = {name: len(t.partitions) for name, t in metadata.topics.items() if t.error is None}
         data = sorted(filter(self._is_data_topic, found))
         wanted = [(topic, number) for topic in data for number in range(found[topic])]
@@ -82,29 +74,31 @@ class KafkaSourceReader:
 
     def poll(self, frontier: Frontier, timeout_seconds: float) -> int:
         """See the protocol."""
-        if not self._assigned:
+        consumer = self._consumer
+        if consumer is None:
             return 0
-        messages = self._consumer.consume(MAX_RECORDS, timeout_seconds)
-        if not messages:
+        first = consumer.poll(timeout_seconds)
+        if first is None:
             return 0
-        if any(map(Message.error, messages)):
-            messages = self._without_errors(frontier, messages)
-        for topic, number, segment in by_partition(messages):
-            partition = self._partitions.get((topic, number))
-            if partition is not None:
-                self._read(partition, segment)
-            elif topic == self._transactions:
-                frontier.read_transactions(triples(segment))
-            else:
-                frontier.read_notifications(pairs(segment))
-        return len(messages)
+        messages = [first, *consumer.consume(_CHUNK, _GATHER_SECONDS)]
+        count = len(messages)
+        self._take(frontier, messages)
+        while len(messages) >= _CHUNK and count < MAX_RECORDS:
+            messages = consumer.consume(_CHUNK, 0)
+            count += len(messages)
+            self._take(frontier, messages)
+        self._unbalanced += count
+        return count
 
     def end_offsets(self) -> EndOffsets:
         """See the protocol."""
-        return {key: self._bounds(key)[1] for key in self._assigned}
+        return self._ask("asking for end offsets", lambda: high_watermarks(self._admin, self._assigned))
 
     def balance(self, frontier: Frontier) -> None:
         """See the protocol."""
+        if self._consumer is None or (self._unbalanced < _BALANCE_RECORDS and not self._paused):
+            return
+        self._unbalanced = 0
         ahead = {key for key, p in self._partitions.items() if self._is_ahead(key, p.backlog)}
         transactions = (self._transactions, 0)
         if transactions in self._assigned and self._is_ahead(transactions, frontier.queue_length // 2):
@@ -118,27 +112,42 @@ class KafkaSourceReader:
 
     def close(self) -> None:
         """See the protocol."""
-        self._consumer.close()
+        if self._consumer is not None:
+            self._consumer.close()
 
     def _begin(self, frontier: Frontier, keys: list[Key]) -> None:
         """Begins to read partitions; all or none."""
-        starts = {key: self._start(key) for key in keys}
+        low = self._ask("asking for first offsets", lambda: first_offsets(self._admin, keys))
+        high = self._ask("asking for end offsets", lambda: high_watermarks(self._admin, keys))
+        starts = {key: self._start(key, low[key], high[key]) for key in keys}
         assignment = [TopicPartition(*key, start) for key, start in starts.items()]
-        self._ask("assign", lambda: self._consumer.incremental_assign(assignment))
+        consumer = self._consumer = self._consumer or Consumer(consumer_config(self._settings, len(keys)))
+        self._ask("assign", lambda: consumer.incremental_assign(assignment))
         for (topic, number), start in starts.items():
             self._assigned.add((topic, number))
             if self._is_data_topic(topic):
                 self._partitions[topic, number] = frontier.add_partition(topic, number, start)
-        logger.info("reading %s", ", ".join(f"{t}/{n} from {s}" for (t, n), s in starts.items()))
+        logger.info("reading %s", _listed(starts))
 
-    def _start(self, key: Key) -> int:
-        low, high = self._bounds(key)
+    def _start(self, key: Key, low: int, high: int) -> int:
         wanted = self._starts(*key)
         if wanted is None:
             return low
         if not low <= wanted <= high:
             raise SourceTruncatedError(*key, wanted, low, high)
         return wanted
+
+    def _take(self, frontier: Frontier, messages: list[Message]) -> None:
+        if any(map(Message.error, messages)):
+            messages = self._without_errors(frontier, messages)
+        for topic, number, segment in by_partition(messages):
+            partition = self._partitions.get((topic, number))
+            if partition is not None:
+                self._read(partition, segment)
+            elif topic == self._transactions:
+                frontier.read_transactions(triples(segment))
+            else:
+                frontier.read_notifications(pairs(segment))
 
     def _read(self, partition: Partition, segment: Sequence[Message]) -> None:
         keyless = is_keyless(segment)
@@ -174,22 +183,14 @@ class KafkaSourceReader:
             frontier.skip_notifications_to(offset)
 
     def _raise(self, message: Message, error: KafkaError) -> None:
-        topic, number = message.topic() or "", message.partition() or 0
-        if error.code() in _LOST and (topic, number) in self._assigned:
-            raise SourceTruncatedError(topic, number, message.offset() or 0, *self._bounds((topic, number)))
+        key = topic, number = message.topic() or "", message.partition() or 0
+        if error.code() in _LOST and key in self._assigned:
+            low = self._ask("asking for first offsets", lambda: first_offsets(self._admin, [key]))
+            high = self._ask("asking for end offsets", lambda: high_watermarks(self._admin, [key]))
+            raise SourceTruncatedError(topic, number, message.offset() or 0, low[key], high[key])
         if error.fatal() or topic in {t for t, _ in self._assigned}:
             raise SourceUnavailableError(f"reading {topic}/{number}", self._settings.bootstrap, error.str())
         logger.warning("Kafka: %s", error.str())
-
-    def _bounds(self, key: Key) -> tuple[int, int]:
-        """First offset and end offset (of committed records)."""
-        bounds = self._ask(
-            f"asking for offsets of {key[0]}/{key[1]}",
-            lambda: self._consumer.get_watermark_offsets(TopicPartition(*key), _ASK_SECONDS),
-        )
-        if bounds is None:
-            raise SourceUnavailableError("asking for offsets", self._settings.bootstrap, "no answer in time")
-        return bounds
 
     def _ask(self, operation: str, call: Callable[[], T]) -> T:
         try:
@@ -203,11 +204,18 @@ def _topic_partitions(keys: Iterable[Key]) -> list[TopicPartition]:
     return [TopicPartition(*key) for key in keys]
 
 
-def _data_topics(settings: SidecarSettings) -> Callable[[str], bool]:
-    """Which topics hold rows: those of the tables, or everything named like one."""
-    source = settings.source
+def _listed(starts: Mapping[Key, int]) -> str:
+    """Where reading begins; of many partitions only the first ones."""
+    first = ", ".join(f"{t}/{n} from {s}" for (t, n), s in islice(starts.items(), 20))
+    return first if len(starts) <= 20 else f"{first} and {len(starts) - 20} more"
+
+
+def data_topics(settings: SidecarSettings) -> Callable[[str], bool]:
+    """Which topics hold rows: those of the tables, or everything named or routed like one."""
+    source, topics = settings.source, settings.source_topics
     if settings.tables is not None:
-        return frozenset(data_topic(source, table) for table in settings.tables).__contains__
-    others = {cut_log_topic(source), transaction_topic(source), notification_topic(source)}
+        return frozenset(map(topics.data, settings.tables)).__contains__
+    others = {cut_log_topic(source), topics.transactions, topics.notifications}
+    routed = frozenset(topics.routed.values())
     named = re.compile(re.escape(source) + r"\.[^.]+\.[^.]+").fullmatch
-    return lambda topic: topic not in others and named(topic) is not None
+    return lambda topic: topic not in others and (topic in routed or named(topic) is not None)
