@@ -194,6 +194,11 @@ class Frontier:
         return self._built.lsn
 
     @property
+    def newest_lsn(self) -> int:
+        """The commit LSN of the newest END that was read, complete or not."""
+        return self._last_end_lsn
+
+    @property
     def has_moved(self) -> bool:
         """Whether there is something to publish, transactions without change events included."""
         moved = bool(self._cuts) or self._built.lsn > self._built.cut_lsn
