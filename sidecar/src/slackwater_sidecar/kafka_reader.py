@@ -110,6 +110,11 @@ class KafkaSourceReader:
             self._consumer.resume(_topic_partitions(self._paused - ahead))
             self._paused = ahead
 
+    @property
+    def paused_partitions(self) -> int:
+        """See the protocol."""
+        return len(self._paused)
+
     def close(self) -> None:
         """See the protocol."""
         if self._consumer is not None:

@@ -31,7 +31,7 @@ class SourceReader(Protocol):
         ...
 
     def end_offsets(self) -> EndOffsets:
-        """End offsets, as of now, of everything that is read.
+        """High watermarks, as of now, of everything that is read: what is written counts, committed or not.
 
         Raises:
             SourceUnavailableError: Kafka does not answer.
@@ -40,6 +40,11 @@ class SourceReader(Protocol):
 
     def balance(self, frontier: Frontier) -> None:
         """Pauses what is far ahead of the rest, so that memory stays bounded."""
+        ...
+
+    @property
+    def paused_partitions(self) -> int:
+        """How many partitions are not read at present."""
         ...
 
     def close(self) -> None:
