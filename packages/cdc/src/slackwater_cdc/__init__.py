@@ -1,9 +1,15 @@
 """Debezium records to whole transactions: envelope decoding and the pure frontier."""
 
 from slackwater_cdc.change import Change, decode_change
-from slackwater_cdc.errors import CdcError, MissingTransactionMetadataError, UndecodableRecordError
+from slackwater_cdc.errors import (
+    CdcError,
+    MissingTransactionMetadataError,
+    UndecodableRecordError,
+    WireFormatError,
+)
 from slackwater_cdc.frontier import MAX_TRANSACTIONS_PER_CUT, Frontier
 from slackwater_cdc.partition import Partition
+from slackwater_cdc.regression import Regression
 from slackwater_cdc.transaction import EndOffsets, Obstacle
 
 __all__ = [
@@ -15,6 +21,8 @@ __all__ = [
     "MissingTransactionMetadataError",
     "Obstacle",
     "Partition",
+    "Regression",
     "UndecodableRecordError",
+    "WireFormatError",
     "decode_change",
 ]

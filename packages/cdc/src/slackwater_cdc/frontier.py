@@ -63,13 +63,13 @@ class Frontier:
         self._built = CutBuilder(source, timeline, start)
         lsn = self._built.lsn
         self._last_end_lsn = lsn
-        self._snapshots = Snapshots(tables, lsn)
+        remembered = list(done)
+        started_ms = 0 if start is None else start.commit_ts_ms
+        self._watch = RegressionWatch(lsn, max([started_ms, *(t.commit_ts_ms for t in remembered)]))
+        self._snapshots = Snapshots(tables, lsn, self._watch)
         self._context = Context(tables, self._snapshots, exempt)
-        newest_ms = 0 if start is None else start.commit_ts_ms
-        for transaction in done:
+        for transaction in remembered:
             self._context.done.add(transaction.xid, transaction.commit_lsn)
-            newest_ms = max(newest_ms, transaction.commit_ts_ms)
-        self._watch = RegressionWatch(lsn, newest_ms)
         self._partitions = Partitions(self._topics, self._context)
         self._completeness = Completeness(self._topics, self._context, self._partitions, exempt)
         self._ahead = Ahead(source, self._built.timeline)
@@ -80,7 +80,7 @@ class Frontier:
         self._skip_lsn = 0
         self._cuts: list[Cut] = []
         self._cut_ends: Mapping[str, tuple[int, ...]] = {} if start is None else start.end_offsets
-        self._barrier = Obstacle(self._topics.transactions, 0, 0, "LSNs went back", is_misconfiguration=False)
+        self._barrier: Obstacle | None = None
         self._beginning = None if start is not None else Waiting()
         self._transaction_position = self._built.transaction_offset
         self._notification_position = 0
@@ -97,7 +97,7 @@ class Frontier:
         """Takes records of the transaction topic (partition 0): offset, value, record timestamp (ms)."""
         transactions = self._context.transactions
         for offset, value, timestamp_ms in records:
-            self._transaction_position = offset + 1
+            self._transaction_position = self._watch.transaction_position = offset + 1
             if value is None:
                 continue
             try:
@@ -162,6 +162,7 @@ class Frontier:
         Returns:
             Change events on the frontier that are in no cut yet.
         """
+        self._stop_at_regression()
         while self._step():
             if len(self._built.ready) >= MAX_TRANSACTIONS_PER_CUT and self._passed >= self._whole_at:
                 self._cuts.append(self._new_cut())
@@ -237,7 +238,7 @@ class Frontier:
     def open_transactions(self, limit: int = 100) -> list[OpenTransaction]:
         """What the frontier waits for, next first; ``since_ms`` is left at 0, for there is no clock here."""
         first = self._first_waiting(limit)
-        result = [open_transaction(t, self._missing_tables_of(t)) for t in first]
+        result = [open_transaction(t, self._missing_tables_of(t), self._partitions_of(t)) for t in first]
         if self._snapshots.pending is not None:
             result.insert(0, open_snapshot(self._snapshots.pending, self._snapshots))
         return result[:limit]
@@ -295,16 +296,18 @@ class Frontier:
             end = self._subscribed(end)
             transaction.read_end_again(end, self._completeness.counted(end), timestamp_ms)
         elif done.get(end.xid) != end.commit_lsn and self._watch.read_unknown_end(
-            offset, end.xid, end.commit_lsn, end.commit_ts_ms, done.known_from_lsn
+            offset, end, done.known_from_lsn
         ):
-            self._stop_at_regression()
+            return
         elif transaction is None:
             done.add(end.xid, end.commit_lsn)
         elif transaction.end is None:
             self._drop(transaction, end.commit_lsn)
 
     def _stop_at_regression(self) -> None:
-        if not any(item is self._barrier for item in self._queue):
+        if self._watch.found is not None and self._barrier is None:
+            topic = self._topics.transactions
+            self._barrier = Obstacle(topic, 0, 0, "LSNs went back", is_misconfiguration=False)
             self._queue.append(self._barrier)
 
     def _subscribed(self, end: End) -> End:
@@ -458,6 +461,11 @@ class Frontier:
         obstacle = Obstacle(self._topics.transactions, 0, offset, str(error), is_misconfiguration=False)
         self._context.add_obstacle(obstacle)
         self._queue.append(obstacle)
+
+    def _partitions_of(self, transaction: Transaction) -> list[Partition]:
+        end = transaction.end
+        named = (self._partitions.of_table(table) for table in (end.counts if end else ()))
+        return list(dict.fromkeys([*chain.from_iterable(named), *transaction.partitions]))
 
     def _missing_tables_of(self, transaction: Transaction) -> list[str]:
         end = transaction.end

@@ -6,11 +6,13 @@ below the newest one is a regression when
 1. its LSN lies in the range of which this process has read every END, and it was not among them; or
 2. it was committed clearly later than everything read before.
 
-Rule 2 finds what lies below that range. Times, also those of initial snapshots below the frontier, are compared
-with a margin: commit times may be out of order by as long as a commit takes.
+Rule 2 finds what lies below that range. Times, also those of initial snapshots below the frontier, are
+compared with a margin: commit times may be out of order by as long as a commit takes.
 """
 
 from dataclasses import dataclass
+
+from slackwater_cdc.envelope import End
 
 _MARGIN_MS = 10_000
 
@@ -42,6 +44,8 @@ class RegressionWatch:
         self._all_known_above = self._newest_lsn = newest_lsn
         self._newest_ms = newest_ms
         self._first_unknown_offset: int | None = None
+        self.transaction_position = 0
+        """How far the transaction topic was read."""
         self.found: Regression | None = None
 
     def read_new_end(self, commit_lsn: int, commit_ts_ms: int) -> None:
@@ -50,35 +54,30 @@ class RegressionWatch:
         self._newest_ms = max(self._newest_ms, commit_ts_ms)
         self._first_unknown_offset = None
 
-    def read_unknown_end(
-        self, offset: int, xid: int, commit_lsn: int, commit_ts_ms: int, known_from_lsn: int
-    ) -> bool:
+    def read_unknown_end(self, offset: int, end: End, known_from_lsn: int) -> bool:
         """Whether an END at or below the newest one, not read before, shows that LSNs went back.
 
         Args:
             offset: In the transaction topic.
-            xid: Its transaction.
-            commit_lsn: Its LSN.
-            commit_ts_ms: Its commit time.
+            end: What it says.
             known_from_lsn: Above this, every END that was read is remembered.
         """
         if self._first_unknown_offset is None:
             self._first_unknown_offset = offset
-        is_new = max(self._all_known_above, known_from_lsn) < commit_lsn <= self._newest_lsn
-        if is_new or commit_ts_ms > self._newest_ms + _MARGIN_MS:
-            self._find(self._first_unknown_offset, xid, commit_lsn)
+        is_new = max(self._all_known_above, known_from_lsn) < end.commit_lsn <= self._newest_lsn
+        if is_new or end.commit_ts_ms > self._newest_ms + _MARGIN_MS:
+            self._find(self._first_unknown_offset, end.xid, end.commit_lsn)
             return True
         return False
 
-    def read_old_snapshot(self, transaction_position: int, lsn: int, ts_ms: int) -> bool:
-        """Whether rows of an initial snapshot below the frontier show that LSNs went back."""
-        if ts_ms <= self._newest_ms + _MARGIN_MS:
-            return False
-        self._find(transaction_position, 0, lsn)
-        return True
+    def read_old_snapshot(self, lsn: int, ts_ms: int) -> None:
+        """Takes a row of an initial snapshot at or below the frontier: a repeat, or LSNs that went back."""
+        if ts_ms > self._newest_ms + _MARGIN_MS:
+            self._find(self.transaction_position, 0, lsn)
+        self.read_new_snapshot()
 
-    def read_snapshot(self) -> None:
-        """Notes that an initial snapshot was seen."""
+    def read_new_snapshot(self) -> None:
+        """Notes that rows of an initial snapshot were read."""
         if self.found is not None:
             self.found.has_snapshot = True
 

@@ -1,20 +1,27 @@
 """What people see of the things the frontier waits for."""
 
+from collections.abc import Iterable
+
 from slackwater_cdc.evidence import counts_are_complete
+from slackwater_cdc.partition import Partition
 from slackwater_cdc.snapshot import Snapshot, Snapshots
 from slackwater_cdc.transaction import Transaction
 from slackwater_protocol import SNAPSHOT_XID, OpenTransaction
 
 
-def open_transaction(transaction: Transaction, missing_tables: list[str]) -> OpenTransaction:
+def open_transaction(
+    transaction: Transaction, missing_tables: list[str], partitions: Iterable[Partition]
+) -> OpenTransaction:
     """A transaction above the frontier; ``since_ms`` is left at 0.
 
     Args:
         transaction: What is known of it.
         missing_tables: Those of its tables of which no partition is known.
+        partitions: The partitions of its tables.
     """
     end = transaction.end
-    tables = {table: None for rows in transaction.runs for table in rows.tracks}
+    rows_of_all = [*transaction.runs, *(transaction.exempt or {}).values()]
+    tables = {table: None for rows in rows_of_all for table in rows.tracks}
     return OpenTransaction(
         xid=transaction.xid,
         commit_lsn=None if end is None else end.commit_lsn,
@@ -22,6 +29,7 @@ def open_transaction(transaction: Transaction, missing_tables: list[str]) -> Ope
         expected={} if end is None else dict(end.counts),
         received={table: transaction.received(table) for table in tables},
         hint=_hint(transaction, missing_tables),
+        places={f"{p.topic}/{p.number}": (p.first_offset(transaction), p.position) for p in partitions},
     )
 
 

@@ -8,6 +8,7 @@ A run is complete by the counts in Debezium's notifications, or, where there are
 from typing import TYPE_CHECKING
 
 from slackwater_cdc.envelope import Notification, Row
+from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.transaction import Waiting
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ class Snapshot(Waiting):
 class Snapshots:
     """Follows snapshot rows and notifications."""
 
-    def __init__(self, tables: frozenset[str] | None, passed_lsn: int) -> None:
+    def __init__(self, tables: frozenset[str] | None, passed_lsn: int, watch: RegressionWatch) -> None:
         self._tables = tables
+        self._watch = watch
         self._passed_lsn = passed_lsn
         self._scanned: dict[str, int] = {}
         self.is_announced = False
@@ -49,8 +51,6 @@ class Snapshots:
         self._is_completed = False
         self.pending: Snapshot | None = None
         """The newest run, while it is above the frontier."""
-        self.late_rows = 0
-        """Rows of snapshots below the frontier: repeats, or a snapshot that came too late to be a commit."""
 
     @property
     def scanned(self) -> dict[str, int]:
@@ -109,9 +109,12 @@ class Snapshots:
         pending = self.pending
         if pending is not None and pending.lsn == lsn:
             return pending
-        if lsn <= self._passed_lsn or (pending is not None and lsn < pending.lsn):
-            self.late_rows += 1
+        if lsn <= self._passed_lsn:
+            self._watch.read_old_snapshot(lsn, ts_ms)
             return None
+        if pending is not None and lsn < pending.lsn:
+            return None
+        self._watch.read_new_snapshot()
         if pending is not None:
             pending.is_done = True
         self.pending = Snapshot(lsn, ts_ms)
