@@ -1,0 +1,174 @@
+"""An Avro schema made ready: values are read as Connect's JSON has them, not as dates and decimals."""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import fastavro
+from fastavro.schema import SchemaParseException
+
+Fix = Callable[[Any], Any]
+"""Turns a value as read into what is written as JSON; may change it in place."""
+
+_MEANINGFUL: Final = frozenset({"type", "name", "namespace", "items", "values", "symbols", "size"})
+_MAP_ENTRY: Final = "io.confluent.connect.avro.MapEntry"
+_INTERNAL_TYPE: Final = "connect.internal.type"
+_FLOAT_DIGITS: Final = range(6, 10)
+"""So many decimal digits name a number of 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableSchema:
+    """What is needed to read values of one schema."""
+
+    parsed: Any
+    """For fastavro."""
+    fix: Fix | None
+    """None: values are right as they are read."""
+
+
+def readable_schema(text: str) -> ReadableSchema:
+    """Prepares a schema. Logical types are left out, so that dates, times and decimals stay what is stored.
+
+    Raises:
+        ValueError: the text is no schema, or one that has no counterpart in Connect's JSON.
+    """
+    try:
+        parsed = fastavro.parse_schema(_plain(json.loads(text)))
+        return ReadableSchema(parsed, _Fixes().of(parsed))
+    except (SchemaParseException, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
+
+
+def _plain(schema: Any) -> Any:
+    """The schema without logical types, defaults and Connect's remarks."""
+    if isinstance(schema, list):
+        return [_plain(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {
+        name: _plain(part) if name != "symbols" else part
+        for name, part in schema.items()
+        if name in _MEANINGFUL
+    }
+    if "fields" in schema:
+        plain["fields"] = [{"name": f["name"], "type": _plain(f["type"])} for f in schema["fields"]]
+    if _is_map_entry(schema):
+        plain[_INTERNAL_TYPE] = "MapEntry"
+    return plain
+
+
+def _is_map_entry(schema: Mapping[str, Any]) -> bool:
+    if schema.get("type") != "record":
+        return False
+    full_name = ".".join(filter(None, (schema.get("namespace"), schema.get("name"))))
+    return full_name == _MAP_ENTRY or schema.get(_INTERNAL_TYPE) == "MapEntry"
+
+
+class _Fixes:
+    """What has to be done to values of a parsed schema, where names are full and known before use."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Fix | None] = {}
+        self._open: set[str] = set()
+
+    def of(self, schema: Any) -> Fix | None:
+        """None: nothing."""
+        if isinstance(schema, list):
+            return self._union(schema)
+        if isinstance(schema, str):
+            return self._by_name(schema)
+        kind = schema["type"]
+        if kind == "record":
+            return self._record(schema)
+        if kind == "array":
+            return self._array(schema["items"])
+        if kind == "map":
+            return _each_value(self.of(schema["values"]))
+        if kind in ("enum", "fixed"):
+            self._named[schema["name"]] = None
+            return None
+        return self.of(kind)
+
+    def _by_name(self, name: str) -> Fix | None:
+        if name in self._open:
+            return lambda value: self._again(name, value)
+        return _PRIMITIVES[name] if name in _PRIMITIVES else self._named[name]
+
+    def _again(self, name: str, value: Any) -> Any:
+        fix = self._named[name]
+        return value if fix is None else fix(value)
+
+    def _union(self, branches: list[Any]) -> Fix | None:
+        fixes = [self.of(branch) for branch in branches if branch != "null"]
+        if len(fixes) == 1 and (only := fixes[0]) is not None:
+            return lambda value: None if value is None else only(value)
+        if any(fixes):
+            raise ValueError(
+                "a union of several types with numbers or maps inside has no counterpart in Connect"
+            )
+        return None
+
+    def _record(self, schema: Mapping[str, Any]) -> Fix | None:
+        self._open.add(schema["name"])
+        fixes = [(field["name"], fix) for field in schema["fields"] if (fix := self.of(field["type"]))]
+        self._open.discard(schema["name"])
+
+        def fix_fields(record: dict[str, Any]) -> dict[str, Any]:
+            for name, fix in fixes:
+                record[name] = fix(record[name])
+            return record
+
+        self._named[schema["name"]] = fix_fields if fixes else None
+        return self._named[schema["name"]]
+
+    def _array(self, items: Any) -> Fix | None:
+        each = self.of(items)
+        if isinstance(items, dict) and _INTERNAL_TYPE in items:
+            return _entries(items, each)
+        if each is None:
+            return None
+        return lambda values: [each(value) for value in values]
+
+
+def _each_value(fix: Fix | None) -> Fix | None:
+    if fix is None:
+        return None
+    return lambda values: {key: fix(value) for key, value in values.items()}
+
+
+def _entries(entry: Mapping[str, Any], each: Fix | None) -> Fix:
+    """A Connect map whose keys are not plain strings is an array of entries in Avro."""
+    has_text_keys = entry["fields"][0]["type"] in ("string", ["null", "string"])
+
+    def fix(entries: list[dict[str, Any]]) -> Any:
+        pairs = [(e["key"], e["value"]) for e in (entries if each is None else map(each, entries))]
+        return dict(pairs) if has_text_keys else pairs
+
+    return fix
+
+
+def _float(value: float) -> Any:
+    """The shortest number that names the same 32 bits."""
+    if not math.isfinite(value):
+        return _double(value)
+    bits = struct.pack(">f", value)
+    candidates = (float(f"{value:.{digits}g}") for digits in _FLOAT_DIGITS)
+    return next((c for c in candidates if struct.pack(">f", c) == bits), value)
+
+
+def _double(value: float) -> Any:
+    """JSON knows neither NaN nor infinities; JsonConverter writes their names."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+_PRIMITIVES: Final[Mapping[str, Fix | None]] = {
+    **dict.fromkeys(("null", "boolean", "int", "long", "bytes", "string")),
+    "float": _float,
+    "double": _double,
+}

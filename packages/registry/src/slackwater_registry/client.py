@@ -1,0 +1,100 @@
+"""Reads schemas from a registry over HTTP."""
+
+import base64
+import http.client
+import json
+import ssl
+from urllib.parse import urlsplit
+
+from slackwater_registry.errors import (
+    RegistryRefusedError,
+    RegistryUnavailableError,
+    UnknownSchemaError,
+    UnsupportedSchemaError,
+)
+from slackwater_registry.settings import RegistrySettings
+
+_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_REFUSALS = (401, 403)
+
+
+class SchemaRegistry:
+    """Schemas by id. What an id means never changes, so each is asked for once; for one thread."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings = settings
+        self._schemas: dict[int, str] = {}
+
+    def schema(self, schema_id: int) -> str:
+        """The Avro schema with this id, as JSON text. Blocks for at most the time-out per address.
+
+        Raises:
+            RegistryUnavailableError: no address gives an answer.
+            RegistryRefusedError: our credentials do not do.
+            UnknownSchemaError: there is no such schema.
+            UnsupportedSchemaError: it is no self-contained Avro.
+        """
+        known = self._schemas.get(schema_id)
+        if known is not None:
+            return known
+        schema = self._schemas[schema_id] = self._ask(schema_id)
+        return schema
+
+    def _ask(self, schema_id: int) -> str:
+        *others, last = self._settings.addresses
+        for address in others:
+            try:
+                return self._ask_at(address, schema_id)
+            except RegistryUnavailableError:
+                continue
+        return self._ask_at(last, schema_id)
+
+    def _ask_at(self, address: str, schema_id: int) -> str:
+        try:
+            status, body = self._get(address, f"/schemas/ids/{schema_id}")
+        except (OSError, http.client.HTTPException) as error:
+            raise RegistryUnavailableError(address, schema_id, f"{type(error).__name__}: {error}") from error
+        if status == http.HTTPStatus.NOT_FOUND:
+            raise UnknownSchemaError(address, schema_id)
+        if status in _REFUSALS:
+            raise RegistryRefusedError(address, schema_id, status)
+        if status != http.HTTPStatus.OK:
+            raise RegistryUnavailableError(address, schema_id, f"HTTP {status}")
+        return _schema_in(body, address, schema_id)
+
+    def _get(self, address: str, path: str) -> tuple[int, bytes]:
+        parts = urlsplit(address)
+        seconds = self._settings.timeout.total_seconds()
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            trust = ssl.create_default_context(cafile=self._settings.ca_file)
+            connection = http.client.HTTPSConnection(parts.netloc, timeout=seconds, context=trust)
+        else:
+            connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
+        try:
+            connection.request("GET", parts.path + path, headers=self._headers())
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": _ACCEPT}
+        if self._settings.user is not None:
+            credentials = f"{self._settings.user}:{self._settings.password or ''}"
+            headers["Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
+        return headers
+
+
+def _schema_in(body: bytes, address: str, schema_id: int) -> str:
+    try:
+        answer = json.loads(body)
+        schema, kind, references = answer["schema"], answer.get("schemaType"), answer.get("references")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"its answer has no schema: {body[:100]!r}"
+        raise RegistryUnavailableError(address, schema_id, reason) from error
+    if kind not in (None, "AVRO"):
+        raise UnsupportedSchemaError(address, schema_id, f"is {kind}")
+    if references:
+        raise UnsupportedSchemaError(address, schema_id, "refers to other schemas")
+    return str(schema)

@@ -1,0 +1,117 @@
+"""As much of a schema registry as Connect's AvroConverter and our client need, in this process."""
+
+import base64
+import json
+import re
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+_BY_ID = re.compile(r"/schemas/ids/(\d+)")
+_VERSIONS = re.compile(r"/subjects/[^/]+/versions")
+_UNKNOWN_SCHEMA = 40403
+
+
+class RegistryServer:
+    """A registry on loopback; a context manager. Everything in it is gone when it ends.
+
+    Attributes:
+        requests: Paths asked for, in order.
+        failure: An HTTP status that every request gets; None: work.
+    """
+
+    def __init__(self, *, user: str | None = None, password: str = "") -> None:
+        self.requests: list[str] = []
+        self.failure: int | None = None
+        self._authorization = None if user is None else _basic(user, password)
+        self._entries: dict[int, dict[str, Any]] = {}
+        self._adding = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def schemas(self) -> dict[int, str]:
+        """All schemas by id."""
+        return {number: entry["schema"] for number, entry in sorted(self._entries.items())}
+
+    def register(self, schema: str, *, schema_id: int | None = None, **fields: Any) -> int:
+        """Adds a schema and returns its id: the same for the same schema.
+
+        Args:
+            schema: As JSON text.
+            schema_id: The id it must have; None: the next.
+            fields: Of the answer, e.g. ``schemaType``.
+        """
+        entry = {"schema": schema, **fields}
+        with self._adding:
+            known = next((number for number, other in self._entries.items() if other == entry), None)
+            if known is not None and schema_id in (None, known):
+                return known
+            number = schema_id or max(self._entries, default=0) + 1
+            self._entries[number] = entry
+            return number
+
+    def answer(self, method: str, path: str, authorization: str | None, body: bytes) -> tuple[int, object]:
+        """HTTP status and document for a request."""
+        self.requests.append(path)
+        if self.failure is not None:
+            return self.failure, {"error_code": self.failure, "message": "told to fail"}
+        if self._authorization is not None and authorization != self._authorization:
+            return HTTPStatus.UNAUTHORIZED, {"error_code": 401, "message": "Unauthorized"}
+        bare, _, _ = path.partition("?")
+        if method == "POST" and _VERSIONS.fullmatch(bare):
+            return HTTPStatus.OK, {"id": self.register(json.loads(body)["schema"])}
+        found = _BY_ID.fullmatch(bare)
+        entry = self._entries.get(int(found[1])) if found and method == "GET" else None
+        if entry is None:
+            return HTTPStatus.NOT_FOUND, {"error_code": _UNKNOWN_SCHEMA, "message": "Schema not found"}
+        return HTTPStatus.OK, entry
+
+
+def _basic(user: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def _handler(registry: RegistryServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._answer("GET")
+
+        def do_POST(self) -> None:
+            self._answer("POST")
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+        def _answer(self, method: str) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, document = registry.answer(method, self.path, self.headers.get("Authorization"), body)
+            data = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    return Handler

@@ -1,0 +1,194 @@
+"""The client against the test registry."""
+
+import json
+import pickle
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from slackwater_registry import (
+    RegistryError,
+    RegistryRefusedError,
+    RegistrySettings,
+    RegistrySettingsError,
+    RegistryUnavailableError,
+    SchemaRegistry,
+    UnknownSchemaError,
+    UnsupportedSchemaError,
+    avro_to_json,
+)
+from slackwater_registry.testing import RegistryServer
+
+LONG = '"long"'
+
+
+@pytest.fixture
+def server() -> Iterator[RegistryServer]:
+    with RegistryServer() as running:
+        yield running
+
+
+def client(url: str, **fields: str) -> SchemaRegistry:
+    return SchemaRegistry(RegistrySettings(url=url, timeout=timedelta(seconds=2), **fields))  # type: ignore[arg-type]
+
+
+def test_a_schema_is_asked_for_once(server: RegistryServer) -> None:
+    schema_id = server.register(LONG, schema_id=70_000)
+    registry = client(server.url + "/")
+
+    assert [registry.schema(schema_id) for _ in range(3)] == [LONG] * 3
+    assert server.requests == ["/schemas/ids/70000"]
+
+
+def test_avro_becomes_json_and_json_stays(server: RegistryServer) -> None:
+    schema_id = server.register('["null", "string"]')
+    convert = avro_to_json(RegistrySettings(url=server.url))
+
+    assert convert(b"\0" + schema_id.to_bytes(4, "big") + b"\x02\x02a") == b'"a"'
+    assert convert(b'{"id":1}') == b'{"id":1}'
+
+
+def test_a_registry_below_a_path_is_found_there(server: RegistryServer) -> None:
+    with pytest.raises(UnknownSchemaError):
+        client(server.url + "/apis/ccompat/v7").schema(1)
+
+    assert server.requests == ["/apis/ccompat/v7/schemas/ids/1"]
+
+
+def test_an_unknown_schema_is_asked_for_again_later(server: RegistryServer) -> None:
+    registry = client(server.url)
+    with pytest.raises(UnknownSchemaError, match="there is no schema 1; is this the registry"):
+        registry.schema(1)
+    server.register(LONG)
+
+    assert registry.schema(1) == LONG
+
+
+def test_credentials_are_sent_and_never_shown() -> None:
+    with RegistryServer(user="u", password="geheim") as server:
+        server.register(LONG)
+        settings = RegistrySettings(url=server.url, user="u", password="geheim")
+        assert SchemaRegistry(settings).schema(1) == LONG
+        assert "geheim" not in repr(settings)
+        with pytest.raises(RegistryRefusedError, match="HTTP 401"):
+            client(server.url, user="u", password="other").schema(1)
+        with pytest.raises(RegistryRefusedError):
+            client(server.url).schema(1)
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 301])
+def test_an_answer_that_does_not_help_is_no_schema(server: RegistryServer, status: int) -> None:
+    server.failure = status
+
+    with pytest.raises(RegistryUnavailableError, match=f"HTTP {status}"):
+        client(server.url).schema(1)
+
+
+def test_the_next_address_is_asked_when_one_does_not_answer(server: RegistryServer) -> None:
+    server.register(LONG)
+
+    assert client(f"http://127.0.0.1:{closed_port()}, {server.url}").schema(1) == LONG
+
+
+def test_nobody_listening_is_said_with_the_address() -> None:
+    address = f"http://127.0.0.1:{closed_port()}"
+
+    with pytest.raises(RegistryUnavailableError, match="ConnectionRefusedError") as caught:
+        client(address).schema(5)
+    assert (caught.value.address, caught.value.schema_id) == (address, 5)
+
+
+def test_a_registry_that_says_nothing_is_waited_for_no_longer_than_the_time_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        settings = RegistrySettings(
+            url=f"http://127.0.0.1:{mute.getsockname()[1]}", timeout=timedelta(milliseconds=50)
+        )
+        with pytest.raises(RegistryUnavailableError, match="TimeoutError"):
+            SchemaRegistry(settings).schema(1)
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"schema', b"null", b"{}"])
+def test_an_answer_that_is_no_schema_shows_its_beginning(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_once, args=(listener, answer))
+        thread.start()
+        with pytest.raises(RegistryUnavailableError, match="its answer has no schema"):
+            client(f"http://127.0.0.1:{listener.getsockname()[1]}").schema(1)
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"schemaType": "PROTOBUF"}, "is PROTOBUF"),
+        ({"references": [{"name": "x", "subject": "x", "version": 1}]}, "refers to other schemas"),
+    ],
+)
+def test_what_is_no_self_contained_avro_is_refused(
+    server: RegistryServer, fields: dict[str, Any], problem: str
+) -> None:
+    schema_id = server.register(LONG, **fields)
+
+    with pytest.raises(UnsupportedSchemaError, match=problem):
+        client(server.url).schema(schema_id)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("registry:8081", "is 'registry:8081'"),
+        ("", "is ''"),
+        ("http://", "is 'http:'"),
+        ("http://u:geheim@registry", "holds credentials"),
+        ("http://a,ftp://b", "is 'ftp://b'"),
+    ],
+)
+def test_addresses_that_cannot_be_ones_are_refused(url: str, problem: str) -> None:
+    with pytest.raises(RegistrySettingsError, match=problem) as caught:
+        RegistrySettings(url=url)
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_connector_registers_and_gets_the_same_id_for_the_same_schema(server: RegistryServer) -> None:
+    ids = [post(server, subject, {"schema": LONG}) for subject in ("a-value", "b-value")]
+
+    assert ids == [{"id": 1}, {"id": 1}]
+    assert post(server, "a-value", {"schema": '"int"'}) == {"id": 2}
+    assert server.schemas == {1: LONG, 2: '"int"'}
+
+
+def test_errors_travel_between_processes() -> None:
+    for error in (
+        RegistrySettingsError("is odd"),
+        RegistryUnavailableError("http://a", 1, "why"),
+        RegistryRefusedError("http://a", 1, 403),
+        UnknownSchemaError("http://a", 1),
+        UnsupportedSchemaError("http://a", 1, "is JSON"),
+    ):
+        copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+        assert isinstance(copy, RegistryError)
+        assert str(copy) == str(error)
+
+
+def post(server: RegistryServer, subject: str, document: object) -> object:
+    status, answer = server.answer(
+        "POST", f"/subjects/{subject}/versions?normalize=false", None, json.dumps(document).encode()
+    )
+    assert status == 200
+    return answer
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def answer_once(listener: socket.socket, body: bytes) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(10_000)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
