@@ -9,6 +9,7 @@ from slackwater_bench.scenarios.cut_cost import CUT_COST
 from slackwater_bench.scenarios.latency import LATENCY
 from slackwater_bench.scenarios.live import LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
+from slackwater_bench.scenarios.sidecar import SIDECAR
 from slackwater_bench.scenarios.sidecar_alone import SIDECAR_ALONE
 from slackwater_bench.scenarios.sink_alone import SINK_ALONE
 from slackwater_bench.scenarios.state_size import STATE_SIZE
@@ -27,6 +28,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         CORES,
         LOCAL_CLUSTER,
         TRANSACTION_SIZE,
+        SIDECAR,
         SIDECAR_ALONE,
         SINK_ALONE,
         MANY_PIPELINES,

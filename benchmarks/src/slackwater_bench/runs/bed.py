@@ -80,9 +80,10 @@ class Bed:
         """Options of the ``slackwater`` command."""
         return ["--bootstrap", self.bootstrap, "--redis-url", self.stack.redis.url]
 
-    def start_sidecar(self) -> None:
+    def start_sidecar(self, *options: str) -> None:
         """The subject's sidecar."""
-        self.start("sidecar", self._context.subject.command("sidecar", "--source", SOURCE, *self.servers))
+        command = ("sidecar", "--source", SOURCE, *self.servers, *options)
+        self.start("sidecar", self._context.subject.command(*command))
 
     def start_pipeline(self, folder: Path, *options: str) -> None:
         """The subject's pipeline on this folder."""
