@@ -33,9 +33,15 @@ def ensure_publication(dsn: str, name: str, tables: tuple[str, ...]) -> None:
 
 
 def is_streaming(dsn: str, slot: str) -> bool:
-    """Whether a connector reads the slot now, that is after its snapshot."""
+    """Whether a connector reads the slot now, that is after its snapshot.
+
+    A slot is active while it is made, too, which comes before the snapshot.
+    """
+    query = """
+        SELECT count(*) FROM pg_replication_slots s JOIN pg_stat_replication r ON r.pid = s.active_pid
+        WHERE s.slot_name = %s AND r.state IN ('catchup', 'streaming')
+    """
     with psycopg.connect(dsn, autocommit=True) as connection:
-        query = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
         found = connection.execute(query, [slot]).fetchone()
     return found is not None and bool(found[0])
 
