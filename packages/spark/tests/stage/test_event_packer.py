@@ -50,17 +50,17 @@ def line(order_id: int | None, product: str = "x") -> dict[str, Any]:
 
 @pytest.mark.parametrize("op", ["c", "r"])
 def test_an_inserted_row_is_an_upsert_under_its_key(spec: PackingSpec, op: str) -> None:
-    assert packed(spec, (LINES, op, None, line(1))) == [(100, 1, KEY_1, LINE_7, b"\x93\x07\x01\xa1x")]
+    assert packed(spec, (LINES, op, None, line(1))) == [(100, 1, KEY_1, LINE_7, b"\x93\x07\x01\xa1x", 100)]
 
 
 def test_an_update_that_keeps_the_key_is_one_upsert(spec: PackingSpec) -> None:
     events = packed(spec, (LINES, "u", line(1), line(1, "y")))
-    assert events == [(100, 1, KEY_1, LINE_7, b"\x93\x07\x01\xa1y")]
+    assert events == [(100, 1, KEY_1, LINE_7, b"\x93\x07\x01\xa1y", 100)]
 
 
 def test_an_update_that_changes_the_key_leaves_the_old_one(spec: PackingSpec) -> None:
     events = packed(spec, (LINES, "u", line(1), line(2)))
-    assert [event[2:] for event in events] == [
+    assert [event[2:5] for event in events] == [
         (KEY_1, LINE_7, None),
         (KEY_2, LINE_7, b"\x93\x07\x02\xa1x"),
     ]
@@ -78,11 +78,13 @@ def test_an_update_without_the_old_row_names_the_remedy_where_rows_can_move(spec
 
 
 def test_a_delete_needs_the_primary_key_only_where_it_is_the_key(spec: PackingSpec) -> None:
-    assert packed(spec, (ORDERS, "d", {"id": 1, "customer": None}, None)) == [(100, 0, KEY_1, KEY_1, None)]
+    assert packed(spec, (ORDERS, "d", {"id": 1, "customer": None}, None)) == [
+        (100, 0, KEY_1, KEY_1, None, 100)
+    ]
 
 
 def test_a_delete_is_packed_under_the_old_key(spec: PackingSpec) -> None:
-    assert packed(spec, (LINES, "d", line(2), None)) == [(100, 1, KEY_2, LINE_7, None)]
+    assert packed(spec, (LINES, "d", line(2), None)) == [(100, 1, KEY_2, LINE_7, None, 100)]
 
 
 def test_rows_with_a_null_key_are_left_out_where_the_view_does_not_have_them(spec: PackingSpec) -> None:
@@ -91,7 +93,7 @@ def test_rows_with_a_null_key_are_left_out_where_the_view_does_not_have_them(spe
 
 def test_a_row_that_gets_or_loses_its_key_comes_and_goes(spec: PackingSpec) -> None:
     events = packed(spec, (LINES, "u", line(None), line(1)), (LINES, "u", line(1), line(None)))
-    assert [(lsn, key, row is None) for lsn, _, key, _, row in events] == [
+    assert [(lsn, key, row is None) for lsn, _, key, _, row, _ in events] == [
         (100, KEY_1, False),
         (101, KEY_1, True),
     ]
@@ -125,9 +127,26 @@ def test_a_text_that_only_contains_the_placeholder_is_a_value(spec: PackingSpec)
     assert isinstance(event[4], bytes)
 
 
-def test_a_truncate_is_refused(spec: PackingSpec) -> None:
-    with pytest.raises(UnsupportedChangeError, match="TRUNCATE"):
-        packed(spec, (ORDERS, "t", None, None))
+def test_a_truncate_goes_to_every_bucket_of_every_input_of_its_table(plan: ViewPlan) -> None:
+    packer = EventPacker(packing_spec(plan, 5))
+    packer.add(LINES, "t", 100, None, None, 93)
+
+    payloads = {bucket: decode_events(bucket, payload) for bucket, payload in packer.payloads()}
+    assert payloads == {bucket: [(100, 1, b"", b"", None, 7)] for bucket in range(5)}
+
+
+def test_an_event_says_how_far_it_lies_before_its_commit(spec: PackingSpec) -> None:
+    packer = EventPacker(spec)
+    for lsn in (97, 100, None):
+        packer.add(ORDERS, "c", 100, None, _json(order()), lsn)
+
+    ((bucket, payload),) = packer.payloads()
+    assert [event[5] for event in decode_events(bucket, payload)] == [3, 0, 100]
+
+
+def test_an_operation_nobody_knows_is_refused(spec: PackingSpec) -> None:
+    with pytest.raises(UnsupportedChangeError, match="'m'"):
+        packed(spec, (ORDERS, "m", None, None))
 
 
 def test_a_table_the_view_does_not_read_is_refused(spec: PackingSpec) -> None:

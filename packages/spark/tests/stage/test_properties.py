@@ -43,23 +43,35 @@ class Database:
 
     rows: State = field(default_factory=lambda: {"orders": {}, "order_lines": {}})
     lsn: int = 0
+    """Of the commit."""
+    written: int = 0
+    """LSN of the newest change."""
 
     def begin(self) -> None:
+        self.written = self.lsn
         self.lsn += 100
+
+    def next(self) -> int:
+        self.written += 1
+        return self.written
 
     def put(self, table: Table, row: Row) -> ChangeEvent:
         before = self.rows[table].get(row["id"])
         self.rows[table][row["id"]] = row
         old = before if table == "order_lines" else None  # replica identity full only there
         op = "c" if before is None else "u"
-        return f"inventory.{table}", op, self.lsn, as_json(old), as_json(row)
+        return f"inventory.{table}", op, self.lsn, as_json(old), as_json(row), self.next()
 
     def delete(self, table: Table, row_id: int) -> ChangeEvent | None:
         before = self.rows[table].pop(row_id, None)
         if before is None:
             return None
         old = before if table == "order_lines" else dict.fromkeys(before) | {"id": row_id}
-        return f"inventory.{table}", "d", self.lsn, as_json(old), None
+        return f"inventory.{table}", "d", self.lsn, as_json(old), None, self.next()
+
+    def truncate(self, table: Table) -> ChangeEvent:
+        self.rows[table].clear()
+        return f"inventory.{table}", "t", self.lsn, None, None, self.next()
 
     def view(self) -> dict[int, Any]:
         """The view by key, from plain DuckDB on the present rows."""
@@ -123,7 +135,9 @@ writes = (
     | st.tuples(st.just("order_lines"), lines)
     | st.tuples(st.just("orders"), small_ids)
     | st.tuples(st.just("order_lines"), st.integers(0, 7))
+    | st.tuples(st.sampled_from(["orders", "order_lines"]), st.none())
 )
+"""A row to write, the id of one to delete, or None: TRUNCATE."""
 commits = st.lists(st.lists(writes, min_size=1, max_size=5), min_size=1, max_size=12)
 
 
@@ -135,17 +149,20 @@ class History:
     views: dict[int, dict[int, Any]]
 
 
-def history(written: Sequence[Sequence[tuple[Table, Row | int]]]) -> History:
+def history(written: Sequence[Sequence[tuple[Table, Row | int | None]]]) -> History:
     database, result = Database(), History([], {0: {}})
     for writes_of_commit in written:
         database.begin()
-        changes = [
-            database.delete(table, row) if isinstance(row, int) else database.put(table, row)
-            for table, row in writes_of_commit
-        ]
+        changes = [written_to(database, table, row) for table, row in writes_of_commit]
         result.commits.append([change for change in changes if change is not None])
         result.views[database.lsn] = database.view()
     return result
+
+
+def written_to(database: Database, table: Table, row: Row | int | None) -> ChangeEvent | None:
+    if row is None:
+        return database.truncate(table)
+    return database.delete(table, row) if isinstance(row, int) else database.put(table, row)
 
 
 def batches(commits: Sequence[list[ChangeEvent]], sizes: Sequence[int]) -> list[list[ChangeEvent]]:

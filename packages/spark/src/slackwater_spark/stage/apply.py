@@ -16,6 +16,7 @@ from slackwater_spark.stage.evaluation import EvaluationBatches, ViewEvaluator
 from slackwater_spark.stage.group import GroupHistory, GroupRules, RowEvent, RowName
 from slackwater_spark.stage.index import IndexTransaction
 from slackwater_spark.stage.packing import PackingSpec
+from slackwater_spark.stage.truncate import StoredKeys
 from slackwater_spark.stage.wire import Document, Event
 from slackwater_sql.row_codec import RowCodec
 
@@ -85,7 +86,7 @@ class BucketLogic:
 
     def _touched(self, events: Sequence[Event], contents: IndexTransaction) -> Iterator[_TouchedGroup]:
         """Groups whose rows really change, by key."""
-        by_key = self._by_key(events)
+        by_key = self._by_key(events, StoredKeys(contents, self._spec, self._codecs))
         for key in sorted(by_key):
             prefix = part(key)
             width = len(prefix)
@@ -95,10 +96,14 @@ class BucketLogic:
             if history.points:
                 yield _TouchedGroup(key, prefix, before, document_hash, history)
 
-    def _by_key(self, events: Sequence[Event]) -> dict[bytes, list[RowEvent]]:
+    def _by_key(self, events: Sequence[Event], stored: StoredKeys) -> dict[bytes, list[RowEvent]]:
         tags = self._tags
         by_key: dict[bytes, list[RowEvent]] = {}
-        for lsn, number, key, primary_key, row in events:
+        for lsn, number, key, primary_key, row, _ in events:
+            if not key:
+                for truncated in {*stored.of(number), *by_key}:
+                    by_key.setdefault(truncated, []).append((lsn, tags[number], None))
+                continue
             event = (lsn, tags[number] + part(primary_key), row)
             if key in by_key:
                 by_key[key].append(event)

@@ -10,6 +10,7 @@ from slackwater_spark.stage.apply import ApplyEvents, Outcome
 from slackwater_spark.stage.entry import Entry
 from slackwater_spark.stage.index import BucketIndex, IndexTransaction
 from slackwater_spark.stage.state_log import LogMeta, StateLog, changes_bytes
+from slackwater_spark.stage.truncate import in_log_order, is_truncate
 from slackwater_spark.stage.wire import Document, Event, decode_events
 
 _TOKEN_BYTES: Final = 16
@@ -94,13 +95,19 @@ class BucketStage:
 def events_in_commit_order(bucket: int, payloads: Iterable[tuple[int, bytes]]) -> list[Event]:
     """The events of all payloads by commit LSN; those of one commit in the order in which they were read.
 
+    With a TRUNCATE among them, those of one commit in the order of the database's log: rows of several
+    partitions lie before and behind it.
+
     Raises:
         UnreadablePayloadError: a payload is not what a packer writes.
     """
     events: list[Event] = []
     for _, payload in sorted(payloads, key=itemgetter(0)):
         events += decode_events(bucket, payload)
-    events.sort(key=itemgetter(0))
+    if any(is_truncate(event) for event in events):
+        events.sort(key=in_log_order)
+    else:
+        events.sort(key=itemgetter(0))
     return events
 
 

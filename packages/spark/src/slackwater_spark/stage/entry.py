@@ -20,6 +20,17 @@ HASH_BYTES: Final = 16
 
 _DIGEST_MARK: Final = b"\xc1"
 
+_FIXED_WIDTHS: Final = {
+    0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8,
+}  # fmt: skip
+"""First byte of a msgpack number to the number of bytes behind it."""
+
+_COUNTED: Final = {
+    0xC4: (1, False), 0xC5: (2, False), 0xC6: (4, False), 0xD9: (1, False), 0xDA: (2, False),
+    0xDB: (4, False), 0xDC: (2, True), 0xDD: (4, True),
+}  # fmt: skip
+"""First byte of a msgpack value to the width of its count, and whether items are counted, not bytes."""
+
 Entry = tuple[bytes, bytes]
 Change = tuple[bytes, bytes | None]
 """An entry's name and its new value; None removes it."""
@@ -30,6 +41,36 @@ def part(packed_key: bytes) -> bytes:
     if len(packed_key) <= MAX_PART_BYTES:
         return packed_key
     return _DIGEST_MARK + digest(packed_key)
+
+
+def group_width(name: bytes) -> int:
+    """How many bytes of an entry's name are its group."""
+    return 1 + HASH_BYTES if is_digest(name) else _end_of_value(name, 0)
+
+
+def is_digest(part_of_name: bytes) -> bool:
+    """Whether a part of a name stands for a key that is too long for it."""
+    return part_of_name.startswith(_DIGEST_MARK)
+
+
+def _end_of_value(data: bytes, start: int) -> int:
+    """Where a msgpack value ends. Packed keys hold arrays, text, bytes, numbers, booleans and nil."""
+    first = data[start]
+    if first in _FIXED_WIDTHS:
+        return start + 1 + _FIXED_WIDTHS[first]
+    if first in _COUNTED:
+        width, is_array = _COUNTED[first]
+        count = int.from_bytes(data[start + 1 : start + 1 + width], "big")
+        return _end_of_items(data, start + 1 + width, count) if is_array else start + 1 + width + count
+    if 0x90 <= first <= 0x9F:
+        return _end_of_items(data, start + 1, first - 0x90)
+    return start + 1 + (first - 0xA0 if 0xA0 <= first <= 0xBF else 0)
+
+
+def _end_of_items(data: bytes, start: int, count: int) -> int:
+    for _ in range(count):
+        start = _end_of_value(data, start)
+    return start
 
 
 def input_tag(number: int) -> bytes:

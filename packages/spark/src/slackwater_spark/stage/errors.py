@@ -5,11 +5,13 @@
     StageError
     ├── PackingError                a change event cannot be packed; bad input, the source adds the place
     │   ├── UnknownTableError       no input of the view reads this table
-    │   ├── UnsupportedChangeError  an operation without a row, as TRUNCATE
+    │   ├── UnsupportedChangeError  an operation that no row can have
     │   ├── MissingRowImageError    a row image that the operation must have is absent
     │   └── MissingOldRowError      the old row is needed and was not sent (replica identity)
     ├── UnreadablePayloadError      bytes that no packer of this version wrote
     ├── UnknownRowError             a change of a row the stage has never seen
+    ├── SplitKeyError               scope aggregate: rows of one stage key come from several partitions
+    ├── TruncateInGroupsError       scope aggregate: TRUNCATE, which concerns all groups at once
     ├── StateMismatchError          the state belongs to another view, or was written by a newer version
     ├── UnreadableStateError        a blob of the state log cannot be read
     ├── IndexFolderError            the local index cannot be kept
@@ -50,10 +52,9 @@ class UnsupportedChangeError(PackingError):
         self.op = op
 
     def __str__(self) -> str:
-        cause = " (TRUNCATE)" if self.op == "t" else ""
         return (
-            f"operation {self.op!r}{cause} on {self.table}: expected c, r, u or d, since a view is kept row "
-            "by row. Delete rows with DELETE, or take a new snapshot and start with a new checkpoint"
+            f"operation {self.op!r} on {self.table}: expected c, r, u, d or t; does something else than "
+            "Debezium's PostgreSQL connector write to this topic?"
         )
 
 
@@ -116,6 +117,46 @@ class UnknownRowError(StageError):
             f"{self.table}, key {self.key}, commit LSN {self.commit_lsn}: {self.problem}, but the state has "
             f"no such row. Either old rows are not complete ({FULL_HINT.format(table=self.table)}), or the "
             "topic does not start with a snapshot of the table; take one and start with a new checkpoint"
+        )
+
+
+class SplitKeyError(StageError):
+    """In scope ``aggregate`` a stage key has rows in more than one partition."""
+
+    def __init__(self, table: str, key: str, commit_lsn: int, partition: int, owner: int) -> None:
+        super().__init__(table, key, commit_lsn, partition, owner)
+        self.table = table
+        self.key = key
+        self.commit_lsn = commit_lsn
+        self.partition = partition
+        self.owner = owner
+        """The partition that rows of this key came from before."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}, key {self.key}, commit LSN {self.commit_lsn}: a row in partition "
+            f"{self.partition}, but rows of this key came from partition {self.owner}. Scope 'aggregate' needs "
+            "all inputs partitioned alike by the view's key: set the connector's message.key.columns to the "
+            "columns of the key for every table, or transforms.….type=io.debezium.transforms.partitions."
+            "PartitionRouting with these columns; then take a new snapshot into new topics and start with a "
+            "new checkpoint. Or use scope 'strict'"
+        )
+
+
+class TruncateInGroupsError(StageError):
+    """In scope ``aggregate`` a table was truncated."""
+
+    def __init__(self, table: str, commit_lsn: int, partition: int) -> None:
+        super().__init__(table, commit_lsn, partition)
+        self.table = table
+        self.commit_lsn = commit_lsn
+        self.partition = partition
+
+    def __str__(self) -> str:
+        return (
+            f"TRUNCATE of {self.table}, commit LSN {self.commit_lsn}, in partition {self.partition}: it "
+            "concerns the rows of all partitions, which in scope 'aggregate' are at other commits. Use "
+            "DELETE, or scope 'strict'; to go on, take a new snapshot and start with a new checkpoint"
         )
 
 

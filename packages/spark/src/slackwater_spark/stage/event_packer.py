@@ -22,8 +22,11 @@ _UNAVAILABLE_TEXT: Final = UNAVAILABLE.encode()
 _UNAVAILABLE_BASE64: Final = b64encode(_UNAVAILABLE_TEXT)
 _UPSERTS: Final = frozenset({"c", "r", "u"})
 
-Write = Callable[[int, bytes, bytes, PackedRow], None]
-"""Takes commit LSN, stage key, primary key and row of an event of one input."""
+Write = Callable[[int, bytes, bytes, PackedRow, int], None]
+"""Takes commit LSN, stage key, primary key, row and lead of an event of one input."""
+
+Truncate = Callable[[int, int], None]
+"""Takes commit LSN and lead of a TRUNCATE of one input."""
 
 
 class EventPacker:
@@ -39,11 +42,19 @@ class EventPacker:
         self._encode_into = msgspec.msgpack.Encoder().encode_into
         self._inputs: dict[str, list[_InputPacker]] = {}
         for number, packing_input in enumerate(spec.inputs):
-            packer = _InputPacker(packing_input, self._writer(number))
+            packer = _InputPacker(packing_input, self._writer(number), self._broadcaster(number))
             self._inputs.setdefault(packing_input.table.full_name, []).append(packer)
 
-    def add(self, table: str, op: str, commit_lsn: int, before: bytes | None, after: bytes | None) -> None:
-        """Packs one change event for every input that reads its table.
+    def add(
+        self,
+        table: str,
+        op: str,
+        commit_lsn: int,
+        before: bytes | None,
+        after: bytes | None,
+        lsn: int | None = None,
+    ) -> None:
+        """Packs one change event for every input that reads its table; TRUNCATE for all buckets.
 
         Args:
             table: `schema.table`.
@@ -51,6 +62,7 @@ class EventPacker:
             commit_lsn: Of the event's transaction.
             before: The old row as JSON; None or ``null`` if there is none.
             after: The new row, likewise.
+            lsn: The change's own; None: it was there before everything in its transaction.
 
         Raises:
             PackingError: the event lacks what a stage needs.
@@ -59,11 +71,14 @@ class EventPacker:
         packers = self._inputs.get(table)
         if packers is None:
             raise UnknownTableError(table, tuple(self._inputs))
+        lead = commit_lsn if lsn is None else commit_lsn - lsn
         for packer in packers:
             if op in _UPSERTS:
-                packer.upsert(op, commit_lsn, before, after)
+                packer.upsert(op, commit_lsn, before, after, lead)
             elif op == "d":
-                packer.delete(commit_lsn, before)
+                packer.delete(commit_lsn, before, lead)
+            elif op == "t":
+                packer.truncate(commit_lsn, lead)
             else:
                 raise UnsupportedChangeError(table, op)
 
@@ -78,26 +93,36 @@ class EventPacker:
     def _writer(self, number: int) -> Write:
         encode_into, buckets = self._encode_into, self._buckets
 
-        def write(commit_lsn: int, key: bytes, primary_key: bytes, row: PackedRow) -> None:
+        def write(commit_lsn: int, key: bytes, primary_key: bytes, row: PackedRow, lead: int) -> None:
             bucket = bucket_of(key, buckets)
             buffer = self._buffers.get(bucket)
             if buffer is None:
                 buffer = self._buffers[bucket] = bytearray()
                 self._counts[bucket] = 0
-            encode_into((commit_lsn, number, key, primary_key, row), buffer, -1)
+            encode_into((commit_lsn, number, key, primary_key, row, lead), buffer, -1)
             self._counts[bucket] += 1
 
         return write
+
+    def _broadcaster(self, number: int) -> Truncate:
+        def truncate(commit_lsn: int, lead: int) -> None:
+            for bucket in range(self._buckets):
+                buffer = self._buffers.setdefault(bucket, bytearray())
+                self._encode_into((commit_lsn, number, b"", b"", None, lead), buffer, -1)
+                self._counts[bucket] = self._counts.get(bucket, 0) + 1
+
+        return truncate
 
 
 class _InputPacker:
     """Packs the changes of one input."""
 
-    def __init__(self, packing_input: PackingInput, write: Write) -> None:
+    def __init__(self, packing_input: PackingInput, write: Write, truncate: Truncate) -> None:
         table, key, primary_key = packing_input.table, packing_input.key, packing_input.table.primary_key
         self._table = table
         self._input = packing_input
         self._write = write
+        self.truncate = truncate
         self._codec = RowCodec(table, packing_input.columns)
         self._key_codec = RowCodec(table, key)
         identity = tuple(dict.fromkeys((*key, *primary_key)))
@@ -114,7 +139,7 @@ class _InputPacker:
         self._has_toastable = bool(kinds)
         self._has_binary = TypeKind.BYTEA in kinds
 
-    def upsert(self, op: str, commit_lsn: int, before: bytes | None, after: bytes | None) -> None:
+    def upsert(self, op: str, commit_lsn: int, before: bytes | None, after: bytes | None, lead: int) -> None:
         """A row is inserted or changed, perhaps leaving another key."""
         if after is None or after == b"null":
             raise MissingRowImageError(self._table.full_name, op, "after")
@@ -129,28 +154,30 @@ class _InputPacker:
         if self._input.moves and op == "u":
             old_key = self._old_key(before)
             if old_key != key:
-                self._move(commit_lsn, old_key, primary_key, packed)
+                self._move(commit_lsn, old_key, primary_key, packed, lead)
         if self._keeps_all or self._keeps(key):
-            self._write(commit_lsn, key, primary_key, packed)
+            self._write(commit_lsn, key, primary_key, packed, lead)
 
     def _lacks_values(self, raw: bytes, row: WireRow) -> bool:
         may_lack = _UNAVAILABLE_TEXT in raw or (self._has_binary and _UNAVAILABLE_BASE64 in raw)
         return may_lack and self._codec.has_unavailable(row)
 
-    def delete(self, commit_lsn: int, before: bytes | None) -> None:
+    def delete(self, commit_lsn: int, before: bytes | None, lead: int) -> None:
         """A row is deleted."""
         if before is None or before == b"null":
             raise MissingRowImageError(self._table.full_name, "d", "before")
         identity = self._identity_codec.decode(before)
         key = self._identity_key(identity)
         if self._keeps(key):
-            self._write(commit_lsn, key, self._identity_primary_key(identity), None)
+            self._write(commit_lsn, key, self._identity_primary_key(identity), None, lead)
 
-    def _move(self, commit_lsn: int, old_key: bytes, primary_key: bytes, packed: PackedRow) -> None:
+    def _move(
+        self, commit_lsn: int, old_key: bytes, primary_key: bytes, packed: PackedRow, lead: int
+    ) -> None:
         if isinstance(packed, tuple):
             raise MissingOldRowError(self._table.full_name, "u", "a value stored out of line (TOAST)")
         if self._keeps(old_key):
-            self._write(commit_lsn, old_key, primary_key, None)
+            self._write(commit_lsn, old_key, primary_key, None, lead)
 
     def _old_key(self, before: bytes | None) -> bytes:
         if before is None or before == b"null":

@@ -12,7 +12,7 @@ OPEN_LSN: Final = 2**63 - 1
 """End of a row version that is still live; the evaluator's constant."""
 
 RowName = bytes
-"""``tag + row`` of an entry: the input and the primary key."""
+"""``tag + row`` of an entry: the input and the primary key. A tag alone, in events: TRUNCATE of the input."""
 
 RowEvent = tuple[int, RowName, PackedRow]
 """``(commit LSN, row, new contents)``."""
@@ -70,7 +70,7 @@ class GroupRules:
                     live[name] = RowVersion(name, row, lsn, OPEN_LSN)
             if changes:
                 points.append(lsn)
-        changed = {name: _row(live.get(name)) for _, name, _ in events}
+        changed = {name: _row(live.get(name)) for name in _touched(rows, events)}
         return GroupHistory(
             points=tuple(points),
             versions=(*(v for v in ended if v.to_lsn > points[0]), *live.values()),
@@ -93,11 +93,24 @@ class GroupRules:
             last = net[name] if name in net else _row(live.get(name))
             if row is not None:
                 net[name] = self._merge(lsn, name, row, last)
+            elif _is_truncate(name):
+                net.update(dict.fromkeys(row for row in (*live, *net) if row.startswith(name)))
             else:
                 if last is None:
                     self._check_delete(lsn, name)
                 net[name] = None
         return net
+
+
+def _touched(rows: Iterable[RowName], events: Iterable[RowEvent]) -> Iterable[RowName]:
+    """The rows that events name, and all that a TRUNCATE means."""
+    names = dict.fromkeys(name for _, name, _ in events)
+    truncated = tuple(name for name in names if _is_truncate(name))
+    return names | dict.fromkeys(row for row in rows if row.startswith(truncated)) if truncated else names
+
+
+def _is_truncate(name: RowName) -> bool:
+    return len(name) == 1
 
 
 def _row(version: RowVersion | None) -> bytes | None:

@@ -18,7 +18,10 @@ from slackwater_sql.plan import ViewPlan
 
 T = TypeVar("T")
 
-ChangeEvent = tuple[str, str, int, bytes | None, bytes | None]
+ChangeEvent = (
+    tuple[str, str, int, bytes | None, bytes | None]
+    | tuple[str, str, int, bytes | None, bytes | None, int | None]
+)
 """Arguments of :meth:`EventPacker.add`."""
 
 

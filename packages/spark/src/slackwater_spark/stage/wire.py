@@ -18,8 +18,12 @@ ROW_SCHEMA: Final = "bucket INT, sequence BIGINT, payload BINARY"
 PackedRow = bytes | tuple[bytes] | None
 """A row as its codec packs it; in a tuple when values are left out of it; None when it is deleted."""
 
-Event = tuple[int, int, bytes, bytes, PackedRow]
-"""``(commit LSN, input, stage key, primary key, row)``; keys are msgpack arrays of wire values."""
+Event = tuple[int, int, bytes, bytes, PackedRow, int]
+"""``(commit LSN, input, stage key, primary key, row, lead)``; keys are msgpack arrays of wire values.
+
+Both keys empty: TRUNCATE, all rows of the input vanish. `lead` is how far the change lies before its commit
+in the database's log: the only order of changes of different rows that survives a restart of the connector.
+"""
 
 Document = tuple[int, bytes, bytes | None]
 """``(commit LSN, key as JSON, document as JSON)``; None when the key has left the view."""
