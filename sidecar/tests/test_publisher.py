@@ -9,9 +9,10 @@ from slackwater_markers import (
     InMemoryCutLog,
     InMemoryMarkerStore,
     MarkerStoreUnavailableError,
+    StoredPosition,
 )
-from slackwater_protocol import CommittedTransaction, Cut, Marker, PublishedCut
-from slackwater_sidecar import Publisher, markers_of
+from slackwater_protocol import CommittedTransaction, Cut, Marker, PublishedCut, SystemClock
+from slackwater_sidecar import Publisher
 
 SOURCE = "inv"
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="me")
@@ -31,14 +32,23 @@ def cut(lsn: int) -> Cut:
     )
 
 
+class StillClock(SystemClock):
+    """Its monotonic time moves only when told to."""
+
+    seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
 class FailingStore(InMemoryMarkerStore):
     """A store that can be away."""
 
     is_away = False
 
-    def status(self, source: str) -> FrontierStatus | None:
+    def position(self, source: str) -> StoredPosition | None:
         self._answer()
-        return super().status(source)
+        return super().position(source)
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
         self._answer()
@@ -65,6 +75,11 @@ class FailingLog(InMemoryCutLog):
 
 
 @pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
 def log() -> FailingLog:
     return FailingLog(SOURCE)
 
@@ -75,18 +90,14 @@ def store() -> FailingStore:
 
 
 @pytest.fixture
-def publisher(log: FailingLog, store: FailingStore) -> Publisher:
-    result = Publisher(SOURCE, log, store, restored_cuts=100)
+def publisher(log: FailingLog, store: FailingStore, clock: StillClock) -> Publisher:
+    result = Publisher(SOURCE, log, store, restored_cuts=100, clock=clock)
     result.report(STATUS, [])
     return result
 
 
 def held(store: InMemoryMarkerStore) -> list[int]:
     return [c.cut.lsn for c in store.cuts_after(SOURCE, 1, 0, limit=1000)]
-
-
-def test_the_markers_of_a_cut_are_its_end_offsets() -> None:
-    assert markers_of(cut(3)) == {("inv.s.a", 0): Marker(3, 3), ("inv.s.a", 1): Marker(3, 6)}
 
 
 def test_cuts_reach_the_log_and_the_store_with_their_log_offset(

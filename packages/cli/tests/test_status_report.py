@@ -48,7 +48,7 @@ def pipeline(lsn: int) -> PipelineStatus:
 @pytest.fixture
 def store() -> InMemoryMarkerStore:
     store = InMemoryMarkerStore()
-    store.publish(published(0x1_0000_00FF), {}, running())
+    store.publish(published(0x1_0000_00FF), running())
     return store
 
 

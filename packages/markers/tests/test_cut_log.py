@@ -139,6 +139,12 @@ def test_the_end_is_behind_the_newest_record(make_cut: MakeCut, log: CutLog, sou
     assert log.end() == appended.log_offset + 1
 
 
+def test_each_log_has_an_identity_of_its_own(log: CutLog, source: str) -> None:
+    other = InMemoryCutLog(source)
+    assert log.identity() == log.identity()
+    assert log.identity() != other.identity()
+
+
 def test_a_range_above_the_end_is_an_error_not_a_wait(make_cut: MakeCut, log: CutLog, source: str) -> None:
     log.append([make_cut(source, 10)])
     with pytest.raises(CutLogUnavailableError, match="ends at 1, wanted 2"):
@@ -182,6 +188,7 @@ def test_a_log_that_does_not_exist_is_empty(source: str, bootstrap: str) -> None
     assert log.tail(-1) == []
     assert log.records(-1) == []
     assert log.end() == 0
+    assert log.identity() is None
     log.close()
 
 

@@ -13,8 +13,10 @@ from slackwater_markers import (
     PipelineStatus,
     RedisMarkerStore,
     RegressionNotice,
+    StoredPosition,
+    markers_of,
 )
-from slackwater_protocol import Cut, Marker, OpenTransaction, PublishedCut
+from slackwater_protocol import CommitPosition, Cut, Marker, OpenTransaction, PublishedCut
 
 MakeCut = Callable[..., Cut]
 
@@ -34,9 +36,8 @@ def store(request: pytest.FixtureRequest) -> Iterator[MarkerStore]:
 
 @pytest.fixture
 def publish(make_cut: MakeCut, store: MarkerStore, source: str) -> Callable[..., bool]:
-    def publish_lsn(lsn: int, *, timeline: int = 0, log_offset: int = 0, marker: int = 0) -> bool:
-        cut = PublishedCut(make_cut(source, lsn, timeline=timeline), log_offset)
-        return store.publish(cut, {("t", 0): Marker(marker or lsn, lsn + 1)}, RUNNING)
+    def publish_lsn(lsn: int, *, timeline: int = 0, log_offset: int = 0) -> bool:
+        return store.publish(PublishedCut(make_cut(source, lsn, timeline=timeline), log_offset), RUNNING)
 
     return publish_lsn
 
@@ -52,40 +53,144 @@ def test_newest_returns_the_published_cut_with_its_log_offset(
     make_cut: MakeCut, store: MarkerStore, source: str
 ) -> None:
     published = PublishedCut(make_cut(source, 100, transactions=3), 17)
-    assert store.publish(published, {}, RUNNING)
+    assert store.publish(published, RUNNING)
     assert store.newest(source, 0) == published
 
 
 def test_cut_markers_and_status_appear_together(make_cut: MakeCut, store: MarkerStore, source: str) -> None:
-    markers = {
-        ("src.inv.a", 0): Marker(90, 5),
-        ("src.inv.a", 1): Marker(100, 0),
-        ("odd/name", 2): Marker(1, 2),
+    cut = make_cut(source, 100)
+    store.publish(PublishedCut(cut, 0), RUNNING)
+    topic = f"{source}.inv.a"
+    assert store.markers(source) == {
+        (topic, 0): Marker(100, 100),
+        (topic, 1): Marker(100, 0),
+        (topic, 2): Marker(100, 3),
     }
-    store.publish(PublishedCut(make_cut(source, 100), 0), markers, RUNNING)
-    assert store.markers(source) == markers
+    assert store.markers(source) == markers_of(cut)
     assert store.status(source) == RUNNING
 
 
-@pytest.mark.parametrize("partitions", [499, 500, 501, 1_234])
-def test_the_markers_of_many_partitions_are_all_written(
-    make_cut: MakeCut, store: MarkerStore, source: str, partitions: int
+def test_the_position_is_that_of_the_newest_cut(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
 ) -> None:
-    markers = {("src.inv.a", number): Marker(100, 3 * number) for number in range(partitions)}
-    store.publish(PublishedCut(make_cut(source, 100), 0), markers, RUNNING)
-    assert store.markers(source) == markers
-    assert store.status(source) == RUNNING
+    assert store.position(source) is None
+    publish(100, log_offset=17)
+    assert store.position(source) == StoredPosition(CommitPosition(0, 100), 17, "a")
+    publish(99, log_offset=18)
+    publish(LARGEST_LSN, timeline=1, log_offset=19)
+    assert store.position(source) == StoredPosition(CommitPosition(1, LARGEST_LSN), 19, "a")
+
+
+def test_single_markers_are_raised_and_never_lowered(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    publish(100)
+    first, second, odd = (f"{source}.inv.a", 0), (f"{source}.inv.a", 1), ("odd/name", 7)
+    ahead = {first: Marker(LARGEST_LSN - 1, 130), odd: Marker(120, 9)}
+    assert store.set_markers_ahead(source, 0, ahead)
+    assert store.markers(source) == {**markers_at(store, source), **ahead}
+    assert store.set_markers_ahead(source, 0, {first: Marker(LARGEST_LSN - 2, 125), odd: Marker(99, 8)})
+    assert store.markers(source)[first] == Marker(LARGEST_LSN - 1, 130)
+    assert store.markers(source)[odd] == Marker(120, 9)
+    assert store.set_markers_ahead(source, 0, {first: Marker(LARGEST_LSN, 131)})
+    assert store.markers(source)[first] == Marker(LARGEST_LSN, 131)
+    assert store.markers(source)[second] == Marker(100, 0)
+
+
+def test_a_cut_lowers_no_marker_that_is_ahead_of_it_and_raises_the_others(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    publish(100)
+    first, second = (f"{source}.inv.a", 0), (f"{source}.inv.a", 1)
+    store.set_markers_ahead(source, 0, {first: Marker(150, 170), second: Marker(110, 0)})
+    publish(120)
+    assert store.markers(source)[first] == Marker(150, 170)
+    assert store.markers(source)[second] == Marker(120, 0)
+    publish(160)
+    assert store.markers(source)[first] == Marker(160, 160)
+
+
+def test_markers_ahead_of_an_older_timeline_are_refused_and_forgotten(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    first = (f"{source}.inv.a", 0)
+    publish(100, timeline=1)
+    store.set_markers_ahead(source, 1, {first: Marker(150, 170)})
+    publish(7, timeline=2)
+    assert not store.set_markers_ahead(source, 1, {first: Marker(160, 180)})
+    assert store.markers(source)[first] == Marker(7, 7)
+    assert store.set_markers_ahead(source, 3, {first: Marker(5, 6)})
+    assert store.markers(source) == {first: Marker(5, 6)}
+    assert not store.set_markers_ahead(source, 2, {first: Marker(8, 9)})
+
+
+def markers_at(store: MarkerStore, source: str) -> dict[tuple[str, int], Marker]:
+    newest = store.newest(source, 0)
+    return markers_of(newest.cut) if newest else {}
+
+
+def test_what_was_published_from_another_log_counts_as_absent(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    store.bind("one log")
+    publish(100)
+    store.set_markers_ahead(source, 0, {("t", 0): Marker(150, 170)})
+    store.bind("another log")
+    assert store.newest(source, 0) is None
+    assert store.cuts_after(source, 0, 0, limit=9) == []
+    assert store.markers(source) == {}
+    assert store.position(source) is None
+    assert not publish(200)
+    assert not store.set_markers_ahead(source, 0, {("t", 0): Marker(250, 270)})
+    store.bind("one log")
+    assert store.newest(source, 0) is not None
+
+
+def test_a_sidecar_removes_what_another_log_left_and_begins_anew(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    store.bind("one log")
+    publish(100, timeline=3)
+    store.set_markers_ahead(source, 3, {("t", 0): Marker(150, 170)})
+    store.bind("another log")
+    assert store.adopt(source)
+    assert not store.adopt(source)
+    assert store.status(source) is None
+    assert publish(50, timeline=1)
+    assert store.markers(source)[f"{source}.inv.a", 0] == Marker(50, 50)
+    store.bind("one log")
+    assert store.newest(source, 1) is None
+
+
+def test_a_cleared_source_is_unknown(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:
+    publish(100, timeline=2)
+    store.clear(source)
+    assert store.position(source) is None
+    assert store.newest(source, 2) is None
+    assert store.status(source) is None
+    assert publish(50, timeline=1)
+
+
+def test_nothing_is_removed_from_a_store_of_the_same_log(
+    store: MarkerStore, source: str, publish: Callable[..., bool]
+) -> None:
+    publish(100)
+    store.bind("one log")
+    assert not store.adopt(source)
+    publish(110)
+    assert not store.adopt(source)
+    assert [c.cut.lsn for c in store.cuts_after(source, 0, 0, limit=9)] == [100, 110]
 
 
 def test_publishing_the_same_cut_again_changes_nothing(
     store: MarkerStore, source: str, publish: Callable[..., bool]
 ) -> None:
     assert publish(100, log_offset=1)
-    assert not publish(100, log_offset=2, marker=55)
+    assert not publish(100, log_offset=2)
     newest = store.newest(source, 0)
     assert newest is not None
     assert newest.log_offset == 1
-    assert store.markers(source)["t", 0].safe_commit_lsn == 100
+    assert store.markers(source)[f"{source}.inv.a", 0].safe_commit_lsn == 100
 
 
 def test_an_older_cut_is_refused_and_moves_no_marker_back(
@@ -93,7 +198,7 @@ def test_an_older_cut_is_refused_and_moves_no_marker_back(
 ) -> None:
     publish(100)
     assert not publish(99)
-    assert store.markers(source)["t", 0].safe_commit_lsn == 100
+    assert store.markers(source)[f"{source}.inv.a", 0].safe_commit_lsn == 100
     assert [c.cut.lsn for c in store.cuts_after(source, 0, 0, limit=10)] == [100]
 
 
@@ -122,7 +227,7 @@ def test_a_new_timeline_may_start_below_the_old_one(
     publish(100)
     assert publish(7, timeline=1)
     assert store.newest(source, 1) is not None
-    assert store.markers(source)["t", 0].safe_commit_lsn == 7
+    assert store.markers(source)[f"{source}.inv.a", 0].safe_commit_lsn == 7
 
 
 def test_an_older_timeline_is_refused(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:

@@ -13,7 +13,7 @@ from slackwater_markers.memory_log import InMemoryCutLog
 from slackwater_markers.memory_store import InMemoryMarkerStore
 from slackwater_markers.redis_store import RedisMarkerStore
 from slackwater_markers.status import FrontierState, FrontierStatus, PipelineStatus, RegressionNotice
-from slackwater_markers.store import CutRetention, MarkerStore
+from slackwater_markers.store import CutRetention, MarkerStore, StoredPosition, markers_of, merged_markers
 
 __all__ = [
     "CutLog",
@@ -33,4 +33,7 @@ __all__ = [
     "PipelineStatus",
     "RedisMarkerStore",
     "RegressionNotice",
+    "StoredPosition",
+    "markers_of",
+    "merged_markers",
 ]

@@ -79,6 +79,13 @@ class CutLog(Protocol):
         """The offset that the next record will at least have; 0 when the log does not exist."""
         ...
 
+    def identity(self) -> str | None:
+        """What tells this log from every other, also of the same name: made anew, or in another cluster.
+
+        None when the log does not exist.
+        """
+        ...
+
     def close(self) -> None:
         """Frees connections. The log must not be used afterwards."""
         ...

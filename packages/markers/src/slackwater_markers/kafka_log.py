@@ -13,6 +13,7 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
@@ -27,6 +28,8 @@ _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaErr
 _NEWEST_STEP = 16
 """How many offsets ``newest`` goes back at first; more when none of them holds a record."""
 _OTHER_KIND = re.compile(rb'\{"v":\d+,"kind":"(?!cut")')
+_FETCH_WAIT_MS = 1
+"""Only what is there is read: a fetch that waits for more delays the next question."""
 _TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
@@ -139,6 +142,18 @@ class KafkaCutLog:
         """See the protocol."""
         return self._bounds()[1]
 
+    def identity(self) -> str | None:
+        """See the protocol: Kafka's id of the topic."""
+        asked = AdminClient(self._config).describe_topics(
+            TopicCollection([self._topic]), request_timeout=self._timeout
+        )
+        try:
+            return str(asked[self._topic].result(timeout=self._timeout).topic_id)
+        except (KafkaException, TimeoutError) as error:
+            if _code(error) in _ABSENT:
+                return None
+            raise CutLogUnavailableError("description", self._topic, _reason(error)) from error
+
     def close(self) -> None:
         """See the protocol."""
         self._discard_writer()
@@ -175,7 +190,7 @@ class KafkaCutLog:
                     "enable.auto.commit": False,
                     "auto.offset.reset": "error",
                     "isolation.level": "read_committed",
-                    "fetch.wait.max.ms": 10,
+                    "fetch.wait.max.ms": _FETCH_WAIT_MS,
                     "fetch.message.max.bytes": 4 * 1024 * 1024,
                     "enable.partition.eof": True,
                     "allow.auto.create.topics": False,

@@ -1,5 +1,6 @@
 """A cut log for tests."""
 
+import uuid
 from collections.abc import Sequence
 
 from slackwater_markers.cut_log import LoggedRecord, cuts_of
@@ -15,6 +16,7 @@ class InMemoryCutLog:
         self._topic = cut_log_topic(source)
         self._records: list[LoggedRecord] = []
         self._end = 0
+        self._identity = uuid.uuid4().hex
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
         """See the protocol."""
@@ -60,6 +62,10 @@ class InMemoryCutLog:
     def end(self) -> int:
         """See the protocol."""
         return self._end
+
+    def identity(self) -> str | None:
+        """See the protocol."""
+        return self._identity
 
     def delete_before(self, offset: int) -> None:
         """Loses the records below ``offset``, as an operator could."""

@@ -1,8 +1,10 @@
 """A marker store for tests and for pipelines without Redis."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from slackwater_markers.status import FrontierStatus, PipelineStatus
+from slackwater_markers.store import StoredPosition, markers_of, merged_markers
 from slackwater_protocol import Marker, OpenTransaction, PublishedCut
 
 
@@ -13,39 +15,95 @@ class InMemoryMarkerStore:
         self._cuts: dict[tuple[str, int], list[PublishedCut]] = {}
         self._refuse_up_to: dict[tuple[str, int], int] = {}
         self._timelines: dict[str, int] = {}
-        self._markers: dict[str, dict[tuple[str, int], Marker]] = {}
+        self._positions: dict[str, StoredPosition] = {}
+        self._ahead: dict[str, tuple[int, dict[tuple[str, int], Marker]]] = {}
         self._status: dict[str, FrontierStatus] = {}
         self._open: dict[str, list[OpenTransaction]] = {}
         self._pipelines: dict[str, PipelineStatus] = {}
+        self._log_ids: dict[str, str] = {}
+        self._bound = ""
 
-    def publish(
-        self, cut: PublishedCut, markers: Mapping[tuple[str, int], Marker], status: FrontierStatus
-    ) -> bool:
+    def bind(self, log_id: str) -> None:
+        """See the protocol."""
+        self._bound = log_id
+
+    def adopt(self, source: str) -> bool:
+        """See the protocol."""
+        if not self._bound:
+            return False
+        is_foreign = self._is_foreign(source)
+        if is_foreign:
+            self.clear(source)
+        self._claim(source)
+        return is_foreign
+
+    def clear(self, source: str) -> None:
+        """See the protocol."""
+        for key in [key for key in self._cuts if key[0] == source]:
+            del self._cuts[key], self._refuse_up_to[key]
+        of_sources: tuple[dict[str, Any], ...] = (
+            self._timelines,
+            self._positions,
+            self._ahead,
+            self._status,
+            self._open,
+            self._log_ids,
+        )
+        for of_source in of_sources:
+            of_source.pop(source, None)
+
+    def publish(self, cut: PublishedCut, status: FrontierStatus) -> bool:
         """See the protocol."""
         source, timeline = cut.cut.source, cut.cut.timeline
-        if timeline < self._timelines.get(source, timeline):
+        if self._is_foreign(source) or timeline < self._timelines.get(source, timeline):
             return False
         if cut.cut.lsn <= self._refuse_up_to.get((source, timeline), 0):
             return False
         self._cuts.setdefault((source, timeline), []).append(cut)
         self._refuse_up_to[source, timeline] = cut.cut.lsn
         self._timelines[source] = timeline
-        self._markers.setdefault(source, {}).update(markers)
+        self._positions[source] = StoredPosition(cut.cut.position, cut.log_offset, status.sidecar)
         self._status[source] = status
+        self._claim(source)
+        return True
+
+    def position(self, source: str) -> StoredPosition | None:
+        """See the protocol."""
+        return None if self._is_foreign(source) else self._positions.get(source)
+
+    def set_markers_ahead(
+        self, source: str, timeline: int, markers: Mapping[tuple[str, int], Marker]
+    ) -> bool:
+        """See the protocol."""
+        held_timeline, held = self._ahead.get(source, (timeline, {}))
+        newest = max(held_timeline, self._timelines.get(source, timeline))
+        if self._is_foreign(source) or timeline < newest:
+            return False
+        base = held if held_timeline == timeline else {}
+        self._ahead[source] = timeline, merged_markers(base, markers)
+        self._claim(source)
         return True
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
         """See the protocol."""
-        cuts = self._cuts.get((source, timeline))
+        cuts = self._cuts_of(source, timeline)
         return cuts[-1] if cuts else None
 
     def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
         """See the protocol."""
-        return [c for c in self._cuts.get((source, timeline), ()) if c.cut.lsn > lsn][:limit]
+        return [c for c in self._cuts_of(source, timeline) if c.cut.lsn > lsn][:limit]
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
         """See the protocol."""
-        return dict(self._markers.get(source, {}))
+        if self._is_foreign(source):
+            return {}
+        timeline = self._timelines.get(source, 0)
+        ahead_timeline, ahead = self._ahead.get(source, (timeline, {}))
+        if ahead_timeline > timeline:
+            return dict(ahead)
+        newest = self.newest(source, timeline)
+        at_cut = markers_of(newest.cut) if newest else {}
+        return merged_markers(at_cut, ahead if ahead_timeline == timeline else {})
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
         """See the protocol."""
@@ -82,3 +140,13 @@ class InMemoryMarkerStore:
 
     def close(self) -> None:
         """See the protocol."""
+
+    def _cuts_of(self, source: str, timeline: int) -> list[PublishedCut]:
+        return [] if self._is_foreign(source) else self._cuts.get((source, timeline), [])
+
+    def _is_foreign(self, source: str) -> bool:
+        return bool(self._bound) and self._log_ids.get(source, self._bound) != self._bound
+
+    def _claim(self, source: str) -> None:
+        if self._bound:
+            self._log_ids[source] = self._bound

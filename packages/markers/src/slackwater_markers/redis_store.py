@@ -8,15 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
 
 import redis
 
+from slackwater_markers import redis_scripts
 from slackwater_markers.errors import MarkerStoreUnavailableError
 from slackwater_markers.status import FrontierState, FrontierStatus, PipelineStatus, RegressionNotice
-from slackwater_markers.store import CutRetention
+from slackwater_markers.store import CutRetention, StoredPosition, markers_of, merged_markers
 from slackwater_protocol import (
+    CommitPosition,
     Marker,
     OpenTransaction,
+    ProtocolError,
     PublishedCut,
     decode_cut,
     decode_marker,
@@ -36,26 +40,6 @@ from slackwater_protocol.keys import (
 
 T = TypeVar("T")
 
-_PUBLISH = """
-local timeline = redis.call('HGET', KEYS[3], 'timeline')
-if timeline and tonumber(timeline) > tonumber(ARGV[1]) then return 0 end
-local added = redis.pcall('XADD', KEYS[1], ARGV[2] .. '-1', 'cut', ARGV[3], 'log', ARGV[4])
-if type(added) == 'table' and added.err then
-  if string.find(added.err, 'equal or smaller', 1, true) then return 0 end
-  return added
-end
-if ARGV[5] ~= '0' then redis.call('XTRIM', KEYS[1], 'MINID', ARGV[5] .. '-0') end
-local markers = 6 + 2 * tonumber(ARGV[6])
-for i = 7, markers, 1000 do
-  redis.call('HSET', KEYS[2], unpack(ARGV, i, math.min(i + 999, markers)))
-end
-redis.call('HSET', KEYS[3], unpack(ARGV, markers + 1))
-return 1
-"""
-"""Keys: cuts, markers, frontier. Arguments: timeline, LSN, cut, log offset, oldest LSN to keep, number of
-markers, then the fields of markers and frontier. XADD compares the LSNs, since Lua's numbers hold 53 bits.
-Markers are written many at a time: a command for each takes twice as long; ``unpack`` has a limit."""
-
 
 class RedisMarkerStore:
     """Implements :class:`~slackwater_markers.store.MarkerStore`.
@@ -72,7 +56,10 @@ class RedisMarkerStore:
         self._client = client
         self._address = address
         self._retention = _RetentionWindow(retention or CutRetention())
-        self._publish = client.register_script(_PUBLISH)
+        self._log_id = ""
+        self._publish = client.register_script(redis_scripts.PUBLISH)
+        self._set_markers_ahead = client.register_script(redis_scripts.SET_MARKERS_AHEAD)
+        self._forget_source = client.register_script(redis_scripts.FORGET)
 
     @classmethod
     def connect(
@@ -83,10 +70,12 @@ class RedisMarkerStore:
         timeout: timedelta = timedelta(seconds=5),
         retention: CutRetention | None = None,
     ) -> "RedisMarkerStore":
-        """A store at ``redis://host:port/db``; does not talk to the server yet.
+        """A store at ``redis://user@host:port/db``; does not talk to the server yet.
 
         Args:
-            url: Address; ``rediss://`` for TLS.
+            url: Address; ``rediss://`` for TLS, with ``?ssl_ca_certs=<file>`` for an authority that the
+                system does not trust, and ``&ssl_certfile=<file>&ssl_keyfile=<file>`` for a certificate of
+                the client.
             password: Overrides one in the URL.
             timeout: For connecting and for each answer.
             retention: See the class.
@@ -97,52 +86,89 @@ class RedisMarkerStore:
         seconds = timeout.total_seconds()
         options: dict[str, Any] = {"password": password} if password else {}
         client = redis.Redis.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds, **options)
-        return cls(client, address=url.rpartition("@")[2].removeprefix("redis://"), retention=retention)
+        return cls(client, address=_address(url), retention=retention)
 
-    def publish(
-        self, cut: PublishedCut, markers: Mapping[tuple[str, int], Marker], status: FrontierStatus
-    ) -> bool:
+    def bind(self, log_id: str) -> None:
+        """See the protocol."""
+        self._log_id = log_id
+
+    def adopt(self, source: str) -> bool:
+        """See the protocol."""
+        return bool(self._log_id) and self._forget("adopt", source, self._log_id)
+
+    def clear(self, source: str) -> None:
+        """See the protocol."""
+        self._forget("clear", source, "")
+
+    def publish(self, cut: PublishedCut, status: FrontierStatus) -> bool:
         """See the protocol."""
         source, data = cut.cut.source, encode_cut(cut.cut)
-        keys = [cuts_key(source, cut.cut.timeline), markers_key(source), frontier_key(source)]
-        fields = [
-            item
-            for (topic, partition), marker in markers.items()
-            for item in (f"{topic}/{partition}", encode_marker(marker))
-        ]
+        keys = [cuts_key(source, cut.cut.timeline), frontier_key(source)]
         arguments = [
             cut.cut.timeline,
             cut.cut.lsn,
             data,
             cut.log_offset,
             self._retention.add(keys[0], cut.cut.lsn, len(data)),
-            len(markers),
-            *fields,
-            *_flat(_frontier_fields(cut)),
+            self._log_id,
+            *_flat(_frontier_fields(cut, status)),
             *_flat(_status_fields(status)),
         ]
         return bool(self._ask("publish", lambda: self._publish(keys=keys, args=arguments)) == 1)
 
+    def position(self, source: str) -> StoredPosition | None:
+        """See the protocol."""
+        names = ["log_id", "timeline", "lsn", "log", "publisher"]
+        with self._guarded("position"):
+            fields = cast("list[bytes | None]", self._client.hmget(frontier_key(source), names))
+            log_id, timeline, lsn, log_offset, publisher = fields
+            if timeline is None or lsn is None or log_offset is None or self._is_foreign(log_id):
+                return None
+            position = CommitPosition(int(timeline), int(lsn))
+            return StoredPosition(position, int(log_offset), (publisher or b"").decode())
+
+    def set_markers_ahead(
+        self, source: str, timeline: int, markers: Mapping[tuple[str, int], Marker]
+    ) -> bool:
+        """See the protocol."""
+        keys = [markers_key(source), frontier_key(source)]
+        arguments: list[Any] = [timeline, self._log_id]
+        for (topic, partition), marker in markers.items():
+            arguments += [f"{topic}/{partition}", marker.safe_commit_lsn, encode_marker(marker)]
+        question = lambda: self._set_markers_ahead(keys=keys, args=arguments)  # noqa: E731
+        return bool(self._ask("set_markers_ahead", question) == 1)
+
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
         """See the protocol."""
-        key = cuts_key(source, timeline)
-        entries = self._ask("newest", lambda: self._client.xrevrange(key, count=1))
-        return _published(entries[0]) if entries else None
+        with self._guarded("newest"), self._checked(source) as together:
+            together.xrevrange(cuts_key(source, timeline), count=1)
+            entries = self._unless_foreign(together.execute())
+            return _published(entries[0][0]) if entries and entries[0] else None
 
     def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
         """See the protocol."""
-        key, above = cuts_key(source, timeline), f"{lsn}-2"
-        entries = self._ask("cuts_after", lambda: self._client.xrange(key, min=above, count=limit))
-        return [_published(entry) for entry in entries]
+        with self._guarded("cuts_after"), self._checked(source) as together:
+            together.xrange(cuts_key(source, timeline), min=f"{lsn}-2", count=limit)
+            entries = self._unless_foreign(together.execute())
+            return [_published(entry) for entry in entries[0]] if entries else []
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
         """See the protocol."""
-        fields = self._hash("markers", markers_key(source))
-        result = {}
-        for field, value in fields.items():
-            topic, _, partition = field.rpartition("/")
-            result[topic, int(partition)] = decode_marker(value)
-        return result
+        held = self.position(source)
+        timeline = held.position.timeline if held else 0
+        with self._guarded("markers"), self._checked(source) as together:
+            together.hget(frontier_key(source), "markers_timeline")
+            together.hgetall(markers_key(source))
+            together.xrevrange(cuts_key(source, timeline), count=1)
+            answers = self._unless_foreign(together.execute())
+            if not answers:
+                return {}
+            ahead_timeline, fields, entries = int(answers[0] or timeline), answers[1], answers[2]
+            ahead = dict(_marker_of(*item) for item in fields.items())
+            if ahead_timeline > timeline:
+                return ahead
+            at_cut = markers_of(_published(entries[0]).cut) if entries else {}
+            return merged_markers(at_cut, ahead if ahead_timeline == timeline else {})
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
         """See the protocol."""
@@ -152,16 +178,8 @@ class RedisMarkerStore:
     def status(self, source: str) -> FrontierStatus | None:
         """See the protocol."""
         fields = self._hash("status", frontier_key(source))
-        if "state" not in fields:
-            return None
-        return FrontierStatus(
-            state=FrontierState(fields["state"].decode()),
-            detail=fields["detail"].decode(),
-            wall_ms=int(fields["wall_ms"]),
-            sidecar=fields["sidecar"].decode(),
-            timeline=int(fields["on_timeline"]) if fields.get("on_timeline") else None,
-            regression=_regression(fields.get("regression", b"")),
-        )
+        with self._guarded("status"):
+            return _status(fields) if "state" in fields else None
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
         """See the protocol."""
@@ -175,7 +193,8 @@ class RedisMarkerStore:
     def open(self, source: str) -> list[OpenTransaction]:
         """See the protocol."""
         fields = self._hash("open", open_key(source))
-        return sorted(map(decode_open_transaction, fields.values()), key=lambda t: (t.since_ms, t.xid))
+        with self._guarded("open"):
+            return sorted(map(decode_open_transaction, fields.values()), key=lambda t: (t.since_ms, t.xid))
 
     def trim(self, source: str, timeline: int, min_lsn: int) -> None:
         """See the protocol."""
@@ -200,18 +219,8 @@ class RedisMarkerStore:
     def pipeline(self, name: str) -> PipelineStatus | None:
         """See the protocol."""
         fields = self._hash("pipeline", pipeline_key(name))
-        if not fields:
-            return None
-        return PipelineStatus(
-            name=name,
-            source=fields["source"].decode(),
-            output=fields["output"].decode(),
-            query_id=fields["query_id"].decode(),
-            batch_id=int(fields["batch_id"]),
-            timeline=int(fields["timeline"]),
-            commit_lsn=int(fields["commit_lsn"]),
-            wall_ms=int(fields["wall_ms"]),
-        )
+        with self._guarded("pipeline"):
+            return _pipeline(name, fields) if fields else None
 
     def pipelines(self) -> list[PipelineStatus]:
         """See the protocol."""
@@ -223,6 +232,11 @@ class RedisMarkerStore:
         """See the protocol."""
         self._client.close()
 
+    def _forget(self, operation: str, source: str, unless_log_id: str) -> bool:
+        keys = [markers_key(source), frontier_key(source), open_key(source)]
+        arguments = [unless_log_id, cuts_key(source, 0)[:-1]]
+        return bool(self._ask(operation, lambda: self._forget_source(keys=keys, args=arguments)) == 1)
+
     def _hash(self, operation: str, key: str) -> dict[str, bytes]:
         fields = self._ask(operation, lambda: self._client.hgetall(key))
         return {field.decode(): value for field, value in fields.items()}
@@ -231,11 +245,24 @@ class RedisMarkerStore:
         with self._guarded(operation):
             return question()
 
+    def _is_foreign(self, log_id: bytes | None) -> bool:
+        return bool(self._log_id) and log_id is not None and log_id.decode() != self._log_id
+
+    @contextmanager
+    def _checked(self, source: str) -> Iterator[Any]:
+        """Commands that are answered at one moment, together with the log that the answers come from."""
+        with self._client.pipeline(transaction=True) as together:
+            together.hget(frontier_key(source), "log_id")
+            yield together
+
+    def _unless_foreign(self, answers: list[Any]) -> list[Any] | None:
+        return None if self._is_foreign(answers[0]) else answers[1:]
+
     @contextmanager
     def _guarded(self, operation: str) -> Iterator[None]:
         try:
             yield
-        except redis.RedisError as error:
+        except (redis.RedisError, ProtocolError, ValueError, KeyError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise MarkerStoreUnavailableError(operation, self._address, reason) from error
 
@@ -273,13 +300,25 @@ def _published(entry: tuple[bytes, dict[bytes, bytes]]) -> PublishedCut:
     return PublishedCut(decode_cut(fields[b"cut"]), int(fields[b"log"]))
 
 
-def _frontier_fields(cut: PublishedCut) -> dict[str, Any]:
+def _marker_of(field: bytes, value: bytes) -> tuple[tuple[str, int], Marker]:
+    topic, _, partition = field.decode().rpartition("/")
+    return (topic, int(partition)), decode_marker(value)
+
+
+def _address(url: str) -> str:
+    """What may be shown of a URL."""
+    parts = urlsplit(url)
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _frontier_fields(cut: PublishedCut, status: FrontierStatus) -> dict[str, Any]:
     return {
         "lsn": cut.cut.lsn,
         "timeline": cut.cut.timeline,
         "commit_ts_ms": cut.cut.commit_ts_ms,
         "event_count": cut.cut.event_count,
         "log": cut.log_offset,
+        "publisher": status.sidecar,
     }
 
 
@@ -292,6 +331,30 @@ def _status_fields(status: FrontierStatus) -> dict[Any, Any]:
         "on_timeline": "" if status.timeline is None else status.timeline,
         "regression": json.dumps(dataclasses.asdict(status.regression)) if status.regression else "",
     }
+
+
+def _status(fields: Mapping[str, bytes]) -> FrontierStatus:
+    return FrontierStatus(
+        state=FrontierState(fields["state"].decode()),
+        detail=fields["detail"].decode(),
+        wall_ms=int(fields["wall_ms"]),
+        sidecar=fields["sidecar"].decode(),
+        timeline=int(fields["on_timeline"]) if fields.get("on_timeline") else None,
+        regression=_regression(fields.get("regression", b"")),
+    )
+
+
+def _pipeline(name: str, fields: Mapping[str, bytes]) -> PipelineStatus:
+    return PipelineStatus(
+        name=name,
+        source=fields["source"].decode(),
+        output=fields["output"].decode(),
+        query_id=fields["query_id"].decode(),
+        batch_id=int(fields["batch_id"]),
+        timeline=int(fields["timeline"]),
+        commit_lsn=int(fields["commit_lsn"]),
+        wall_ms=int(fields["wall_ms"]),
+    )
 
 
 def _regression(text: bytes) -> RegressionNotice | None:

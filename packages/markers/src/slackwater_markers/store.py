@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slackwater_markers.status import FrontierStatus, PipelineStatus
-from slackwater_protocol import Marker, OpenTransaction, PublishedCut
+from slackwater_protocol import CommitPosition, Cut, Marker, OpenTransaction, PublishedCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,23 +17,66 @@ class CutRetention:
     """Encoded size; the newest cut stays even when it alone is larger."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredPosition:
+    """How far a store is, without the cut itself."""
+
+    position: CommitPosition
+    """Of the newest cut."""
+    log_offset: int
+    """Where the cut log keeps it."""
+    publisher: str
+    """Id of the sidecar that published it."""
+
+
 class MarkerStore(Protocol):
     """Cuts and markers of sources, states of sources and pipelines.
 
-    A cache without authority: it may lose everything at any moment and may lag behind the cut log. All
-    methods block for at most the store's time-out and raise
-    :class:`~slackwater_markers.errors.MarkerStoreUnavailableError`, and nothing else, when the store is away.
-    Not thread-safe.
+    A cache without authority: it may lose everything at any moment, may lag behind the cut log, and may be
+    replaced by a copy of itself or of another store. All methods block for at most the store's time-out and
+    raise :class:`~slackwater_markers.errors.MarkerStoreUnavailableError`, and nothing else, when the store is
+    away or holds what cannot be read. Not thread-safe.
     """
 
-    def publish(
-        self, cut: PublishedCut, markers: Mapping[tuple[str, int], Marker], status: FrontierStatus
-    ) -> bool:
-        """Makes a cut, its markers (by topic and partition) and the frontier visible at once.
+    def bind(self, log_id: str) -> None:
+        """Says which cut log the cuts of this process come from, or have to come from.
+
+        From then on what was published from another log counts as absent, and publishing beside it is
+        refused until :meth:`adopt`. Does not talk to the server.
+        """
+        ...
+
+    def adopt(self, source: str) -> bool:
+        """Removes what was published from another log than the one that was bound; whether there was any.
+
+        Called by sidecars only. Without :meth:`bind` it does nothing.
+        """
+        ...
+
+    def clear(self, source: str) -> None:
+        """Removes everything about a source. Called by sidecars only, for what cannot be right."""
+        ...
+
+    def publish(self, cut: PublishedCut, status: FrontierStatus) -> bool:
+        """Makes a cut, hence the markers of all partitions, and the frontier visible at once.
 
         Called by sidecars, after the cut log has acknowledged the cut. Idempotent, and safe with several
         sidecars: a cut that is not above the newest one of its timeline, or belongs to an older timeline,
         changes nothing and returns False.
+        """
+        ...
+
+    def position(self, source: str) -> StoredPosition | None:
+        """How far the newest timeline is; None when there is no cut. One short round trip."""
+        ...
+
+    def set_markers_ahead(
+        self, source: str, timeline: int, markers: Mapping[tuple[str, int], Marker]
+    ) -> bool:
+        """Raises markers of single partitions above the newest cut; never lowers one.
+
+        Called by sidecars, after the cut log has acknowledged them. Refused, with False, for an older
+        timeline than the newest.
         """
         ...
 
@@ -49,7 +92,7 @@ class MarkerStore(Protocol):
         ...
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
-        """Marker of each topic and partition, all of the same cut."""
+        """Marker of each topic and partition: as of the newest cut, or ahead of it."""
         ...
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
@@ -87,3 +130,24 @@ class MarkerStore(Protocol):
     def close(self) -> None:
         """Frees connections. The store must not be used afterwards."""
         ...
+
+
+def markers_of(cut: Cut) -> dict[tuple[str, int], Marker]:
+    """The marker of every partition at a cut."""
+    return {
+        (topic, number): Marker(cut.lsn, offset)
+        for topic, offsets in cut.end_offsets.items()
+        for number, offset in enumerate(offsets)
+    }
+
+
+def merged_markers(
+    at_cut: Mapping[tuple[str, int], Marker], ahead: Mapping[tuple[str, int], Marker]
+) -> dict[tuple[str, int], Marker]:
+    """Of two markers of a partition, of one timeline, the one that is further."""
+    result = dict(at_cut)
+    for key, marker in ahead.items():
+        held = result.get(key)
+        if held is None or held.safe_commit_lsn < marker.safe_commit_lsn:
+            result[key] = marker
+    return result

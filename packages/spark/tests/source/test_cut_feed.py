@@ -85,7 +85,7 @@ class World:
         return appended
 
     def to_store(self, cut: PublishedCut) -> None:
-        self.store.publish(cut, {}, STATUS)
+        self.store.publish(cut, STATUS)
 
     def after(self, start: SourceOffset = BEGINNING, max_events: int | None = None) -> list[int]:
         return [c.cut.lsn for c in self.feed.after(start, max_events=max_events)]

@@ -104,7 +104,7 @@ class Database:
         [published] = self.log.append([cut])
         self.cuts.append(published)
         if to_redis:
-            self.store.publish(published, {}, STATUS)
+            self.store.publish(published, STATUS)
         return published
 
     def flush(self) -> None:
