@@ -1,5 +1,6 @@
 """Other evidence than counts, markers ahead of the frontier, operators' decisions, LSNs that go back."""
 
+import json
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -394,6 +395,89 @@ def test_between_two_commits_there_are_only_so_many_lsns() -> None:
         lsns += [cut.lsn for cut in source.cuts()]
 
     assert lsns == [557, 558, 559]
+
+
+# --- late rows: ad hoc snapshots that block the stream, initial ones that were repeated
+
+
+def blocking_row(key: int, *, read_at: int) -> bytes:
+    """A row of an ad hoc snapshot, read while the stream stood at LSN 601."""
+    fields = json.loads(snapshot_value("inv.a", 601, {"id": key}))
+    fields["source"]["sequence"] = '["556","601"]'
+    fields["ts_ms"] = read_at
+    return json.dumps(fields).encode()
+
+
+def test_no_cut_ends_between_late_rows_and_a_commit_that_is_newer_than_they_are() -> None:
+    source = source_at_a_cut()
+    source.row("a/0", blocking_row(1, read_at=9 * SECOND), row(6, 1), row(7, 1))
+    source.tell(end(6, a=1, ts_ms=8 * SECOND))
+    assert source.cuts() == []
+
+    source.tell(end(7, a=1, ts_ms=60 * SECOND))
+    (cut,) = source.cuts()
+
+    assert [t.xid for t in cut.transactions] == [6, 7]
+    assert cut.late_snapshots == (601,)
+    assert cut.end_offsets[A] == (4, 1)
+
+
+def test_commits_before_late_rows_pass_at_once() -> None:
+    source = source_at_a_cut()
+    source.row("a/0", row(6, 1), blocking_row(1, read_at=9 * SECOND))
+    source.tell(end(6, a=1, ts_ms=8 * SECOND))
+
+    (cut,) = source.cuts()
+
+    assert (cut.lsn, cut.end_offsets[A], cut.late_snapshots) == (656, (2, 1), ())
+
+
+def test_a_transaction_around_late_rows_passes_as_a_whole() -> None:
+    source = source_at_a_cut()
+    source.row("a/0", row(6, 1), blocking_row(1, read_at=9 * SECOND), row(6, 2))
+    source.tell(end(6, a=2, ts_ms=8 * SECOND))
+    assert source.cuts() == []
+
+    source.row("a/0", row(7, 1))
+    source.tell(end(7, a=1, ts_ms=60 * SECOND))
+    (cut,) = source.cuts()
+    assert cut.end_offsets[A] == (5, 1)
+
+
+def test_late_rows_are_named_while_they_wait_and_shown_when_the_source_is_at_rest() -> None:
+    source = source_at_a_cut()
+    source.row("a/0", blocking_row(1, read_at=9 * SECOND))
+    assert source.cuts() == []
+    (waiting,) = source.frontier.open_transactions()
+    assert "wait for a commit" in waiting.hint
+
+    source.frontier.rest()
+    (cut,) = source.cuts()
+    assert (cut.lsn, cut.late_snapshots, cut.end_offsets[A]) == (557, (601,), (2, 1))
+    assert source.frontier.open_transactions() == []
+
+
+def test_a_repeated_initial_snapshot_is_shown_with_a_commit_that_is_newer() -> None:
+    source = Source()
+    source.row("a/0", snapshot_value("inv.a", 400, {"id": 1}, ts_ms=2 * SECOND))
+    source.row("a/0", snapshot_value("inv.a", 480, {"id": 1}, snapshot="last", ts_ms=4 * SECOND))
+    source.row("a/0", row(5, 1), row(6, 1))
+    source.tell(end(5, a=1, ts_ms=4 * SECOND))
+    assert source.cuts() == []
+
+    source.tell(end(6, a=1, ts_ms=60 * SECOND))
+    (cut,) = source.cuts()
+    assert (cut.lsn, cut.late_snapshots) == (656, (480,))
+    assert [t.xid for t in cut.transactions] == [5, 6]
+
+
+def test_a_new_snapshot_after_commits_needs_a_new_timeline() -> None:
+    source = source_at_a_cut()
+    source.row("a/0", snapshot_value("inv.a", 800, {"id": 1}, snapshot="first", ts_ms=60 * SECOND))
+
+    regression = source.frontier.regression
+    assert regression is not None
+    assert regression.has_snapshot
 
 
 # --- what an operator sees

@@ -349,7 +349,9 @@ def test_an_interrupted_snapshot_is_void(source: Source) -> None:
     snapshot_rows(source, 500, {"s.inv.a/0": 2, "s.inv.b/0": 1})
     source.notify(*snapshot_notifications({"inv.a": 2}))
     snapshot_rows(source, 600, {"s.inv.a/0": 2})
+    source.cuts()
 
+    source.frontier.rest()
     (cut,) = source.cuts()
 
     assert [(t.xid, t.commit_lsn) for t in cut.transactions] == [(SNAPSHOT_XID, 600)]

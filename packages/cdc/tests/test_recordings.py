@@ -91,6 +91,7 @@ def follow(name: str, partitions: int, seed: int) -> Outcome:
         frontier.advance()
         cuts += frontier.cuts()
     for _ in range(5):
+        frontier.rest()
         if frontier.end_offsets_wanted:
             frontier.end_offsets({spot: len(topics[spot]) for spot in topics})
         frontier.advance()

@@ -56,6 +56,8 @@ CUT = Cut(
     transaction_offset=4,
     repeated=frozenset({22270100}),
     skipped=(3,),
+    late_snapshots=(22270056,),
+    has_incremental_rows=True,
 )
 HEADER = BatchHeader(
     source="inv",
@@ -117,7 +119,7 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
     "timeline_decision": (TIMELINE, encode_log_record, decode_log_record),
 }
 VERSION_1 = {
-    "cut": replace(CUT, skipped=()),
+    "cut": replace(CUT, skipped=(), late_snapshots=(), has_incremental_rows=False),
     "batch_header": replace(HEADER, skipped=()),
     "commit_record": replace(COMMIT, skipped=()),
     "progress_record": PROGRESS,

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from slackwater_cdc.envelope import RowSource
 from slackwater_cdc.transaction import Obstacle, Transaction
 from slackwater_protocol import Evidence
 
@@ -73,14 +72,13 @@ class Context:
         """Whether rows of a table (``schema.table``) are read."""
         return self._tables is None or table in self._tables
 
-    def table(self, source: RowSource) -> str | None:
-        """``schema.table`` of a row; None when the table is not subscribed."""
-        key = (source.schema, source.table)
+    def table(self, place: tuple[str, str]) -> str | None:
+        """``schema.table`` of a schema and a table; None when the table is not subscribed."""
         try:
-            return self._names[key]
+            return self._names[place]
         except KeyError:
-            name = f"{source.schema}.{source.table}"
-            self._names[key] = result = name if source.table and self.is_subscribed(name) else None
+            name = ".".join(place)
+            self._names[place] = result = name if place[1] and self.is_subscribed(name) else None
             return result
 
     def new_transaction(self, xid: int) -> Transaction | None:

@@ -33,6 +33,7 @@ class CutBuilder:
         self._commit_ts_ms = 0 if start is None else start.commit_ts_ms
         self._event_count = 0 if start is None else start.event_count
         self._skipped: list[int] = []
+        self._late: set[int] = set()
 
     def add(self, transaction: Transaction) -> None:
         """Takes the next complete transaction."""
@@ -48,9 +49,21 @@ class CutBuilder:
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Takes a complete snapshot."""
-        self.ready.append(CommittedTransaction(SNAPSHOT_XID, snapshot.lsn, snapshot.ts_ms))
+        if snapshot.is_late:
+            self.add_late({snapshot.lsn})
+        else:
+            self.ready.append(CommittedTransaction(SNAPSHOT_XID, snapshot.lsn, snapshot.ts_ms))
         self._count(snapshot.row_count)
         self.lsn, self._commit_ts_ms = snapshot.lsn, snapshot.ts_ms
+
+    @property
+    def has_late(self) -> bool:
+        """Whether late rows of a snapshot are to be shown."""
+        return bool(self._late)
+
+    def add_late(self, snapshots: set[int]) -> None:
+        """Notes LSNs of snapshots with rows that are newer."""
+        self._late |= snapshots
 
     def add_skipped(self, xid: int) -> None:
         """Notes that a transaction was passed though rows of it are missing."""
@@ -78,10 +91,12 @@ class CutBuilder:
             transaction_offset=self.transaction_offset,
             repeated=frozenset(context.repeated),
             skipped=tuple(self._skipped),
+            late_snapshots=tuple(sorted(self._late)),
+            has_incremental_rows=context.incremental_rows > 0,
         )
         context.repeated.clear()
         context.incremental_rows = 0
-        self.ready, self._skipped = [], []
+        self.ready, self._skipped, self._late = [], [], set()
         self.cut_lsn = self.lsn
         return cut
 

@@ -17,7 +17,7 @@ from slackwater_cdc.errors import UndecodableRecordError
 from slackwater_cdc.partition import Partition
 from slackwater_cdc.partitions import Partitions
 from slackwater_cdc.regression import Regression, RegressionWatch
-from slackwater_cdc.report import open_snapshot, open_transaction
+from slackwater_cdc.report import late_rows, open_snapshot, open_transaction
 from slackwater_cdc.snapshot import Snapshot, Snapshots
 from slackwater_cdc.transaction import EndOffsets, Obstacle, Pending, Transaction, Waiting
 from slackwater_protocol import (
@@ -81,6 +81,8 @@ class Frontier:
         self._cuts: list[Cut] = []
         self._cut_ends: Mapping[str, tuple[int, ...]] = {} if start is None else start.end_offsets
         self._barrier: Obstacle | None = None
+        self._newest_end: End | None = None
+        self._is_at_rest = False
         self._beginning = None if start is not None else Waiting()
         self._transaction_position = self._built.transaction_offset
         self._notification_position = 0
@@ -98,6 +100,7 @@ class Frontier:
         transactions = self._context.transactions
         for offset, value, timestamp_ms in records:
             self._transaction_position = self._watch.transaction_position = offset + 1
+            self._is_at_rest = False
             if value is None:
                 continue
             try:
@@ -154,6 +157,17 @@ class Frontier:
         """
         self._skip_lsn = max(self._skip_lsn, lsn)
 
+    def rest(self) -> None:
+        """Says that everything written was read and that nothing has been written for long.
+
+        Rows of a snapshot that may be newer than their LSN then need not wait for a commit any more: had there
+        been one that they hold, the connector would have written it by now.
+        """
+        if not self._queue and not self._context.transactions:
+            self._is_at_rest = True
+            self._snapshots.settle_at_rest(self._sequence)
+            self._built.add_late(self._snapshots.release(self._passed))
+
     # --- what comes out
 
     def advance(self) -> int:
@@ -163,6 +177,8 @@ class Frontier:
             Change events on the frontier that are in no cut yet.
         """
         self._stop_at_regression()
+        if self._newest_end is not None:
+            self._snapshots.settle(self._newest_end, self._sequence)
         while self._step():
             if len(self._built.ready) >= MAX_TRANSACTIONS_PER_CUT and self._passed >= self._whole_at:
                 self._cuts.append(self._new_cut())
@@ -241,6 +257,8 @@ class Frontier:
         result = [open_transaction(t, self._missing_tables_of(t), self._partitions_of(t)) for t in first]
         if self._snapshots.pending is not None:
             result.insert(0, open_snapshot(self._snapshots.pending, self._snapshots))
+        elif self._snapshots.late:
+            result.insert(0, late_rows(self._snapshots.late[0]))
         return result[:limit]
 
     # --- rules
@@ -281,6 +299,7 @@ class Frontier:
         if transaction is None:
             transaction = context.transactions[end.xid] = Transaction(end.xid)
         self._sequence += 1
+        self._newest_end = end
         transaction.end_offset = offset + 1
         end = self._subscribed(end)
         transaction.read_end(end, self._completeness.counted(end), self._sequence, timestamp_ms)
@@ -333,12 +352,12 @@ class Frontier:
     def _may_pass(self, transaction: Transaction) -> bool:
         """Whether nothing undecided lies before the rows of a complete transaction.
 
-        Repeated rows of tables without keys may lie behind rows of later commits: then the next cut must hold
-        those, too.
+        Late rows of snapshots, and repeated rows of tables without keys, may lie in between: then the next cut
+        must hold the later commits, too, to which those belong.
         """
         for partition in transaction.partitions:
             front = partition.front()
-            if front is None or (front is transaction and not transaction.is_keyless):
+            if front is None or (front is transaction and not transaction.may_be_scattered):
                 continue
             sequence = partition.last_sequence_before(transaction)
             if sequence is None:
@@ -350,6 +369,10 @@ class Frontier:
         """By counts; where there are no notifications, by the last row and end offsets."""
         is_announced = self._snapshots.is_announced
         if not (self._snapshots.is_counted(snapshot) if is_announced else snapshot.has_last):
+            return False
+        if self._is_at_rest:
+            snapshot.is_late = False
+        if snapshot.is_late and not self._snapshots.is_before(snapshot, self._newest_end):
             return False
         undecided = [p for p in self._partitions if not p.has_streamed_rows(snapshot)]
         return (
@@ -373,9 +396,11 @@ class Frontier:
 
     @property
     def _has_rows_between_commits(self) -> bool:
-        """Whether rows of an incremental snapshot can be shown that no commit has shown."""
-        if not self._context.incremental_rows or not self._built.cut_lsn or self._built.ready:
+        """Whether rows of an ad hoc snapshot can be shown that no commit has shown."""
+        if self._built.ready or not self._built.cut_lsn:
             return False
+        if self._built.has_late or not self._context.incremental_rows:
+            return self._built.has_late
         return any(
             _end_offset(self._cut_ends, p) <= p.incremental_offset < p.end_offset() for p in self._partitions
         )
@@ -426,6 +451,8 @@ class Frontier:
         self._drop(transaction, transaction.commit_lsn)
         self._passed = transaction.sequence or 0
         self._built.add(transaction)
+        if self._snapshots.late:
+            self._built.add_late(self._snapshots.release(self._passed))
 
     def _drop(self, transaction: Transaction, commit_lsn: int) -> None:
         """Takes a transaction off the list of open ones: it is at or below the frontier."""
@@ -440,6 +467,8 @@ class Frontier:
             self._drop_replaced(snapshot, partition)
         self._snapshots.finish()
         self._built.add_snapshot(snapshot)
+        if snapshot.is_late:
+            self._whole_at = max(self._whole_at, self._sequence)
         self._last_end_lsn = max(self._last_end_lsn, snapshot.lsn)
 
     def _drop_replaced(self, snapshot: Snapshot, partition: Partition) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from slackwater_cdc.columns import IS_FIRST, IS_TRUNCATE, OtherRow, ParsedRows, RowColumns, xid_of
 from slackwater_cdc.context import Context
-from slackwater_cdc.envelope import Row, RowBlock
+from slackwater_cdc.envelope import Row
 from slackwater_cdc.errors import (
     CdcError,
     KeylessEvidenceError,
@@ -14,8 +15,8 @@ from slackwater_cdc.errors import (
     UndecodableRecordError,
 )
 from slackwater_cdc.rows import RunRows, Track
-from slackwater_cdc.transaction import Obstacle, Pending, Transaction
-from slackwater_protocol import Evidence, parse_transaction_id
+from slackwater_cdc.transaction import LateRows, Obstacle, Pending, Transaction
+from slackwater_protocol import Evidence
 
 _decode = msgspec.json.Decoder(Row).decode
 _NO_XID = -1
@@ -39,10 +40,9 @@ class Partition:
         "_name",
         "_newest",
         "_passed_sequence",
+        "_place",
         "_rows",
         "_run",
-        "_schema",
-        "_table",
         "_transaction",
         "has_keyless_rows",
         "incremental_offset",
@@ -72,7 +72,7 @@ class Partition:
         self._mark = 1 + context.next_mark() % 255
         self._run = ""
         self._is_keyless = self._is_exempt = False
-        self._schema = self._table = ""
+        self._place = ("", "")
         self._name: str | None = None
         self._transaction: Transaction | None = None
         self._newest = 0
@@ -104,10 +104,7 @@ class Partition:
             timestamp_ms: The record timestamp of the last one.
             is_keyless: Whether the records have no keys, so that a repeated row may be in another partition.
         """
-        self._run, self._is_keyless = run, is_keyless
-        newest_ms = self._context.newest_ms
-        if timestamp_ms > newest_ms.get(run, 0):
-            newest_ms[run] = timestamp_ms
+        self._begin(run, timestamp_ms, is_keyless=is_keyless)
         decode, mark, newest = _decode, self._mark, 0
         seen: Track | None
         xid: int | None = _NO_XID
@@ -126,13 +123,15 @@ class Partition:
             if block is None:
                 unwrapped = self._outside(offset, row, value)
                 if unwrapped is None or unwrapped.transaction is None:
+                    xid = _NO_XID
                     continue
                 row, block = unwrapped, unwrapped.transaction
             source = row.source
             if source.txId != xid or source.table != table or source.schema != schema:
                 table, schema = source.table, source.schema
                 xid = _NO_XID if source.txId is None else source.txId
-                seen = self._turn_to(offset, row, block)
+                flags = (block.total_order == 1) | (row.op == "t") << 1
+                seen = self._turn_to(offset, _xid(row), (schema, table), flags)
                 rows, newest = self._rows, self._newest
             if seen is None:
                 continue
@@ -150,6 +149,20 @@ class Partition:
         if offset >= self.position:
             self.position = offset + 1
 
+    def read_parsed(
+        self, parsed: ParsedRows, run: str = "", *, timestamp_ms: int = 0, is_keyless: bool = False
+    ) -> None:
+        """Takes records that were decoded elsewhere; otherwise like :meth:`read`."""
+        self._begin(run, timestamp_ms, is_keyless=is_keyless)
+        for segment in parsed.segments:
+            if isinstance(segment, RowColumns):
+                self._read_columns(segment)
+            elif isinstance(segment, OtherRow):
+                self._outside(segment.offset, segment.row, segment.value)
+            else:
+                self._refuse(segment.offset, segment.error)
+        self.position = max(self.position, parsed.position)
+
     def skip_to(self, position: int) -> None:
         """Says that there is nothing more to be read below an offset: gaps, markers of Kafka transactions."""
         self.position = max(self.position, position)
@@ -158,7 +171,9 @@ class Partition:
         """The first in the queue that is not done; None when nothing here is above the frontier."""
         firsts = self._firsts
         while firsts and firsts[0][0].is_done:
-            self._passed_sequence = max(self._passed_sequence, firsts.popleft()[0].sequence or 0)
+            done = firsts.popleft()[0]
+            if isinstance(done, Transaction):
+                self._passed_sequence = max(self._passed_sequence, done.sequence or 0)
         return firsts[0][0] if firsts else None
 
     def end_offset(self) -> int:
@@ -179,10 +194,11 @@ class Partition:
 
     def newest_sequence(self) -> int:
         """The largest sequence of a transaction with END that has rows here; 0 if there is none."""
-        known = (pending.sequence for pending, _, _ in reversed(self._firsts))
-        return next((s for s in known if s is not None), self._passed_sequence)
+        transactions = (p for p, _, _ in reversed(self._firsts) if isinstance(p, Transaction))
+        known = (t.sequence for t in transactions if t.sequence is not None)
+        return next(known, self._passed_sequence)
 
-    def newest_certain(self) -> tuple[Pending, int] | None:
+    def newest_certain(self) -> tuple[Transaction, int] | None:
         """The newest transaction with END and the offset of its first row, if nothing undecided lies before.
 
         Order within a partition is commit order, so all commits before that one are complete here.
@@ -191,7 +207,7 @@ class Partition:
         for pending, offset, _ in self._firsts:
             if pending.is_done:
                 continue
-            if pending.sequence is None:
+            if pending.sequence is None or not isinstance(pending, Transaction):
                 break
             found = pending, offset
         return found
@@ -203,7 +219,9 @@ class Partition:
     def runs_after(self, sequence: int) -> frozenset[str]:
         """The connector runs that wrote rows of later commits here."""
         return frozenset(
-            run for p, _, run in self._firsts if p.sequence is not None and p.sequence > sequence
+            run
+            for p, _, run in self._firsts
+            if isinstance(p, Transaction) and p.sequence is not None and p.sequence > sequence
         )
 
     def has_streamed_rows(self, snapshot: Pending) -> bool:
@@ -214,14 +232,48 @@ class Partition:
         """Puts something that holds back end offsets at the end of the queue."""
         self._firsts.append((pending, offset, self._run))
 
-    def _turn_to(self, offset: int, row: Row, block: RowBlock) -> Track | None:
+    def newest(self) -> Pending | None:
+        """The last in the queue."""
+        return self._firsts[-1][0] if self._firsts else None
+
+    def _begin(self, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
+        self._run, self._is_keyless = run, is_keyless
+        newest_ms = self._context.newest_ms
+        if timestamp_ms > newest_ms.get(run, 0):
+            newest_ms[run] = timestamp_ms
+
+    def _read_columns(self, columns: RowColumns) -> None:
+        """The hot loop of :meth:`read`, without decoding."""
+        places, offsets, xids, orders, place_of, flags_of = columns
+        mark, rows, newest = self._mark, self._rows, 0
+        seen: Track | None = None
+        last_xid = last_place = _NO_XID
+        for offset, xid, order, place, flags in zip(offsets, xids, orders, place_of, flags_of, strict=True):
+            if xid != last_xid or place != last_place:
+                last_xid, last_place = xid, place
+                seen = self._turn_to(offset, xid, places[place], flags)
+                rows, newest = self._rows, self._newest
+            if seen is None:
+                continue
+            try:
+                if order > newest and not seen[order]:
+                    seen[order] = mark
+                    newest = order
+                    rows.missing -= 1
+                    continue
+            except IndexError:
+                newest = self._beyond(offset, order, seen)
+                continue
+            self._again(offset, order, seen)
+
+    def _turn_to(self, offset: int, xid: int | None, place: tuple[str, str], flags: int) -> Track | None:
         """Finds the track of a row's transaction and table; None if the row need not be tracked."""
-        source, context = row.source, self._context
-        xid = source.txId
+        context = self._context
         if xid is None:
-            xid = parse_transaction_id(block.id)[0]
-        if source.table != self._table or source.schema != self._schema:
-            self._schema, self._table, self._name = source.schema, source.table, context.table(source)
+            self._refuse(offset, UndecodableRecordError("change", "it names no transaction", b""))
+            return None
+        if place != self._place:
+            self._place, self._name = place, context.table(place)
         table = self._name
         if table is None:
             return None
@@ -229,7 +281,7 @@ class Partition:
         if transaction is None:
             return None
         self._transaction = transaction
-        track = self._track(transaction, table, block)
+        track = self._track(transaction, table, is_first=bool(flags & IS_FIRST))
         if self not in transaction.partitions:
             transaction.partitions[self] = None
             self._firsts.append((transaction, offset, self._run))
@@ -239,13 +291,16 @@ class Partition:
             self._newest = max(0, track.rfind(self._mark))
         else:
             self._newest = max(0, *(t.rfind(self._mark) for t in transaction.tracks_of(table)))
-        if transaction.is_keyless and transaction.later is not None:
+        if isinstance(self._firsts[-1][0], LateRows):
+            transaction.is_behind_late_rows = True
             self._firsts.append((transaction, offset, self._run))
-        if self._is_keyless or row.op == "t":
+        elif transaction.is_keyless and transaction.later is not None:
+            self._firsts.append((transaction, offset, self._run))
+        if self._is_keyless or flags & IS_TRUNCATE:
             self._read_keyless(offset, transaction, table)
         return track
 
-    def _track(self, transaction: Transaction, table: str, block: RowBlock) -> Track:
+    def _track(self, transaction: Transaction, table: str, *, is_first: bool) -> Track:
         """The track of a table in the run that is being read, made when missing."""
         self._is_exempt = table in self._context.exempt
         if self._is_exempt:
@@ -253,7 +308,7 @@ class Partition:
             return rows.track(table)
         rows = transaction if transaction.run == self._run else transaction.rows_of(self._run)
         self._rows = rows
-        if block.total_order == 1:
+        if is_first:
             rows.has_first = True
         track = rows.tracks.get(table)
         if track is None:
@@ -308,7 +363,7 @@ class Partition:
             if row.transaction is not None:
                 return row
         if row.is_initial_snapshot and row.source.lsn is not None:
-            self._context.snapshots.read_row(self, offset, row)
+            self._context.snapshots.read_row(self, offset, row, value)
         elif not row.op:
             self._refuse(offset, UndecodableRecordError("change", "it has no 'op'", value))
         elif row.is_incremental_snapshot:
@@ -324,3 +379,10 @@ class Partition:
         obstacle = Obstacle(self.topic, self.number, offset, str(error), is_misconfiguration=wrong_setting)
         self._context.add_obstacle(obstacle)
         self._firsts.append((obstacle, offset, self._run))
+
+
+def _xid(row: Row) -> int | None:
+    try:
+        return xid_of(row)
+    except UndecodableRecordError:
+        return None

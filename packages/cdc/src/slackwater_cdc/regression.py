@@ -6,6 +6,9 @@ below the newest one is a regression when
 1. its LSN lies in the range of which this process has read every END, and it was not among them; or
 2. it was committed clearly later than everything read before.
 
+So is an initial snapshot at or below the frontier that was taken clearly later, and one above it: the connector
+lost its position, and rows deleted before the new snapshot will never be told of.
+
 Rule 2 finds what lies below that range. Times, also those of initial snapshots below the frontier, are
 compared with a margin: commit times may be out of order by as long as a commit takes.
 """
@@ -19,7 +22,7 @@ _MARGIN_MS = 10_000
 
 @dataclass(slots=True)
 class Regression:
-    """Where LSNs went back. No cut passes it; a new timeline has to begin."""
+    """Where LSNs went back, or a new snapshot began. No cut passes it; a new timeline has to begin."""
 
     transaction_offset: int
     """Of the first END that went back: where the new timeline begins in the transaction topic."""
@@ -74,6 +77,11 @@ class RegressionWatch:
         """Takes a row of an initial snapshot at or below the frontier: a repeat, or LSNs that went back."""
         if ts_ms > self._newest_ms + _MARGIN_MS:
             self._find(self.transaction_position, 0, lsn)
+        self.read_new_snapshot()
+
+    def read_snapshot_after_commits(self, lsn: int) -> None:
+        """Takes a start-up snapshot above what was published: deletes in between are not known."""
+        self._find(self.transaction_position, 0, lsn)
         self.read_new_snapshot()
 
     def read_new_snapshot(self) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from slackwater_cdc.evidence import counts_are_complete
 from slackwater_cdc.partition import Partition
 from slackwater_cdc.snapshot import Snapshot, Snapshots
-from slackwater_cdc.transaction import Transaction
+from slackwater_cdc.transaction import LateRows, Transaction
 from slackwater_protocol import SNAPSHOT_XID, OpenTransaction
 
 
@@ -41,8 +41,28 @@ def open_snapshot(snapshot: Snapshot, snapshots: Snapshots) -> OpenTransaction:
         since_ms=0,
         expected=snapshots.scanned,
         received=dict(snapshot.received),
-        hint="initial snapshot" + ("" if snapshots.is_announced else ", no notifications were found"),
+        hint=_snapshot_hint(snapshot, snapshots),
     )
+
+
+def late_rows(rows: LateRows) -> OpenTransaction:
+    """Rows of an ad hoc snapshot that cannot be shown yet; ``since_ms`` is left at 0."""
+    return OpenTransaction(
+        xid=SNAPSHOT_XID,
+        commit_lsn=rows.lsn,
+        since_ms=0,
+        expected={},
+        received={},
+        hint="rows of an ad hoc snapshot wait for a commit after it",
+    )
+
+
+def _snapshot_hint(snapshot: Snapshot, snapshots: Snapshots) -> str:
+    if not snapshots.is_announced:
+        return "initial snapshot, no notifications were found"
+    if snapshot.is_late and snapshots.is_counted(snapshot):
+        return "initial snapshot, repeated after a crash: waits for a commit after it"
+    return "initial snapshot"
 
 
 def _hint(transaction: Transaction, missing_tables: list[str]) -> str:

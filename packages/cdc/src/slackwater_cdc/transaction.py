@@ -35,6 +35,21 @@ class Waiting:
         self.past: EndOffsets | None = None
 
 
+class LateRows(Waiting):
+    """Rows of a snapshot in one partition that are newer than the snapshot's LSN.
+
+    ``sequence`` is that of a commit that is newer than the rows: no cut ends between them and it.
+    """
+
+    __slots__ = ("lsn", "ts_ms")
+
+    def __init__(self, lsn: int) -> None:
+        super().__init__()
+        self.lsn = lsn
+        self.ts_ms = 0
+        """When the newest row was read from the database, by the connector's clock."""
+
+
 class Obstacle(Waiting):
     """A record that cannot be attributed to a transaction: no cut ever passes it."""
 
@@ -69,6 +84,7 @@ class Transaction(RunRows):
         "end",
         "end_offset",
         "exempt",
+        "is_behind_late_rows",
         "is_done",
         "is_keyless",
         "is_renumbered",
@@ -116,10 +132,17 @@ class Transaction(RunRows):
         self.partitions: dict[Partition, None] = {}
         self.is_repeated = False
         """Whether a row may have been read more than once."""
+        self.is_behind_late_rows = False
+        """Whether it has rows on both sides of rows of a snapshot in a partition."""
         self.is_renumbered = False
         """Whether rows may stand under more than one numbering: the fast evidence is void."""
         self.is_keyless = False
         """Whether a repeated row may be in another partition than the first one."""
+
+    @property
+    def may_be_scattered(self) -> bool:
+        """Whether rows of it may stand behind rows of something later in a partition."""
+        return self.is_keyless or self.is_behind_late_rows
 
     @property
     def commit_lsn(self) -> int:

@@ -43,6 +43,8 @@ def encode_cut(cut: Cut) -> bytes:
             "tx_end": cut.transaction_offset,
             "repeated": sorted(cut.repeated),
             "skipped": cut.skipped,
+            "late_snapshots": cut.late_snapshots,
+            "incremental": cut.has_incremental_rows,
         }
     )
 
@@ -192,6 +194,8 @@ def _cut(d: dict[str, Any]) -> Cut:
         transaction_offset=d["tx_end"],
         repeated=frozenset(d["repeated"]),
         skipped=tuple(d.get("skipped", ())),
+        late_snapshots=tuple(d.get("late_snapshots", ())),
+        has_incremental_rows=d.get("incremental", False),
     )
 
 

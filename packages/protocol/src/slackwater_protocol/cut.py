@@ -49,6 +49,11 @@ class Cut:
     """End offset in the transaction topic (its partition 0)."""
     repeated: frozenset[int] = field(default=frozenset())
     """Commit LSNs (of this or earlier cuts) of which rows were read more than once since the previous cut."""
+    late_snapshots: tuple[int, ...] = ()
+    """``source.lsn`` of snapshots with rows in its range that are newer than that LSN: ad hoc ones that block
+    the stream, and initial ones that were repeated after a crash."""
+    has_incremental_rows: bool = False
+    """Whether rows of an incremental snapshot stand in its range."""
     skipped: tuple[int, ...] = ()
     """Top-level xids that an operator let pass though rows were missing, with this cut; in commit order."""
 

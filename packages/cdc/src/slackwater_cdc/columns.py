@@ -1,0 +1,166 @@
+"""Rows without their data, column by column: what a process that decodes hands to the one that tracks.
+
+Decoding needs no knowledge of other records, so it can be done elsewhere; :meth:`Partition.read_parsed` does
+with the result what :meth:`Partition.read` does with the records themselves.
+"""
+
+from array import array
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from slackwater_cdc.envelope import Row
+from slackwater_cdc.errors import UndecodableRecordError
+
+IS_FIRST = 1
+"""Flag: the row is the first of its transaction by ``total_order``."""
+IS_TRUNCATE = 2
+"""Flag: a truncation, which has no key."""
+
+_decode = msgspec.json.Decoder(Row).decode
+_KEPT_BYTES = 200
+_MAX_PLACES = 255
+
+
+class RowColumns(NamedTuple):
+    """Rows of transactions, in the order of their offsets."""
+
+    places: list[tuple[str, str]]
+    """Schemas and tables of which there are rows."""
+    offsets: "array[int]"
+    xids: "array[int]"
+    orders: "array[int]"
+    """``data_collection_order``."""
+    place: bytearray
+    """Of each row the index in ``places``."""
+    flags: bytearray
+
+
+class OtherRow(NamedTuple):
+    """A record that belongs to no transaction, in its place between the rows."""
+
+    offset: int
+    row: Row
+    value: bytes
+
+
+class BadRow(NamedTuple):
+    """A record that cannot be read."""
+
+    offset: int
+    reason: str
+    value: bytes
+    """The first 200 bytes."""
+
+    @property
+    def error(self) -> UndecodableRecordError:
+        """What :func:`decode_row` would have raised."""
+        return UndecodableRecordError("change", self.reason, self.value)
+
+
+Segment = RowColumns | OtherRow | BadRow
+
+
+class ParsedRows(NamedTuple):
+    """Records of one partition that one run of the connector has written."""
+
+    segments: list[Segment]
+    """In the order of their offsets."""
+    position: int
+    """The offset after the last record, tombstones included; 0 if there was no record."""
+
+
+def parse_rows(records: Iterable[tuple[int, bytes | None]]) -> ParsedRows:
+    """Decodes records (offset and value, offsets ascending); never raises for what is in them."""
+    segments: list[Segment] = []
+    columns = _Columns()
+    offset = -1
+    for offset, value in records:
+        if value is None:
+            continue
+        other = columns.add(offset, value)
+        if other is None:
+            continue
+        if columns.offsets:
+            segments.append(columns.taken())
+        columns = _Columns()
+        if isinstance(other, Row):
+            columns.add_row(offset, other)
+        else:
+            segments.append(other)
+    if columns.offsets:
+        segments.append(columns.taken())
+    return ParsedRows(segments, offset + 1)
+
+
+def xid_of(row: Row) -> int:
+    """The transaction of a row that has one.
+
+    Raises:
+        UndecodableRecordError: it has neither ``txId`` nor an ``id`` of a PostgreSQL connector.
+    """
+    xid = row.source.txId
+    if xid is not None:
+        return xid
+    block = row.transaction
+    text = "" if block is None else block.id
+    number, colon, _ = text.partition(":")
+    if colon and number.isascii() and number.isdigit():
+        return int(number)
+    reason = f"transaction.id is {text!r}, expected '<xid>:<lsn>' of a PostgreSQL connector"
+    raise UndecodableRecordError("change", reason, b"")
+
+
+class _Columns:
+    __slots__ = ("flags", "index", "offsets", "orders", "place", "xids")
+
+    def __init__(self) -> None:
+        self.index: dict[tuple[str, str], int] = {}
+        self.offsets: array[int] = array("q")
+        self.xids: array[int] = array("q")
+        self.orders: array[int] = array("q")
+        self.place = bytearray()
+        self.flags = bytearray()
+
+    def add(self, offset: int, value: bytes) -> Row | OtherRow | BadRow | None:
+        """Takes a record; what does not fit here is returned: a row when there are too many tables."""
+        try:
+            row = _decode(value)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return BadRow(offset, str(error), value[:_KEPT_BYTES])
+        if row.transaction is None:
+            if row.payload is not None:
+                row = row.payload
+            if row.transaction is None:
+                return OtherRow(offset, row, value)
+        if len(self.index) == _MAX_PLACES:
+            return row
+        try:
+            self.add_row(offset, row)
+        except UndecodableRecordError as error:
+            return BadRow(offset, error.reason, value[:_KEPT_BYTES])
+        except OverflowError:
+            return BadRow(offset, "a number has more than 64 bits", value[:_KEPT_BYTES])
+        return None
+
+    def add_row(self, offset: int, row: Row) -> None:
+        block, source = row.transaction, row.source
+        if block is None:
+            return
+        number = source.txId
+        xids = array("q", (xid_of(row) if number is None else number,))
+        self.orders.append(block.data_collection_order)
+        self.xids.extend(xids)
+        self.offsets.append(offset)
+        key = source.schema, source.table
+        index = self.index
+        try:
+            self.place.append(index[key])
+        except KeyError:
+            index[key] = len(index)
+            self.place.append(index[key])
+        self.flags.append((block.total_order == 1) | (row.op == "t") << 1)
+
+    def taken(self) -> RowColumns:
+        return RowColumns(list(self.index), self.offsets, self.xids, self.orders, self.place, self.flags)
