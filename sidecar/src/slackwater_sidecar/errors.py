@@ -5,9 +5,13 @@
     SidecarError
     ├── HttpAddressError         the pages cannot be answered at the address of the settings
     ├── SourceTruncatedError     records that have to be read are no longer, or not yet, in their topic
+    ├── SourcesFailedError       some of several sources cannot be followed any more
     ├── SourceUnavailableError   Kafka does not answer; recoverable: the sidecar waits and says so
+    │   └── SchemasUnavailableError   likewise the schema registry
     └── TimelineError            the cut log belongs to a newer timeline than the settings
 """
+
+from collections.abc import Mapping
 
 
 class SidecarError(Exception):
@@ -55,6 +59,18 @@ class SourceTruncatedError(SidecarError):
         )
 
 
+class SourcesFailedError(SidecarError):
+    """Some of several sources could not be followed any more; the others were, until they were stopped."""
+
+    def __init__(self, failures: Mapping[str, str]) -> None:
+        super().__init__(dict(failures))
+        self.failures = dict(failures)
+        """Source to what is wrong and what to do."""
+
+    def __str__(self) -> str:
+        return "\n".join(f"source {source}: {reason}" for source, reason in self.failures.items())
+
+
 class SourceUnavailableError(SidecarError):
     """Kafka did not do what it was asked."""
 
@@ -69,6 +85,18 @@ class SourceUnavailableError(SidecarError):
             f"Kafka at {self.bootstrap}: {self.operation} failed: {self.reason}; "
             "check that the broker runs, is reachable and permits these topics"
         )
+
+
+class SchemasUnavailableError(SourceUnavailableError):
+    """The schema registry does not help; what was read waits for it."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__("asking for schemas", address, reason)
+        self.args = (address, reason)
+        self.address = address
+
+    def __str__(self) -> str:
+        return f"the schema registry at {self.address} is needed to read on: {self.reason}"
 
 
 class TimelineError(SidecarError):

@@ -10,7 +10,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from slackwater_cdc import EndOffsets, Frontier, Partition
+from slackwater_protocol import SystemClock
 from slackwater_protocol.keys import cut_log_topic
+from slackwater_sidecar.avro import avro_values
 from slackwater_sidecar.errors import SourceTruncatedError, SourceUnavailableError
 from slackwater_sidecar.kafka_config import admin_config, consumer_config
 from slackwater_sidecar.offsets import first_offsets, high_watermarks
@@ -59,6 +61,8 @@ class KafkaSourceReader:
         self._unbalanced = 0
         self._admin = AdminClient(admin_config(settings))
         self._consumer: Consumer | None = None
+        self._avro = avro_values(settings, SystemClock())
+        self._held: list[Message] = []
 
     def discover(self, frontier: Frontier) -> list[str]:
         """See the protocol."""
@@ -77,6 +81,8 @@ class KafkaSourceReader:
         consumer = self._consumer
         if consumer is None:
             return 0
+        if self._held:
+            self._take(frontier, self._held)
         first = consumer.poll(timeout_seconds)
         if first is None:
             return 0
@@ -143,6 +149,10 @@ class KafkaSourceReader:
         return wanted
 
     def _take(self, frontier: Frontier, messages: list[Message]) -> None:
+        if self._avro is not None:
+            self._held = messages  # taken from Kafka already: they wait here while the registry is away
+            self._avro.convert(messages)
+            self._held = []
         if any(map(Message.error, messages)):
             messages = self._without_errors(frontier, messages)
         for topic, number, segment in by_partition(messages):

@@ -34,6 +34,10 @@ class SidecarSettings:
     """Table to what proves that its rows are complete; not listed: counts."""
     schema_registry: str | None = None
     """Address of the registry for topics in Avro; None: there are none."""
+    schema_registry_user: str | None = None
+    """For basic authentication at the registry."""
+    schema_registry_password: str | None = field(default=None, repr=False)
+    """For basic authentication at the registry."""
     timeline: int = 1
     """Raise it when the source's LSNs start over; the topics are then read on from the newest cut."""
     kafka: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,77 @@
+"""Values in Avro become JSON before anything else looks at them."""
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
+from confluent_kafka import Message
+
+from slackwater_cdc import WireFormatError
+from slackwater_cdc.wire import MAGIC, ToJson
+from slackwater_protocol import Clock
+from slackwater_registry import RegistryError, RegistrySettings, avro_to_json
+from slackwater_sidecar.errors import SchemasUnavailableError
+from slackwater_sidecar.settings import SidecarSettings
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT = timedelta(seconds=1)
+"""Of one question: a stop waits for it."""
+_PAUSE_SECONDS = 0.5
+"""So long a registry that did not answer is left alone."""
+
+
+class AvroValues:
+    """Converts the values of messages where they are; for one thread.
+
+    Args:
+        to_json: What converts one value.
+        address: Of the registry, for messages.
+        clock: For pauses between questions.
+    """
+
+    def __init__(self, to_json: ToJson, address: str, clock: Clock) -> None:
+        self._to_json = to_json
+        self._address = address
+        self._clock = clock
+        self._ask_again_at = float("-inf")
+
+    def convert(self, messages: Sequence[Message]) -> None:
+        """Replaces every value that is Avro. What cannot be read stays, and the frontier names its place.
+
+        May be called again with the same messages after an error.
+
+        Raises:
+            SchemasUnavailableError: the registry does not answer; nothing is lost.
+        """
+        for message in messages:
+            value = message.value()
+            if value and value[0] == MAGIC and message.error() is None:
+                message.set_value(self._converted(message, value))
+
+    def _converted(self, message: Message, value: bytes) -> bytes | None:
+        now = self._clock.monotonic()
+        if now < self._ask_again_at:
+            raise SchemasUnavailableError(self._address, "it did not answer a moment ago")
+        try:
+            return self._to_json(value)
+        except WireFormatError as error:
+            where = message.topic(), message.partition(), message.offset()
+            logger.warning("cannot be read: %s/%s, offset %s: %s", *where, error)
+            return value
+        except RegistryError as error:
+            self._ask_again_at = now + _PAUSE_SECONDS
+            raise SchemasUnavailableError(self._address, str(error)) from error
+
+
+def avro_values(settings: SidecarSettings, clock: Clock) -> AvroValues | None:
+    """As the settings say; None when the topics are JSON."""
+    if settings.schema_registry is None:
+        return None
+    registry = RegistrySettings(
+        url=settings.schema_registry,
+        user=settings.schema_registry_user,
+        password=settings.schema_registry_password,
+        timeout=_TIMEOUT,
+    )
+    return AvroValues(avro_to_json(registry), settings.schema_registry, clock)
