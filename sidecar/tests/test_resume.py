@@ -1,9 +1,18 @@
-import pytest
-
 from slackwater_markers import InMemoryCutLog
-from slackwater_protocol import CommittedTransaction, Cut
-from slackwater_sidecar import SidecarSettings, TimelineError
-from slackwater_sidecar.resume import recent_transactions, resumed_frontier, starts_of
+from slackwater_protocol import (
+    AheadMarkers,
+    CommittedTransaction,
+    Cut,
+    LogRecord,
+    Marker,
+    SkipDecision,
+    SourceTopics,
+    TimelineDecision,
+)
+from slackwater_sidecar import SidecarSettings
+from slackwater_sidecar.resume import Resumption, recent_transactions, resume
+
+TOPICS = SourceTopics("inv")
 
 
 def cut(lsn: int, timeline: int = 1) -> Cut:
@@ -20,45 +29,146 @@ def cut(lsn: int, timeline: int = 1) -> Cut:
     )
 
 
-def settings(timeline: int = 1) -> SidecarSettings:
-    return SidecarSettings(source="inv", bootstrap="h:1", timeline=timeline)
+def begins(timeline: int, transaction_offset: int) -> TimelineDecision:
+    return TimelineDecision(
+        source="inv", timeline=timeline, transaction_offset=transaction_offset, wall_ms=1, decided_by="ann"
+    )
+
+
+def skip(to_lsn: int) -> SkipDecision:
+    return SkipDecision(source="inv", timeline=1, to_lsn=to_lsn, wall_ms=1, decided_by="ann")
+
+
+def ahead(lsn: int) -> AheadMarkers:
+    return AheadMarkers(
+        source="inv",
+        timeline=1,
+        previous_lsn=lsn - 1,
+        lsn=lsn,
+        transactions=(),
+        markers={("inv.s.a", 0): Marker(lsn, lsn)},
+    )
+
+
+def resumed(*records: LogRecord, timeline: int = 1) -> Resumption:
+    log = InMemoryCutLog("inv")
+    log.append_records(records)
+    return resume(log, timeline)
+
+
+def frontier_lsn(resumption: Resumption) -> int:
+    return resumption.frontier(SidecarSettings(source="inv", bootstrap="h:1")).lsn
+
+
+def test_an_empty_log_is_a_beginning() -> None:
+    found = resumed()
+    start = found.starts(TOPICS)
+
+    assert (found.timeline, found.newest, found.log_offset) == (1, None, -1)
+    assert (start("inv.s.a", 0), start("inv.transaction", 0)) == (None, None)
 
 
 def test_reading_goes_on_at_the_end_offsets_of_the_newest_cut() -> None:
-    start = starts_of("inv", cut(5))
+    found = resumed(cut(4), cut(5))
+    start = found.starts(TOPICS)
 
+    assert frontier_lsn(found) == 5
     assert (start("inv.s.a", 1), start("inv.transaction", 0)) == (10, 15)
     assert start("inv.s.a", 2) is None
     assert start("inv.s.new", 0) is None
     assert start("inv.notifications", 0) is None
 
 
+def test_a_transaction_topic_of_another_name_goes_on_where_the_cut_says() -> None:
+    start = resumed(cut(5)).starts(SourceTopics("inv", transaction_name="elsewhere"))
+
+    assert start("elsewhere", 0) == 15
+    assert start("inv.transaction", 0) is None
+
+
+def test_what_lies_behind_the_newest_cut_does_not_hide_it() -> None:
+    found = resumed(cut(4), skip(9), ahead(7), ahead(8))
+
+    assert (frontier_lsn(found), found.log_offset) == (4, 0)
+
+
 def test_the_transactions_of_many_cuts_are_remembered_in_order() -> None:
     log = InMemoryCutLog("inv")
-    log.append([cut(n) for n in range(1, 351)])
+    for n in range(1, 2351):
+        log.append_records([cut(n), *([ahead(n + 1)] if n % 3 == 0 else [])])
     newest = log.newest()
     assert newest is not None
 
-    assert [t.commit_lsn for t in recent_transactions(log, newest)] == list(range(1, 351))
+    assert [t.commit_lsn for t in recent_transactions(log, newest)] == list(range(1, 2351))
 
 
-def test_a_frontier_goes_on_from_the_newest_cut() -> None:
+def test_transactions_of_another_timeline_are_not_taken_for_repeats() -> None:
+    found = resumed(cut(8), cut(1, timeline=2), cut(2, timeline=2))
+
+    assert [t.commit_lsn for t in found.done] == [1, 2]
+
+
+def test_a_truncated_log_is_read_as_far_as_it_goes() -> None:
     log = InMemoryCutLog("inv")
-    log.append([cut(1), cut(2)])
+    log.append([cut(n) for n in range(1, 6)])
+    log.delete_before(3)
 
-    assert resumed_frontier(settings(), log, log.newest()).lsn == 2
-
-
-def test_a_raised_timeline_begins_anew() -> None:
-    log = InMemoryCutLog("inv")
-    log.append([cut(1)])
-
-    assert resumed_frontier(settings(timeline=2), log, log.newest()).lsn == 0
+    assert [t.commit_lsn for t in resume(log, 1).done] == [4, 5]
 
 
-def test_a_timeline_that_is_over_is_refused() -> None:
-    log = InMemoryCutLog("inv")
-    log.append([cut(1, timeline=3)])
+def test_a_raised_timeline_begins_at_the_newest_cut() -> None:
+    found = resumed(cut(7), timeline=2)
+    start = found.starts(TOPICS)
 
-    with pytest.raises(TimelineError, match="set timeline to 3 or more"):
-        resumed_frontier(settings(timeline=2), log, log.newest())
+    assert (found.timeline, found.newest, frontier_lsn(found)) == (2, None, 0)
+    assert (start("inv.s.a", 0), start("inv.transaction", 0)) == (7, 21)
+    assert found.done == ()
+
+
+def test_the_log_knows_of_a_newer_timeline_than_the_settings() -> None:
+    found = resumed(cut(7), cut(1, timeline=3))
+
+    assert (found.timeline, frontier_lsn(found)) == (3, 1)
+
+
+def test_a_decided_timeline_begins_where_the_decision_says() -> None:
+    found = resumed(cut(7), begins(2, transaction_offset=33))
+    start = found.starts(TOPICS)
+
+    assert (found.timeline, found.newest, frontier_lsn(found)) == (2, None, 0)
+    assert (start("inv.s.a", 1), start("inv.transaction", 0)) == (14, 33)
+    assert found.done == ()
+
+
+def test_cuts_written_behind_the_decision_by_a_sidecar_that_had_not_heard_of_it_count_for_nothing() -> None:
+    found = resumed(cut(7), begins(2, transaction_offset=33), cut(8), cut(9))
+
+    assert found.timeline == 2
+    assert found.starts(TOPICS)("inv.s.a", 0) == 7
+    assert found.log_offset == 3
+
+
+def test_a_decided_timeline_goes_on_at_its_own_newest_cut() -> None:
+    found = resumed(cut(7), begins(2, transaction_offset=33), cut(1, timeline=2), cut(2, timeline=2))
+
+    assert (found.timeline, frontier_lsn(found)) == (2, 2)
+    assert found.starts(TOPICS)("inv.transaction", 0) == 6
+
+
+def test_a_late_cut_of_the_earlier_timeline_does_not_begin_the_new_one_again() -> None:
+    found = resumed(cut(7), begins(2, transaction_offset=33), cut(1, timeline=2), cut(8))
+
+    assert (found.timeline, frontier_lsn(found)) == (2, 1)
+
+
+def test_of_two_decisions_for_one_timeline_the_first_counts() -> None:
+    found = resumed(cut(7), begins(2, transaction_offset=33), begins(2, transaction_offset=44))
+
+    assert found.starts(TOPICS)("inv.transaction", 0) == 33
+
+
+def test_a_timeline_can_be_decided_before_the_first_cut() -> None:
+    found = resumed(begins(2, transaction_offset=33))
+    start = found.starts(TOPICS)
+
+    assert (found.timeline, start("inv.s.a", 0), start("inv.transaction", 0)) == (2, None, 33)

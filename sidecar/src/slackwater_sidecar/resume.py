@@ -1,57 +1,135 @@
-"""Where a sidecar goes on: the newest cut of the log decides."""
+"""Where a sidecar goes on: the cut log decides."""
+
+from dataclasses import dataclass
 
 from slackwater_cdc import Frontier
 from slackwater_markers import CutLog
-from slackwater_protocol import CommittedTransaction, Cut, PublishedCut
-from slackwater_protocol.keys import transaction_topic
-from slackwater_sidecar.errors import TimelineError
+from slackwater_protocol import CommittedTransaction, Cut, PublishedCut, SourceTopics, TimelineDecision
 from slackwater_sidecar.reader import Starts
 from slackwater_sidecar.settings import SidecarSettings
 
 _REMEMBERED = 500_000
-_STEP = 100
-_MAX_CUTS = 5_000
+"""Transactions; the connector repeats at most what it wrote since it last stored its offsets."""
+_MAX_RECORDS = 10_000
+"""How far back the log is read."""
+_STEP = 1_000
 
 
-def resumed_frontier(settings: SidecarSettings, log: CutLog, newest: PublishedCut | None) -> Frontier:
-    """A frontier that goes on from a cut, or begins.
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """Where a timeline is followed from."""
+
+    timeline: int
+    """The newest of the log's cuts, of an operator's decisions, and of the settings."""
+    newest: PublishedCut | None
+    """The cut to go on from; None at the beginning of a timeline."""
+    read_from: Cut | None
+    """Data topics are read from its end offsets; of the timeline before at the beginning of a timeline; None:
+    from the beginning."""
+    transaction_offset: int | None
+    """From where the transaction topic is read; None: from the beginning."""
+    done: tuple[CommittedTransaction, ...]
+    """What was published last on this timeline, in commit order: replays of it must be recognised."""
+    log_offset: int
+    """Of the newest cut in the log, of any timeline; -1: there is none."""
+
+    def frontier(self, settings: SidecarSettings) -> Frontier:
+        """A frontier that goes on from here."""
+        return Frontier(
+            settings.source,
+            tables=settings.tables,
+            timeline=self.timeline,
+            start=self.newest.cut if self.newest else None,
+            done=self.done,
+            topics=settings.source_topics,
+            evidence=settings.evidence,
+        )
+
+    def starts(self, topics: SourceTopics) -> Starts:
+        """The offsets from which to read; notifications always from their beginning."""
+        ends = {} if self.read_from is None else self.read_from.end_offsets
+
+        def start(topic: str, partition: int) -> int | None:
+            if topic == topics.transactions:
+                return self.transaction_offset
+            offsets = ends.get(topic, ())
+            return offsets[partition] if partition < len(offsets) else None
+
+        return start
+
+
+def resume(log: CutLog, timeline: int) -> Resumption:
+    """Where to go on.
+
+    All sidecars of a source begin a timeline at the same place, however late they hear of it: data topics at
+    the newest cut before the decision in the log, the transaction topic where the decision says. Cuts that a
+    sidecar of the earlier timeline wrote behind the decision count for nothing.
+
+    Args:
+        log: The source's cut log.
+        timeline: At least this one; one that is newer than everything in the log begins at its newest cut.
 
     Raises:
-        TimelineError: the cut belongs to a newer timeline than the settings.
         CutLogError: the log cannot be read.
     """
-    if newest is not None and newest.cut.timeline > settings.timeline:
-        raise TimelineError(settings.source, settings.timeline, newest.cut.timeline)
-    if newest is None or newest.cut.timeline < settings.timeline:
-        return Frontier(settings.source, tables=settings.tables, timeline=settings.timeline)
-    done = recent_transactions(log, newest)
-    return Frontier(settings.source, tables=settings.tables, start=newest.cut, done=done)
-
-
-def starts_of(source: str, cut: Cut | None) -> Starts:
-    """The offsets from which to read after a cut: notifications always from their beginning."""
-
-    def start(topic: str, partition: int) -> int | None:
-        if cut is None:
-            return None
-        if topic == transaction_topic(source):
-            return cut.transaction_offset or None
-        offsets = cut.end_offsets.get(topic, ())
-        return offsets[partition] if partition < len(offsets) else None
-
-    return start
+    newest = log.newest()
+    end = newest.log_offset if newest else -1
+    decided = _newest_decision(log, end)
+    if decided is not None and (newest is None or decided.timeline > newest.cut.timeline):
+        begun = [c for c in log.tail(decided.log_offset) if c.cut.timeline == decided.timeline]
+        if not begun:
+            return _beginning(log, decided, max(timeline, decided.timeline), end)
+        newest = begun[-1]
+    if newest is None:
+        return Resumption(timeline, None, None, None, (), end)
+    offset = newest.cut.transaction_offset or None
+    if newest.cut.timeline < timeline:
+        return Resumption(timeline, None, newest.cut, offset, (), end)
+    done = tuple(recent_transactions(log, newest))
+    return Resumption(newest.cut.timeline, newest, newest.cut, offset, done, end)
 
 
 def recent_transactions(log: CutLog, newest: PublishedCut) -> list[CommittedTransaction]:
     """The transactions of the last cuts, oldest first: replays of their rows must be recognised."""
     found: list[tuple[CommittedTransaction, ...]] = []
     count, end = 0, newest.log_offset + 1
-    lowest = max(0, end - _MAX_CUTS)
+    lowest = max(0, end - _MAX_RECORDS)
     while count < _REMEMBERED and end > lowest:
         begin = max(lowest, end - _STEP)
-        for published in reversed([c for c in log.tail(begin - 1, limit=end - begin) if c.log_offset < end]):
-            if published.cut.timeline == newest.cut.timeline:
-                found.append(published.cut.transactions)
-                count += len(published.cut.transactions)
+        for cut in reversed(_cuts_between(log, begin, end)):
+            if cut.timeline == newest.cut.timeline:
+                found.append(cut.transactions)
+                count += len(cut.transactions)
         end = begin
     return [t for transactions in reversed(found) for t in transactions]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    timeline: int
+    transaction_offset: int
+    log_offset: int
+
+
+def _newest_decision(log: CutLog, newest_offset: int) -> _Decided | None:
+    """The newest timeline that was decided lately; the first decision for it counts."""
+    others = log.records(max(-1, newest_offset - _MAX_RECORDS), with_cuts=False)
+    found = [
+        _Decided(r.record.timeline, r.record.transaction_offset, r.log_offset)
+        for r in others
+        if isinstance(r.record, TimelineDecision)
+    ]
+    return max(found, key=lambda decided: decided.timeline, default=None)
+
+
+def _beginning(log: CutLog, decided: _Decided, timeline: int, newest_offset: int) -> Resumption:
+    end = decided.log_offset
+    before = _cuts_between(log, max(0, end - _MAX_RECORDS), end)
+    read_from = max(before, key=lambda cut: cut.position, default=None)
+    return Resumption(timeline, None, read_from, decided.transaction_offset or None, (), newest_offset)
+
+
+def _cuts_between(log: CutLog, begin: int, end: int) -> list[Cut]:
+    """Of ``[begin, end)``, as far as the log still has it."""
+    logged = log.records(begin - 1, limit=end - begin)
+    return [r.record for r in logged if r.log_offset < end and isinstance(r.record, Cut)]
