@@ -355,6 +355,15 @@ def test_a_snapshot_below_the_frontier_that_was_taken_later_is_a_regression() ->
     assert regression.transaction_offset == 2
 
 
+def test_a_new_timeline_begins_where_it_was_decided_and_goes_on_from_there() -> None:
+    source = Source()
+    source.frontier.skip_transactions_to(40)
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="last"))
+    (cut,) = source.cuts()
+
+    assert (cut.lsn, cut.previous_lsn, cut.transaction_offset) == (24, 0, 40)
+
+
 def _cuts_of(xid: int) -> list[Cut]:
     source = Source()
     source.tell(end(xid, a=1))

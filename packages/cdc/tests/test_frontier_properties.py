@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater_cdc import Frontier, completeness, evidence, partition
-from slackwater_cdc import frontier as frontier_module
+from slackwater_cdc.context import Context
 from slackwater_cdc.testing import Emitted, Loss, Oracle, Run, SimulatedConnector, SimulatedTransaction
 from slackwater_cdc.testing.connector import TRANSACTION_TOPIC
+from slackwater_cdc.transaction import Transaction
 from slackwater_protocol import CommittedTransaction, Cut
 from slackwater_protocol.keys import data_topic, transaction_topic
 
@@ -292,7 +293,7 @@ def test_the_oracle_complains_when_a_rule_is_taken_out(
             lambda _, t: evidence.counts_are_complete(t),
         ),
         "queue of firsts": (partition.Partition, "end_offset", lambda p: p.position),
-        "repeats": (frontier_module.Frontier, "_drop", drop_without_repeats),
+        "repeats": (Context, "drop", drop_without_repeats),
     }
     where, name, replacement = breakages[broken]
     monkeypatch.setattr(where, name, replacement)
@@ -300,8 +301,7 @@ def test_the_oracle_complains_when_a_rule_is_taken_out(
     assert is_complained_about(may_renumber=may_renumber)
 
 
-def drop_without_repeats(self: Frontier, transaction: object, commit_lsn: int) -> None:
-    context = self._context
-    transaction.is_done = True  # type: ignore[attr-defined]
-    del context.transactions[transaction.xid]  # type: ignore[attr-defined]
-    context.done.add(transaction.xid, commit_lsn)  # type: ignore[attr-defined]
+def drop_without_repeats(self: Context, transaction: Transaction, commit_lsn: int) -> None:
+    transaction.is_done = True
+    del self.transactions[transaction.xid]
+    self.done.add(transaction.xid, commit_lsn)

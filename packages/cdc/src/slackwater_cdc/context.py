@@ -90,6 +90,14 @@ class Context:
         transaction = self.transactions[xid] = Transaction(xid)
         return transaction
 
+    def drop(self, transaction: Transaction, commit_lsn: int) -> None:
+        """Takes a transaction off the list of open ones: it is at or below the frontier, or given up."""
+        transaction.is_done = True
+        del self.transactions[transaction.xid]
+        self.done.add(transaction.xid, commit_lsn)
+        if transaction.is_repeated or (transaction.end is None and transaction.partitions):
+            self.repeated.add(commit_lsn)
+
     def next_mark(self) -> int:
         """Numbers the partitions."""
         self._marks += 1

@@ -4,7 +4,6 @@ One :class:`Frontier` follows one source. Whoever reads Kafka gives it every rec
 within a partition and in any order between partitions, and asks for cuts.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 
@@ -12,7 +11,8 @@ from slackwater_cdc.ahead import Ahead
 from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.context import Context
 from slackwater_cdc.cut_builder import CutBuilder
-from slackwater_cdc.envelope import End, decode_notification, decode_transaction
+from slackwater_cdc.ends import Ends
+from slackwater_cdc.envelope import decode_notification
 from slackwater_cdc.errors import UndecodableRecordError
 from slackwater_cdc.partition import Partition
 from slackwater_cdc.partitions import Partitions
@@ -62,7 +62,6 @@ class Frontier:
         exempt = {t: kind for t, kind in (evidence or {}).items() if kind is not Evidence.COUNTS}
         self._built = CutBuilder(source, timeline, start)
         lsn = self._built.lsn
-        self._last_end_lsn = lsn
         remembered = list(done)
         started_ms = 0 if start is None else start.commit_ts_ms
         self._watch = RegressionWatch(lsn, max([started_ms, *(t.commit_ts_ms for t in remembered)]))
@@ -72,22 +71,24 @@ class Frontier:
             self._context.done.add(transaction.xid, transaction.commit_lsn)
         self._partitions = Partitions(self._topics, self._context)
         self._completeness = Completeness(self._topics, self._context, self._partitions, exempt)
+        self._ends = Ends(
+            self._topics.transactions,
+            self._context,
+            self._completeness,
+            self._watch,
+            lsn=lsn,
+            position=self._built.transaction_offset,
+        )
         self._ahead = Ahead(source, self._built.timeline)
-        self._queue: deque[Transaction | Obstacle] = deque()
-        self._sequence = 0
         self._passed = 0
         self._whole_at = 0
         self._skip_lsn = 0
         self._cuts: list[Cut] = []
         self._cut_ends: Mapping[str, tuple[int, ...]] = {} if start is None else start.end_offsets
         self._barrier: Obstacle | None = None
-        self._newest_end: End | None = None
         self._is_at_rest = False
         self._beginning = None if start is not None else Waiting()
-        self._transaction_position = self._built.transaction_offset
         self._notification_position = 0
-        self.stale_end_count = 0
-        """END records at or below the newest one, since the last that was above it."""
 
     # --- what is read
 
@@ -97,28 +98,8 @@ class Frontier:
 
     def read_transactions(self, records: Iterable[tuple[int, bytes | None, int]]) -> None:
         """Takes records of the transaction topic (partition 0): offset, value, record timestamp (ms)."""
-        transactions = self._context.transactions
-        for offset, value, timestamp_ms in records:
-            self._transaction_position = self._watch.transaction_position = offset + 1
-            self._is_at_rest = False
-            if value is None:
-                continue
-            try:
-                record = decode_transaction(value)
-            except UndecodableRecordError as error:
-                self._refuse(offset, error)
-                continue
-            if isinstance(record, End):
-                self._read_end(offset, record, timestamp_ms)
-                continue
-            transaction = transactions.get(record.xid)
-            if transaction is not None and transaction.begins:
-                transaction.read_begin_again(timestamp_ms)
-            elif transaction is not None:
-                transaction.begins = 1
-            elif self._context.done.get(record.xid) is None:
-                transactions[record.xid] = transaction = Transaction(record.xid)
-                transaction.begins = 1
+        self._is_at_rest = False
+        self._ends.read(records)
 
     def read_notifications(self, records: Iterable[tuple[int, bytes | None]]) -> None:
         """Takes records of the notification topic (partition 0); passes over those it cannot read."""
@@ -139,11 +120,13 @@ class Frontier:
         everything that was given to the frontier was read; new partitions must have been looked for and
         declared in between. A topic that does not exist is left out.
         """
-        self._completeness.answer(ends, self._sequence)
+        self._completeness.answer(ends, self._ends.sequence)
 
     def skip_transactions_to(self, position: int) -> None:
-        """Says that the transaction topic holds nothing more below an offset."""
-        self._transaction_position = max(self._transaction_position, position)
+        """Says that the transaction topic holds nothing more below an offset, or nothing of this timeline."""
+        self._ends.position = max(self._ends.position, position)
+        if not self._built.lsn and not self._ends.queue and not self._context.transactions:
+            self._built.transaction_offset = self._ends.position
 
     def skip_notifications_to(self, position: int) -> None:
         """Says that the notification topic holds nothing more below an offset."""
@@ -160,12 +143,12 @@ class Frontier:
     def rest(self) -> None:
         """Says that everything written was read and that nothing has been written for long.
 
-        Rows of a snapshot that may be newer than their LSN then need not wait for a commit any more: had there
-        been one that they hold, the connector would have written it by now.
+        Rows of a snapshot that may be newer than their LSN then need not wait for a commit any more: had
+        there been one that they hold, the connector would have written it by now.
         """
-        if not self._queue and not self._context.transactions:
+        if not self._ends.queue and not self._context.transactions:
             self._is_at_rest = True
-            self._snapshots.settle_at_rest(self._sequence)
+            self._snapshots.settle_at_rest(self._ends.sequence)
             self._built.add_late(self._snapshots.release(self._passed))
 
     # --- what comes out
@@ -177,8 +160,8 @@ class Frontier:
             Change events on the frontier that are in no cut yet.
         """
         self._stop_at_regression()
-        if self._newest_end is not None:
-            self._snapshots.settle(self._newest_end, self._sequence)
+        if self._ends.newest is not None:
+            self._snapshots.settle(self._ends.newest, self._ends.sequence)
         while self._step():
             if len(self._built.ready) >= MAX_TRANSACTIONS_PER_CUT and self._passed >= self._whole_at:
                 self._cuts.append(self._new_cut())
@@ -203,7 +186,7 @@ class Frontier:
         cut_lsn = self._built.cut_lsn
         if not cut_lsn or self._built.ready or self._cuts or self._snapshots.pending is not None:
             return None
-        return self._ahead.markers(cut_lsn, self._queue, self._partitions, self._context.repeated)
+        return self._ahead.markers(cut_lsn, self._ends.queue, self._partitions, self._context.repeated)
 
     @property
     def lsn(self) -> int:
@@ -213,7 +196,7 @@ class Frontier:
     @property
     def newest_lsn(self) -> int:
         """The commit LSN of the newest END that was read, complete or not."""
-        return self._last_end_lsn
+        return self._ends.last_lsn
 
     @property
     def has_moved(self) -> bool:
@@ -232,6 +215,11 @@ class Frontier:
         return self._watch.found
 
     @property
+    def stale_end_count(self) -> int:
+        """ENDs at or below the newest one, since the last that was above it."""
+        return self._ends.stale_count
+
+    @property
     def obstacles(self) -> list[Obstacle]:
         """Records that no cut can pass, in the order in which they were read; at most a hundred."""
         return list(self._context.obstacles)
@@ -239,7 +227,7 @@ class Frontier:
     @property
     def queue_length(self) -> int:
         """Transactions of which END was read and that are above the frontier."""
-        return len(self._queue)
+        return len(self._ends.queue)
 
     @property
     def partitions(self) -> list[Partition]:
@@ -266,7 +254,7 @@ class Frontier:
     def _step(self) -> bool:
         """Passes the next transaction or snapshot; False when it may not be passed yet."""
         snapshot = self._snapshots.pending
-        head = self._queue[0] if self._queue else None
+        head = self._ends.queue[0] if self._ends.queue else None
         if snapshot is not None and not (isinstance(head, Transaction) and head.commit_lsn < snapshot.lsn):
             if not self._snapshot_is_complete(snapshot):
                 return False
@@ -279,62 +267,19 @@ class Frontier:
         if self._beginning is not None and not self._has_begun(self._beginning):
             return False
         if snapshot is not None and any(p.front() is snapshot for p in head.partitions):
-            self._queue.popleft()
-            self._drop(head, head.commit_lsn)  # written after the snapshot: in it
+            self._ends.queue.popleft()
+            self._context.drop(head, head.commit_lsn)  # written after the snapshot: in it
             return True
         if self._may_pass(head) or self._drop_unfinished_before(head):
             self._pass(head)
             return True
         return False
 
-    def _read_end(self, offset: int, end: End, timestamp_ms: int) -> None:
-        context = self._context
-        transaction = context.transactions.get(end.xid)
-        if end.commit_lsn <= self._last_end_lsn:
-            self._read_old_end(offset, end, transaction, timestamp_ms)
-            return
-        self.stale_end_count = 0
-        self._last_end_lsn = end.commit_lsn
-        self._watch.read_new_end(end.commit_lsn, end.commit_ts_ms)
-        if transaction is None:
-            transaction = context.transactions[end.xid] = Transaction(end.xid)
-        self._sequence += 1
-        self._newest_end = end
-        transaction.end_offset = offset + 1
-        end = self._subscribed(end)
-        transaction.read_end(end, self._completeness.counted(end), self._sequence, timestamp_ms)
-        self._queue.append(transaction)
-
-    def _read_old_end(
-        self, offset: int, end: End, transaction: Transaction | None, timestamp_ms: int
-    ) -> None:
-        """An END at or below the newest one: a repeat, or LSNs that went back."""
-        self.stale_end_count += 1
-        done = self._context.done
-        if transaction is not None and transaction.commit_lsn == end.commit_lsn:
-            end = self._subscribed(end)
-            transaction.read_end_again(end, self._completeness.counted(end), timestamp_ms)
-        elif done.get(end.xid) != end.commit_lsn and self._watch.read_unknown_end(
-            offset, end, done.known_from_lsn
-        ):
-            return
-        elif transaction is None:
-            done.add(end.xid, end.commit_lsn)
-        elif transaction.end is None:
-            self._drop(transaction, end.commit_lsn)
-
     def _stop_at_regression(self) -> None:
         if self._watch.found is not None and self._barrier is None:
             topic = self._topics.transactions
             self._barrier = Obstacle(topic, 0, 0, "LSNs went back", is_misconfiguration=False)
-            self._queue.append(self._barrier)
-
-    def _subscribed(self, end: End) -> End:
-        is_subscribed = self._context.is_subscribed
-        if all(map(is_subscribed, end.counts)):
-            return end
-        counts = {table: count for table, count in end.counts.items() if is_subscribed(table)}
-        return End(end.xid, end.commit_lsn, end.commit_ts_ms, counts)
+            self._ends.stop_at(self._barrier)
 
     def _has_begun(self, beginning: Pending) -> bool:
         """Whether it is certain that no snapshot rows come before the first transaction.
@@ -352,8 +297,8 @@ class Frontier:
     def _may_pass(self, transaction: Transaction) -> bool:
         """Whether nothing undecided lies before the rows of a complete transaction.
 
-        Late rows of snapshots, and repeated rows of tables without keys, may lie in between: then the next cut
-        must hold the later commits, too, to which those belong.
+        Late rows of snapshots, and repeated rows of tables without keys, may lie in between: then the next
+        cut must hold the later commits, too, to which those belong.
         """
         for partition in transaction.partitions:
             front = partition.front()
@@ -372,7 +317,7 @@ class Frontier:
             return False
         if self._is_at_rest:
             snapshot.is_late = False
-        if snapshot.is_late and not self._snapshots.is_before(snapshot, self._newest_end):
+        if snapshot.is_late and not self._snapshots.is_before(snapshot, self._ends.newest):
             return False
         undecided = [p for p in self._partitions if not p.has_streamed_rows(snapshot)]
         return (
@@ -390,8 +335,8 @@ class Frontier:
         """Whether every END below the snapshot was read: an earlier connector may have written some."""
         past = self._completeness.past(snapshot)
         topic = self._topics.transactions
-        return self._last_end_lsn > snapshot.lsn or (
-            past is not None and self._transaction_position >= past.get((topic, 0), 0)
+        return self._ends.last_lsn > snapshot.lsn or (
+            past is not None and self._ends.position >= past.get((topic, 0), 0)
         )
 
     @property
@@ -421,12 +366,12 @@ class Frontier:
 
     def _skip_obstacle(self) -> bool:
         """Passes an unreadable record of the transaction topic that lies before a commit to be skipped to."""
-        if len(self._queue) < 2 or self._queue[0] is self._barrier:
+        if len(self._ends.queue) < 2 or self._ends.queue[0] is self._barrier:
             return False
-        behind = self._queue[1]
+        behind = self._ends.queue[1]
         if not isinstance(behind, Transaction) or behind.commit_lsn > self._skip_lsn:
             return False
-        self._queue.popleft()
+        self._ends.queue.popleft()
         return True
 
     def _drop_unfinished_before(self, transaction: Transaction) -> bool:
@@ -440,27 +385,19 @@ class Frontier:
             front = partition.front()
             while isinstance(front, Transaction) and front.sequence is None:
                 self._built.add_skipped(front.xid)
-                self._drop(front, transaction.commit_lsn)
+                self._context.drop(front, transaction.commit_lsn)
                 front = partition.front()
         return self._may_pass(transaction)
 
     # --- moves
 
     def _pass(self, transaction: Transaction) -> None:
-        self._queue.popleft()
-        self._drop(transaction, transaction.commit_lsn)
+        self._ends.queue.popleft()
+        self._context.drop(transaction, transaction.commit_lsn)
         self._passed = transaction.sequence or 0
         self._built.add(transaction)
         if self._snapshots.late:
             self._built.add_late(self._snapshots.release(self._passed))
-
-    def _drop(self, transaction: Transaction, commit_lsn: int) -> None:
-        """Takes a transaction off the list of open ones: it is at or below the frontier."""
-        transaction.is_done = True
-        del self._context.transactions[transaction.xid]
-        self._context.done.add(transaction.xid, commit_lsn)
-        if transaction.is_repeated or (transaction.end is None and transaction.partitions):
-            self._context.repeated.add(commit_lsn)
 
     def _pass_snapshot(self, snapshot: Snapshot) -> None:
         for partition in snapshot.partitions:
@@ -468,14 +405,14 @@ class Frontier:
         self._snapshots.finish()
         self._built.add_snapshot(snapshot)
         if snapshot.is_late:
-            self._whole_at = max(self._whole_at, self._sequence)
-        self._last_end_lsn = max(self._last_end_lsn, snapshot.lsn)
+            self._whole_at = max(self._whole_at, self._ends.sequence)
+        self._ends.last_lsn = max(self._ends.last_lsn, snapshot.lsn)
 
     def _drop_replaced(self, snapshot: Snapshot, partition: Partition) -> None:
         """What an earlier connector left without END is contained in the snapshot that replaced it."""
         front = partition.front()
         while isinstance(front, Transaction) and front.sequence is None:
-            self._drop(front, snapshot.lsn)
+            self._context.drop(front, snapshot.lsn)
             front = partition.front()
 
     def _new_cut(self) -> Cut:
@@ -485,11 +422,6 @@ class Frontier:
         return cut
 
     # --- what people see
-
-    def _refuse(self, offset: int, error: UndecodableRecordError) -> None:
-        obstacle = Obstacle(self._topics.transactions, 0, offset, str(error), is_misconfiguration=False)
-        self._context.add_obstacle(obstacle)
-        self._queue.append(obstacle)
 
     def _partitions_of(self, transaction: Transaction) -> list[Partition]:
         end = transaction.end
@@ -502,7 +434,7 @@ class Frontier:
 
     def _first_waiting(self, limit: int) -> list[Transaction]:
         """Transactions in the order in which the frontier needs them; those without END at the end."""
-        queued = [t for t in islice(self._queue, limit) if isinstance(t, Transaction)]
+        queued = [t for t in islice(self._ends.queue, limit) if isinstance(t, Transaction)]
         unfinished = (t for t in self._context.transactions.values() if t.end is None)
         return queued + list(islice(unfinished, limit - len(queued)))
 

@@ -6,8 +6,8 @@ below the newest one is a regression when
 1. its LSN lies in the range of which this process has read every END, and it was not among them; or
 2. it was committed clearly later than everything read before.
 
-So is an initial snapshot at or below the frontier that was taken clearly later, and one above it: the connector
-lost its position, and rows deleted before the new snapshot will never be told of.
+So is an initial snapshot at or below the frontier that was taken clearly later, and one above it: the
+connector lost its position, and rows deleted before the new snapshot will never be told of.
 
 Rule 2 finds what lies below that range. Times, also those of initial snapshots below the frontier, are
 compared with a margin: commit times may be out of order by as long as a commit takes.
