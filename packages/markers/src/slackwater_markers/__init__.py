@@ -1,6 +1,6 @@
 """Published cuts and markers: the cut log in Kafka, the marker store in Redis or memory."""
 
-from slackwater_markers.cut_log import CutLog, LoggedRecord
+from slackwater_markers.cut_log import CutLog, LoggedRecord, cuts_of
 from slackwater_markers.errors import (
     CutLogError,
     CutLogTruncatedError,
@@ -34,6 +34,7 @@ __all__ = [
     "RedisMarkerStore",
     "RegressionNotice",
     "StoredPosition",
+    "cuts_of",
     "markers_of",
     "merged_markers",
 ]

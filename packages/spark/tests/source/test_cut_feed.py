@@ -10,9 +10,10 @@ from slackwater_markers import (
     FrontierStatus,
     InMemoryCutLog,
     InMemoryMarkerStore,
+    LoggedRecord,
     MarkerStoreUnavailableError,
 )
-from slackwater_protocol import PublishedCut
+from slackwater_protocol import PublishedCut, SkipDecision
 from slackwater_spark.source.cut_feed import CutFeed, FeedKey
 from slackwater_spark.source.errors import MissingCutsError
 from slackwater_spark.source.offset import SourceOffset
@@ -20,6 +21,7 @@ from slackwater_spark.source.offset import SourceOffset
 Published = Callable[..., PublishedCut]
 
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="a")
+SKIP = SkipDecision(source="inv", timeline=1, to_lsn=5, wall_ms=0, decided_by="ann")
 KEY = FeedKey("inv", 1)
 BEGINNING = SourceOffset.before_everything("inv", 1)
 
@@ -63,9 +65,11 @@ class CountingLog(InMemoryCutLog):
         super().__init__(source)
         self.looks = 0
 
-    def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
+    def records(
+        self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
+    ) -> list[LoggedRecord]:
         self.looks += 1
-        return super().tail(after_offset, limit=limit)
+        return super().records(after_offset, limit=limit, with_cuts=with_cuts)
 
 
 class World:
@@ -281,6 +285,39 @@ def test_a_truncated_log_may_be_the_beginning_when_allowed(published: Published)
         FeedKey("inv", 1, may_start_anywhere=True), store=None, log=world.log, monotonic=world.clock
     )
     assert again.between(BEGINNING, BEGINNING.advanced_to(cuts[2], [])) == cuts[1:]
+
+
+def test_records_of_other_kinds_are_passed_and_read_once(world: World) -> None:
+    world.cut(10, 0, to_store=False)
+    world.log.append_records([SKIP] * 120)
+    world.cut(20, 10, to_store=False)
+    world.log.append_records([SKIP] * 120)
+    assert world.after() == [10, 20]
+    world.clock.seconds += 1
+    looks = world.log.looks
+    assert world.after() == [10, 20]
+    assert world.log.looks == looks + 1
+
+
+def test_what_a_store_has_of_another_log_is_not_read(world: World, published: Published) -> None:
+    world.store.bind("a log of the same name in another cluster")
+    world.to_store(published(10, 0))
+    world.to_store(published(25, 10))
+    assert world.after() == []
+    world.cut(20, 0, to_store=False)
+    world.clock.seconds += 1
+    assert world.after() == [20]
+    newest = world.feed.newest()
+    assert newest is not None
+    assert newest.cut.lsn == 20
+
+
+def test_before_there_is_a_log_nothing_in_the_store_is_believed(
+    world: World, published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world.log, "identity", lambda: None)
+    world.to_store(published(10, 0))
+    assert world.after() == []
 
 
 def test_newest_is_the_newer_of_store_and_log(world: World) -> None:

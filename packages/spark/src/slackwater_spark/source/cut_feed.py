@@ -3,7 +3,13 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from slackwater_markers import CutLog, CutLogTruncatedError, MarkerStore, MarkerStoreUnavailableError
+from slackwater_markers import (
+    CutLog,
+    CutLogTruncatedError,
+    MarkerStore,
+    MarkerStoreUnavailableError,
+    cuts_of,
+)
 from slackwater_protocol import PublishedCut
 from slackwater_spark.source.admission import connected
 from slackwater_spark.source.errors import MissingCutsError
@@ -54,6 +60,7 @@ class CutFeed:
         self._cuts: list[PublishedCut] = []
         self._covered = 0
         self._log_position = 0
+        self._is_store_bound = False
         self._store_retry_at = float("-inf")
         self._log_check_at = float("-inf")
 
@@ -151,14 +158,15 @@ class CutFeed:
         now = self._monotonic()
         if now < self._log_check_at:
             return False
-        page = self._log.tail(self._log_position - 1, limit=_PAGE)
+        page = self._log.records(self._log_position - 1, limit=_PAGE)
         if not page:
             pause = _LOG_CHECK_SECONDS if self._usable_store() else _LOG_CHECK_SECONDS_WITHOUT_STORE
             self._log_check_at = now + pause
             return False
         first, self._log_position = page[0].log_offset, page[-1].log_offset + 1
-        above = [c.cut.lsn for c in self._of_timeline(page) if c.cut.lsn > self._covered]
-        if above and not (self._extend(page) and self._covered >= max(above)):
+        cuts = cuts_of(page)
+        above = [c.cut.lsn for c in self._of_timeline(cuts) if c.cut.lsn > self._covered]
+        if above and not (self._extend(cuts) and self._covered >= max(above)):
             self._extend(self._search(self._covered, max(above), first, self._log_position))
         return True
 
@@ -200,7 +208,17 @@ class CutFeed:
         return [c for c in cuts if c.cut.timeline == self._key.timeline]
 
     def _usable_store(self) -> MarkerStore | None:
-        return self._store if self._monotonic() >= self._store_retry_at else None
+        """The store while it answers, and only what is in it of this very log: it may be a copy of another."""
+        if self._store is None or self._monotonic() < self._store_retry_at:
+            return None
+        if not self._is_store_bound:
+            log_id = self._log.identity()
+            if log_id is None:
+                self._leave_store_alone()
+                return None
+            self._store.bind(log_id)
+            self._is_store_bound = True
+        return self._store
 
     def _leave_store_alone(self) -> None:
         self._store_retry_at = self._monotonic() + _STORE_RETRY_SECONDS
