@@ -8,8 +8,8 @@ Debezium 3.7 reads only the first one at exactly its LSN (in the database snapsh
 interrupted run is void; the next one repeats everything at a higher LSN, but reads each table when it comes
 to it. So do ad hoc snapshots that block the stream: their LSN is the position where the stream paused. Such
 rows are *late*: newer than their LSN, and what changed them comes behind them in the stream. They may be
-shown only together with a commit that is newer than the rows, by commit time against the connector's clock; or once
-the source has been at rest for so long that there is none.
+shown only together with a commit that is newer than they are, by commit time against the connector's clock; or
+once the source has been at rest for so long that there is none.
 """
 
 from typing import TYPE_CHECKING
