@@ -1,3 +1,4 @@
+import logging
 from collections.abc import Iterable
 from datetime import timedelta
 
@@ -6,15 +7,17 @@ import pytest
 from slackwater_cdc import EndOffsets, Frontier
 from slackwater_cdc.testing import snapshot_value, transaction_values
 from slackwater_markers import FrontierState, InMemoryCutLog, InMemoryMarkerStore
-from slackwater_protocol import Clock
+from slackwater_protocol import Clock, SkipDecision, TimelineDecision
 from slackwater_sidecar import (
     Publisher,
     Sidecar,
     SidecarSettings,
     SidecarStatus,
+    SourceMonitor,
     SourceUnavailableError,
     format_status,
 )
+from slackwater_sidecar.decision_feed import Decision, LoggedDecisions
 
 SETTINGS = SidecarSettings(source="inv", bootstrap="h:1", sidecar_id="me")
 TABLE = "s.a"
@@ -51,6 +54,10 @@ class FakeReader:
     def balance(self, frontier: Frontier) -> None:
         pass
 
+    @property
+    def paused_partitions(self) -> int:
+        return 0
+
     def close(self) -> None:
         pass
 
@@ -66,15 +73,22 @@ class World:
         self.log = InMemoryCutLog("inv")
         self.store = InMemoryMarkerStore()
         self.seen: list[SidecarStatus] = []
+        self.decided: list[Decision] = []
+        self.monitor = SourceMonitor("inv", clock)
         self.sidecar = Sidecar(
             SETTINGS,
             Frontier("inv"),
             self.reader,
             Publisher("inv", self.log, self.store, restored_cuts=10),
-            clock=clock,
+            monitor=self.monitor,
+            decisions=self.decide,
             on_status=self.seen.append,
         )
         self.sidecar.turn()
+
+    def decide(self) -> list[Decision]:
+        decided, self.decided = self.decided, []
+        return decided
 
     def commit(self, *xids: int, lost_rows: int = 0) -> None:
         for xid in xids:
@@ -226,3 +240,138 @@ def test_at_the_end_everything_ready_is_published(world: World) -> None:
     status = world.store.status("inv")
     assert status is not None
     assert status.state is FrontierState.STOPPED
+
+
+def skip(to_lsn: int, timeline: int = 1) -> SkipDecision:
+    return SkipDecision(
+        source="inv", timeline=timeline, to_lsn=to_lsn, wall_ms=1, decided_by="ann", reason="lost"
+    )
+
+
+def new_timeline(timeline: int) -> TimelineDecision:
+    return TimelineDecision(
+        source="inv", timeline=timeline, transaction_offset=4, wall_ms=1, decided_by="ann", reason="restored"
+    )
+
+
+def test_a_decision_to_skip_is_obeyed_and_names_what_was_skipped(world: World) -> None:
+    world.commit(7, lost_rows=1)
+    world.commit(8)
+    assert world.turn(10).lsn == 0
+    world.decided.append(skip(702))
+
+    world.turn()
+    world.turn()
+
+    assert world.lsns() == [702, 802]
+    assert [x for c in world.log.tail(-1) for x in c.cut.skipped] == [7]
+    assert world.monitor.decisions["skip"] == 1
+    assert world.monitor.skipped == 1
+
+
+def test_without_a_decision_nothing_is_skipped(world: World) -> None:
+    world.commit(7, lost_rows=1)
+    world.commit(8)
+
+    for _ in range(20):
+        world.turn(60)
+
+    assert world.lsns() == []
+
+
+def test_lsns_that_go_back_are_a_state_that_says_what_to_do_and_where_the_timeline_would_begin(
+    world: World,
+) -> None:
+    world.commit(7, 8)
+    world.turn()
+    begin, rows, end = transaction_values(9, 100, [(TABLE, {"id": 1})], 10_000_000)
+    world.reader.transactions += [begin, end]
+    world.reader.rows += [value for _, value in rows]
+
+    status = world.turn()
+
+    assert status.state is FrontierState.REGRESSED
+    assert "slackwater source new-timeline --source inv" in status.detail
+    published = world.store.status("inv")
+    assert published is not None
+    assert published.regression is not None
+    assert (published.regression.transaction_offset, published.regression.newest_lsn) == (5, 802)
+    assert world.lsns() == [702, 802]
+
+
+def test_a_decision_for_a_new_timeline_ends_this_one_without_calling_it_stopped(world: World) -> None:
+    world.commit(7)
+    world.turn()
+    world.decided.append(new_timeline(2))
+
+    world.turn()
+    world.sidecar.finish()
+
+    assert world.sidecar.next_timeline == new_timeline(2)
+    status = world.store.status("inv")
+    assert status is not None
+    assert (status.state, status.timeline) == (FrontierState.RUNNING, 1)
+
+
+def test_decisions_are_read_from_the_log_once_each_and_only_those_of_this_timeline(world: World) -> None:
+    log = world.log
+    log.append_records([skip(1), skip(2, timeline=3)])
+    decisions = LoggedDecisions(log, 1, -1)
+
+    assert decisions.new() == [skip(1)]
+    assert decisions.new() == []
+    log.append_records([skip(5), new_timeline(1), new_timeline(2)])
+    assert decisions.new() == [skip(5), new_timeline(2)]
+
+
+def test_a_decision_shortly_before_the_newest_cut_is_found_again_after_a_restart(world: World) -> None:
+    world.log.append_records([skip(1000)])
+    world.commit(7)
+    world.turn()
+    newest = world.log.newest()
+    assert newest is not None
+
+    assert LoggedDecisions(world.log, 1, newest.log_offset).new() == [skip(1000)]
+
+
+def test_each_open_transaction_is_logged_once_when_named_and_once_when_resolved(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "slackwater_sidecar")
+    world.commit(7, lost_rows=1)
+    for _ in range(5):
+        world.turn(10)
+    _, rows, _ = transaction_values(7, 700, [(TABLE, {"id": n}) for n in range(2)])
+    world.reader.rows.append(rows[1][1])
+    for _ in range(3):
+        world.turn()
+
+    about = [r for r in caplog.records if getattr(r, "xid", None) == 7]
+    assert [r.msg for r in about] == ["waiting for %s", "waiting no longer for transaction %d"]
+    assert about[0].__dict__["expected"] == {TABLE: 2}
+    states = [r.__dict__["state"] for r in caplog.records if hasattr(r, "state")]
+    assert states == ["stalled", "running"]
+
+
+def test_decisions_obeyed_are_logged_with_who_took_them(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.decided.append(skip(702))
+    world.turn()
+    (record,) = [r for r in caplog.records if hasattr(r, "decided_by")]
+    assert (record.__dict__["decided_by"], record.__dict__["reason"]) == ("ann", "lost")
+
+
+def test_what_was_published_is_counted_and_measured(world: World) -> None:
+    world.commit(7, 8)
+    world.turn()
+    world.commit(9)
+    world.turn()
+
+    monitor = world.monitor
+    assert (monitor.events, monitor.transactions, monitor.cuts) == (6, 3, 2)
+    assert monitor.newest is not None
+    assert monitor.newest.lsn == 902
+    assert monitor.publication_seconds.cumulative()[-1] == ("+Inf", 2)
+    assert monitor.delay_seconds.cumulative()[-1] == ("+Inf", 2)
+    assert monitor.gauges.partitions_read == 1

@@ -3,13 +3,15 @@
 from slackwater_sidecar.errors import (
     HttpAddressError,
     SidecarError,
+    SourcesFailedError,
     SourceTruncatedError,
     SourceUnavailableError,
-    TimelineError,
 )
-from slackwater_sidecar.publisher import Publisher, markers_of
+from slackwater_sidecar.monitor import SourceMonitor
+from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import SourceReader
-from slackwater_sidecar.service import Sidecar, run_sidecar
+from slackwater_sidecar.run import run_sidecar, run_sidecars
+from slackwater_sidecar.service import Sidecar
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus, describe_open, format_status
 
@@ -20,12 +22,13 @@ __all__ = [
     "SidecarError",
     "SidecarSettings",
     "SidecarStatus",
+    "SourceMonitor",
     "SourceReader",
     "SourceTruncatedError",
     "SourceUnavailableError",
-    "TimelineError",
+    "SourcesFailedError",
     "describe_open",
     "format_status",
-    "markers_of",
     "run_sidecar",
+    "run_sidecars",
 ]

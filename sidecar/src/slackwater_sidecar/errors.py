@@ -6,9 +6,8 @@
     ├── HttpAddressError         the pages cannot be answered at the address of the settings
     ├── SourceTruncatedError     records that have to be read are no longer, or not yet, in their topic
     ├── SourcesFailedError       some of several sources cannot be followed any more
-    ├── SourceUnavailableError   Kafka does not answer; recoverable: the sidecar waits and says so
-    │   └── SchemasUnavailableError   likewise the schema registry
-    └── TimelineError            the cut log belongs to a newer timeline than the settings
+    └── SourceUnavailableError   Kafka does not answer; recoverable: the sidecar waits and says so
+        └── SchemasUnavailableError   likewise the schema registry
 """
 
 from collections.abc import Mapping
@@ -97,19 +96,3 @@ class SchemasUnavailableError(SourceUnavailableError):
 
     def __str__(self) -> str:
         return f"the schema registry at {self.address} is needed to read on: {self.reason}"
-
-
-class TimelineError(SidecarError):
-    """The settings name a timeline that is over."""
-
-    def __init__(self, source: str, wanted: int, newest: int) -> None:
-        super().__init__(source, wanted, newest)
-        self.source = source
-        self.wanted = wanted
-        self.newest = newest
-
-    def __str__(self) -> str:
-        return (
-            f"the cut log of {self.source} has timeline {self.newest}, the settings say {self.wanted}; "
-            f"a timeline never comes back: set timeline to {self.newest} or more"
-        )

@@ -1,11 +1,12 @@
 """The state of a source in words: why the frontier moves or does not."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 from slackwater_cdc import Frontier
-from slackwater_markers import FrontierState
+from slackwater_cdc.regression import Regression
+from slackwater_markers import FrontierState, RegressionNotice
 from slackwater_protocol import OpenTransaction, format_lsn
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import describe_open
@@ -39,6 +40,8 @@ def state_of(
     settings: SidecarSettings, frontier: Frontier, topics: Sequence[str], open_: Sequence[OpenTransaction]
 ) -> tuple[FrontierState, str]:
     """The state of a source and what a person needs to know beyond it."""
+    if frontier.regression is not None:
+        return FrontierState.REGRESSED, _describe_regression(settings.source, frontier.regression)
     obstacles = frontier.obstacles
     if obstacles:
         more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
@@ -63,6 +66,21 @@ def state_of(
         detail = f"the last {count} commits were at or below {lsn}: repeats, or LSNs that went back"
         return FrontierState.RUNNING, detail
     return FrontierState.RUNNING, ""
+
+
+def regression_notice(frontier: Frontier) -> RegressionNotice | None:
+    """Where the LSNs of a source went back, as it is published; None while they rise."""
+    found = frontier.regression
+    return None if found is None else RegressionNotice(**asdict(found))
+
+
+def _describe_regression(source: str, found: Regression) -> str:
+    what = f"transaction {found.xid}" if found.xid else "an initial snapshot"
+    return (
+        f"LSNs went back: {what} at {format_lsn(found.commit_lsn)} after {format_lsn(found.newest_lsn)}, "
+        "as after a failover, a restore or with another database behind the connector; no cut passes it. "
+        f"`slackwater source new-timeline --source {source}` goes on there and says what pipelines have to do"
+    )
 
 
 _MANY_STALE = 100_000

@@ -1,0 +1,22 @@
+"""How often something that costs time is done."""
+
+_SHARE = 0.2
+
+
+class Pace:
+    """Spaces a repeated action: an interval apart, and so that it takes a fifth of the time at most.
+
+    So an action whose cost grows, e.g. with the number of partitions, slows itself down, not the rest.
+    """
+
+    def __init__(self) -> None:
+        self._started_at = self._due_at = float("-inf")
+
+    def is_due(self, now: float, interval_seconds: float) -> bool:
+        """Whether it is time, by the monotonic clock."""
+        return now >= max(self._due_at, self._started_at + interval_seconds)
+
+    def note(self, started: float, ended: float) -> None:
+        """Says when the action was done last."""
+        self._started_at = started
+        self._due_at = ended + (ended - started) * (1 / _SHARE - 1)

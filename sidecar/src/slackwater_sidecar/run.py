@@ -1,0 +1,140 @@
+"""Runs sidecars: one thread for each source of a process, and the pages that show all of them."""
+
+import gc
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry
+
+from slackwater_markers import FrontierState
+from slackwater_protocol import SystemClock
+from slackwater_sidecar.errors import SourcesFailedError
+from slackwater_sidecar.exposition import SidecarCollector
+from slackwater_sidecar.follow import follow_source
+from slackwater_sidecar.http_server import HttpServer
+from slackwater_sidecar.monitor import SourceMonitor
+from slackwater_sidecar.pages import SidecarPages
+from slackwater_sidecar.service import OnStatus
+from slackwater_sidecar.settings import SidecarSettings
+
+logger = logging.getLogger(__name__)
+
+OnHttp = Callable[[str], None]
+STOP_WITHIN = timedelta(seconds=1.6)
+"""So long a stop may take. What is not finished then is left as a kill would leave it, which is harmless."""
+_LOOK_SECONDS = 0.5
+
+
+def run_sidecar(settings: SidecarSettings, stop: threading.Event, on_status: OnStatus | None = None) -> None:
+    """Follows one source until ``stop`` is set; see :func:`run_sidecars`."""
+    run_sidecars([settings], stop, on_status)
+
+
+def run_sidecars(
+    settings: Sequence[SidecarSettings],
+    stop: threading.Event,
+    on_status: OnStatus | None = None,
+    *,
+    http: str | None = None,
+    on_http: OnHttp | None = None,
+) -> None:
+    """Follows sources until ``stop`` is set, then returns within two seconds.
+
+    Waits, and says so, while Kafka or Redis is away or topics do not exist. Several sidecars may follow one
+    source. A source that cannot be followed any more is shown as failed; the others go on.
+
+    Args:
+        settings: One for each source.
+        stop: Set it from any thread.
+        on_status: Told about the state of each source, by the thread of that source.
+        http: ``host:port`` for ``/metrics``, ``/healthz``, ``/readyz`` and ``/status``; port 0: any free one.
+        on_http: Told the address with the port that was chosen.
+
+    Raises:
+        HttpAddressError: nobody can listen there.
+        SidecarError: the only source cannot be followed; the message says what to do.
+        slackwater_markers.CutLogError: its cut log is broken.
+        SourcesFailedError: all have ended, and some of several could not be followed.
+    """
+    threads = [_SourceThread(each, stop, on_status) for each in settings]
+    with _pages([t.monitor for t in threads], http, on_http), _without_cyclic_gc():
+        for thread in threads:
+            thread.start()
+        while not stop.is_set() and any(t.is_alive() for t in threads):
+            stop.wait(_LOOK_SECONDS)
+        _join(threads)
+    _raise_failures(threads)
+
+
+class _SourceThread(threading.Thread):
+    def __init__(self, settings: SidecarSettings, stop: threading.Event, on_status: OnStatus | None) -> None:
+        super().__init__(name=f"slackwater-{settings.source}", daemon=True)
+        self.monitor = SourceMonitor(settings.source, SystemClock())
+        self.error: Exception | None = None
+        self._settings = settings
+        self._stop_event = stop
+        self._on_status = on_status
+
+    def run(self) -> None:
+        monitor = self.monitor
+        try:
+            follow_source(self._settings, self._stop_event, monitor, self._on_status)
+        except Exception as error:  # noqa: BLE001 - the boundary of a thread; raised again when all have ended
+            self.error, monitor.failure = error, str(error)
+            logger.error("source failed: %s", error, extra={"source": monitor.source})
+            if self._on_status is not None and monitor.status is not None:
+                self._on_status(replace(monitor.status, state=FrontierState.FAILED, detail=str(error)))
+        finally:
+            monitor.has_ended = True
+
+
+def _join(threads: Sequence[_SourceThread]) -> None:
+    clock = SystemClock()
+    deadline = clock.monotonic() + STOP_WITHIN.total_seconds()
+    for thread in threads:
+        thread.join(max(0.0, deadline - clock.monotonic()))
+        if thread.is_alive():
+            logger.warning(
+                "source did not stop in time and is left as it is", extra={"source": thread.monitor.source}
+            )
+
+
+def _raise_failures(threads: Sequence[_SourceThread]) -> None:
+    failures = {t.monitor.source: t.error for t in threads if t.error is not None}
+    if not failures:
+        return
+    if len(threads) == 1:
+        raise next(iter(failures.values()))
+    raise SourcesFailedError({source: str(error) for source, error in failures.items()})
+
+
+@contextmanager
+def _pages(monitors: Sequence[SourceMonitor], http: str | None, on_http: OnHttp | None) -> Iterator[None]:
+    if http is None:
+        yield
+        return
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SidecarCollector(monitors))
+    server = HttpServer(http, SidecarPages(monitors, registry))
+    server.start()
+    try:
+        if on_http is not None:
+            on_http(server.address)
+        yield
+    finally:
+        server.close()
+
+
+@contextmanager
+def _without_cyclic_gc() -> Iterator[None]:
+    """Nothing in the loops makes cycles that live; looking for them takes a third of the time."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
