@@ -1,4 +1,6 @@
+import copy
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -11,8 +13,17 @@ from slackwater_markers import (
     MarkerStoreUnavailableError,
     StoredPosition,
 )
-from slackwater_protocol import CommittedTransaction, Cut, Marker, PublishedCut, SystemClock
+from slackwater_protocol import (
+    AheadMarkers,
+    CommittedTransaction,
+    Cut,
+    LogRecord,
+    Marker,
+    PublishedCut,
+    SystemClock,
+)
 from slackwater_sidecar import Publisher
+from slackwater_sidecar.publisher import PATIENCE
 
 SOURCE = "inv"
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="me")
@@ -42,9 +53,12 @@ class StillClock(SystemClock):
 
 
 class FailingStore(InMemoryMarkerStore):
-    """A store that can be away."""
+    """A store that can be away, and slow to say so."""
 
     is_away = False
+    answers_after = 0.0
+    clock: StillClock | None = None
+    questions = 0
 
     def position(self, source: str) -> StoredPosition | None:
         self._answer()
@@ -59,6 +73,9 @@ class FailingStore(InMemoryMarkerStore):
         super().set_status(source, status)
 
     def _answer(self) -> None:
+        self.questions += 1
+        if self.clock is not None:
+            self.clock.seconds += self.answers_after
         if self.is_away:
             raise MarkerStoreUnavailableError("ask", "h:1", "refused")
 
@@ -68,10 +85,10 @@ class FailingLog(InMemoryCutLog):
 
     is_away = False
 
-    def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
+    def append_records(self, records: Sequence[LogRecord]) -> list[int]:
         if self.is_away:
             raise CutLogUnavailableError("append", "inv.slackwater.cuts", "refused")
-        return super().append(cuts)
+        return super().append_records(records)
 
 
 @pytest.fixture
@@ -171,12 +188,221 @@ def test_a_new_process_fills_a_store_that_is_behind_the_log(log: FailingLog, sto
     assert held(store) == [1, 2]
 
 
-def test_two_publishers_do_no_harm(publisher: Publisher, log: FailingLog, store: FailingStore) -> None:
-    other = Publisher(SOURCE, log, store, restored_cuts=100)
-    publisher.publish([cut(1), cut(2)], STATUS)
-    other.report(STATUS, [])
-    other.publish([cut(1)], STATUS)
-    other.publish([cut(2), cut(3)], STATUS)
-    publisher.publish([cut(3), cut(4)], STATUS)
+OTHER = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="other")
 
+
+@pytest.fixture
+def other(log: FailingLog, store: FailingStore, clock: StillClock) -> Publisher:
+    result = Publisher(SOURCE, log, store, restored_cuts=100, clock=clock)
+    result.report(OTHER, [])
+    return result
+
+
+def logged(log: InMemoryCutLog) -> list[int]:
+    return [c.cut.lsn for c in log.tail(-1)]
+
+
+def test_what_another_sidecar_has_written_is_not_appended_again(
+    publisher: Publisher, other: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    publisher.publish([cut(1), cut(2), cut(3)], STATUS)
+    other.publish([cut(1)], OTHER)
+    other.publish([cut(2)], OTHER)
+
+    assert logged(log) == held(store) == [1, 2, 3]
+    assert other.newest == PublishedCut(cut(2), 2)
+    assert not other.is_waiting
+
+
+def test_cuts_are_left_for_a_moment_to_the_sidecar_that_published_last(
+    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    other.publish([cut(1), cut(2)], OTHER)
+    assert other.is_waiting
+    publisher.publish([cut(2)], STATUS)
+    other.publish([], OTHER)
+
+    assert logged(log) == [1, 2]
+    assert not other.is_waiting
+
+
+@pytest.mark.parametrize("asked_by", ["publish", "report"])
+def test_a_sidecar_goes_on_alone_when_the_other_one_is_gone(
+    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock, asked_by: str
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    other.publish([cut(2)], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    if asked_by == "publish":
+        other.publish([cut(3)], OTHER)
+    else:
+        other.report(OTHER, [])
+        other.publish([cut(3)], OTHER)
+    other.publish([cut(4)], OTHER)
+
+    assert logged(log) == [1, 2, 3, 4]
+
+
+def test_a_sidecar_that_lost_its_turn_leaves_cuts_to_the_other(
+    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    other.publish([cut(2)], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    other.publish([cut(3)], OTHER)
+    publisher.publish([cut(2), cut(3), cut(4)], STATUS)
+
+    assert logged(log) == [1, 2, 3]
+    assert publisher.is_waiting
+
+
+def test_two_sidecars_without_redis_both_append(log: FailingLog) -> None:
+    for status in (STATUS, OTHER):
+        Publisher(SOURCE, log, None, restored_cuts=100).publish([cut(1)], status)
+
+    assert logged(log) == [1, 1]
+
+
+def test_a_cut_that_lies_beyond_the_end_of_the_log_is_not_believed(
+    publisher: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    """Redis is no authority: whatever it holds, nothing is missing in the log."""
+    publisher.publish([cut(1)], STATUS)
+    store.publish(PublishedCut(cut(50), 40), OTHER)
+    publisher.publish([cut(2)], STATUS)
+
+    assert logged(log) == [1, 2]
+    publisher.report(STATUS, [])
+    assert held(store) == [1, 2]
+
+
+def test_cuts_of_a_timeline_that_is_over_are_not_appended(
+    publisher: Publisher, other: Publisher, log: FailingLog
+) -> None:
+    publisher.publish([cut(5)], STATUS)
+    publisher.go_on_from(None)
+    publisher.publish([replace(cut(1), timeline=2)], STATUS)
+    other.publish([cut(6)], OTHER)
+
+    assert [(c.cut.timeline, c.cut.lsn) for c in log.tail(-1)] == [(1, 5), (2, 1)]
+
+
+def test_a_copy_of_another_store_is_removed_and_filled_from_the_log(
+    publisher: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    publisher.publish([cut(1), cut(2)], STATUS)
+    pretend_to_be_a_copy_of_another(store)
+    publisher.publish([cut(3)], STATUS)
+    assert logged(log) == [1, 2, 3]
+
+    publisher.report(STATUS, [])
+
+    assert held(store) == [1, 2, 3]
+    assert store.position(SOURCE) == StoredPosition(cut(3).position, 2, "me")
+
+
+def pretend_to_be_a_copy_of_another(store: InMemoryMarkerStore) -> None:
+    own_log = store.bound
+    store.clear(SOURCE)
+    store.bind("another log")
+    store.publish(PublishedCut(cut(2_000), 1), OTHER)
+    store.bind(own_log)
+
+
+@pytest.mark.parametrize("noticed_by", ["report", "publish"])
+def test_an_older_copy_of_the_store_is_filled_without_a_hole(
+    publisher: Publisher, log: FailingLog, store: FailingStore, noticed_by: str
+) -> None:
+    publisher.publish([cut(1), cut(2)], STATUS)
+    older = copy.deepcopy(store.__dict__)
+    publisher.publish([cut(3), cut(4)], STATUS)
+    store.__dict__.update(older)
+
+    if noticed_by == "report":
+        publisher.report(STATUS, [])
+        assert held(store) == [1, 2, 3, 4]
+    else:
+        publisher.publish([cut(5)], STATUS)
+        assert held(store) == logged(log) == [1, 2, 3, 4, 5]
+
+
+def test_a_store_that_is_slow_to_fail_is_left_alone_for_a_while(
+    publisher: Publisher, store: FailingStore, clock: StillClock
+) -> None:
+    store.is_away, store.answers_after, store.clock = True, 1.0, clock
+    publisher.publish([cut(1)], STATUS)
+    questions = store.questions
+    for lsn in range(2, 5):
+        clock.seconds += 1
+        publisher.publish([cut(lsn)], STATUS)
+        publisher.report(STATUS, [])
+    assert store.questions == questions
+
+    clock.seconds += 1
+    store.is_away = False
+    publisher.report(STATUS, [])
     assert held(store) == [1, 2, 3, 4]
+
+
+def ahead(lsn: int, partition: int = 0) -> AheadMarkers:
+    return AheadMarkers(
+        source=SOURCE,
+        timeline=1,
+        previous_lsn=lsn - 1,
+        lsn=lsn,
+        transactions=(),
+        markers={("inv.s.a", partition): Marker(lsn, lsn)},
+    )
+
+
+def others_in(log: InMemoryCutLog) -> list[int]:
+    return [r.record.lsn for r in log.records(-1) if isinstance(r.record, AheadMarkers)]
+
+
+def test_markers_ahead_of_the_frontier_reach_the_log_and_the_store(
+    publisher: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    publisher.publish_ahead(ahead(4))
+
+    assert others_in(log) == [4]
+    assert store.markers(SOURCE) == {("inv.s.a", 0): Marker(4, 4), ("inv.s.a", 1): Marker(1, 2)}
+
+
+def test_markers_that_another_sidecar_has_written_are_not_appended_again(
+    publisher: Publisher, other: Publisher, log: FailingLog
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    publisher.publish_ahead(ahead(4))
+    other.publish_ahead(ahead(4))
+    other.publish_ahead(ahead(3))
+    other.publish_ahead(ahead(4, partition=1))
+
+    assert others_in(log) == [4, 4]
+
+
+def test_markers_that_the_log_has_not_taken_are_in_no_store_and_not_lost(
+    publisher: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    log.is_away = True
+    publisher.publish_ahead(ahead(4))
+    assert publisher.log_error is not None
+    assert store.markers(SOURCE)["inv.s.a", 0] == Marker(1, 1)
+
+    log.is_away = False
+    publisher.publish_ahead(ahead(5, partition=1))
+
+    assert others_in(log) == [4, 5]
+    assert store.markers(SOURCE) == {("inv.s.a", 0): Marker(4, 4), ("inv.s.a", 1): Marker(5, 5)}
+
+
+def test_an_emptied_store_gets_the_markers_ahead_back(publisher: Publisher, store: FailingStore) -> None:
+    publisher.publish([cut(1)], STATUS)
+    publisher.publish_ahead(ahead(4))
+    store.clear(SOURCE)
+
+    publisher.report(STATUS, [])
+
+    assert store.markers(SOURCE)["inv.s.a", 0] == Marker(4, 4)

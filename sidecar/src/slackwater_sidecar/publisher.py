@@ -166,14 +166,15 @@ class Publisher:
             return None
         asked_at = self._clock.monotonic()
         try:
-            return store.position(self._source)
+            held = store.position(self._source)
         except MarkerStoreUnavailableError as error:
             self._note_absence(error, asked_at)
             return None
+        return held if held is not None and self._is_in_log(held) else None
 
     def _pass_over(self, held: StoredPosition | None) -> None:
         """Drops what another sidecar has written."""
-        if held is None or self._unwritten[0].position > held.position or not self._is_in_log(held):
+        if held is None or self._unwritten[0].position > held.position:
             return
         covered = [c for c in self._unwritten if c.position <= held.position]
         self._unwritten = self._unwritten[len(covered) :]

@@ -21,15 +21,16 @@ class InMemoryMarkerStore:
         self._open: dict[str, list[OpenTransaction]] = {}
         self._pipelines: dict[str, PipelineStatus] = {}
         self._log_ids: dict[str, str] = {}
-        self._bound = ""
+        self.bound = ""
+        """The id of the cut log that was bound; empty: none was."""
 
     def bind(self, log_id: str) -> None:
         """See the protocol."""
-        self._bound = log_id
+        self.bound = log_id
 
     def adopt(self, source: str) -> bool:
         """See the protocol."""
-        if not self._bound:
+        if not self.bound:
             return False
         is_foreign = self._is_foreign(source)
         if is_foreign:
@@ -145,8 +146,8 @@ class InMemoryMarkerStore:
         return [] if self._is_foreign(source) else self._cuts.get((source, timeline), [])
 
     def _is_foreign(self, source: str) -> bool:
-        return bool(self._bound) and self._log_ids.get(source, self._bound) != self._bound
+        return bool(self.bound) and self._log_ids.get(source, self.bound) != self.bound
 
     def _claim(self, source: str) -> None:
-        if self._bound:
-            self._log_ids[source] = self._bound
+        if self.bound:
+            self._log_ids[source] = self.bound

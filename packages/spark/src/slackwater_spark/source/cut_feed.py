@@ -208,7 +208,7 @@ class CutFeed:
         return [c for c in cuts if c.cut.timeline == self._key.timeline]
 
     def _usable_store(self) -> MarkerStore | None:
-        """The store while it answers, and only what is in it of this very log: it may be a copy of another."""
+        """The store while it answers; only for what it has of this very log: it may be a copy of another."""
         if self._store is None or self._monotonic() < self._store_retry_at:
             return None
         if not self._is_store_bound:
