@@ -1,6 +1,7 @@
 """PostgreSQL, Kafka, Connect with Debezium and Redis on loopback, without containers."""
 
 from slackwater_devstack.connect import ConnectorState, ConnectWorker
+from slackwater_devstack.database_log import DatabaseLog, LoggedChange, LoggedTransaction
 from slackwater_devstack.errors import (
     DevStackError,
     JarResolutionError,
@@ -28,6 +29,7 @@ __all__ = [
     "ConnectMode",
     "ConnectWorker",
     "ConnectorState",
+    "DatabaseLog",
     "DevStack",
     "DevStackError",
     "DevStackSettings",
@@ -35,6 +37,8 @@ __all__ = [
     "JarSet",
     "KafkaBroker",
     "Lifetime",
+    "LoggedChange",
+    "LoggedTransaction",
     "PinnedJar",
     "PostgresServer",
     "PrerequisiteError",

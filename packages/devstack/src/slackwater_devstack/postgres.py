@@ -126,6 +126,7 @@ class PostgresServer(Server):
             "max_wal_senders": "20",
             "max_replication_slots": "20",
             "max_connections": "100",
+            "max_prepared_transactions": "10",
             "shared_buffers": "64MB",
             "wal_sender_timeout": "0",
             "fsync": on,

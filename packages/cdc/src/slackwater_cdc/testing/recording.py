@@ -1,0 +1,253 @@
+"""Topics as a consumer found them: kept in a file, judged, and read again in any order."""
+
+import gzip
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from slackwater_cdc.frontier import Frontier
+from slackwater_cdc.testing.oracle import Oracle
+from slackwater_protocol import SNAPSHOT_XID, Cut
+from slackwater_protocol.keys import notification_topic, transaction_topic
+
+Spot = tuple[str, int]
+"""Topic and partition."""
+RowIdentity = tuple[int, str, str, str]
+"""LSN, table, operation and key: the same change, however often it stands in Kafka."""
+
+_NULL = "null"
+_ROUNDS = 20
+"""So often end offsets are answered at the end of a reading."""
+
+
+class RecordedRecord(NamedTuple):
+    """One record. ``run`` is its header ``__debezium.context.runId``, empty when it has none."""
+
+    offset: int
+    timestamp_ms: int
+    run: str
+    key: bytes | None
+    value: bytes | None
+
+
+class LocatedRow(NamedTuple):
+    """One change event in a data topic."""
+
+    xid: int
+    identity: RowIdentity
+    spot: Spot
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """All topics of one source."""
+
+    source: str
+    topics: Mapping[Spot, Sequence[RecordedRecord]]
+    ends: Mapping[Spot, int] = field(default_factory=dict)
+    """End offsets, where they differ from the offset after the last record."""
+
+    @classmethod
+    def load(cls, path: Path, source: str) -> "Recording":
+        """Reads what :meth:`save` wrote."""
+        topics: dict[Spot, list[RecordedRecord]] = {}
+        with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
+            for line in file:
+                topic, number, offset, ts_ms, run, key, value = line.rstrip("\n").split("\t")
+                record = RecordedRecord(int(offset), int(ts_ms), run, _bytes(key), _bytes(value))
+                topics.setdefault((topic, int(number)), []).append(record)
+        return cls(source, topics)
+
+    def save(self, path: Path) -> None:
+        """Writes one record a line: topic, partition, offset, time, run, key, value; JSON has no tabs."""
+        with gzip.GzipFile(path, "wb", mtime=0) as file:
+            for (topic, number), records in sorted(self.topics.items()):
+                for record in records:
+                    place = f"{topic}\t{number}\t{record.offset}\t{record.timestamp_ms}\t{record.run}"
+                    file.write(f"{place}\t{_text(record.key)}\t{_text(record.value)}\n".encode())
+
+    def end(self, spot: Spot) -> int:
+        """The end offset of a partition."""
+        records = self.topics.get(spot, ())
+        return self.ends.get(spot, records[-1].offset + 1 if records else 0)
+
+    def rows(self) -> Iterator[LocatedRow]:
+        """All change events of transactions, as often as they stand there."""
+        for spot, record, document in self._changes():
+            source = document["source"]
+            if document.get("transaction") is not None and document["op"] != "m":
+                yield LocatedRow(source["txId"], _identity(document, record.key), spot, record.offset)
+
+    def snapshot_rows(self) -> Iterator[LocatedRow]:
+        """The rows of the newest initial snapshot."""
+        rows = [
+            LocatedRow(SNAPSHOT_XID, _identity(document, record.key), spot, record.offset)
+            for spot, record, document in self._changes()
+            if document["op"] == "r" and document["source"].get("lsn") is not None
+        ]
+        newest = max((row.identity[0] for row in rows), default=0)
+        return (row for row in rows if row.identity[0] == newest)
+
+    def ends_of_transactions(self) -> dict[int, list[tuple[int, int]]]:
+        """By xid, for each of its END records: commit LSN and number of change events of tables."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for record in self.topics.get((transaction_topic(self.source), 0), ()):
+            document = _document(record.value)
+            if document.get("status") == "END":
+                xid, lsn = map(int, document["id"].split(":"))
+                collections = document["data_collections"] or []
+                count = sum(
+                    c["event_count"]
+                    for c in collections
+                    if not c["data_collection"].startswith("io.debezium.")
+                )
+                found.setdefault(xid, []).append((lsn, count))
+        return found
+
+    def undercounted(self) -> dict[int, tuple[int, int]]:
+        """Transactions of which every END counts fewer rows than are there: xid to largest count, rows."""
+        rows: dict[int, set[RowIdentity]] = {}
+        for row in self.rows():
+            rows.setdefault(row.xid, set()).add(row.identity)
+        largest = {xid: max(n for _, n in ends) for xid, ends in self.ends_of_transactions().items()}
+        return {
+            xid: (largest[xid], len(found))
+            for xid, found in rows.items()
+            if xid in largest and largest[xid] < len(found)
+        }
+
+    def oracle(self, truth: Mapping[int, Iterable[RowIdentity]] | None = None) -> Oracle:
+        """Judges cuts by these topics.
+
+        Args:
+            truth: The rows of each committed xid as the database knows them; None: those found here.
+        """
+        oracle = Oracle()
+        lsns = {xid: ends[0][0] for xid, ends in self.ends_of_transactions().items()}
+        rows = [row for row in self.rows() if row.xid in lsns]
+        if truth is None:
+            known: dict[int, set[RowIdentity]] = {}
+            for row in rows:
+                known.setdefault(row.xid, set()).add(row.identity)
+            truth = known
+        snapshot = list(self.snapshot_rows())
+        if snapshot:
+            oracle.add_commit(SNAPSHOT_XID, snapshot[0].identity[0])
+        for row in snapshot:
+            oracle.add_row(row.identity[0], row.identity, (*row.spot, row.offset))
+        for xid in sorted(truth, key=lsns.__getitem__):
+            oracle.add_commit(xid, lsns[xid])
+            oracle.places[lsns[xid]].update((identity, []) for identity in truth[xid])
+        for row in rows:
+            oracle.add_row(lsns[row.xid], row.identity, (*row.spot, row.offset))
+        return oracle
+
+    def _changes(self) -> Iterator[tuple[Spot, RecordedRecord, dict[str, Any]]]:
+        others = {transaction_topic(self.source), notification_topic(self.source)}
+        for spot, records in self.topics.items():
+            for record in records if spot[0] not in others else ():
+                document = _document(record.value)
+                if document.get("op"):
+                    yield spot, record, document
+
+
+def follow(
+    recording: Recording, rng: random.Random, *, transactions_first: bool = False, longest: int = 200
+) -> list[Cut]:
+    """The cuts of a frontier that reads a recording in a random interleaving of its partitions.
+
+    Args:
+        recording: What is read.
+        rng: Decides what is read next.
+        transactions_first: Whether the transaction topic is read whole before any row.
+        longest: At most so many records of a partition are read before the next cut.
+    """
+    frontier = Frontier(recording.source)
+    reading = _Reading(recording, frontier)
+    cuts: list[Cut] = []
+    while left := reading.left():
+        if transactions_first and (reading.transactions, 0) in left:
+            left = [(reading.transactions, 0)]
+        reading.read(rng.choice(left), rng.randint(1, longest))
+        cuts += reading.cuts()
+    for _ in range(_ROUNDS):
+        cuts += reading.cuts()
+    return cuts
+
+
+class _Reading:
+    """Feeds a frontier."""
+
+    def __init__(self, recording: Recording, frontier: Frontier) -> None:
+        self._recording = recording
+        self._frontier = frontier
+        self.transactions = transaction_topic(recording.source)
+        self._notifications = notification_topic(recording.source)
+        self._positions = dict.fromkeys(recording.topics, 0)
+        self._ends = {spot: recording.end(spot) for spot in recording.topics}
+        self._partitions = {
+            spot: frontier.add_partition(*spot, 0)
+            for spot in sorted(recording.topics)
+            if spot[0] not in (self.transactions, self._notifications)
+        }
+
+    def left(self) -> list[Spot]:
+        """Partitions that were not read to their end."""
+        return [spot for spot, at in self._positions.items() if at < len(self._recording.topics[spot])]
+
+    def read(self, spot: Spot, count: int) -> None:
+        """Reads so many records."""
+        first = self._positions[spot]
+        records = self._recording.topics[spot][first : first + count]
+        self._positions[spot] = first + len(records)
+        if spot[0] == self.transactions:
+            self._frontier.read_transactions((r.offset, r.value, r.timestamp_ms) for r in records)
+        elif spot[0] == self._notifications:
+            self._frontier.read_notifications((r.offset, r.value) for r in records)
+        else:
+            self._read_rows(spot, records)
+        if first + len(records) == len(self._recording.topics[spot]) and spot in self._partitions:
+            self._partitions[spot].skip_to(self._ends[spot])
+
+    def cuts(self) -> list[Cut]:
+        """The cuts that are possible now."""
+        self._frontier.advance()
+        if self._frontier.end_offsets_wanted:
+            self._frontier.end_offsets(self._ends)
+            self._frontier.advance()
+        return self._frontier.cuts()
+
+    def _read_rows(self, spot: Spot, records: Sequence[RecordedRecord]) -> None:
+        for run, group in groupby(records, key=lambda record: record.run):
+            written = list(group)
+            self._partitions[spot].read(
+                [(r.offset, r.value) for r in written],
+                run,
+                timestamp_ms=written[-1].timestamp_ms,
+                is_keyless=any(r.key is None and r.value is not None for r in written),
+            )
+
+
+def _identity(document: Mapping[str, Any], key: bytes | None) -> RowIdentity:
+    source = document["source"]
+    values = "" if key is None else ",".join(str(value) for value in json.loads(key).values())
+    return source["lsn"], f"{source['schema']}.{source['table']}", document["op"], values
+
+
+def _document(value: bytes | None) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(value) if value else {}
+    payload: dict[str, Any] = document.get("payload", document)
+    return payload
+
+
+def _text(data: bytes | None) -> str:
+    return _NULL if data is None else data.decode()
+
+
+def _bytes(text: str) -> bytes | None:
+    return None if text == _NULL else text.encode()
