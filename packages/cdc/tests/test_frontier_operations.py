@@ -406,6 +406,19 @@ def test_between_two_commits_there_are_only_so_many_lsns() -> None:
     assert lsns == [557, 558, 559]
 
 
+def test_the_cut_that_shows_them_says_so_though_an_earlier_one_came_after_they_were_read() -> None:
+    source = source_at_a_cut()
+    source.row("a/0", row(7, 1), incremental_row(1))
+    source.tell(end(6))
+    (before,) = source.cuts()
+    source.tell(end(7, a=1))
+    (shown,) = source.cuts()
+
+    assert (before.lsn, before.end_offsets[A][0], before.has_incremental_rows) == (656, 1, False)
+    assert (shown.lsn, shown.end_offsets[A][0], shown.has_incremental_rows) == (756, 3, True)
+    assert not source.frontier.has_moved
+
+
 # --- late rows: ad hoc snapshots that block the stream, initial ones that were repeated
 
 

@@ -7,6 +7,7 @@ from slackwater_cdc.transaction import Obstacle, Transaction
 from slackwater_protocol import Evidence
 
 if TYPE_CHECKING:
+    from slackwater_cdc.partition import Partition
     from slackwater_cdc.snapshot import Snapshots
 
 _WINDOW = 1_000_000
@@ -61,6 +62,8 @@ class Context:
         """The first records that cannot be attributed; more than a hundred are not listed."""
         self.incremental_rows = 0
         """Rows of incremental snapshots since the last cut."""
+        self.waiting_incremental: dict[Partition, int] = {}
+        """Partitions with such rows that no cut has shown; the first one's offset or a lower bound of it."""
         self.snapshots = snapshots
         self.newest_ms: dict[str, int] = {}
         """The newest record timestamp of each connector run."""

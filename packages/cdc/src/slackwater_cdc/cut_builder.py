@@ -92,7 +92,7 @@ class CutBuilder:
             repeated=frozenset(context.repeated),
             skipped=tuple(self._skipped),
             late_snapshots=tuple(sorted(self._late)),
-            has_incremental_rows=context.incremental_rows > 0,
+            has_incremental_rows=_shows_incremental_rows(context),
         )
         context.repeated.clear()
         context.incremental_rows = 0
@@ -103,3 +103,15 @@ class CutBuilder:
     def _count(self, events: int) -> None:
         self.ready_events += events
         self._event_count += events
+
+
+def _shows_incremental_rows(context: Context) -> bool:
+    """Whether a cut now has rows of incremental snapshots below its end offsets; takes them off the list."""
+    waiting = context.waiting_incremental
+    shown = {p: end for p, first in waiting.items() if first < (end := p.end_offset())}
+    for partition, end in shown.items():
+        if partition.incremental_offset < end:
+            del waiting[partition]
+        else:
+            waiting[partition] = end
+    return bool(shown)

@@ -84,7 +84,6 @@ class Frontier:
         self._whole_at = 0
         self._skip_lsn = 0
         self._cuts: list[Cut] = []
-        self._cut_ends: Mapping[str, tuple[int, ...]] = {} if start is None else start.end_offsets
         self._barrier: Obstacle | None = None
         self._is_at_rest = False
         self._beginning = None if start is not None else Waiting()
@@ -344,11 +343,8 @@ class Frontier:
         """Whether rows of an ad hoc snapshot can be shown that no commit has shown."""
         if self._built.ready or not self._built.cut_lsn:
             return False
-        if self._built.has_late or not self._context.incremental_rows:
-            return self._built.has_late
-        return any(
-            _end_offset(self._cut_ends, p) <= p.incremental_offset < p.end_offset() for p in self._partitions
-        )
+        waiting = self._context.waiting_incremental
+        return self._built.has_late or any(first < p.end_offset() for p, first in waiting.items())
 
     # --- decisions of an operator
 
@@ -417,7 +413,6 @@ class Frontier:
 
     def _new_cut(self) -> Cut:
         cut = self._built.cut(self._partitions, self._context)
-        self._cut_ends = cut.end_offsets
         self._snapshots.pass_lsn(cut.lsn)
         return cut
 
@@ -437,8 +432,3 @@ class Frontier:
         queued = [t for t in islice(self._ends.queue, limit) if isinstance(t, Transaction)]
         unfinished = (t for t in self._context.transactions.values() if t.end is None)
         return queued + list(islice(unfinished, limit - len(queued)))
-
-
-def _end_offset(ends: Mapping[str, tuple[int, ...]], partition: Partition) -> int:
-    offsets = ends.get(partition.topic, ())
-    return offsets[partition.number] if partition.number < len(offsets) else 0

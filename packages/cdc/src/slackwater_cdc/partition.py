@@ -369,6 +369,7 @@ class Partition:
         elif row.is_incremental_snapshot:
             self.incremental_offset = offset
             self._context.incremental_rows += 1
+            self._context.waiting_incremental.setdefault(self, offset)
         elif row.op != "m":
             table = f"{row.source.schema}.{row.source.table}"
             self._refuse(offset, MissingTransactionMetadataError(table))
