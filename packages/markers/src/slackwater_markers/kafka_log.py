@@ -144,9 +144,8 @@ class KafkaCutLog:
 
     def identity(self) -> str | None:
         """See the protocol: Kafka's id of the topic."""
-        asked = AdminClient(self._config).describe_topics(
-            TopicCollection([self._topic]), request_timeout=self._timeout
-        )
+        admin = AdminClient(self._config)  # must live until its answer is there
+        asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._timeout)
         try:
             return str(asked[self._topic].result(timeout=self._timeout).topic_id)
         except (KafkaException, TimeoutError) as error:
