@@ -68,7 +68,14 @@ def test_flags_override_everything(config: Path) -> None:
     [(name, field.path) for field in setting_fields() if not field.is_table for name in field.variables],
 )
 def test_every_documented_variable_sets_its_setting(variable: str, path: str) -> None:
-    values = {"log.level": "debug", "kafka.security_protocol": "SSL", "run.available_now": "1"}
+    values = {
+        "log.level": "debug",
+        "log.format": "json",
+        "kafka.security_protocol": "SSL",
+        "run.available_now": "1",
+        "sidecar.evidence": "inv.a=counts",
+        "sidecar.topics": "inv.a=a",
+    }
     loaded = load_settings({}, {variable: values.get(path, "7")})
     assert loaded.origins[path] == f"environment {variable}"
 
@@ -184,6 +191,35 @@ def test_kafka_options_hold_security_and_free_properties(config: Path) -> None:
         "sasl.password": "p",
         "socket.timeout.ms": "1000",
     }
+
+
+def test_tables_of_texts_can_be_pairs_or_a_table(config: Path) -> None:
+    config.write_text('[sidecar.topics]\n"inv.a" = "x"\n"inv.b" = "y"\n')
+    from_file = load_settings({}, {}, config).settings.sidecar.topics
+    assert from_file == {"inv.a": "x", "inv.b": "y"}
+    environment = {"SLACKWATER_SIDECAR_TOPICS": "inv.a = x, inv.b=y"}
+    assert load_settings({}, environment).settings.sidecar.topics == from_file
+    with pytest.raises(InvalidSettingError, match="expected name=value"):
+        load_settings({}, {"SLACKWATER_SIDECAR_TOPICS": "inv.a"})
+
+
+def test_sources_keep_their_order_and_are_named_once() -> None:
+    environment = {"SLACKWATER_SOURCES": "crm, inv,crm"}
+    assert load_settings({}, environment).settings.sources == ("crm", "inv")
+
+
+def test_tables_without_secrets_are_shown(config: Path) -> None:
+    config.write_text('[sidecar.evidence]\n"inv.a" = "overtaken"\n[sidecar.of.crm]\nopen_after = 60\n')
+    shown = {path: value for path, value, _ in load_settings({}, {}, config).shown()}
+    assert shown["sidecar.evidence"] == "inv.a=overtaken"
+    assert shown["sidecar.of"].startswith("crm=open_after=")
+    assert shown["sidecar.topics"] == "-"
+
+
+def test_a_key_that_a_single_source_cannot_have_is_refused(config: Path) -> None:
+    config.write_text('[sidecar.of.crm]\nhttp = "h:1"\n')
+    with pytest.raises(InvalidSettingError, match=r"sidecar\.of\.crm\.http"):
+        load_settings({}, {}, config)
 
 
 def test_every_error_says_what_to_change() -> None:

@@ -26,6 +26,11 @@ COMMANDS = [
     "run",
     "schema",
     "status",
+    "doctor",
+    "source",
+    "source show",
+    "source skip",
+    "source new-timeline",
 ]
 
 

@@ -1,7 +1,7 @@
 """``slackwater sidecar``: what reaches the library, from flags, environment and file alike."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import pytest
 
 import slackwater_sidecar
 from slackwater import main
+from slackwater_protocol import Evidence
 from slackwater_sidecar import SidecarSettings, SidecarStatus
 
 FILE = """
@@ -21,7 +22,24 @@ url = "redis://:s3cret@r:2"
 [sidecar]
 tables = ["inventory.a", "inventory.b"]
 open_after = 7
+evidence = {"inventory.a" = "overtaken"}
+topics = {"inventory.b" = "routed.b"}
+transaction_topic = "inv.tx"
+notification_topic = "inv.note"
+schema_registry = "http://r:1"
+workers = 3
 """
+SEVERAL = (
+    FILE.replace('source = "inv"', 'sources = ["inv", "crm"]')
+    + """
+[sidecar.of.crm]
+tables = ["public.c"]
+open_after = 60
+evidence = {}
+transaction_topic = "crm.tx"
+timeline = 4
+"""
+)
 
 
 @pytest.fixture
@@ -31,12 +49,19 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SidecarSetting
     calls: list[SidecarSettings] = []
 
     def record(
-        settings: SidecarSettings, stop: threading.Event, _on_status: Callable[[SidecarStatus], None]
+        settings: Sequence[SidecarSettings],
+        stop: threading.Event,
+        on_status: Callable[[SidecarStatus], None],
+        *,
+        http: str | None,
+        on_http: Callable[[str], None],
     ) -> None:
         assert not stop.is_set()
-        calls.append(settings)
+        calls.extend(settings)
+        if http is not None:
+            on_http(http)
 
-    monkeypatch.setattr(slackwater_sidecar, "run_sidecar", record)
+    monkeypatch.setattr(slackwater_sidecar, "run_sidecars", record)
     return calls
 
 
@@ -48,13 +73,22 @@ def expect(runs: list[SidecarSettings]) -> None:
     assert settings.tables == frozenset({"inventory.a", "inventory.b"})
     assert settings.open_after == timedelta(seconds=7)
     assert settings.kafka["security.protocol"] == "SSL"
+    assert settings.evidence == {"inventory.a": Evidence.OVERTAKEN}
+    topics = settings.source_topics
+    assert (topics.data("inventory.a"), topics.data("inventory.b")) == ("inv.inventory.a", "routed.b")
+    assert (topics.transactions, topics.notifications) == ("inv.tx", "inv.note")
+    assert (settings.schema_registry, settings.workers) == ("http://r:1", 3)
 
 
 def test_flags_reach_the_sidecar(runs: list[SidecarSettings], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLACKWATER_SIDECAR_TABLES", "inventory.a,inventory.b")
     monkeypatch.setenv("SLACKWATER_SIDECAR_OPEN_AFTER", "7")
     monkeypatch.setenv("SLACKWATER_KAFKA_SECURITY_PROTOCOL", "SSL")
+    monkeypatch.setenv("SLACKWATER_SIDECAR_NOTIFICATION_TOPIC", "inv.note")
+    monkeypatch.setenv("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://r:1")
     flags = ["--source", "inv", "--bootstrap", "h:1", "--redis-url", "redis://:s3cret@r:2"]
+    flags += ["--evidence", "inventory.a=overtaken", "--topics", "inventory.b=routed.b"]
+    flags += ["--transaction-topic", "inv.tx", "--workers", "3"]
     assert main.run(["sidecar", *flags]) == 0
     expect(runs)
 
@@ -69,6 +103,12 @@ def test_the_environment_reaches_the_sidecar(
     monkeypatch.setenv("SLACKWATER_KAFKA__SECURITY_PROTOCOL", "SSL")
     monkeypatch.setenv("SLACKWATER_SIDECAR__TABLES", "inventory.a, inventory.b")
     monkeypatch.setenv("SLACKWATER_SIDECAR__OPEN_AFTER", "7")
+    monkeypatch.setenv("SLACKWATER_SIDECAR_EVIDENCE", "inventory.a = overtaken")
+    monkeypatch.setenv("SLACKWATER_SIDECAR_TOPICS", "inventory.b=routed.b")
+    monkeypatch.setenv("SLACKWATER_SIDECAR_TRANSACTION_TOPIC", "inv.tx")
+    monkeypatch.setenv("SLACKWATER_SIDECAR_NOTIFICATION_TOPIC", "inv.note")
+    monkeypatch.setenv("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://r:1")
+    monkeypatch.setenv("SLACKWATER_SIDECAR_WORKERS", "3")
     assert main.run(["sidecar"]) == 0
     expect(runs)
 
@@ -77,6 +117,43 @@ def test_the_file_reaches_the_sidecar(runs: list[SidecarSettings]) -> None:
     Path("slackwater.toml").write_text(FILE)
     assert main.run(["sidecar"]) == 0
     expect(runs)
+
+
+def test_several_sources_differ_where_the_file_says_so(runs: list[SidecarSettings]) -> None:
+    Path("slackwater.toml").write_text(SEVERAL)
+    assert main.run(["sidecar"]) == 0
+    inv, crm = runs
+    assert (inv.source, inv.timeline, inv.open_after) == ("inv", 1, timedelta(seconds=7))
+    assert (crm.source, crm.timeline, crm.open_after) == ("crm", 4, timedelta(seconds=60))
+    assert (inv.tables, crm.tables) == (frozenset({"inventory.a", "inventory.b"}), frozenset({"public.c"}))
+    assert (len(inv.evidence), len(crm.evidence)) == (1, 0)
+    assert (inv.source_topics.transactions, crm.source_topics.transactions) == ("inv.tx", "crm.tx")
+    assert crm.source_topics.notifications == "inv.note"
+
+
+def test_flags_name_several_sources_and_win_over_the_file(runs: list[SidecarSettings]) -> None:
+    Path("slackwater.toml").write_text(SEVERAL)
+    assert main.run(["sidecar", "--source", "erp", "--source", "inv", "--source", "erp"]) == 0
+    assert [settings.source for settings in runs] == ["erp", "inv"]
+
+
+def test_the_address_of_the_pages_is_shown(
+    runs: list[SidecarSettings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("slackwater.toml").write_text(FILE)
+    assert main.run(["sidecar", "--http", "127.0.0.1:8085"]) == 0
+    assert "answering at http://127.0.0.1:8085" in capsys.readouterr().out
+
+
+def test_an_unknown_kind_of_evidence_is_refused_with_the_known_ones(
+    runs: list[SidecarSettings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("slackwater.toml").write_text(FILE.replace("overtaken", "hope"))
+    assert main.run(["sidecar"]) == 2
+    message = capsys.readouterr().err
+    assert "sidecar.evidence" in message
+    assert "'overtaken'" in message
+    assert runs == []
 
 
 @pytest.mark.parametrize(("level", "is_quiet"), [("info", True), ("debug", False)])

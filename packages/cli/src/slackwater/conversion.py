@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING
 
 from slackwater.invocation import required
-from slackwater.settings import Settings
+from slackwater.settings import Settings, SourceSection
 
 if TYPE_CHECKING:
+    from slackwater_protocol import SourceTopics
     from slackwater_sidecar import SidecarSettings
     from slackwater_spark.pipeline import RunSettings
 
@@ -20,29 +21,61 @@ def kafka_options(settings: Settings) -> dict[str, str]:
     return level | settings.kafka.client_options()
 
 
-def sidecar_settings(settings: Settings) -> "SidecarSettings":
-    """What a sidecar needs.
+def sources_of(settings: Settings) -> tuple[str, ...]:
+    """The sources that were named, each once.
 
     Raises:
-        MissingSettingError: source or brokers were not given.
+        MissingSettingError: none was.
+    """
+    return settings.sources or (required(settings.source, "source", "--source", "which connector to follow"),)
+
+
+def sidecar_settings(settings: Settings, source: str) -> "SidecarSettings":
+    """What a sidecar needs for one source.
+
+    Raises:
+        MissingSettingError: brokers were not given.
     """
     from slackwater_sidecar import SidecarSettings
 
     url, password = settings.redis.apart()
+    sidecar = settings.sidecar
+    secret = sidecar.schema_registry_password
+    own = sidecar.of.get(source, SourceSection())
     return SidecarSettings(
-        source=required(settings.source, "source", "--source", "which connector to follow"),
+        source=source,
         bootstrap=required(
             settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", "where its topics are"
         ),
         redis_url=url,
         redis_password=password,
-        tables=settings.sidecar.tables,
-        timeline=settings.timeline,
+        tables=own.tables or sidecar.tables,
+        topics=source_topics(settings, source),
+        evidence=sidecar.evidence if own.evidence is None else own.evidence,
+        schema_registry=sidecar.schema_registry,
+        schema_registry_user=sidecar.schema_registry_user,
+        schema_registry_password=secret.get_secret_value() if secret else None,
+        timeline=own.timeline or settings.timeline,
         kafka=kafka_options(settings),
         replication_factor=settings.kafka.replication_factor,
-        publish_interval=settings.sidecar.publish_interval,
-        open_after=settings.sidecar.open_after,
-        restored_cuts=settings.sidecar.restored_cuts,
+        publish_interval=sidecar.publish_interval,
+        open_after=sidecar.open_after if own.open_after is None else own.open_after,
+        restored_cuts=sidecar.restored_cuts,
+        workers=own.workers or sidecar.workers,
+    )
+
+
+def source_topics(settings: Settings, source: str) -> "SourceTopics":
+    """The names of a source's topics."""
+    from slackwater_protocol import SourceTopics
+
+    sidecar = settings.sidecar
+    own = sidecar.of.get(source, SourceSection())
+    return SourceTopics(
+        source,
+        sidecar.topics if own.topics is None else own.topics,
+        own.transaction_topic or sidecar.transaction_topic,
+        own.notification_topic or sidecar.notification_topic,
     )
 
 

@@ -8,6 +8,8 @@
     │   ├── InvalidSettingError       a value of the wrong type or out of range
     │   ├── MissingSettingError       a command needs a setting nobody gave
     │   └── SettingsFileError         the file is absent or no TOML
+    ├── DecisionRefusedError          the facts speak against an operator's decision
+    ├── KafkaUnreachableError         Kafka does not answer a question
     ├── TopicUnavailableError         Kafka does not answer, or a topic is gone
     └── demo: slackwater.demo.errors
 """
@@ -97,3 +99,27 @@ class TopicUnavailableError(SlackwaterError):
 
     def __str__(self) -> str:
         return f"topic {self.topic} cannot be read: {self.reason}; check the address and the topic's name"
+
+
+class KafkaUnreachableError(SlackwaterError):
+    """Kafka did not answer a question."""
+
+    def __init__(self, question: str, reason: str) -> None:
+        super().__init__(question, reason)
+        self.question = question
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"Kafka does not answer: {self.question}: {self.reason}; check address and permissions"
+
+
+class DecisionRefusedError(SlackwaterError):
+    """The facts speak against an operator's decision; nothing was recorded."""
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(reason, advice)
+        self.reason = reason
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"nothing was decided: {self.reason}; {self.advice}"

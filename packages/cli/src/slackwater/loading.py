@@ -21,12 +21,14 @@ PREFIX = "SLACKWATER_"
 DEFAULT_FILE = "slackwater.toml"
 WITHOUT_SECTION = ("kafka.bootstrap", "run.checkpoint", "run.master", "run.available_now")
 """Settings whose section may be left out in the environment, as in the flags."""
-TABLES = frozenset({"kafka.options", "run.spark_conf"})
+TABLES = frozenset({"kafka.options", "run.spark_conf", "sidecar.of"})
 """Settings that hold keys of the user's choice; these can only stand in the file."""
 PLACES = frozenset(
     {"kafka.ssl_ca", "run.checkpoint", "run.index_root", "run.spark_log", "dev.folder", "log.file"}
 )
 """Settings that name a file or folder."""
+MAY_BE_SECRET = frozenset({"kafka.options", "run.spark_conf"})
+"""Tables whose values are never shown."""
 NOT_SETTINGS = frozenset({"SLACKWATER_CONFIG", "SLACKWATER_DEBUG", "SLACKWATER_CACHE"})
 """Variables with the prefix that are read elsewhere."""
 
@@ -64,7 +66,9 @@ class LoadedSettings:
     def shown(self) -> Iterator[tuple[str, str, str]]:
         """``(path, value, origin)`` of every setting, secrets masked."""
         for field in setting_fields():
-            yield field.path, _shown(_get(self.settings, field.path)), self.origins[field.path]
+            value = _get(self.settings, field.path)
+            shown = _masked(value) if field.path in MAY_BE_SECRET else _shown(value)
+            yield field.path, shown, self.origins[field.path]
 
 
 def setting_fields() -> list[SettingField]:
@@ -197,11 +201,23 @@ def _get(settings: Settings, path: str) -> object:
     return value
 
 
+def _masked(value: object) -> str:
+    return "********" if value else "-"
+
+
 def _shown(value: object) -> str:
     match value:
         case None:
             return "-"
-        case SecretStr() | dict():
-            return "********" if value else "-"
+        case SecretStr():
+            return _masked(value)
+        case BaseModel():
+            return _shown(value.model_dump(exclude_none=True))
+        case dict():
+            return ", ".join(f"{key}={_shown(each)}" for key, each in value.items()) or "-"
+        case frozenset():
+            return ", ".join(sorted(value))
+        case tuple():
+            return ", ".join(value)
         case _:
             return str(value)

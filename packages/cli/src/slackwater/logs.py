@@ -1,25 +1,51 @@
 """Logging: configured here and nowhere else; every library only has loggers."""
 
+import json
 import logging
 import logging.config
+from datetime import UTC, datetime
 from typing import Any
 
 from slackwater.settings import LogSection
 
 FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+"""What every record has: all else are fields of the event."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per record and line.
+
+    ``event`` is the text without its values, hence the same for every event of a kind; ``text`` is what a
+    person reads; further keys are the fields of the event.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": str(record.msg),
+            "text": record.getMessage(),
+        }
+        line |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
 
 
 def configure_logging(settings: LogSection) -> None:
     """Sends records of the level and above to the file or, without one, to standard error. Idempotent."""
-    handler: dict[str, Any] = {"class": "logging.StreamHandler", "formatter": "line"}
+    handler: dict[str, Any] = {"class": "logging.StreamHandler", "formatter": settings.format}
     if settings.file is not None:
         settings.file.parent.mkdir(parents=True, exist_ok=True)
-        handler = {"class": "logging.FileHandler", "formatter": "line", "filename": str(settings.file)}
+        handler |= {"class": "logging.FileHandler", "filename": str(settings.file)}
     logging.config.dictConfig(
         {
             "version": 1,
             "disable_existing_loggers": False,
-            "formatters": {"line": {"format": FORMAT}},
+            "formatters": {"text": {"format": FORMAT}, "json": {"()": JsonFormatter}},
             "handlers": {"out": handler},
             "root": {"level": settings.level.upper(), "handlers": ["out"]},
             "loggers": {"py4j": {"level": "WARNING"}},

@@ -23,6 +23,8 @@ COMMANDS = {
     "certify": "slackwater.commands.certify:certify",
     "schema": "slackwater.commands.schema:schema",
     "status": "slackwater.commands.status:status",
+    "doctor": "slackwater.commands.doctor:doctor",
+    "source": "slackwater.commands.source:source",
     "config": "slackwater.commands.config:config",
 }
 """In the order of the help text."""
@@ -50,10 +52,16 @@ class _LazyGroup(click.Group):
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severe level to log."
 )
 @click.option("--log-file", metavar="FILE", help="Write the log here instead of to standard error.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How the log is written.")
 @click.option("--debug", is_flag=True, help="Show tracebacks. Same as SLACKWATER_DEBUG=1.")
 @click.pass_context
 def cli(
-    ctx: click.Context, config: str | None, log_level: str | None, log_file: str | None, debug: bool
+    ctx: click.Context,
+    config: str | None,
+    log_level: str | None,
+    log_file: str | None,
+    log_format: str | None,
+    debug: bool,
 ) -> None:
     """Transactionally consistent views over Debezium change streams, with Kafka, Redis and PySpark.
 
@@ -74,7 +82,7 @@ def cli(
     """
     ctx.obj = Invocation(
         config=config,
-        flags={"log.level": log_level, "log.file": log_file},
+        flags={"log.level": log_level, "log.file": log_file, "log.format": log_format},
         is_debug=debug or is_debug_set(),
     )
 

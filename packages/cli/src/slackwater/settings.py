@@ -12,6 +12,8 @@ from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from slackwater_protocol import Evidence
+
 
 def _split(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
@@ -21,8 +23,28 @@ def _seconds(value: object) -> object:
     return float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value
 
 
+def _pairs(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+    if not all(equals for _, equals, _ in pairs):
+        raise ValueError("expected name=value, comma-separated")
+    return {name.strip(): text.strip() for name, _, text in pairs}
+
+
+def _ordered(value: object) -> object:
+    names = _split(value)
+    return list(dict.fromkeys(names)) if isinstance(names, list) else names
+
+
 Names = Annotated[frozenset[str], BeforeValidator(_split)]
 """A list in the file, comma-separated text elsewhere."""
+OrderedNames = Annotated[tuple[str, ...], BeforeValidator(_ordered)]
+"""The same, in the given order, each once."""
+TableTexts = Annotated[dict[str, str], BeforeValidator(_pairs)]
+"""A table in the file; ``name=value`` pairs, comma-separated, elsewhere."""
+TableEvidence = Annotated[dict[str, Evidence], BeforeValidator(_pairs)]
+"""The same, of kinds of evidence."""
 Duration = Annotated[timedelta, BeforeValidator(_seconds)]
 """A number of seconds."""
 
@@ -97,17 +119,58 @@ def _host(parts: SplitResult) -> str:
     return parts.netloc.rpartition("@")[2]
 
 
+class SourceSection(_Section):
+    """What may be set for one source of several; what is left out is taken from ``[sidecar]``."""
+
+    tables: Names | None = None
+    """As sidecar.tables."""
+    timeline: int | None = Field(default=None, ge=1)
+    """As timeline."""
+    evidence: TableEvidence | None = None
+    """As sidecar.evidence."""
+    topics: TableTexts | None = None
+    """As sidecar.topics."""
+    transaction_topic: str | None = None
+    """As sidecar.transaction_topic."""
+    notification_topic: str | None = None
+    """As sidecar.notification_topic."""
+    open_after: Duration | None = None
+    """As sidecar.open_after; seconds."""
+    workers: int | None = Field(default=None, ge=1)
+    """As sidecar.workers."""
+
+
 class SidecarSection(_Section):
     """How the sidecar works."""
 
     tables: Names | None = None
     """Tables of the source, schema.table each, comma-separated; default: all, also later ones."""
+    evidence: TableEvidence = Field(default_factory=dict)
+    """What proves a table complete: TABLE=counts, overtaken or offsets, comma-separated; default: counts."""
+    topics: TableTexts = Field(default_factory=dict)
+    """TABLE=TOPIC, comma-separated, of tables whose records a transform sends elsewhere."""
+    transaction_topic: str | None = None
+    """Topic with BEGIN and END; default: SOURCE.transaction."""
+    notification_topic: str | None = None
+    """Topic with the connector's notifications; default: SOURCE.notifications."""
+    schema_registry: str | None = None
+    """http://host:port of the registry, when the records are in Avro."""
+    schema_registry_user: str | None = None
+    """User at the registry."""
+    schema_registry_password: SecretStr | None = None
+    """Password at the registry."""
+    http: str | None = None
+    """host:port for /metrics, /healthz, /readyz and /status; port 0: any free one; default: none."""
+    workers: int = Field(default=1, ge=1)
+    """Processes that read and decode a source's partitions; 1: the sidecar's own does."""
     publish_interval: Duration = timedelta(milliseconds=5)
     """Cuts are at least so far apart; seconds."""
     open_after: Duration = timedelta(seconds=5)
     """A transaction that has been open for longer is named in the status; seconds."""
     restored_cuts: int = Field(default=2_000, ge=1)
     """Cuts that are put back into a Redis that lost them."""
+    of: dict[str, SourceSection] = Field(default_factory=dict)
+    """What differs for one source of several: tables [sidecar.of.SOURCE]; only in the file."""
 
 
 class PostgresSection(_Section):
@@ -149,6 +212,8 @@ class LogSection(_Section):
     """Least severe level that is logged."""
     file: Path | None = None
     """Write the log here instead of to standard error."""
+    format: Literal["text", "json"] = "text"
+    """json: one object per line, with the values of each event as fields."""
 
 
 class DevSection(_Section):
@@ -163,6 +228,8 @@ class Settings(_Section):
 
     source: str | None = None
     """The connector's topic.prefix."""
+    sources: OrderedNames | None = None
+    """Several of them, comma-separated, for one sidecar; instead of source."""
     timeline: int = Field(default=1, ge=1)
     """Raise it when the database's LSNs start over (failover, restore)."""
     kafka: KafkaSection = KafkaSection()

@@ -1,23 +1,38 @@
 """``slackwater sidecar``."""
 
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import click
 
 from slackwater.invocation import Invocation, given_flags, required, setting, stop_on_signals
 
+if TYPE_CHECKING:
+    from slackwater.output import Output
+    from slackwater_sidecar import SidecarStatus
+
 
 @click.command()
-@setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.")
+@click.option(
+    "--source", "sources", multiple=True, metavar="NAME", help="A connector's topic.prefix; repeat."
+)
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers Debezium writes to.")
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where cuts and markers go.")
 @setting("timeline", "--timeline", type=int, help="Raise it when LSNs start over.  [default: 1]")
+@setting("sidecar.http", "--http", metavar="HOST:PORT", help="Answer /metrics, /healthz, /readyz, /status.")
+@setting("sidecar.evidence", "--evidence", metavar="TABLE=KIND,…", help="counts, overtaken or offsets.")
+@setting("sidecar.topics", "--topics", metavar="TABLE=TOPIC,…", help="Tables whose topics were renamed.")
+@setting("sidecar.transaction_topic", "--transaction-topic", metavar="TOPIC", help="Where BEGIN and END are.")
+@setting("sidecar.workers", "--workers", type=int, metavar="N", help="Processes per source.  [default: 1]")
 @click.pass_context
-def sidecar(ctx: click.Context) -> None:
+def sidecar(ctx: click.Context, sources: tuple[str, ...]) -> None:
     """Find the moments at which all topics of a source agree, and publish them.
 
     Follows the source's data topics and its transaction topic, works out which transactions are complete,
     and publishes cuts and markers: to the topic NAME.slackwater.cuts, which keeps them, and to Redis, where
-    pipelines look for them. Runs until it gets SIGTERM or Ctrl-C; several may run for one source. A new one
-    goes on where the topic ends.
+    pipelines look for them. Runs until it gets SIGTERM or Ctrl-C, then ends within two seconds; several may
+    run for one source. A new one goes on where the topic ends.
 
     The connector needs provide.transaction.metadata=true and, to know when an initial snapshot is complete,
     notification.enabled.channels=sink with notification.sink.topic.name=NAME.notifications.
@@ -25,22 +40,58 @@ def sidecar(ctx: click.Context) -> None:
     \b
     Examples:
       slackwater sidecar --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
+      slackwater sidecar --source inv --source crm --http 127.0.0.1:8085        the rest from slackwater.toml
       SLACKWATER_SOURCE=inv SLACKWATER_BOOTSTRAP=... SLACKWATER_REDIS_URL=... slackwater sidecar
 
+    One process can follow several sources. What differs between them stands in the settings file:
+
+    \b
+      sources = ["inv", "crm"]
+      [sidecar.of.crm]
+      tables = ["public.customers"]
+      open_after = 60
+
+    Something is wrong with a source? `slackwater doctor --source NAME` says what and what helps.
     Passwords and TLS: settings under kafka. and redis., see `slackwater config`.
     """
-    from slackwater.conversion import sidecar_settings
+    from slackwater.conversion import sidecar_settings, sources_of
     from slackwater.output import Output
-    from slackwater_sidecar import format_status, run_sidecar
+    from slackwater_sidecar import run_sidecars
 
     invocation: Invocation = ctx.obj
-    settings, output = invocation.start(given_flags(ctx)), Output()
+    settings = invocation.start(given_flags(ctx) | {"sources": ",".join(sources) or None})
+    output = Output()
     required(settings.redis.full_url(), "redis.url", "--redis-url", "where to publish")
+    followed = [sidecar_settings(settings, source) for source in sources_of(settings)]
     with stop_on_signals() as stop:
         try:
-            run_sidecar(
-                sidecar_settings(settings), stop.event, lambda status: output.progress(format_status(status))
+            run_sidecars(
+                followed,
+                stop.event,
+                _shown(output, many=len(followed) > 1),
+                http=settings.sidecar.http,
+                on_http=lambda address: output.line(f"answering at http://{address}"),
             )
         finally:
             output.end_progress()
     ctx.exit(stop.exit_code)
+
+
+def _shown(output: "Output", *, many: bool) -> Callable[["SidecarStatus"], None]:
+    """Shows one source in a changing line, several in lines of their own when they change state.
+
+    Called by the threads of the sources.
+    """
+    from slackwater_sidecar import format_status
+
+    turn, states = threading.Lock(), dict[str, object]()
+
+    def show(status: "SidecarStatus") -> None:
+        with turn:
+            if not many:
+                output.progress(format_status(status))
+            elif states.get(status.source) != (status.state, status.detail):
+                states[status.source] = (status.state, status.detail)
+                output.line(format_status(status))
+
+    return show

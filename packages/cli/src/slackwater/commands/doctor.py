@@ -1,0 +1,48 @@
+"""``slackwater doctor``."""
+
+import json
+
+import click
+
+from slackwater.invocation import Invocation, given_flags, required, setting
+
+
+@click.command()
+@setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.")
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers Debezium writes to.")
+@setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Say what is wrong with a source, why, and which command helps.
+
+    Reads Redis and Kafka, changes nothing, takes a few seconds. For each transaction that has been open for
+    longer than the sidecar's threshold: its xid and commit LSN, since when it is waited for, rows expected
+    and received per table, per partition the first row, the next offset to be read and the end; and the
+    likely cause, with the facts that show it.
+
+    Exit code: 0 healthy, 1 something needs attention.
+
+    \b
+    Examples:
+      slackwater doctor --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
+      slackwater doctor --json | jq .findings                 the rest from slackwater.toml
+    """
+    from slackwater.doctor.causes import diagnose
+    from slackwater.doctor.examination import examine
+    from slackwater.doctor.report import report_json, report_lines
+    from slackwater.doctor.services import open_sources
+    from slackwater.output import Output
+
+    invocation: Invocation = ctx.obj
+    settings = invocation.start(given_flags(ctx))
+    source = required(settings.source, "source", "--source", "which source to examine")
+    with open_sources(settings, source) as sources:
+        facts = examine(sources)
+    findings, output = diagnose(facts), Output()
+    if as_json:
+        output.line(json.dumps(report_json(facts, findings), indent=1))
+    else:
+        for line in report_lines(facts, findings):
+            output.line(line)
+    ctx.exit(1 if findings else 0)

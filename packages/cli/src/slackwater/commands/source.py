@@ -1,0 +1,184 @@
+"""``slackwater source``."""
+
+import getpass
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from slackwater.invocation import Command, Invocation, given_flags, required, setting
+
+if TYPE_CHECKING:
+    from slackwater.decisions import Decision, SkipPlan, TimelinePlan
+    from slackwater.doctor.examination import Sources
+    from slackwater.output import Output
+
+LOOKED_BACK = 20_000
+"""Records of the cut log in which decisions are looked for."""
+
+
+@click.group()
+def source() -> None:
+    """Show a source and decide about it.
+
+    Decisions are records in the source's cut log: every sidecar obeys them, within a second or when it is
+    started, and every pipeline sees what they did. They cannot be taken back.
+    """
+
+
+def _of_a_source(command: Command) -> Command:
+    """The flags of every command here."""
+    for path, flag, metavar, text in (
+        ("redis.url", "--redis-url", "URL", "redis://host:port, where the sidecar publishes."),
+        ("kafka.bootstrap", "--bootstrap", "HOST:PORT", "The brokers Debezium writes to."),
+        ("source", "--source", "NAME", "The connector's topic.prefix."),
+    ):
+        command = setting(path, flag, metavar=metavar, help=text)(command)
+    return command
+
+
+@source.command()
+@_of_a_source
+@click.pass_context
+def show(ctx: click.Context) -> None:
+    """Show the newest cut, the state and the decisions that were taken.
+
+    \b
+    Example:
+      slackwater source show --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
+    """
+    from slackwater.output import Output
+    from slackwater.source_report import show_lines
+
+    with _opened(ctx) as sources:
+        name = sources.topics.source
+        status = sources.store.status(name)
+        for line in show_lines(name, sources.log.newest(), status, _decided(sources)):
+            Output().line(line)
+
+
+@source.command()
+@_of_a_source
+@click.option("--to", "to_lsn", required=True, metavar="LSN", help="Commit LSN, e.g. 0/153D218 or decimal.")
+@click.option("--reason", default="", metavar="TEXT", help="Kept with the decision.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
+    """Let every transaction up to a commit LSN pass, complete or not.
+
+    For transactions whose rows will never come; `slackwater doctor` says which and why. Rows that were read
+    of them become visible, rows that are missing stay missing, in every pipeline. The cut and the commit
+    records of all pipelines name the skipped transactions.
+
+    Refused when nothing is open up to that LSN, or when it is above every END that was seen.
+
+    \b
+    Example:
+      slackwater source skip --source inv --to 0/153D218 --reason "rows dropped by a transform, ticket 17"
+    """
+    from slackwater.decisions import plan_skip
+    from slackwater.doctor.examination import examine
+    from slackwater.output import Output
+    from slackwater.source_report import skip_lines
+    from slackwater_protocol import SkipDecision, parse_lsn
+
+    output, lsn = Output(), parse_lsn(to_lsn)
+    with _opened(ctx) as sources:
+        facts = examine(sources)
+        plan: SkipPlan = plan_skip(facts, lsn)
+        for line in skip_lines(facts.source, plan):
+            output.line(line)
+        _confirm("Let them pass?", yes=yes)
+        decision = SkipDecision(
+            source=facts.source,
+            timeline=plan.timeline,
+            to_lsn=lsn,
+            wall_ms=_wall_ms(sources),
+            decided_by=_who(),
+            reason=reason,
+        )
+        _record(sources, decision, output)
+
+
+@source.command(name="new-timeline")
+@_of_a_source
+@click.option("--without-snapshot", is_flag=True, help="Although no new snapshot was seen.")
+@click.option("--reason", default="", metavar="TEXT", help="Kept with the decision.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: bool) -> None:
+    """Go on where the LSNs of a source went back: after a failover, a restore, a move to another database.
+
+    Refused unless the state is `regressed`. The connector must have begun a new snapshot behind that place:
+    what pipelines hold is of the old database. Without one, say --without-snapshot: only when both databases
+    had the same content at that place.
+
+    Prints what has to be done with the pipelines: they start over.
+
+    \b
+    Example:
+      slackwater source new-timeline --source inv --reason "restored from backup of Monday"
+    """
+    from slackwater.decisions import plan_timeline
+    from slackwater.doctor.examination import examine
+    from slackwater.output import Output
+    from slackwater.source_report import pipeline_lines, timeline_lines
+    from slackwater_protocol import TimelineDecision
+
+    output = Output()
+    with _opened(ctx) as sources:
+        facts = examine(sources)
+        plan: TimelinePlan = plan_timeline(facts, _decided(sources), without_snapshot=without_snapshot)
+        for line in timeline_lines(facts.source, plan):
+            output.line(line)
+        _confirm(f"Begin timeline {plan.timeline}?", yes=yes)
+        decision = TimelineDecision(
+            source=facts.source,
+            timeline=plan.timeline,
+            transaction_offset=plan.regression.transaction_offset,
+            wall_ms=_wall_ms(sources),
+            decided_by=_who(),
+            reason=reason,
+        )
+        _record(sources, decision, output)
+        for line in pipeline_lines(facts.source, plan.timeline, sources.store.pipelines()):
+            output.line(line)
+
+
+@contextmanager
+def _opened(ctx: click.Context) -> "Iterator[Sources]":
+    from slackwater.doctor.services import open_sources
+
+    invocation: Invocation = ctx.obj
+    settings = invocation.start(given_flags(ctx))
+    name = required(settings.source, "source", "--source", "which source")
+    with open_sources(settings, name) as sources:
+        yield sources
+
+
+def _decided(sources: "Sources") -> "list[Decision]":
+    """Decisions in the log, oldest first."""
+    from slackwater_protocol import SkipDecision, TimelineDecision
+
+    logged = sources.log.records(max(-1, sources.log.end() - LOOKED_BACK), with_cuts=False)
+    return [r.record for r in logged if isinstance(r.record, SkipDecision | TimelineDecision)]
+
+
+def _record(sources: "Sources", decision: "Decision", output: "Output") -> None:
+    (offset,) = sources.log.append_records([decision])
+    output.line(f"decided; recorded in the cut log at offset {offset}. Sidecars obey within a second.")
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if not yes:
+        click.confirm(question, abort=True)
+
+
+def _who() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def _wall_ms(sources: "Sources") -> int:
+    return int(sources.clock.now().timestamp() * 1000)

@@ -1,0 +1,122 @@
+"""What an operator may decide about a source, checked against the facts before it is recorded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slackwater.doctor.facts import SourceFacts
+from slackwater.errors import DecisionRefusedError
+from slackwater_markers import FrontierState, RegressionNotice
+from slackwater_protocol import SNAPSHOT_XID, OpenTransaction, SkipDecision, TimelineDecision, format_lsn
+
+Decision = SkipDecision | TimelineDecision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkipPlan:
+    """What a skip would do."""
+
+    timeline: int
+    to_lsn: int
+    passed: tuple[OpenTransaction, ...]
+    """Open transactions that pass as they are, those without END included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelinePlan:
+    """What a new timeline would be."""
+
+    timeline: int
+    regression: RegressionNotice
+
+
+def plan_skip(facts: SourceFacts, to_lsn: int) -> SkipPlan:
+    """What skipping to a commit LSN would let pass.
+
+    Raises:
+        DecisionRefusedError: nothing would pass, or more than has been seen.
+    """
+    _require_knowledge(facts)
+    timeline = _timeline(facts)
+    if facts.cut is not None and to_lsn <= facts.cut.lsn:
+        raise DecisionRefusedError(
+            f"the frontier is at {format_lsn(facts.cut.lsn)}, not below {format_lsn(to_lsn)}",
+            "nothing waits there; `slackwater doctor` shows what waits",
+        )
+    newest = _newest_end(facts)
+    if newest is None or to_lsn > newest:
+        seen = "no END was seen" if newest is None else f"the newest END seen is {format_lsn(newest)}"
+        raise DecisionRefusedError(
+            f"{seen}, {format_lsn(to_lsn)} is above it",
+            "transactions nobody has seen cannot be skipped; name the commit LSN of an open one",
+        )
+    passed = tuple(
+        t for t in facts.open if t.xid != SNAPSHOT_XID and (t.commit_lsn is None or t.commit_lsn <= to_lsn)
+    )
+    if not any(t.commit_lsn is not None or _is_named(t) for t in passed):
+        raise DecisionRefusedError(
+            f"no transaction up to {format_lsn(to_lsn)} has been open for long",
+            "wait until the sidecar names one (sidecar.open_after); `slackwater doctor` shows it",
+        )
+    return SkipPlan(timeline=timeline, to_lsn=to_lsn, passed=passed)
+
+
+def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_snapshot: bool) -> TimelinePlan:
+    """The timeline that would begin where LSNs went back.
+
+    Args:
+        facts: Of the source.
+        decided: What its cut log holds.
+        without_snapshot: Begin although no snapshot was seen behind that place.
+
+    Raises:
+        DecisionRefusedError: LSNs did not go back, it is decided already, or there is no snapshot.
+    """
+    _require_knowledge(facts)
+    status = facts.status
+    if status is None or status.state is not FrontierState.REGRESSED or status.regression is None:
+        state = status.state if status else "unknown"
+        raise DecisionRefusedError(
+            f"the state of {facts.source} is {state}, not regressed",
+            "a new timeline begins only where LSNs went back",
+        )
+    timeline = _timeline(facts)
+    newer = [d.timeline for d in decided if isinstance(d, TimelineDecision) and d.timeline > timeline]
+    if newer:
+        raise DecisionRefusedError(
+            f"timeline {max(newer)} is decided already",
+            "its sidecar obeys within a second when it runs; `slackwater doctor` says whether it does",
+        )
+    if not status.regression.has_snapshot and not without_snapshot:
+        raise DecisionRefusedError(
+            "no snapshot was seen behind the place where LSNs went back",
+            "rows that changed meanwhile would be missed: have the connector take a new snapshot "
+            "(snapshot.mode=always, or delete its offsets), or say --without-snapshot",
+        )
+    return TimelinePlan(timeline=timeline + 1, regression=status.regression)
+
+
+def _require_knowledge(facts: SourceFacts) -> None:
+    error = facts.redis_error or facts.kafka_error
+    if error is not None:
+        raise DecisionRefusedError(error, "decide when Redis and Kafka can be asked")
+
+
+def _timeline(facts: SourceFacts) -> int:
+    known = [facts.cut.timeline] if facts.cut else []
+    if facts.status is not None and facts.status.timeline is not None:
+        known.append(facts.status.timeline)
+    if not known:
+        raise DecisionRefusedError(f"nothing is known of {facts.source}", "start its sidecar first")
+    return max(known)
+
+
+def _newest_end(facts: SourceFacts) -> int | None:
+    seen = [t.commit_lsn for t in facts.open if t.commit_lsn is not None and t.xid != SNAPSHOT_XID]
+    if facts.newest_end is not None:
+        seen.append(facts.newest_end.commit_lsn)
+    return max(seen, default=None)
+
+
+def _is_named(transaction: OpenTransaction) -> bool:
+    """Whether a transaction without END has rows: it is given up when a later one is skipped to."""
+    return bool(transaction.received)

@@ -1,0 +1,112 @@
+"""What is wrong with a source: a pure function of the facts."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from slackwater.doctor.facts import SourceFacts
+from slackwater.doctor.findings import Cause, Finding
+from slackwater.doctor.transactions import likely_cause
+from slackwater_markers import FrontierState, FrontierStatus
+from slackwater_protocol import SNAPSHOT_XID
+
+SILENT_AFTER = timedelta(seconds=15)
+"""A sidecar that has said nothing for so long does not run."""
+_GONE = frozenset({FrontierState.STOPPED, FrontierState.FAILED})
+
+
+def diagnose(facts: SourceFacts) -> list[Finding]:
+    """Everything that is wrong, most fundamental first; empty: the source is healthy."""
+    findings = [*_reachability(facts), *_sidecar(facts), *_state(facts), *_transaction_topic(facts)]
+    if facts.kafka_error is None:
+        findings += [likely_cause(transaction, facts) for transaction in facts.open]
+    return findings
+
+
+def _reachability(facts: SourceFacts) -> Iterator[Finding]:
+    if facts.kafka_error is not None:
+        yield Finding(
+            cause=Cause.KAFKA_AWAY,
+            what=facts.kafka_error,
+            advice=("check brokers, address and permissions; nothing can be said of the topics meanwhile",),
+        )
+    if facts.redis_error is not None:
+        yield Finding(
+            cause=Cause.REDIS_AWAY,
+            what=facts.redis_error,
+            advice=(
+                "nothing is lost: readers use the cut log, and the sidecar fills Redis when it is back",
+                "docs/runbooks/redis-lost.md",
+            ),
+        )
+
+
+def _sidecar(facts: SourceFacts) -> Iterator[Finding]:
+    if facts.redis_error is not None:
+        return
+    what = _absence(facts.status, facts.now_ms)
+    if what is not None:
+        yield Finding(
+            cause=Cause.NO_SIDECAR,
+            what=what,
+            advice=(
+                f"slackwater sidecar --source {facts.source} --bootstrap HOST:PORT --redis-url …",
+                "docs/runbooks/sidecar-restart.md",
+            ),
+        )
+
+
+def _absence(status: FrontierStatus | None, now_ms: int) -> str | None:
+    if status is None:
+        return "no sidecar has reported to this Redis"
+    if status.state in _GONE:
+        return f"sidecar {status.sidecar} has {status.state}" + (
+            f": {status.detail}" if status.detail else ""
+        )
+    seconds = (now_ms - status.wall_ms) / 1000
+    if seconds > SILENT_AFTER.total_seconds():
+        return f"sidecar {status.sidecar} was last heard {seconds:,.0f} s ago"
+    return None
+
+
+def _state(facts: SourceFacts) -> Iterator[Finding]:
+    status = facts.status
+    if status is None:
+        return
+    if status.state is FrontierState.REGRESSED:
+        yield Finding(
+            cause=Cause.REGRESSED,
+            what=status.detail,
+            advice=(
+                f"slackwater source new-timeline --source {facts.source}",
+                "docs/runbooks/regressed.md",
+            ),
+        )
+    elif status.state is FrontierState.BAD_INPUT:
+        yield Finding(
+            cause=Cause.BAD_INPUT,
+            what=status.detail,
+            advice=("look at the record; is the topic written by the connector only, in a known format?",),
+        )
+    elif status.state is FrontierState.MISCONFIGURED:
+        yield Finding(
+            cause=Cause.MISCONFIGURED, what=status.detail, advice=("change the connector as it says",)
+        )
+    elif status.state is FrontierState.WAITING and not any(t.xid == SNAPSHOT_XID for t in facts.open):
+        yield Finding(cause=Cause.WAITING, what=status.detail, advice=("it goes on by itself",))
+
+
+def _transaction_topic(facts: SourceFacts) -> Iterator[Finding]:
+    """Absent before the first streamed transaction, so it is missed only when rows wait for their END."""
+    has_streamed = facts.cut is not None and facts.cut.transaction_offset > 0
+    waits = any(t.commit_lsn is None and t.xid != SNAPSHOT_XID for t in facts.open)
+    if facts.kafka_error is None and facts.transactions is None and (waits or has_streamed):
+        topic = facts.topics.transactions
+        yield Finding(
+            cause=Cause.TRANSACTION_TOPIC_MISSING,
+            what=f"there is no topic {topic}",
+            evidence=("rows wait for their END" if waits else "cuts were made from it before",),
+            advice=(
+                "the connector needs provide.transaction.metadata=true",
+                "has it another name (topic.transaction, a transform)? --transaction-topic TOPIC",
+            ),
+        )

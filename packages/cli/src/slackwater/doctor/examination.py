@@ -1,0 +1,112 @@
+"""Collects the facts about a source from Redis and Kafka."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from slackwater.doctor.facts import Place, PlaceFacts, SourceFacts
+from slackwater.doctor.kafka import KafkaProbe
+from slackwater.errors import KafkaUnreachableError
+from slackwater_markers import CutLog, CutLogError, MarkerStore, MarkerStoreUnavailableError
+from slackwater_protocol import Clock, Cut, OpenTransaction, SourceTopics
+
+_SIDECAR_SECONDS = 3.0
+"""A sidecar reports every second: positions older than Kafka's ends must not look like a slow sidecar."""
+_LOOK_AGAIN_SECONDS = 0.2
+_MANY_PLACES = 64
+"""Partitions of which the last rows are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where facts come from."""
+
+    topics: SourceTopics
+    store: MarkerStore
+    log: CutLog
+    probe: Callable[[], KafkaProbe]
+    clock: Clock
+
+
+def examine(sources: Sources) -> SourceFacts:
+    """All that can be learnt of a source now; what cannot be asked is noted, not raised. Takes seconds."""
+    now_ms = int(sources.clock.now().timestamp() * 1000)
+    facts = SourceFacts(topics=sources.topics, now_ms=now_ms)
+    try:
+        with sources.probe() as probe:
+            seen = probe.look()
+            facts = replace(
+                facts,
+                data_topics=seen.data_topics,
+                places=seen.places,
+                transactions=seen.transactions,
+                newest_end=seen.newest_end,
+            )
+            facts = _with_redis(sources, facts)
+            return _with_tails(probe, facts)
+    except KafkaUnreachableError as error:
+        return replace(_with_redis(sources, facts), kafka_error=str(error))
+
+
+def _with_redis(sources: Sources, facts: SourceFacts) -> SourceFacts:
+    """Adds what the sidecar says; waits until it speaks of now, or a little."""
+    deadline = sources.clock.monotonic() + _SIDECAR_SECONDS
+    pause = threading.Event()
+    while True:
+        try:
+            facts = replace(facts, status=sources.store.status(facts.source), open=_open(sources))
+        except MarkerStoreUnavailableError as error:
+            return replace(facts, redis_error=str(error), cut=_newest_in_log(sources))
+        if sources.clock.monotonic() >= deadline or not _lags(facts):
+            return replace(facts, cut=_newest(sources, facts))
+        pause.wait(_LOOK_AGAIN_SECONDS)
+
+
+def _open(sources: Sources) -> tuple[OpenTransaction, ...]:
+    return tuple(sources.store.open(sources.topics.source))
+
+
+def _lags(facts: SourceFacts) -> bool:
+    """Whether the sidecar's positions are below the readable ends."""
+    positions = _positions(facts)
+    return any(positions[p] < facts.places[p].stable_end for p in positions.keys() & facts.places.keys())
+
+
+def _positions(facts: SourceFacts) -> dict[Place, int]:
+    result = {}
+    for transaction in facts.open:
+        for name, (_, position) in transaction.places.items():
+            topic, _, number = name.rpartition("/")
+            result[topic, int(number)] = position
+    return result
+
+
+def _with_tails(probe: KafkaProbe, facts: SourceFacts) -> SourceFacts:
+    """Adds the last rows of the places of open transactions, and looks again whether anything hangs."""
+    places: Mapping[Place, PlaceFacts] = {
+        place: facts.places[place] for place in sorted(_positions(facts)) if place in facts.places
+    }
+    looked_at = probe.still_hanging(dict(list(places.items())[:_MANY_PLACES]))
+    transactions = facts.transactions
+    if transactions is not None and transactions.hangs:
+        place = (facts.topics.transactions, 0)
+        transactions = probe.still_hanging({place: transactions})[place]
+    return replace(
+        facts,
+        places={**facts.places, **probe.with_newest_rows(looked_at)},
+        transactions=transactions,
+    )
+
+
+def _newest(sources: Sources, facts: SourceFacts) -> Cut | None:
+    timeline = facts.status.timeline if facts.status else None
+    published = sources.store.newest(facts.source, timeline) if timeline is not None else None
+    return published.cut if published else _newest_in_log(sources)
+
+
+def _newest_in_log(sources: Sources) -> Cut | None:
+    try:
+        published = sources.log.newest()
+    except CutLogError:
+        return None
+    return published.cut if published else None

@@ -1,0 +1,67 @@
+"""What a doctor knows of a source: read from Redis and Kafka, judged elsewhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slackwater_markers import FrontierStatus
+from slackwater_protocol import Cut, OpenTransaction, SourceTopics
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceFacts:
+    """One partition as Kafka has it now."""
+
+    low: int
+    """The first offset that is kept."""
+    stable_end: int
+    """Where readers of committed records stop."""
+    end: int
+    """The high watermark: the offset after the last record, committed or not."""
+    newest_row_lsn: int | None = None
+    """LSN of the last readable row; None when there is none, or it is in a form the doctor does not read."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether records stand behind an open Kafka transaction."""
+        return self.stable_end < self.end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndFacts:
+    """The newest END in the transaction topic."""
+
+    xid: int
+    commit_lsn: int
+    commit_ts_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFacts:
+    """Everything that is known of a source at one moment."""
+
+    topics: SourceTopics
+    now_ms: int
+    redis_error: str | None = None
+    """Why Redis could not be asked; what the sidecar says is then unknown."""
+    kafka_error: str | None = None
+    """Why Kafka could not be asked; places are then unknown."""
+    status: FrontierStatus | None = None
+    cut: Cut | None = None
+    """The newest one, from Redis or else from the cut log."""
+    open: tuple[OpenTransaction, ...] = ()
+    """Named by the sidecar, next first."""
+    data_topics: frozenset[str] = frozenset()
+    """Topics of tables that exist."""
+    transactions: PlaceFacts | None = None
+    """The transaction topic; None: it does not exist."""
+    newest_end: EndFacts | None = None
+    places: Mapping[Place, PlaceFacts] = field(default_factory=dict)
+    """Partitions of data topics."""
+
+    @property
+    def source(self) -> str:
+        """Whose facts these are."""
+        return self.topics.source

@@ -1,0 +1,190 @@
+"""Kafka's side of the facts: which topics there are, where they begin and end, what stands last in them."""
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from slackwater.doctor.facts import EndFacts, Place, PlaceFacts
+from slackwater.errors import KafkaUnreachableError
+from slackwater.topics import open_consumer
+from slackwater_protocol import MalformedRecordError, SourceTopics, SystemClock, parse_transaction_id
+
+REQUEST_SECONDS = 5.0
+_TAIL = 20
+"""Records looked at from a partition's end: the last may be tombstones or markers of Kafka transactions."""
+_TAIL_OF_TRANSACTIONS = 500
+_AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - no public name
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaFacts:
+    """What Kafka says about a source."""
+
+    data_topics: frozenset[str]
+    places: Mapping[Place, PlaceFacts]
+    transactions: PlaceFacts | None
+    newest_end: EndFacts | None
+
+
+class KafkaProbe:
+    """Asks Kafka. Use it with ``with``; not thread-safe.
+
+    Args:
+        bootstrap: ``bootstrap.servers``.
+        kafka: Further librdkafka settings.
+        topics: Names of the source's topics.
+        is_data_topic: Which topics hold rows of its tables.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        kafka: Mapping[str, str],
+        topics: SourceTopics,
+        is_data_topic: Callable[[str], bool],
+    ) -> None:
+        at_end = {"enable.partition.eof": "true"}
+        self._committed = open_consumer(bootstrap, {**kafka, **at_end})
+        self._all = open_consumer(bootstrap, {**kafka, "isolation.level": "read_uncommitted"})
+        self._topics = topics
+        self._is_data_topic = is_data_topic
+
+    def __enter__(self) -> "KafkaProbe":
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Frees connections."""
+        self._committed.close()
+        self._all.close()
+
+    def look(self) -> KafkaFacts:
+        """Where everything begins and ends now, and the newest END.
+
+        Raises:
+            KafkaUnreachableError: Kafka does not answer.
+        """
+        known = _asked("list topics", lambda: self._committed.list_topics(timeout=REQUEST_SECONDS)).topics
+        data = frozenset(filter(self._is_data_topic, known))
+        places = {(t, n): self._place((t, n)) for t in sorted(data) for n in sorted(known[t].partitions)}
+        name = self._topics.transactions
+        transactions = self._place((name, 0)) if name in known else None
+        newest_end = self.newest_end(transactions) if transactions else None
+        return KafkaFacts(data, places, transactions, newest_end)
+
+    def newest_end(self, transactions: PlaceFacts) -> EndFacts | None:
+        """The newest END among the last records of the transaction topic."""
+        place = (self._topics.transactions, 0)
+        records = self._tails({place: transactions}, _TAIL_OF_TRANSACTIONS).get(place, [])
+        ends = [end for record in records if (end := _end(record.value())) is not None]
+        return max(ends, key=lambda end: end.commit_lsn, default=None)
+
+    def with_newest_rows(self, places: Mapping[Place, PlaceFacts]) -> dict[Place, PlaceFacts]:
+        """The same places with the LSN of the last row in each."""
+        result = dict(places)
+        for place, records in self._tails(places, _TAIL).items():
+            lsns = [lsn for record in records if (lsn := _row_lsn(record.value())) is not None]
+            if lsns:
+                result[place] = replace(result[place], newest_row_lsn=lsns[-1])
+        return result
+
+    def still_hanging(self, places: Mapping[Place, PlaceFacts]) -> dict[Place, PlaceFacts]:
+        """The same places; nothing hangs where the readable end has moved meanwhile."""
+        result = dict(places)
+        for place, facts in places.items():
+            if facts.hangs and self._bounds(self._committed, place)[1] > facts.stable_end:
+                result[place] = replace(facts, end=facts.stable_end)
+        return result
+
+    def _place(self, place: Place) -> PlaceFacts:
+        low, stable_end = self._bounds(self._committed, place)
+        return PlaceFacts(low=low, stable_end=stable_end, end=self._bounds(self._all, place)[1])
+
+    def _bounds(self, consumer: Consumer, place: Place) -> tuple[int, int]:
+        bounds = _asked(
+            f"offsets of {place[0]}/{place[1]}",
+            lambda: consumer.get_watermark_offsets(TopicPartition(*place), REQUEST_SECONDS),
+        )
+        if bounds is None:
+            raise KafkaUnreachableError(f"offsets of {place[0]}/{place[1]}", "no answer in time")
+        return bounds
+
+    def _tails(self, places: Mapping[Place, PlaceFacts], count: int) -> dict[Place, list[Message]]:
+        """The last readable records of each place, in order."""
+        waiting = {place for place, facts in places.items() if facts.stable_end > facts.low}
+        begins = [
+            TopicPartition(*place, max(places[place].low, places[place].stable_end - count))
+            for place in sorted(waiting)
+        ]
+        if not begins:
+            return {}
+        _asked("reading", lambda: self._committed.assign(begins))
+        try:
+            return self._read(places, waiting)
+        finally:
+            self._committed.unassign()
+
+    def _read(
+        self, places: Mapping[Place, PlaceFacts], waiting: Collection[Place]
+    ) -> dict[Place, list[Message]]:
+        found: dict[Place, list[Message]] = {place: [] for place in waiting}
+        left, clock = set(waiting), SystemClock()
+        deadline = clock.monotonic() + REQUEST_SECONDS
+        while left and clock.monotonic() < deadline:
+            for message in _asked("reading", lambda: self._committed.consume(1000, 0.1)):
+                place = (message.topic() or "", message.partition() or 0)
+                error = message.error()
+                if error is None:
+                    found[place].append(message)
+                    if (message.offset() or 0) + 1 >= places[place].stable_end:
+                        left.discard(place)
+                elif error.code() == _AT_END:
+                    left.discard(place)
+                else:
+                    raise KafkaUnreachableError(f"reading {place[0]}/{place[1]}", error.str())
+        return found
+
+
+def _asked(what: str, question: Callable[[], T]) -> T:
+    try:
+        return question()
+    except KafkaException as error:
+        first = error.args[0]
+        reason = first.str() if isinstance(first, KafkaError) else str(error)
+        raise KafkaUnreachableError(what, reason) from error
+
+
+def _end(value: bytes | None) -> EndFacts | None:
+    """An END in JSON, with or without schema; None for anything else."""
+    record = _unwrapped(value)
+    if record is None or record.get("status") != "END":
+        return None
+    try:
+        xid, lsn = parse_transaction_id(str(record.get("id")))
+    except MalformedRecordError:
+        return None
+    committed = record.get("ts_ms")
+    return EndFacts(xid=xid, commit_lsn=lsn, commit_ts_ms=committed if isinstance(committed, int) else 0)
+
+
+def _row_lsn(value: bytes | None) -> int | None:
+    """The LSN of a row in JSON, with or without schema; None for anything else."""
+    record = _unwrapped(value)
+    origin = record.get("source") if record else None
+    lsn = origin.get("lsn") if isinstance(origin, dict) else None
+    return lsn if isinstance(lsn, int) else None
+
+
+def _unwrapped(value: bytes | None) -> dict[str, Any] | None:
+    try:
+        record = json.loads(value or b"null")
+    except ValueError:
+        return None
+    if isinstance(record, dict) and isinstance(record.get("payload"), dict):
+        record = record["payload"]
+    return record if isinstance(record, dict) else None

@@ -1,0 +1,254 @@
+"""Why a transaction stays open: the likely cause, from facts alone."""
+
+from collections.abc import Callable, Iterator
+
+from slackwater.doctor.facts import Place, PlaceFacts, SourceFacts
+from slackwater.doctor.findings import Cause, Finding
+from slackwater_protocol import SNAPSHOT_XID, OpenTransaction, format_lsn
+from slackwater_sidecar import describe_open
+
+Rule = Callable[["OpenCase"], Finding | None]
+
+
+class OpenCase:
+    """An open transaction together with the facts about its places."""
+
+    def __init__(self, transaction: OpenTransaction, facts: SourceFacts) -> None:
+        self.transaction = transaction
+        self.facts = facts
+        self.positions = {_place(name): offsets[1] for name, offsets in transaction.places.items()}
+        """Where the sidecar reads next, by place."""
+
+    @property
+    def incomplete(self) -> list[str]:
+        """Tables of which fewer rows were read than END announced."""
+        expected, received = self.transaction.expected, self.transaction.received
+        return [table for table, count in sorted(expected.items()) if received.get(table, 0) < count]
+
+    def places(self) -> Iterator[tuple[Place, PlaceFacts, int]]:
+        """Those of tables that are incomplete, or all before END: place, facts, the sidecar's position."""
+        topics = {self.facts.topics.data(table) for table in self.incomplete}
+        for place, position in sorted(self.positions.items()):
+            known = self.facts.places.get(place)
+            if known is not None and (not topics or place[0] in topics):
+                yield place, known, position
+
+    def finding(self, cause: Cause, evidence: list[str], *advice: str) -> Finding:
+        """A finding about this transaction."""
+        what = describe_open(self.transaction)
+        return Finding(cause=cause, what=what, evidence=tuple(evidence), advice=advice)
+
+    @property
+    def skip(self) -> str:
+        """The command that lets it pass."""
+        lsn = self.transaction.commit_lsn
+        return f"slackwater source skip --source {self.facts.source} --to {format_lsn(lsn) if lsn else 'LSN'}"
+
+
+def likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
+    """The first cause that the facts show; what costs nothing to wait for comes before what needs a decision.
+
+    Needs Kafka's side of the facts.
+    """
+    case = OpenCase(transaction, facts)
+    for rule in _RULES:
+        finding = rule(case)
+        if finding is not None:
+            return finding
+    return case.finding(Cause.WAITS_FOR_OTHERS, ["all rows that END announced were read"])
+
+
+def _snapshot(case: OpenCase) -> Finding | None:
+    if case.transaction.xid != SNAPSHOT_XID:
+        return None
+    topic = case.facts.topics.notifications
+    return case.finding(
+        Cause.SNAPSHOT,
+        [case.transaction.hint],
+        "wait until the connector has written it; `slackwater status` counts the rows",
+        f"if the connector has long finished: it must announce that in {topic} "
+        "(notification.enabled.channels=sink, notification.sink.topic.name)",
+    )
+
+
+def _missing_topic(case: OpenCase) -> Finding | None:
+    facts = case.facts
+    missing = {
+        t: facts.topics.data(t) for t in case.incomplete if facts.topics.data(t) not in facts.data_topics
+    }
+    if not missing:
+        return None
+    pairs = ",".join(f"{table}=TOPIC" for table in missing)
+    return case.finding(
+        Cause.TOPIC_MISSING,
+        [f"there is no topic {topic} for {table}" for table, topic in missing.items()],
+        f"written elsewhere by a transform? name the topic: --topics {pairs} (sidecar.topics)",
+        "not needed? name the tables to follow (sidecar.tables), without this one",
+        f"deleted? {case.skip}, after the connector has written a new snapshot",
+    )
+
+
+def _gone(case: OpenCase) -> Finding | None:
+    evidence = [
+        f"{_named(place)}: offset {position} is wanted, the topic begins at {known.low}"
+        for place, known, position in case.places()
+        if position < known.low
+    ]
+    if not evidence:
+        return None
+    return case.finding(
+        Cause.RETENTION,
+        evidence,
+        "raise retention.ms of the data topics above the longest time a sidecar may be away",
+        "rows are lost: have the connector take a new snapshot, then " + case.skip,
+    )
+
+
+def _made_anew(case: OpenCase) -> Finding | None:
+    evidence = [
+        f"{_named(place)} ends at {known.end}, but was read up to {position}"
+        for place, known, position in case.places()
+        if position > known.end
+    ]
+    if not evidence:
+        return None
+    return case.finding(
+        Cause.TOPIC_MADE_ANEW,
+        evidence,
+        "the topic was deleted and made anew: have the connector take a new snapshot, begin a new cut log",
+    )
+
+
+def _hanging(case: OpenCase) -> Finding | None:
+    evidence = [
+        f"{_named(place)}: readable up to {known.stable_end} of {known.end}"
+        for place, known, position in case.places()
+        if known.hangs and position >= known.stable_end
+    ]
+    transactions = case.facts.transactions
+    if case.transaction.commit_lsn is None and transactions is not None and transactions.hangs:
+        topic = case.facts.topics.transactions
+        evidence.append(f"{topic}/0: readable up to {transactions.stable_end} of {transactions.end}")
+    if not evidence:
+        return None
+    return case.finding(
+        Cause.HANGING,
+        evidence,
+        "an exactly-once connector has left a Kafka transaction open: restart its task",
+        "or wait for transaction.timeout.ms of its producer",
+        "or find and abort it: kafka-transactions.sh --bootstrap-server … find-hanging / abort",
+    )
+
+
+def _behind(case: OpenCase) -> Finding | None:
+    evidence = [
+        f"{_named(place)}: read up to {position} of {known.stable_end}"
+        for place, known, position in case.places()
+        if position < known.stable_end
+    ]
+    if not evidence:
+        return None
+    return case.finding(
+        Cause.SIDECAR_BEHIND,
+        evidence,
+        "the sidecar is only slow, or has paused what is far ahead: wait",
+        "still growing? more processes: --workers N, or a sidecar of its own for this source",
+    )
+
+
+def _without_end(case: OpenCase) -> Finding | None:
+    if case.transaction.commit_lsn is not None:
+        return None
+    newest, topic = case.facts.newest_end, case.facts.topics.transactions
+    if newest is None or newest.commit_ts_ms <= case.transaction.since_ms:
+        return _connector_down(case)
+    return case.finding(
+        Cause.END_LOST,
+        [
+            f"{topic} has newer ENDs, up to xid {newest.xid} at {format_lsn(newest.commit_lsn)}, "
+            "but not this one"
+        ],
+        "is something between the connector and the topic dropping records (transforms, errors.tolerance)?",
+        "cleanup.policy of the transaction topic must be delete, not compact",
+        f"slackwater source skip --source {case.facts.source} --to {format_lsn(newest.commit_lsn)}",
+    )
+
+
+def _renumbered(case: OpenCase) -> Finding | None:
+    if not case.transaction.hint.startswith("rows were numbered again") or _later_rows(case):
+        return None
+    return case.finding(
+        Cause.RENUMBERED,
+        ["the connector was restarted within this transaction and has written rows of it twice"],
+        "wait: any later change in every partition of its tables, or the connector's next repeat, decides",
+    )
+
+
+def _missing_rows(case: OpenCase) -> Finding | None:
+    if not case.incomplete:
+        return None
+    later, newest = _later_rows(case), case.facts.newest_end
+    lsn = case.transaction.commit_lsn or 0
+    if not later and (newest is None or newest.commit_lsn <= lsn):
+        return _connector_down(case)
+    tables = ", ".join(case.incomplete)
+    evidence = [f"{tables}: every partition was read to its end"]
+    evidence += [f"{_named(place)}: rows of later transactions came, up to {text}" for place, text in later]
+    if newest is not None and newest.commit_lsn > lsn:
+        evidence.append(f"ENDs of later transactions came, up to {format_lsn(newest.commit_lsn)}")
+    overtaken = ",".join(f"{table}=overtaken" for table in case.incomplete)
+    return case.finding(
+        Cause.DROPPED,
+        evidence,
+        "look for what drops records: the connector's transforms, errors.tolerance=all, compaction",
+        f"dropped on purpose? --evidence {overtaken} (sidecar.evidence): counts are then not relied on",
+        f"lost? {case.skip} lets it pass without the missing rows, for all pipelines",
+    )
+
+
+def _connector_down(case: OpenCase) -> Finding:
+    newest = case.facts.newest_end
+    seconds = (case.facts.now_ms - newest.commit_ts_ms) / 1000 if newest else None
+    said = (
+        f"the newest END is that of xid {newest.xid}, committed {seconds:,.0f} s ago"
+        if newest
+        else f"{case.facts.topics.transactions} holds no END"
+    )
+    return case.finding(
+        Cause.CONNECTOR_DOWN,
+        ["everything that stands in the topics was read, and nothing later came", said],
+        "is the connector running? curl http://CONNECT:8083/connectors/NAME/status",
+        "does it reach the database, and is its replication slot active? select * from pg_replication_slots",
+    )
+
+
+def _later_rows(case: OpenCase) -> list[tuple[Place, str]]:
+    """Places where a row was written after the transaction's commit: none of its own can follow there."""
+    lsn = case.transaction.commit_lsn
+    return [
+        (place, format_lsn(known.newest_row_lsn))
+        for place, known, _ in case.places()
+        if lsn is not None and known.newest_row_lsn is not None and known.newest_row_lsn > lsn
+    ]
+
+
+def _place(name: str) -> Place:
+    topic, _, number = name.rpartition("/")
+    return topic, int(number)
+
+
+def _named(place: Place) -> str:
+    return f"{place[0]}/{place[1]}"
+
+
+_RULES: tuple[Rule, ...] = (
+    _snapshot,
+    _missing_topic,
+    _gone,
+    _made_anew,
+    _hanging,
+    _behind,
+    _without_end,
+    _renumbered,
+    _missing_rows,
+)

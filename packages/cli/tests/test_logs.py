@@ -1,0 +1,53 @@
+"""The log in JSON: one object per line, events the same for every event of a kind."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from slackwater.logs import configure_logging
+from slackwater.settings import LogSection
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def configured(log: Path, **settings: str) -> logging.Logger:
+    configure_logging(LogSection.model_validate({"file": str(log), **settings}))
+    return logging.getLogger("slackwater_test")
+
+
+def test_in_json_values_are_fields_and_the_event_stays_the_same(log: Path) -> None:
+    logger = configured(log, format="json")
+    for xid in (7, 8):
+        logger.warning("waiting for %d", xid, extra={"xid": xid, "expected": {"s.a": 2}})
+
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+
+    assert [line["event"] for line in lines] == ["waiting for %d"] * 2
+    assert [(line["text"], line["xid"]) for line in lines] == [("waiting for 7", 7), ("waiting for 8", 8)]
+    first = lines[0]
+    assert (first["level"], first["logger"], first["expected"]) == ("warning", "slackwater_test", {"s.a": 2})
+    assert first["time"].endswith("+00:00")
+    assert set(first) == {"time", "level", "logger", "event", "text", "xid", "expected"}
+
+
+def test_in_json_an_error_with_its_traceback_is_still_one_line(log: Path) -> None:
+    logger = configured(log, format="json")
+    try:
+        raise ValueError("first\nsecond")
+    except ValueError:
+        logger.exception("it failed", extra={"place": log})
+
+    (line,) = log.read_text().splitlines()
+
+    assert "ValueError: first" in json.loads(line)["error"]
+    assert json.loads(line)["place"] == str(log)
+
+
+def test_text_is_the_default(log: Path) -> None:
+    configured(log).info("hello %s", "you", extra={"xid": 1})
+    assert log.read_text().endswith("INFO    slackwater_test: hello you\n")
