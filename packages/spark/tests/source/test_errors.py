@@ -9,10 +9,13 @@ EVERY = [
     errors.OptionError("tables", "is required", "say some"),
     errors.OffsetFormatError("expected version 1", "{}"),
     errors.MissingCutsError("inv", 0, 5, 9),
+    errors.UnlikePartitionsError((("t", 1), ("u", 2))),
+    errors.PartitionsChangedError("t", 1, 2),
     errors.BadInputError("t", 1, 2, "broken", b"x"),
     errors.TruncatedTopicError("t", 1, 5, 9, 12),
     errors.TruncatedTopicError("t", 1, 50, 9, 12),
     errors.MissingTopicError("t", 1, 5),
+    errors.SchemaRegistryError("it is away"),
     errors.KafkaReadError("t", 1, 5, 9, "nothing came"),
 ]
 
@@ -30,8 +33,8 @@ def test_an_error_arrives_whole_in_another_process(error: SlackwaterSparkError) 
 
 
 def test_truncation_says_how_much_is_gone() -> None:
-    assert "topic starts at 9: 4 offsets are gone" in str(EVERY[4])
+    assert "topic starts at 9: 4 offsets are gone" in str(EVERY[6])
 
 
 def test_a_topic_that_was_made_again_is_told_from_a_truncated_one() -> None:
-    assert "deleted and made again" in str(EVERY[5])
+    assert "deleted and made again" in str(EVERY[7])

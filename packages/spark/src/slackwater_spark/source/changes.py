@@ -21,9 +21,10 @@ Located = tuple[Message, Change, int]
 class BatchChanges:
     """Finds a batch's changes among the records of its spans.
 
-    Rows whose transaction is not in the batch's table are repetitions of earlier ones, or rows of an initial
-    snapshot that was started again: both are dropped. Rows of transactions known to stand in Kafka twice are
-    compared by change identity ``(xid, lsn, table, op, key)`` within their partition; only the first counts.
+    Rows of commits outside a span's LSNs belong to another batch. Rows whose transaction is not in the
+    batch's table are repetitions of earlier ones, or rows of an initial snapshot that was started again. All
+    of them are dropped. Rows of transactions known to stand in Kafka twice are compared by change identity
+    ``(xid, lsn, table, op, key)`` within their partition; only the first counts.
 
     Args:
         task: What is read.
@@ -47,6 +48,7 @@ class BatchChanges:
         """
         table = self._tables[span.topic]
         commit_lsn_of, repeated = self._by_xid.get, self._repeated
+        after_lsn, up_to_lsn = span.after_lsn, span.up_to_lsn
         for message in messages:
             value = message.value()
             if value is None:
@@ -57,7 +59,7 @@ class BatchChanges:
                 raise bad_input(message, str(error)) from error
             xid = change.xid
             commit_lsn = commit_lsn_of(xid) if xid is not None else self._outside(message, change)
-            if commit_lsn is None:
+            if commit_lsn is None or not after_lsn < commit_lsn <= up_to_lsn:
                 continue
             is_odd = change.op not in _OPERATIONS or change.table != table
             if is_odd and self._may_be_left_out(message, change):

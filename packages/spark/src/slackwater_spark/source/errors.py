@@ -6,9 +6,12 @@
     ├── OptionError             an option is missing, unknown or has no usable value
     ├── OffsetFormatError       the checkpoint holds an offset this version cannot use
     ├── MissingCutsError        cuts that a batch needs are neither in Redis nor in the cut log
+    ├── UnlikePartitionsError   scope aggregate: the topics have different numbers of partitions
+    ├── PartitionsChangedError  scope aggregate: a topic has another number of partitions than before
     ├── BadInputError           a record cannot be understood; the query must not go on without it
     ├── TruncatedTopicError     records that a batch needs are no longer in Kafka
     ├── MissingTopicError       a topic that held records is gone
+    ├── SchemaRegistryError     the schema registry does not help; starting again later is safe
     └── KafkaReadError          Kafka does not deliver; starting again later is safe
 """
 
@@ -77,6 +80,47 @@ class MissingCutsError(SourceError):
         )
 
 
+_ALIKE = (
+    "In scope 'aggregate' partitions of one number go together, so all inputs must be partitioned alike by "
+    "the stage key"
+)
+
+
+class UnlikePartitionsError(SourceError):
+    """Topics of a query in scope ``aggregate`` do not have the same number of partitions."""
+
+    def __init__(self, counts: tuple[tuple[str, int], ...]) -> None:
+        super().__init__(counts)
+        self.counts = counts
+        """Topic and number of partitions."""
+
+    def __str__(self) -> str:
+        found = ", ".join(f"{topic} has {count}" for topic, count in self.counts)
+        return (
+            f"the topics have different numbers of partitions: {found}. {_ALIKE}. Make the topics again with "
+            "one number of partitions (topic.creation.default.partitions of the connector) and take a new "
+            "snapshot, or use scope 'strict'"
+        )
+
+
+class PartitionsChangedError(SourceError):
+    """A topic of a query in scope ``aggregate`` was given more partitions, or was made again."""
+
+    def __init__(self, topic: str, before: int, now: int) -> None:
+        super().__init__(topic, before, now)
+        self.topic = topic
+        self.before = before
+        self.now = now
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic} has {self.now} partitions, it had {self.before}. {_ALIKE}, for the whole "
+            "life of a checkpoint: with another number, keys move from group to group. Start with a new "
+            "checkpoint and a new output after a new snapshot, all topics with the same number of "
+            "partitions, or use scope 'strict', which takes new partitions as they come"
+        )
+
+
 class BadInputError(SourceError):
     """A record that cannot be understood, with its place."""
 
@@ -138,6 +182,17 @@ class MissingTopicError(SourceError):
             f"it has records (offset {self.wanted} is wanted); was the topic deleted, or is this another "
             "Kafka than the sidecar's?"
         )
+
+
+class SchemaRegistryError(SourceError):
+    """The schema registry does not answer, or not us."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.problem}. The query stops here and loses nothing: it goes on from this batch"
 
 
 class KafkaReadError(SourceError):

@@ -104,7 +104,7 @@ class SpanReader:
 
     def _assign(self) -> None:
         if self._may_start_late:
-            for key in list(self._open):
+            for key in [key for key, span in self._open.items() if span.after_lsn == 0]:
                 self._skip_what_is_gone(key)
         starts = [TopicPartition(*key, self._position[key]) for key in self._open]
         try:

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from slackwater_protocol.keys import data_topic
+from slackwater_spark.scope import Scope
 from slackwater_spark.source.errors import OptionError
 
 _TABLE = re.compile(r"[^.,\s][^.,]*\.[^.,]*[^.,\s]")
@@ -35,6 +36,9 @@ class SourceOptions:
     redis_password: str | None = field(default=None, repr=False)
     """Option ``redis.password``: a name that Spark redacts in logs and in its web page."""
     timeline: int = 1
+    scope: Scope = Scope.STRICT
+    """``strict``: batches end at cuts. ``aggregate``: each group of partitions goes as far as its own markers
+    allow; all inputs must be partitioned alike."""
     starting: str = "earliest"
     """Where a query without a checkpoint starts: ``earliest`` or ``latest``."""
     allow_truncated_start: bool = False
@@ -127,6 +131,14 @@ def _starting(options: Mapping[str, str], name: str) -> str:
     return value
 
 
+def _scope(options: Mapping[str, str], name: str) -> Scope:
+    try:
+        return Scope(options[name].strip().lower())
+    except ValueError:
+        expected = " or ".join(Scope)
+        raise OptionError(name, f"is {options[name]!r}, expected {expected}") from None
+
+
 def _redis_url(options: Mapping[str, str], name: str) -> str:
     url = _text(options, name)
     parts = urlsplit(url)
@@ -163,6 +175,7 @@ _KNOWN: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
     "redis_url": ("redis_url", _redis_url),
     "redis.password": ("redis_password", _text),
     "timeline": ("timeline", _integer(1)),
+    "scope": ("scope", _scope),
     "starting": ("starting", _starting),
     "allow_truncated_start": ("allow_truncated_start", _boolean),
     "max_events_per_batch": ("max_events_per_batch", _integer(1)),

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+MAX_LSN = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpan:
@@ -14,7 +16,15 @@ class OffsetSpan:
     to_offset: int
     """Exclusive."""
     sequence: int
-    """Place among all spans of the batch, by topic, partition and offset."""
+    """Place among all spans of the batch, by topic, partition and offset; in scope ``aggregate`` with the
+    partition in its high bits."""
+    after_lsn: int = 0
+    """Only commits above this LSN belong to the batch."""
+    up_to_lsn: int = MAX_LSN
+    """Only commits up to this LSN belong to the batch."""
+    next_offset: int | None = None
+    """Where the next batch reads on in the partition, if that is below the end of this one (scope
+    ``aggregate``); None: at its end."""
 
     @property
     def size(self) -> int:

@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from slackwater_protocol import encode_batch_header
+from slackwater_spark.scope import Scope
 from slackwater_spark.source.batch import BatchContent, BatchTask, TransactionTable
 from slackwater_spark.source.collector import collector_at_rest
 from slackwater_spark.source.offset import SourceOffset
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
+    from slackwater_spark.source.aggregate import AggregatePlanner
     from slackwater_spark.source.cut_feed import CutFeed
 
 
@@ -39,6 +41,10 @@ class Planner:
         """Where a query without a checkpoint begins."""
         beginning = SourceOffset.before_everything(self.options.source, self.options.timeline)
         return self.newest(beginning) if self.options.starting == "latest" else beginning
+
+    def target(self) -> int:
+        """The newest cut now: what a run that takes only what is there does not go beyond."""
+        return self.newest(SourceOffset.before_everything(self.options.source, self.options.timeline)).lsn
 
     def newest(self, start: SourceOffset) -> SourceOffset:
         """The newest cut, or ``start`` while there is none above it."""
@@ -81,6 +87,14 @@ class Planner:
         """Reads an offset that Spark hands over."""
         return SourceOffset.from_json(data, source=self.options.source, timeline=self.options.timeline)
 
+    def next_json(self, start: dict[str, Any], max_events: int | None, target: int | None) -> dict[str, Any]:
+        """:meth:`next` as Spark asks."""
+        return self.next(self.offset(start), max_events, target).to_json()
+
+    def tasks_json(self, start: dict[str, Any], end: dict[str, Any]) -> list[BatchTask]:
+        """:meth:`tasks` as Spark asks."""
+        return self.tasks(self.offset(start), self.offset(end))
+
     @property
     def feed(self) -> "CutFeed":
         """Connected on first use."""
@@ -98,13 +112,20 @@ class Planner:
         return {"options": self.options, "_feed": None}
 
 
+def planner(options: SourceOptions) -> "Planner | AggregatePlanner":
+    """The planner of the query's scope."""
+    from slackwater_spark.source.aggregate import AggregatePlanner
+
+    return AggregatePlanner(options) if options.scope is Scope.AGGREGATE else Planner(options)
+
+
 class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Streams whole transactions; batches end at cuts only."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
-        self._planner = Planner(options)
+        self._planner = planner(options)
         self._schema = schema
-        self._target_lsn: int | None = None
+        self._target: int | None = None
         self._seen: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -116,18 +137,14 @@ class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return ReadMaxRows(self._planner.options.max_events_per_batch)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freezes the newest cut as the last one of this run."""
-        beginning = SourceOffset.before_everything(
-            self._planner.options.source, self._planner.options.timeline
-        )
-        self._target_lsn = self._planner.newest(beginning).lsn
+        """Freezes where this run ends: at the newest cut, or at the end of the cut log (``aggregate``)."""
+        self._target = self._planner.target()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The newest cut that the limit admits, at least the next one; ``start`` when there is none."""
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with collector_at_rest():
-            end = self._planner.next(self._planner.offset(start), max_events, self._target_lsn)
-        self._seen = end.to_json()
+            self._seen = self._planner.next_json(start, max_events, self._target)
         return self._seen
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -137,7 +154,7 @@ class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of the batch between two offsets, planned now or, after a restart, long ago."""
         with collector_at_rest():
-            return list(self._planner.tasks(self._planner.offset(start), self._planner.offset(end)))
+            return list(self._planner.tasks_json(start, end))
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """The rows of a task, in an executor."""
@@ -152,16 +169,16 @@ class SlackwaterBatchReader(DataSourceReader):
     """Reads everything up to the newest cut, once."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
-        self._planner = Planner(options)
+        self._planner = planner(options)
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         """The tasks from the beginning to the newest cut."""
         try:
             with collector_at_rest():
-                start = self._planner.start()
-                end = self._planner.next(start, None, self._planner.newest(start).lsn)
-                tasks = self._planner.tasks(start, end)
+                start = self._planner.start().to_json()
+                end = self._planner.next_json(start, None, self._planner.target())
+                tasks = self._planner.tasks_json(start, end)
         finally:
             self._planner.close()
         return list(tasks) or [BatchTask((), TransactionTable(()))]

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import msgspec
-
 from slackwater_spark.stage.entry import DOCUMENT_TAG, Change, digest, input_tag, part
 from slackwater_spark.stage.errors import UnknownRowError
 from slackwater_spark.stage.evaluation import EvaluationBatches, ViewEvaluator
 from slackwater_spark.stage.group import GroupHistory, GroupRules, RowEvent, RowName
 from slackwater_spark.stage.index import IndexTransaction
+from slackwater_spark.stage.owner import OWNER_TAG, KeyOwner, KeyOwners, Owners
 from slackwater_spark.stage.packing import PackingSpec
 from slackwater_spark.stage.truncate import StoredKeys
 from slackwater_spark.stage.wire import Document, Event
@@ -39,14 +38,22 @@ class _TouchedGroup:
     prefix: bytes
     before: Mapping[RowName, bytes]
     document_hash: bytes | None
+    owner: bytes | None
+    """Stored partition; scope `aggregate` only."""
     history: GroupHistory
 
 
 class ApplyEvents(Protocol):
     """A bucket's logic as its caller sees it."""
 
-    def __call__(self, events: Sequence[Event], contents: IndexTransaction) -> Outcome:
-        """The outcome of these events, sorted by commit LSN; reads `contents`, changes nothing."""
+    def __call__(
+        self, events: Sequence[Event], contents: IndexTransaction, owners: Owners | None = None
+    ) -> Outcome:
+        """The outcome of these events, sorted by commit LSN; reads `contents`, changes nothing.
+
+        With `owners` (scope `aggregate`) the keys of a bucket are at different LSNs: each document then has
+        the LSN of its own newest change.
+        """
         ...
 
 
@@ -66,25 +73,33 @@ class BucketLogic:
         self._every_commit = every_commit
         self._codecs = [RowCodec(i.table, i.columns) for i in spec.inputs]
         self._tags = [input_tag(number) for number in range(len(spec.inputs))]
+        self._owners = KeyOwners(spec)
         self._evaluations = EvaluationBatches(evaluator, spec, self._codecs, every_commit=every_commit)
 
-    def __call__(self, events: Sequence[Event], contents: IndexTransaction) -> Outcome:
+    def __call__(
+        self, events: Sequence[Event], contents: IndexTransaction, owners: Owners | None = None
+    ) -> Outcome:
         """See :class:`ApplyEvents`.
 
         Raises:
             UnknownRowError: an event needs a row that the contents do not have.
+            SplitKeyError: a key's rows come from another partition than before.
             EvaluationError: the view's SQL fails on the rows of a key.
         """
         outcome = Outcome()
-        touched = self._touched(events, contents)
+        touched = self._touched(events, contents, owners)
         for group, documents in self._evaluations.evaluate(touched, lambda group: group.history):
             self._conclude(group, documents, outcome)
-        if not self._every_commit and outcome.documents:
+            if owners is not None:
+                _conclude_owner(group, owners[group.key], outcome)
+        if not self._every_commit and owners is None and outcome.documents:
             newest = events[-1][0]
             outcome.documents = [(newest, key, document) for _, key, document in outcome.documents]
         return outcome
 
-    def _touched(self, events: Sequence[Event], contents: IndexTransaction) -> Iterator[_TouchedGroup]:
+    def _touched(
+        self, events: Sequence[Event], contents: IndexTransaction, owners: Owners | None
+    ) -> Iterator[_TouchedGroup]:
         """Groups whose rows really change, by key."""
         by_key = self._by_key(events, StoredKeys(contents, self._spec, self._codecs))
         for key in sorted(by_key):
@@ -92,9 +107,12 @@ class BucketLogic:
             width = len(prefix)
             before = {name[width:]: value for name, value in contents.group(prefix)}
             document_hash = before.pop(DOCUMENT_TAG, None)
+            owner = before.pop(OWNER_TAG, None)
+            if owners is not None:
+                self._owners.check(owners[key], owner)
             history = self._rules(key).history(before, by_key[key])
             if history.points:
-                yield _TouchedGroup(key, prefix, before, document_hash, history)
+                yield _TouchedGroup(key, prefix, before, document_hash, owner, history)
 
     def _by_key(self, events: Sequence[Event], stored: StoredKeys) -> dict[bytes, list[RowEvent]]:
         tags = self._tags
@@ -112,7 +130,7 @@ class BucketLogic:
         return by_key
 
     def _conclude(self, group: _TouchedGroup, documents: Sequence[bytes | None], outcome: Outcome) -> None:
-        key_json, last = self._key_json(group.key), group.document_hash
+        key_json, last = self._spec.key_json(group.key), group.document_hash
         for lsn, document in zip(group.history.points, documents, strict=True):
             current = None if document is None else digest(document)
             if current != last:
@@ -124,9 +142,6 @@ class BucketLogic:
         if last != group.document_hash:
             outcome.changes.append((group.prefix + DOCUMENT_TAG, last))
             outcome.live_bytes += _growth(len(group.prefix) + 1, group.document_hash, last)
-
-    def _key_json(self, key: bytes) -> bytes:
-        return msgspec.json.encode(dict(zip(self._spec.key, msgspec.msgpack.decode(key), strict=True)))
 
     def _rules(self, key: bytes) -> GroupRules:
         def merge(lsn: int, name: RowName, row: tuple[bytes], last: bytes | None) -> bytes:
@@ -146,7 +161,17 @@ class BucketLogic:
 
     def _unknown_row(self, number: int, key: bytes, lsn: int, problem: str) -> UnknownRowError:
         table = self._spec.inputs[number].table.full_name
-        return UnknownRowError(table, self._key_json(key).decode(), lsn, problem)
+        return UnknownRowError(table, self._spec.key_json(key).decode(), lsn, problem)
+
+
+def _conclude_owner(group: _TouchedGroup, owner: KeyOwner, outcome: Outcome) -> None:
+    """A key without rows belongs to nobody."""
+    changed = group.history.changed
+    has_rows = any(row is not None for row in changed.values()) or not group.before.keys() <= changed.keys()
+    entry = owner.entry if has_rows else None
+    if entry != group.owner:
+        outcome.changes.append((group.prefix + OWNER_TAG, entry))
+        outcome.live_bytes += _growth(len(group.prefix) + 1, group.owner, entry)
 
 
 def _growth(name_bytes: int, old: bytes | None, new: bytes | None) -> int:

@@ -9,6 +9,7 @@ from typing import Final
 from slackwater_spark.stage.apply import ApplyEvents, Outcome
 from slackwater_spark.stage.entry import Entry
 from slackwater_spark.stage.index import BucketIndex, IndexTransaction
+from slackwater_spark.stage.owner import KeyOwners, Owners
 from slackwater_spark.stage.state_log import LogMeta, StateLog, changes_bytes
 from slackwater_spark.stage.truncate import in_log_order, is_truncate
 from slackwater_spark.stage.wire import Document, Event, decode_events
@@ -28,15 +29,17 @@ class _Work:
 class BucketStage:
     """Processes batches of buckets; for one thread."""
 
-    def __init__(self, apply: ApplyEvents, view: str) -> None:
+    def __init__(self, apply: ApplyEvents, view: str, owners: KeyOwners | None = None) -> None:
         """A stage.
 
         Args:
             apply: What events do.
             view: Fingerprint of the view; state of another view is refused.
+            owners: For scope `aggregate`, where all rows of a key come from one partition.
         """
         self._apply = apply
         self._view = view
+        self._owners = owners
 
     def process(
         self, bucket: int, payloads: Iterable[tuple[int, bytes]], log: StateLog, index: BucketIndex
@@ -50,9 +53,11 @@ class BucketStage:
             StageError: see its tree.
             EvaluationError: the view's SQL fails on the rows of a key.
         """
-        events = events_in_commit_order(bucket, payloads)
+        decoded = [(sequence, decode_events(bucket, payload)) for sequence, payload in payloads]
+        owners = None if self._owners is None else self._owners.of(decoded)
+        events = events_in_commit_order(decoded)
         before = log.meta(bucket, self._view)
-        work = index.update(lambda contents: self._work(bucket, events, before, log, contents))
+        work = index.update(lambda contents: self._work(bucket, (events, owners), before, log, contents))
         if work.meta is not None:
             if work.compacted is not None:
                 log.replace(work.compacted, work.meta)
@@ -63,7 +68,7 @@ class BucketStage:
     def _work(
         self,
         bucket: int,
-        events: Sequence[Event],
+        batch: tuple[Sequence[Event], Owners | None],
         before: LogMeta | None,
         log: StateLog,
         contents: IndexTransaction,
@@ -71,7 +76,8 @@ class BucketStage:
         token = None if before is None else before.token
         if contents.token != token:
             _rebuild(bucket, token, log, contents)
-        outcome = self._apply(events, contents)
+        events, owners = batch
+        outcome = self._apply(events, contents, owners)
         if not outcome.changes:
             return _Work(outcome, None, None)
         contents.apply(outcome.changes)
@@ -92,18 +98,15 @@ class BucketStage:
         )
 
 
-def events_in_commit_order(bucket: int, payloads: Iterable[tuple[int, bytes]]) -> list[Event]:
+def events_in_commit_order(payloads: Iterable[tuple[int, Sequence[Event]]]) -> list[Event]:
     """The events of all payloads by commit LSN; those of one commit in the order in which they were read.
 
     With a TRUNCATE among them, those of one commit in the order of the database's log: rows of several
     partitions lie before and behind it.
-
-    Raises:
-        UnreadablePayloadError: a payload is not what a packer writes.
     """
     events: list[Event] = []
-    for _, payload in sorted(payloads, key=itemgetter(0)):
-        events += decode_events(bucket, payload)
+    for _, of_payload in sorted(payloads, key=itemgetter(0)):
+        events += of_payload
     if any(is_truncate(event) for event in events):
         events.sort(key=in_log_order)
     else:

@@ -63,6 +63,10 @@ class PackingSpec:
         """Full names of the tables whose changes are packed."""
         return frozenset(i.table.full_name for i in self.inputs)
 
+    def key_json(self, key: bytes) -> bytes:
+        """A packed stage key as documents have it."""
+        return msgspec.json.encode(dict(zip(self.key, msgspec.msgpack.decode(key), strict=True)))
+
     def to_json(self) -> str:
         """The text form, as the source's option ``packing`` takes it."""
         return msgspec.json.encode(self).decode()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from slackwater_spark.scope import Scope
 from slackwater_spark.stage.conf import check_conf
 from slackwater_spark.stage.settings import StageSettings
 from slackwater_spark.stage.state_log import LOG_SCHEMA, META_SCHEMA, StateLog
@@ -88,12 +89,15 @@ def _bucket_stage(plan: "ViewPlan", settings: StageSettings) -> "BucketStage":
     """One per view and Python worker: DuckDB's connection and its prepared objects live on between tasks."""
     from slackwater_spark.stage.apply import BucketLogic
     from slackwater_spark.stage.bucket import BucketStage
+    from slackwater_spark.stage.owner import KeyOwners
     from slackwater_spark.stage.packing import packing_spec
     from slackwater_sql.evaluation import Evaluator
 
     evaluator = Evaluator(plan, memory_limit=settings.evaluator_memory)
-    logic = BucketLogic(packing_spec(plan, settings.buckets), evaluator, every_commit=settings.every_commit)
-    return BucketStage(logic, plan.fingerprint)
+    spec = packing_spec(plan, settings.buckets)
+    logic = BucketLogic(spec, evaluator, every_commit=settings.every_commit)
+    owners = KeyOwners(spec) if settings.scope is Scope.AGGREGATE else None
+    return BucketStage(logic, plan.fingerprint, owners)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,214 @@
+"""Planning in scope ``aggregate``: every group of partitions goes as far as its own markers allow."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from slackwater_protocol import BatchHeader, CommittedTransaction, encode_batch_header
+from slackwater_spark.source.batch import BatchTask, TransactionTable
+from slackwater_spark.source.group_offset import GroupOffset, PartitionPosition
+from slackwater_spark.source.groups import GroupWindow, Spread, advance, group_spans, windows_between
+from slackwater_spark.source.plan import OffsetSpan, TaskPolicy, plan_tasks
+from slackwater_spark.stage.owner import sequence_in_group
+
+if TYPE_CHECKING:
+    from slackwater_spark.source.group_feed import GroupFeed
+    from slackwater_spark.source.options import SourceOptions
+
+
+class AggregatePlanner:
+    """Plans batches of groups in the driver.
+
+    What it keeps is a cache: tasks follow from two offsets and the cut log. Travels to the executors inside
+    the readers, without its connections.
+
+    Args:
+        options: Of the query.
+        feed: Where markers come from; None: connect as the options say, on first use.
+    """
+
+    def __init__(self, options: "SourceOptions", feed: "GroupFeed | None" = None) -> None:
+        self.options = options
+        self._feed = feed
+
+    def start(self) -> GroupOffset:
+        """Where a query without a checkpoint begins."""
+        beginning = GroupOffset(source=self.options.source, timeline=self.options.timeline)
+        newest = self.feed.newest() if self.options.starting == "latest" else None
+        if newest is None:
+            return beginning
+        ends = newest.cut.end_offsets
+        positions = {
+            topic: tuple(PartitionPosition(end, newest.cut.lsn, end) for end in ends[topic])
+            for topic in sorted(self.options.topics)
+            if topic in ends
+        }
+        self.feed.check_alike({topic: len(of_topic) for topic, of_topic in positions.items()})
+        at_cut = GroupOffset.at_cut(newest, positions)
+        return self._spread_out(at_cut, len(at_cut.lsns)) if positions else beginning
+
+    def target(self) -> int:
+        """Where the cut log ends now: what a run that takes only what is there does not read beyond."""
+        return self.feed.log_end()
+
+    def next(self, start: GroupOffset, max_events: int | None, target: int | None) -> GroupOffset:
+        """Where the batch that begins at ``start`` ends; ``start`` itself when no group can go on."""
+        feed = self.feed
+        feed.move_to(start)
+        may_be_more = True
+        while may_be_more and not self._is_enough(start, max_events):
+            may_be_more = feed.read_page(target)
+        feed.check_connected()
+        begun = self._begun(start)
+        spread = None if begun is None else self._advance(begun, max_events)
+        return start if spread is None else self._end(start, spread)
+
+    def tasks(self, start: GroupOffset, end: GroupOffset) -> list[BatchTask]:
+        """The tasks of a batch; none when it is empty."""
+        windows = windows_between(start, end)
+        if not windows:
+            return []
+        feed, options = self.feed, self.options
+        feed.move_to(start)
+        while feed.read_page(end.log):
+            pass
+        log_range = start.floor, end.log
+        table = feed.transactions([(w.table_from_lsn, w.up_to_lsn) for w in windows], *log_range)
+        repeated = feed.repeated(*log_range) & {t.commit_lsn for t in table}
+        policy = TaskPolicy(options.parallelism, options.min_task_events, options.target_task_events)
+        plans = plan_tasks(group_spans(start.positions, end.positions), policy, may_split=not repeated)
+        header = None
+        if options.packing is not None:
+            skipped = feed.skipped((start.lsn, end.lsn), *log_range)
+            header = encode_batch_header(_header(start, end, windows, table, skipped))
+            plans = plans or [[]]
+        packed_table = TransactionTable(table)
+        by_number = {window.number: window for window in windows}
+        return [
+            BatchTask(
+                tuple(_span(span, by_number[span.partition], end) for span in plan),
+                packed_table,
+                repeated,
+                None if number else header,
+                options.allow_truncated_start and start.lsn == 0,
+            )
+            for number, plan in enumerate(plans)
+        ]
+
+    def offset(self, data: dict[str, Any]) -> GroupOffset:
+        """Reads an offset that Spark hands over."""
+        return GroupOffset.from_json(data, source=self.options.source, timeline=self.options.timeline)
+
+    def next_json(self, start: dict[str, Any], max_events: int | None, target: int | None) -> dict[str, Any]:
+        """:meth:`next` as Spark asks."""
+        return self.next(self.offset(start), max_events, target).to_json()
+
+    def tasks_json(self, start: dict[str, Any], end: dict[str, Any]) -> list[BatchTask]:
+        """:meth:`tasks` as Spark asks."""
+        return self.tasks(self.offset(start), self.offset(end))
+
+    @property
+    def feed(self) -> "GroupFeed":
+        """Connected on first use."""
+        if self._feed is None:
+            self._feed = _connect(self.options)
+        return self._feed
+
+    def close(self) -> None:
+        """Frees connections; the next use connects again."""
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "_feed": None}
+
+    def _is_enough(self, start: GroupOffset, max_events: int | None) -> bool:
+        """Whether more of the log could not make the batch larger."""
+        if max_events is None or self.feed.log_position < start.log or (begun := self._begun(start)) is None:
+            return False
+        spread = self._advance(begun, None)
+        return spread is not None and spread.size_after(begun) >= max_events
+
+    def _advance(self, begun: GroupOffset, max_events: int | None) -> Spread | None:
+        return advance(begun, self.feed.histories, self.feed.covered_lsn, max_events)
+
+    def _begun(self, start: GroupOffset) -> GroupOffset | None:
+        """``start`` with all groups and positions; None while the number of groups is not known."""
+        groups = self.feed.groups
+        return None if groups is None else self._spread_out(start, groups)
+
+    def _spread_out(self, start: GroupOffset, groups: int) -> GroupOffset:
+        lsns = start.lsns or (0,) * groups
+        unknown = tuple(PartitionPosition(0, lsn, 0) for lsn in lsns)
+        positions = {topic: start.positions.get(topic, unknown) for topic in sorted(self.options.topics)}
+        return replace(start, lsns=lsns, positions=positions)
+
+    def _end(self, start: GroupOffset, spread: Spread) -> GroupOffset:
+        feed = self.feed
+        low = min(position.lsn for of_topic in spread.positions.values() for position in of_topic)
+        end = replace(
+            start,
+            lsns=spread.lsns,
+            positions=spread.positions,
+            log=max(start.log, feed.log_position),
+            floor=max(start.floor, feed.floor(low)),
+        )
+        return replace(end, commit_ts_ms=max(start.commit_ts_ms, feed.commit_ts_ms(end.lsn)))
+
+
+def _span(span: OffsetSpan, window: GroupWindow, end: GroupOffset) -> OffsetSpan:
+    next_offset = end.positions[span.topic][span.partition].start
+    return replace(
+        span,
+        sequence=sequence_in_group(span.partition, span.sequence),
+        after_lsn=window.after_lsn,
+        up_to_lsn=window.up_to_lsn,
+        next_offset=next_offset if next_offset < span.to_offset else None,
+    )
+
+
+def _header(
+    start: GroupOffset,
+    end: GroupOffset,
+    windows: Sequence[GroupWindow],
+    table: Sequence[CommittedTransaction],
+    skipped: tuple[int, ...],
+) -> BatchHeader:
+    """The LSNs are the smallest of the groups'; transactions are those that some group passes."""
+    return BatchHeader(
+        source=end.source,
+        timeline=end.timeline,
+        from_lsn=start.lsn,
+        to_lsn=end.lsn,
+        commit_ts_ms=end.commit_ts_ms,
+        event_count=end.event_count - start.event_count,
+        transactions=tuple(
+            (t.xid, t.commit_lsn, t.commit_ts_ms)
+            for t in table
+            if any(w.after_lsn < t.commit_lsn <= w.up_to_lsn for w in windows)
+        ),
+        skipped=skipped,
+    )
+
+
+def _connect(options: "SourceOptions") -> "GroupFeed":
+    import time
+    from datetime import timedelta
+
+    from slackwater_markers import KafkaCutLog, RedisMarkerStore
+    from slackwater_spark.source.cut_feed import FeedKey
+    from slackwater_spark.source.group_feed import GroupFeed
+
+    store = None
+    if options.redis_url is not None:
+        store = RedisMarkerStore.connect(
+            options.redis_url, password=options.redis_password, timeout=timedelta(seconds=1)
+        )
+    return GroupFeed(
+        FeedKey(options.source, options.timeline, options.allow_truncated_start),
+        options.topics,
+        store=store,
+        log=KafkaCutLog(options.source, options.bootstrap, kafka=options.kafka),
+        monotonic=time.monotonic,
+    )

@@ -1,0 +1,313 @@
+"""Planning in scope ``aggregate``, over a cut log in memory."""
+
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from slackwater_markers import (
+    FrontierState,
+    FrontierStatus,
+    InMemoryCutLog,
+    InMemoryMarkerStore,
+    MarkerStore,
+)
+from slackwater_protocol import (
+    AheadMarkers,
+    CommittedTransaction,
+    Marker,
+    PublishedCut,
+    TimelineDecision,
+    decode_batch_header,
+)
+from slackwater_spark.source.aggregate import AggregatePlanner
+from slackwater_spark.source.cut_feed import FeedKey
+from slackwater_spark.source.errors import (
+    MissingCutsError,
+    OffsetFormatError,
+    PartitionsChangedError,
+    UnlikePartitionsError,
+)
+from slackwater_spark.source.group_feed import GroupFeed
+from slackwater_spark.source.group_offset import GroupOffset, PartitionPosition
+from slackwater_spark.source.offset import SourceOffset
+from slackwater_spark.source.options import SourceOptions
+
+Published = Callable[..., PublishedCut]
+OPTIONS = {"source": "inv", "bootstrap": "b:9092", "tables": "s.a,s.b", "scope": "aggregate", "packing": "{}"}
+BEGINNING = GroupOffset(source="inv", timeline=1)
+STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="test")
+
+
+class CountingLog(InMemoryCutLog):
+    looks = 0
+
+    def records(self, after_offset, *, limit=None, with_cuts=True):  # type: ignore[no-untyped-def]
+        self.looks += 1
+        return super().records(after_offset, limit=limit, with_cuts=with_cuts)
+
+
+class World:
+    """Two tables with as many partitions as the first end offsets say."""
+
+    def __init__(self, published: Published, store: MarkerStore | None = None, **options: str) -> None:
+        self._published = published
+        self._options = SourceOptions.parse(OPTIONS | options)
+        self._store = store
+        self.now, self.tick = 0.0, 1.0
+        self.log = CountingLog("inv")
+        self.planner = self.new_planner()
+
+    def new_planner(self) -> AggregatePlanner:
+        feed = GroupFeed(
+            FeedKey("inv", 1),
+            self._options.topics,
+            store=self._store,
+            log=self.log,
+            monotonic=self._monotonic,
+        )
+        return AggregatePlanner(self._options, feed)
+
+    def _monotonic(self) -> float:
+        self.now += self.tick
+        return self.now
+
+    def cut(self, lsn: int, previous: int, a: list[int], b: list[int], **fields: object) -> PublishedCut:
+        ends = {"inv.s.a": tuple(a), "inv.s.b": tuple(b)}
+        [appended] = self.log.append([self._published(lsn, previous, end_offsets=ends, **fields).cut])
+        return appended
+
+    def ahead(self, lsn: int, previous: int, markers: dict[tuple[str, int], tuple[int, int]]) -> None:
+        record = AheadMarkers(
+            source="inv",
+            timeline=1,
+            previous_lsn=previous,
+            lsn=lsn,
+            transactions=tuple(CommittedTransaction(x, x, x) for x in range(previous + 1, lsn + 1)),
+            markers={(f"inv.s.{table}", n): Marker(*m) for (table, n), m in markers.items()},
+        )
+        self.log.append_records([record])
+
+    def next(self, start: GroupOffset, limit: int | None = None, target: int | None = None) -> GroupOffset:
+        return self.planner.next(start, limit, target)
+
+
+@pytest.fixture
+def world(published: Published) -> World:
+    return World(published)
+
+
+def stalled(world: World) -> GroupOffset:
+    """At a cut at LSN 10; then table ``a`` stalls in partition 1, partition 0 goes on to LSN 30 and more."""
+    world.cut(10, 0, [5, 5], [5, 5])
+    start = world.next(BEGINNING)
+    world.ahead(40, 10, {("a", 0): (30, 20), ("b", 0): (35, 25), ("b", 1): (40, 30)})
+    return start
+
+
+def test_a_stalled_partition_holds_back_its_own_group_only(world: World) -> None:
+    start = stalled(world)
+    end = world.next(start)
+    assert (start.lsns, end.lsns) == ((10, 10), (30, 10))
+    [task] = world.planner.tasks(start, end)
+    found = [(s.topic, s.partition, s.from_offset, s.to_offset, s.next_offset) for s in task.spans]
+    assert found == [("inv.s.a", 0, 5, 20, None), ("inv.s.b", 0, 5, 25, 5)]
+    assert {(s.after_lsn, s.up_to_lsn) for s in task.spans} == {(10, 30)}
+    assert sorted(task.table.by_xid()) == list(range(11, 31))
+
+
+def test_the_stalled_group_follows_when_the_stall_is_over(world: World) -> None:
+    held = world.next(stalled(world))
+    world.cut(50, 10, [40, 41], [42, 43], transactions={x: x for x in range(11, 51)})
+    end = world.next(held)
+    assert end.lsns == (50, 50)
+    [task] = world.planner.tasks(held, end)
+    spans = [(s.topic, s.partition, s.from_offset, s.to_offset, s.after_lsn) for s in task.spans]
+    assert spans == [
+        ("inv.s.a", 0, 20, 40, 30),
+        ("inv.s.a", 1, 5, 41, 10),
+        ("inv.s.b", 0, 5, 42, 30),
+        ("inv.s.b", 1, 5, 43, 10),
+    ]
+
+
+def test_the_header_names_the_smallest_lsn_and_the_transactions_that_some_group_passes(world: World) -> None:
+    start = stalled(world)
+    [first] = world.planner.tasks(BEGINNING, start)
+    [second] = world.planner.tasks(start, world.next(start))
+    headers = [decode_batch_header(task.header or b"") for task in (first, second)]
+    assert [(h.from_lsn, h.to_lsn) for h in headers] == [(0, 10), (10, 10)]
+    assert [t[1] for t in headers[1].transactions] == list(range(11, 31))
+    assert headers[1].commit_ts_ms == headers[0].commit_ts_ms
+
+
+def test_a_batch_is_planned_again_from_the_log_alone(world: World) -> None:
+    start = stalled(world)
+    end = world.next(start)
+    tasks = world.planner.tasks(start, end)
+    world.cut(50, 10, [40, 41], [42, 43], transactions={x: x for x in range(11, 51)})
+    world.next(end)
+    stored = [json.loads(json.dumps(offset.to_json())) for offset in (start, end)]
+    again = world.new_planner().tasks_json(*stored)
+    assert pickle.dumps(again) == pickle.dumps(tasks)
+    assert pickle.dumps(world.planner.tasks(start, end)) == pickle.dumps(tasks)
+
+
+def test_a_group_that_has_to_catch_up_does_not_hold_back_the_others(world: World) -> None:
+    start = stalled(world)
+    world.ahead(41, 40, {("a", 0): (41, 26), ("b", 0): (41, 26), ("b", 1): (41, 31)})
+    held = world.next(start)
+    for lsn in range(50, 100, 10):
+        world.cut(lsn, lsn - 10 if lsn > 50 else 10, [lsn - 20, 10 * lsn], [lsn - 20, 10 * lsn])
+    assert world.next(held, 200).lsns == (90, 50)
+
+
+def test_a_long_stretch_is_not_read_again_and_again_for_each_marker_of_a_sibling(world: World) -> None:
+    held = world.next(stalled(world))
+    for lsn in range(41, 48):
+        world.ahead(lsn, lsn - 1, {("b", 1): (lsn, lsn)})
+    world.cut(50, 10, [20, 900], [25, 900])
+    world.cut(60, 50, [20, 1000], [25, 1000])
+    assert world.next(held, 10).lsns[1] == 50
+
+
+def test_a_limit_is_kept_unless_the_next_marker_is_beyond_it(world: World) -> None:
+    for lsn in (10, 20, 30):
+        world.cut(lsn, lsn - 10, [lsn, lsn], [lsn, lsn])
+    offsets = [BEGINNING]
+    while (after := world.next(offsets[-1], 50)) != offsets[-1]:
+        offsets.append(after)
+    assert [o.lsns for o in offsets[1:]] == [(10, 10), (20, 20), (30, 30)]
+    assert world.next(BEGINNING, 1).lsns == (10, 10)
+    assert world.next(BEGINNING, 80).lsns == (20, 20)
+
+
+def test_a_run_that_takes_what_is_there_ends_where_the_log_ended(world: World) -> None:
+    world.cut(10, 0, [5, 5], [5, 5])
+    target = world.planner.target()
+    world.cut(20, 10, [9, 9], [9, 9])
+    end = world.next(BEGINNING, None, target)
+    assert end.lsns == (10, 10)
+    assert world.next(end, None, target) == end
+
+
+def test_a_query_may_start_at_the_newest_cut(published: Published) -> None:
+    world = World(published, starting="latest")
+    assert world.planner.start() == BEGINNING
+    world.cut(10, 0, [5, 6], [7, 8])
+    start = world.planner.start()
+    assert (start.lsns, start.positions["inv.s.b"][1]) == ((10, 10), PartitionPosition(8, 10, 8))
+    world.cut(20, 10, [9, 9], [9, 9])
+    assert world.next(start).lsns == (20, 20)
+
+
+def test_a_topic_that_does_not_exist_yet_holds_nobody_back(world: World, published: Published) -> None:
+    world.log.append([published(10, 0, end_offsets={"inv.s.a": (5, 5)}).cut])
+    end = world.next(BEGINNING)
+    assert end.lsns == (10, 10)
+    world.cut(20, 10, [9, 9], [1, 0])
+    later = world.next(end)
+    [task] = world.planner.tasks(end, later)
+    assert [(s.topic, s.partition, s.from_offset, s.to_offset) for s in task.spans][-1] == (
+        "inv.s.b",
+        0,
+        0,
+        1,
+    )
+
+
+def test_inputs_with_different_numbers_of_partitions_are_refused(world: World) -> None:
+    world.cut(10, 0, [5, 5], [5, 5, 5])
+    with pytest.raises(UnlikePartitionsError, match=r"inv\.s\.a has 2, inv\.s\.b has 3.*scope 'strict'"):
+        world.next(BEGINNING)
+
+
+def test_a_changed_number_of_partitions_is_refused_also_after_a_restart(world: World) -> None:
+    world.cut(10, 0, [5, 5], [5, 5])
+    start = world.next(BEGINNING)
+    world.cut(20, 10, [5, 5, 5], [5, 5, 5])
+    for planner in (world.planner, world.planner, world.new_planner()):
+        with pytest.raises(PartitionsChangedError, match=r"has 3 partitions, it had 2"):
+            planner.next(start, None, None)
+
+
+def test_records_of_other_kinds_and_timelines_are_passed_over(world: World, published: Published) -> None:
+    world.cut(10, 0, [5, 5], [5, 5])
+    decision = TimelineDecision(source="inv", timeline=2, transaction_offset=9, wall_ms=0, decided_by="me")
+    world.log.append_records([decision])
+    world.log.append([published(7, 0, timeline=2, end_offsets={"inv.s.a": (9, 9)}).cut])
+    assert world.next(BEGINNING).lsns == (10, 10)
+
+
+def test_a_cut_beyond_a_hole_is_an_error_and_markers_beyond_one_wait(world: World) -> None:
+    world.cut(10, 0, [5, 5], [5, 5])
+    start = world.next(BEGINNING)
+    world.ahead(40, 20, {("a", 0): (30, 20), ("b", 0): (35, 25)})
+    assert world.next(start) == start
+    world.cut(60, 50, [9, 9], [9, 9])
+    with pytest.raises(MissingCutsError, match="after commit LSN 10, up to 60"):
+        world.next(start)
+
+
+def test_a_truncated_log_is_an_error(world: World) -> None:
+    start = stalled(world)
+    end = world.next(start)
+    world.log.delete_before(2)
+    with pytest.raises(MissingCutsError):
+        world.new_planner().tasks(start, end)
+
+
+def test_skipped_transactions_are_named_when_all_groups_have_passed_them(world: World) -> None:
+    held = world.next(stalled(world))
+    world.cut(50, 10, [40, 41], [42, 43], transactions={x: x for x in range(11, 51)}, skipped=(22,))
+    [task] = world.planner.tasks(held, world.next(held))
+    assert decode_batch_header(task.header or b"").skipped == (22,)
+
+
+def test_while_nothing_happens_redis_is_asked_and_the_log_only_now_and_then(published: Published) -> None:
+    store = InMemoryMarkerStore()
+    world = World(published, store)
+    world.tick = 0.0
+    store.publish(world.cut(10, 0, [5, 5], [5, 5]), STATUS)
+    start = world.next(BEGINNING)
+    before = world.log.looks
+    for _ in range(20):
+        assert world.next(start) == start
+    assert world.log.looks == before
+    store.publish(world.cut(20, 10, [6, 6], [6, 6]), STATUS)
+    second = world.next(start)
+    assert second.lsns == (20, 20)
+    world.ahead(40, 20, {("a", 0): (30, 20), ("b", 0): (35, 25)})
+    assert world.next(second) == second
+    world.now = 0.3
+    assert world.next(second).lsns == (30, 20)
+
+
+def test_the_form_in_the_checkpoint_stays_as_it_is() -> None:
+    """Must stay readable."""
+    text = (
+        '{"version": 2, "scope": "aggregate", "source": "inv", "timeline": 1, "lsns": [30, 10],'
+        ' "commit_ts_ms": 5, "log": 2, "floor": 1, "positions": {"inv.s.a": [[20, 30, 20], [5, 10, 5]]}}'
+    )
+    positions = {"inv.s.a": (PartitionPosition(20, 30, 20), PartitionPosition(5, 10, 5))}
+    offset = replace(BEGINNING, lsns=(30, 10), commit_ts_ms=5, log=2, floor=1, positions=positions)
+    assert GroupOffset.from_json(json.loads(text), source="inv", timeline=1) == offset
+    assert offset.to_json() == json.loads(text)
+    assert (offset.lsn, offset.event_count) == (10, 25)
+
+
+@pytest.mark.parametrize("change", [{"version": 1}, {"lsns": ...}, {"positions": 7}, {"source": "x"}])
+def test_an_offset_that_does_not_fit_is_refused(change: dict[str, object]) -> None:
+    bad = {k: v for k, v in (BEGINNING.to_json() | change).items() if v is not ...}
+    with pytest.raises(OffsetFormatError, match='"commit_ts_ms": 0'):
+        GroupOffset.from_json(bad, source="inv", timeline=1)
+
+
+def test_offsets_of_the_two_scopes_are_not_taken_for_each_other() -> None:
+    strict = SourceOffset.before_everything("inv", 1).to_json()
+    with pytest.raises(OffsetFormatError, match="scope 'aggregate'"):
+        GroupOffset.from_json(strict, source="inv", timeline=1)
+    with pytest.raises(OffsetFormatError, match="expected version 1"):
+        SourceOffset.from_json(BEGINNING.to_json(), source="inv", timeline=1)

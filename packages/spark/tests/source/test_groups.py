@@ -1,0 +1,340 @@
+"""Scope ``aggregate``: what random histories, stalls and batches deliver, judged by who knows every row."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater_cdc.testing import change_value
+from slackwater_markers import InMemoryCutLog
+from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, Marker
+from slackwater_spark.source import aggregate, groups
+from slackwater_spark.source.aggregate import AggregatePlanner
+from slackwater_spark.source.batch import BatchTask
+from slackwater_spark.source.changes import BatchChanges
+from slackwater_spark.source.cut_feed import FeedKey
+from slackwater_spark.source.group_feed import GroupFeed
+from slackwater_spark.source.group_offset import GroupOffset, PartitionPosition
+from slackwater_spark.source.options import SourceOptions
+
+TABLES = ("s.a", "s.b")
+GROUPS = 3
+OPTIONS = {"source": "inv", "bootstrap": "b:9092", "tables": ",".join(TABLES), "scope": "aggregate"}
+Place = tuple[str, int]
+"""Table and partition."""
+PLACES = tuple((table, number) for table in TABLES for number in range(GROUPS))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A change, as often as it may stand in its partition."""
+
+    commit_lsn: int
+    lsn: int
+    place: Place
+
+
+@dataclass
+class Kafka:
+    """Partitions and their records; transaction number n commits at LSN 100 (n + 1)."""
+
+    records: dict[Place, list[Row]] = field(default_factory=lambda: {place: [] for place in PLACES})
+    rows: list[list[Row]] = field(default_factory=list)
+    """Of each transaction."""
+
+    def commit(self, places: list[Place]) -> None:
+        commit_lsn = 100 * (len(self.rows) + 1)
+        rows = [Row(commit_lsn, commit_lsn - 50 + n, place) for n, place in enumerate(places)]
+        self.rows.append(rows)
+        for row in rows:
+            self.records[row.place].append(row)
+
+    def repeat(self, transaction: int) -> None:
+        """The connector starts again and writes a transaction once more, behind all the others."""
+        for row in self.rows[transaction]:
+            self.records[row.place].append(row)
+
+    def table(self, after_lsn: int, up_to_lsn: int) -> tuple[CommittedTransaction, ...]:
+        lsns = (rows[0].commit_lsn for rows in self.rows if rows)
+        return tuple(
+            CommittedTransaction(lsn // 100, lsn, 1000 + lsn) for lsn in lsns if after_lsn < lsn <= up_to_lsn
+        )
+
+
+class Sidecar:
+    """Reads each partition as far as it is let, and appends what follows to the log."""
+
+    def __init__(self, kafka: Kafka, log: InMemoryCutLog) -> None:
+        self._kafka, self._log = kafka, log
+        self._read = dict.fromkeys(PLACES, 0)
+        self._lsn = self._ahead_lsn = 0
+        self._repeated: set[int] = set()
+
+    def read(self, place: Place, count: int) -> None:
+        records = self._kafka.records[place]
+        before, after = self._read[place], min(len(records), self._read[place] + count)
+        seen = set(records[:before])
+        for row in records[before:after]:
+            if row in seen:
+                self._repeated.add(row.commit_lsn)
+            seen.add(row)
+        self._read[place] = after
+
+    def publish(self) -> None:
+        lsn = self._frontier()
+        if lsn > self._lsn:
+            self._log.append([self._cut(lsn)])
+            self._lsn = self._ahead_lsn = lsn
+        elif markers := self._markers_ahead():
+            self._log.append_records([self._ahead(markers)])
+
+    def _frontier(self) -> int:
+        visible = {row for place, n in self._read.items() for row in self._kafka.records[place][:n]}
+        lsn = self._lsn
+        for rows in self._kafka.rows[lsn // 100 :]:
+            if not visible.issuperset(rows):
+                break
+            lsn += 100
+        return lsn
+
+    def _cut(self, lsn: int) -> Cut:
+        repeated, self._repeated = self._repeated, set()
+        return Cut(
+            source="inv",
+            timeline=1,
+            lsn=lsn,
+            previous_lsn=self._lsn,
+            commit_ts_ms=1000 + lsn,
+            event_count=lsn,
+            transactions=self._kafka.table(self._lsn, lsn),
+            end_offsets={
+                f"inv.{table}": tuple(self._end((table, n), lsn) for n in range(GROUPS)) for table in TABLES
+            },
+            transaction_offset=0,
+            repeated=frozenset(repeated),
+        )
+
+    def _end(self, place: Place, lsn: int) -> int:
+        """The first offset that belongs to a later commit, or where reading stands."""
+        records = self._kafka.records[place][: self._read[place]]
+        return next((n for n, row in enumerate(records) if row.commit_lsn > lsn), len(records))
+
+    def _markers_ahead(self) -> dict[tuple[str, int], Marker]:
+        """All before the newest transaction seen in a partition is complete there."""
+        markers = {}
+        for (table, number), count in self._read.items():
+            newest = max((r.commit_lsn for r in self._kafka.records[table, number][:count]), default=0)
+            if newest - 100 > self._lsn:
+                place = f"inv.{table}", number
+                markers[place] = Marker(newest - 100, self._end((table, number), newest - 100))
+        return markers
+
+    def _ahead(self, markers: dict[tuple[str, int], Marker]) -> AheadMarkers:
+        previous, newest = self._ahead_lsn, max(m.safe_commit_lsn for m in markers.values())
+        self._ahead_lsn = max(previous, newest)
+        repeated, self._repeated = self._repeated, set()
+        return AheadMarkers(
+            source="inv",
+            timeline=1,
+            previous_lsn=previous,
+            lsn=self._ahead_lsn,
+            transactions=self._kafka.table(previous, self._ahead_lsn),
+            markers=markers,
+            repeated=frozenset(repeated),
+        )
+
+
+class Reader:
+    """A query that may be started again at any time, and checks every batch."""
+
+    def __init__(self, kafka: Kafka, log: InMemoryCutLog, **options: str) -> None:
+        self._kafka, self._log, self._options = kafka, log, options
+        self.delivered: list[Row] = []
+        self.offset = GroupOffset(source="inv", timeline=1).to_json()
+        self.start_again()
+
+    def start_again(self) -> None:
+        feed = GroupFeed(
+            FeedKey("inv", 1),
+            [f"inv.{table}" for table in TABLES],
+            store=None,
+            log=self._log,
+            monotonic=iter(range(10**9)).__next__,
+        )
+        self.planner = AggregatePlanner(SourceOptions.parse(OPTIONS | self._options), feed)
+        self.offset = json.loads(json.dumps(self.offset))
+
+    def batch(self, max_events: int | None = None) -> bool:
+        """Takes a batch; whether there was one."""
+        end = self.planner.next_json(self.offset, max_events, None)
+        if end == self.offset:
+            return False
+        tasks = self.planner.tasks_json(self.offset, end)
+        start = self.planner.offset(self.offset)
+        self.offset = json.loads(json.dumps(end))
+        self._check(start, self.planner.offset(end), list(self._rows(tasks)))
+        return True
+
+    def everything(self) -> None:
+        while self.batch():
+            pass
+
+    def _rows(self, tasks: list[BatchTask]) -> Iterator[Row]:
+        for task in tasks:
+            changes = BatchChanges(task, "inv", TABLES)
+            for span in task.spans:
+                table = span.topic.removeprefix("inv.")
+                records = self._kafka.records[table, span.partition][span.from_offset : span.to_offset]
+                assert len(records) == span.size
+                messages = [message(row, span.from_offset + n) for n, row in enumerate(records)]
+                for _, change, commit_lsn in changes.of(span, messages):
+                    assert change.lsn is not None
+                    yield Row(commit_lsn, change.lsn, (table, span.partition))
+
+    def _check(self, start: GroupOffset, end: GroupOffset, rows: list[Row]) -> None:
+        """Each group goes from its LSN to its next one: all of the commits in between, nothing else."""
+        before = start.lsns or (0,) * GROUPS
+        assert all(old <= new for old, new in zip(before, end.lsns, strict=True))
+        expected = [
+            row
+            for transaction in self._kafka.rows
+            for row in transaction
+            if before[row.place[1]] < row.commit_lsn <= end.lsns[row.place[1]]
+        ]
+        assert sorted(rows, key=repr) == sorted(expected, key=repr)
+        self.delivered += rows
+
+
+def message(row: Row, offset: int) -> Message:
+    table, partition = row.place
+    value = change_value(
+        table, "c", position=(row.commit_lsn // 100, row.lsn), orders=(1, 1), after={"id": row.lsn}
+    )
+    return Message(
+        topic=f"inv.{table}", partition=partition, offset=offset, key=b'{"id":%d}' % row.lsn, value=value
+    )
+
+
+class World:
+    """Kafka, two sidecars and a reader; a step is the name of a method and its argument."""
+
+    def __init__(self, parallelism: int) -> None:
+        self._kafka, log = Kafka(), InMemoryCutLog("inv")
+        self._sidecars = [Sidecar(self._kafka, log), Sidecar(self._kafka, log)]
+        self._reader = Reader(self._kafka, log, parallelism=str(parallelism), min_task_events="1")
+
+    def commit(self, transactions: list[list[Place]]) -> None:
+        for places in transactions:
+            self._kafka.commit(places)
+
+    def repeat(self, number: int) -> None:
+        if self._kafka.rows:
+            self._kafka.repeat(number % len(self._kafka.rows))
+
+    def read(self, what: tuple[Place, int]) -> None:
+        self._sidecars[what[1] % 2].read(*what)
+
+    def read_all_but(self, stalled: frozenset[Place]) -> None:
+        for sidecar in self._sidecars:
+            for place in PLACES:
+                if place not in stalled:
+                    sidecar.read(place, 10**6)
+
+    def publish(self, number: int) -> None:
+        self._sidecars[number].publish()
+
+    def batch(self, limit: int | None) -> None:
+        self._reader.batch(limit)
+
+    def start_again(self, _: None) -> None:
+        self._reader.start_again()
+
+    def check_the_end(self) -> None:
+        """Nothing stalls any more: then every row has been delivered once."""
+        self.read_all_but(frozenset())
+        self.publish(0)
+        self._reader.everything()
+        rows = (row for transaction in self._kafka.rows for row in transaction)
+        assert sorted(self._reader.delivered, key=repr) == sorted(rows, key=repr)
+
+
+Step = tuple[str, object]
+
+TRANSACTION = st.lists(st.sampled_from(PLACES), min_size=1, max_size=4)
+STEP = st.one_of(
+    st.tuples(st.just("commit"), st.lists(TRANSACTION, min_size=1, max_size=3)),
+    st.tuples(st.just("repeat"), st.integers(0, 1000)),
+    st.tuples(st.just("read"), st.tuples(st.sampled_from(PLACES), st.integers(1, 6))),
+    st.tuples(st.just("read_all_but"), st.frozensets(st.sampled_from(PLACES), max_size=2)),
+    st.tuples(st.just("publish"), st.integers(0, 1)),
+    st.tuples(st.just("batch"), st.one_of(st.none(), st.integers(1, 12))),
+    st.tuples(st.just("start_again"), st.none()),
+)
+
+
+def play(histories: list[list[Step]], parallelism: int = 1) -> None:
+    for steps in histories:
+        world = World(parallelism)
+        for name, argument in steps:
+            getattr(world, name)(argument)
+        world.check_the_end()
+
+
+@given(st.lists(STEP, max_size=60), st.integers(1, 3))
+@settings(max_examples=300, deadline=None)
+def test_each_group_gets_every_row_once_in_the_order_of_commits(steps: list[Step], parallelism: int) -> None:
+    play([steps], parallelism)
+
+
+def random_steps(seed: int) -> list[Step]:
+    """A history with long stalls, for faults that need one."""
+    chance = random.Random(seed)
+    stalled = frozenset(chance.sample(PLACES, 1))
+    steps: list[Step] = []
+    for _ in range(25):
+        transactions = [chance.choices(PLACES, k=chance.randint(1, 4)) for _ in range(chance.randint(1, 4))]
+        steps += [("commit", transactions), ("read_all_but", stalled)]
+        steps += [("repeat", chance.randrange(1000))] if chance.random() < 0.3 else []
+        steps += [("publish", 0), ("batch", chance.choice([None, 3, 9]))]
+    return steps
+
+
+def no_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aggregate, "_span", lambda span, window, end: span)
+
+
+def the_fastest_partition_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "min", max, raising=False)
+
+
+def go_on_where_reading_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = groups._moved  # noqa: SLF001 - the rule that is taken out
+
+    def wrong(*arguments: object) -> PartitionPosition:
+        right = moved(*arguments)  # type: ignore[arg-type]
+        return PartitionPosition(right.read_to, right.lsn, right.read_to)
+
+    monkeypatch.setattr(groups, "_moved", wrong)
+
+
+def repetitions_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GroupFeed, "repeated", lambda *_: frozenset())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [no_windows, the_fastest_partition_decides, go_on_where_reading_ended, repetitions_are_not_compared],
+)
+def test_the_oracle_complains_when_a_rule_is_taken_out(
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    histories = [random_steps(seed) for seed in range(20)]
+    play(histories)
+    fault(monkeypatch)
+    with pytest.raises(AssertionError):
+        play(histories)
