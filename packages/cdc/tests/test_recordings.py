@@ -3,6 +3,7 @@
 import json
 import random
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,13 +42,14 @@ def load(name: str, partitions: int) -> tuple[str, dict[Spot, list[Record]]]:
     """The topics as a consumer finds them: a crashed run, then the next one."""
     files = [f for f in (RECORDINGS / f"{name}{part}.tsv" for part in ("", ".run1", ".run2")) if f.exists()]
     lines = [line.split("\t") for file in files for line in file.read_text().splitlines()]
-    source = next(line[0] for line in lines if line[0].endswith((".transaction", ".notif"))).split(".")[0]
+    announcing = (".transaction", ".notif", ".notifications")
+    source = next(line[0] for line in lines if line[0].endswith(announcing)).split(".")[0]
     topics: dict[Spot, list[Record]] = defaultdict(list)
     for moment, (topic, _, key, value, headers, *_) in enumerate(lines):
         if topic in (f"{source}.message", f"__debezium-heartbeat.{source}"):
             continue
-        is_single = topic in (f"{source}.notif", transaction_topic(source))
         name = notification_topic(source) if topic == f"{source}.notif" else topic
+        is_single = name in (notification_topic(source), transaction_topic(source))
         spot = name, 0 if is_single else partition_of(key.encode(), partitions)
         run = next(
             (h.split("=")[1] for h in headers.split(";") if h.startswith("__debezium.context.runId")), ""
@@ -94,9 +96,18 @@ def follow(name: str, partitions: int, seed: int) -> Outcome:
         frontier.rest()
         if frontier.end_offsets_wanted:
             frontier.end_offsets({spot: len(topics[spot]) for spot in topics})
+        frontier.rest()
         frontier.advance()
         cuts += frontier.cuts()
     return Outcome(cuts, frontier.open_transactions(), [str(o) for o in frontier.obstacles])
+
+
+def ends_of(name: str) -> list[tuple[int, int]]:
+    """The commits with change events, by the ENDs of a recording without repeats."""
+    _, topics = load(name, 1)
+    records = [json.loads(record.value or b"{}") for spot in topics for record in topics[spot]]
+    ids = [r["id"].split(":") for r in records if r.get("status") == "END" and r["event_count"] > 0]
+    return [(int(xid), int(lsn)) for xid, lsn in ids]
 
 
 CASES: dict[str, list[tuple[int, int]]] = {
@@ -169,6 +180,63 @@ def test_a_transaction_of_which_the_connector_lost_rows_is_waited_for_and_named(
         assert outcome.commits == []
         assert [t.xid for t in outcome.open] == [773]
         assert "numbered again" in outcome.open[0].hint
+
+
+SNAPSHOTS = {
+    "blocking_snapshot": [26405056],
+    "incremental_snapshot": [26405056],
+    "incremental_snapshot_idle": [26403760],
+    "parallel_snapshot_3_7": [26715584],
+    "snapshot_empty_and_one_row_tables": [26465104],
+    "snapshot_of_nothing": [],
+}
+"""LSNs of the snapshots whose rows are exactly of that LSN."""
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("name", sorted(SNAPSHOTS))
+def test_snapshots_and_every_commit_around_them_are_published_once(name: str, partitions: int) -> None:
+    expected = [(SNAPSHOT_XID, lsn) for lsn in SNAPSHOTS[name]] + ends_of(name)
+    for seed in range(10):
+        outcome = follow(name, partitions, seed)
+
+        assert (outcome.obstacles, outcome.open) == ([], [])
+        assert outcome.commits == expected, f"seed {seed}"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_no_cut_ends_between_rows_of_a_blocking_snapshot_and_what_they_contain_already(
+    partitions: int,
+) -> None:
+    """The rows stand at LSN 26407992 and hold a change that was committed at 26408544."""
+    for seed in range(20):
+        cuts = follow("blocking_snapshot", partitions, seed).cuts
+        showing = [cut for cut in cuts if cut.late_snapshots]
+
+        assert {lsn for cut in showing for lsn in cut.late_snapshots} == {26407992}
+        for cut in showing:
+            assert cut.lsn >= 26408544, f"seed {seed}"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_cuts_tell_where_rows_of_an_incremental_snapshot_stand(partitions: int) -> None:
+    _, topics = load("incremental_snapshot", partitions)
+    places = [
+        (topic, number, offset)
+        for (topic, number), records in topics.items()
+        for offset, record in enumerate(records)
+        if b'"snapshot":"incremental"' in (record.value or b"")
+    ]
+    for seed in range(20):
+        before: Mapping[str, tuple[int, ...]] = {}
+        for cut in follow("incremental_snapshot", partitions, seed).cuts:
+            holds = any(
+                before.get(topic, (0,) * partitions)[number] <= offset < cut.end_offsets[topic][number]
+                for topic, number, offset in places
+                if topic in cut.end_offsets
+            )
+            assert cut.has_incremental_rows or not holds, f"seed {seed}, cut {cut.lsn}"
+            before = cut.end_offsets
 
 
 def test_repeated_rows_are_named_by_the_cut() -> None:
