@@ -12,10 +12,8 @@ def test_the_required_options_are_enough() -> None:
     options = SourceOptions.parse(REQUIRED)
     assert options.source == "inv"
     assert options.tables == ("inventory.orders", "inventory.order_lines")
-    assert options.topics == {
-        "inv.inventory.orders": "inventory.orders",
-        "inv.inventory.order_lines": "inventory.order_lines",
-    }
+    assert options.topics == {"inv.inventory.orders", "inv.inventory.order_lines"}
+    assert options.schema_registry is None
     assert options.consumer_settings == {"bootstrap.servers": "b:9092"}
     assert options.redis_url is None
 
@@ -105,3 +103,45 @@ def test_a_value_that_cannot_be_used_is_refused(name: str, value: str, problem: 
 def test_options_travel_to_the_tasks() -> None:
     options = SourceOptions.parse(REQUIRED | {"kafka.client.id": "x"})
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 - our own bytes
+
+
+def test_topics_that_were_renamed_are_read_where_they_are() -> None:
+    options = SourceOptions.parse(REQUIRED | {"topics": '{"inventory.orders": "all"}'})
+    assert options.topics == {"all", "inv.inventory.order_lines"}
+    assert options.source_topics.data("inventory.orders") == "all"
+
+
+def test_several_tables_may_share_a_topic() -> None:
+    topics = '{"inventory.orders": "all", "inventory.order_lines": "all"}'
+    assert SourceOptions.parse(REQUIRED | {"topics": topics}).topics == {"all"}
+
+
+@pytest.mark.parametrize(
+    ("topics", "problem"),
+    [
+        ("inventory.orders=all", "is no JSON"),
+        ("[]", "is no JSON object"),
+        ('{"inventory.orders": 1}', "is no JSON object"),
+        ('{"inventory.orders": ""}', "is no JSON object"),
+        ('{"inventory.order": "all"}', "names 'inventory.order', which is not in 'tables'"),
+    ],
+)
+def test_topics_that_cannot_be_used_are_refused(topics: str, problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        SourceOptions.parse(REQUIRED | {"topics": topics})
+
+
+def test_a_schema_registry_is_reached_with_user_and_password() -> None:
+    registry = {"schema_registry": "http://r:1", "schema_registry.user": "u"}
+    options = SourceOptions.parse(REQUIRED | registry | {"schema_registry.password": "hush"})
+    assert options.schema_registry is not None
+    assert (options.schema_registry.url, options.schema_registry.user) == ("http://r:1", "u")
+    assert options.schema_registry.password == "hush"
+    assert "hush" not in repr(options)
+    assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 - our own bytes
+
+
+def test_an_address_of_a_schema_registry_must_be_one_and_hold_no_password() -> None:
+    with pytest.raises(OptionError, match=r"schema_registry.*holds credentials") as caught:
+        SourceOptions.parse(REQUIRED | {"schema_registry": "http://u:hush@r:1"})
+    assert "hush" not in str(caught.value)

@@ -1,17 +1,22 @@
 """The options of ``format("slackwater")``, read once."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from slackwater_protocol.keys import data_topic
+from slackwater_protocol import SourceTopics
 from slackwater_spark.scope import Scope
 from slackwater_spark.source.errors import OptionError
 
+if TYPE_CHECKING:
+    from slackwater_registry import RegistrySettings
+
 _TABLE = re.compile(r"[^.,\s][^.,]*\.[^.,]*[^.,\s]")
 _KAFKA_PREFIX = "kafka."
+_REGISTRY = "schema_registry"
 _OWN_KAFKA_SETTINGS = {
     "bootstrap.servers": "use the option 'bootstrap'",
     "auto.offset.reset": "a missing offset is always an error",
@@ -31,6 +36,14 @@ class SourceOptions:
     """Kafka's ``bootstrap.servers``. Required."""
     tables: tuple[str, ...]
     """Tables as ``schema.table``. Required; a comma separated list."""
+    routed: Mapping[str, str] = field(default_factory=dict)
+    """Option ``topics``, JSON: table to topic, for tables whose rows a transform sends elsewhere.
+
+    Several tables may share a topic; rows of tables that the query does not read are left out there.
+    """
+    schema_registry: "RegistrySettings | None" = None
+    """Option ``schema_registry``: the address, when the topics are in Avro; user and password by the options
+    ``schema_registry.user`` and ``schema_registry.password``."""
     redis_url: str | None = None
     """``redis://host:port/db`` without a password. Without it cuts are read from the cut log only."""
     redis_password: str | None = field(default=None, repr=False)
@@ -66,20 +79,28 @@ class SourceOptions:
             OptionError: names the first option that cannot be used, and what is wrong with it.
         """
         for name in options:
-            if name not in _KNOWN and not name.startswith(_KAFKA_PREFIX):
-                raise OptionError.unknown(name, sorted(_KNOWN))
+            if name not in _NAMES and not name.startswith(_KAFKA_PREFIX):
+                raise OptionError.unknown(name, sorted(_NAMES))
         parsed: dict[str, Any] = {
             attribute: read(options, name) for name, (attribute, read) in _KNOWN.items() if name in options
         }
         for required in ("source", "bootstrap", "tables"):
             if required not in parsed:
                 raise OptionError(required, "is required", _EXAMPLES[required])
-        return cls(**parsed, kafka=_kafka(options))
+        for table in parsed.get("routed", {}):
+            if table not in parsed["tables"]:
+                raise OptionError("topics", f"names {table!r}, which is not in 'tables'", _EXAMPLES["topics"])
+        return cls(**parsed, schema_registry=_registry(options), kafka=_kafka(options))
 
     @property
-    def topics(self) -> dict[str, str]:
-        """The table of each topic that is read."""
-        return {data_topic(self.source, table): table for table in self.tables}
+    def source_topics(self) -> SourceTopics:
+        """Where tables are."""
+        return SourceTopics(self.source, self.routed)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics that are read."""
+        return frozenset(map(self.source_topics.data, self.tables))
 
     @property
     def consumer_settings(self) -> dict[str, str]:
@@ -102,6 +123,29 @@ def _tables(options: Mapping[str, str], name: str) -> tuple[str, ...]:
     if len(set(tables)) < len(tables):
         raise OptionError(name, "names a table twice", options[name])
     return tables
+
+
+def _topics(options: Mapping[str, str], name: str) -> dict[str, str]:
+    try:
+        topics = json.loads(options[name])
+    except ValueError as error:
+        raise OptionError(name, f"is no JSON: {error}", _EXAMPLES[name]) from None
+    if not isinstance(topics, dict) or not all(isinstance(t, str) and t for t in topics.values()):
+        raise OptionError(name, "is no JSON object of topics by table", _EXAMPLES[name])
+    return topics
+
+
+def _registry(options: Mapping[str, str]) -> "RegistrySettings | None":
+    url = options.get(_REGISTRY)
+    if url is None:
+        return None
+    from slackwater_registry import RegistrySettings, RegistrySettingsError
+
+    user, password = options.get(f"{_REGISTRY}.user"), options.get(f"{_REGISTRY}.password")
+    try:
+        return RegistrySettings(url=url, user=user, password=password)
+    except RegistrySettingsError as error:
+        raise OptionError(_REGISTRY, error.problem, _EXAMPLES[_REGISTRY]) from error
 
 
 def _integer(minimum: int) -> Callable[[Mapping[str, str], str], int]:
@@ -165,6 +209,8 @@ _EXAMPLES = {
     "source": 'the connector\'s topic.prefix, e.g. option("source", "inv")',
     "bootstrap": 'e.g. option("bootstrap", "broker:9092")',
     "tables": 'e.g. option("tables", "inventory.orders,inventory.order_lines")',
+    "topics": 'e.g. option("topics", \'{"inventory.orders": "routed.orders"}\')',
+    "schema_registry": 'e.g. option("schema_registry", "http://registry:8081")',
     "redis_url": 'e.g. option("redis_url", "redis://redis:6379/0")',
 }
 
@@ -172,6 +218,7 @@ _KNOWN: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
     "source": ("source", _text),
     "bootstrap": ("bootstrap", _text),
     "tables": ("tables", _tables),
+    "topics": ("routed", _topics),
     "redis_url": ("redis_url", _redis_url),
     "redis.password": ("redis_password", _text),
     "timeline": ("timeline", _integer(1)),
@@ -185,3 +232,4 @@ _KNOWN: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
     "read_timeout_ms": ("read_timeout_ms", _integer(100)),
     "packing": ("packing", _text),
 }
+_NAMES = _KNOWN.keys() | {_REGISTRY, f"{_REGISTRY}.user", f"{_REGISTRY}.password"}

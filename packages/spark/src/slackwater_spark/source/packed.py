@@ -71,6 +71,7 @@ class PackedWriter:
                     commit_lsn,
                     None if before is None else bytes(before),
                     None if after is None else bytes(after),
+                    change.lsn,
                 )
             except (PackingError, SqlError) as error:
                 raise bad_input(message, str(error)) from error

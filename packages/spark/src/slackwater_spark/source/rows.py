@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from slackwater_spark.source.changes import BatchChanges, Located
+from slackwater_cdc import CdcError
+from slackwater_spark.source.changes import BatchChanges, Located, bad_input
 from slackwater_spark.source.plan import OffsetSpan
 
 if TYPE_CHECKING:
@@ -11,11 +12,17 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
+    from slackwater_cdc.wire import ToJson
+
 ROW_SCHEMA: Final = (
     "source STRING, `table` STRING, op STRING, key STRING, before STRING, after STRING, xid BIGINT, "
     "commit_lsn BIGINT, commit_ts TIMESTAMP, order_in_transaction BIGINT, `partition` INT, `offset` BIGINT"
 )
-"""``xid`` and ``order_in_transaction`` are null for rows of the initial snapshot, whose ``op`` is ``r``."""
+"""``xid`` and ``order_in_transaction`` are null for rows of the initial snapshot, whose ``op`` is ``r``.
+
+TRUNCATE is a row with ``op`` ``t`` and neither key nor row, in any partition: every row of its table is gone,
+also those of its own transaction with a smaller ``order_in_transaction``.
+"""
 
 _ROWS_PER_ARROW_BATCH = 10_000
 _NULL = b"null"
@@ -28,14 +35,18 @@ class RowWriter:
         source: The connector's ``topic.prefix``.
         schema: As Spark resolved it.
         changes: Decides what counts.
+        to_json: What makes JSON of keys; None: they are JSON.
     """
 
-    def __init__(self, source: str, schema: "StructType", changes: BatchChanges) -> None:
+    def __init__(
+        self, source: str, schema: "StructType", changes: BatchChanges, to_json: "ToJson | None" = None
+    ) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self._source = source
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._changes = changes
+        self._to_json = to_json
 
     def write(self, portions: Iterator[tuple[OffsetSpan, list["Message"]]]) -> Iterator["RecordBatch"]:
         """Arrow batches of at most 10,000 rows; rows of one partition stay in order."""
@@ -55,7 +66,7 @@ class RowWriter:
             self._source,
             change.table,
             change.op,
-            _key(message.key()),
+            self._key(message),
             None if change.before is None else bytes(change.before),
             None if change.after is None else bytes(change.after),
             change.xid,
@@ -65,6 +76,15 @@ class RowWriter:
             span.partition,
             message.offset(),
         )
+
+    def _key(self, message: "Message") -> bytes | None:
+        key = message.key()
+        if self._to_json is None or key is None:
+            return _unwrapped(key)
+        try:
+            return _unwrapped(self._to_json(key))
+        except CdcError as error:
+            raise bad_input(message, f"its key: {error}") from error
 
     def _batch(self, rows: list[tuple[Any, ...]]) -> "RecordBatch":
         import pyarrow
@@ -76,16 +96,16 @@ class RowWriter:
         return pyarrow.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _key(key: Any) -> bytes | None:
+def _unwrapped(key: Any) -> bytes | None:
     """The key as JSON, without the ``{"schema": …, "payload": …}`` wrapper."""
     if key is None or key == _NULL:
         return None
     if key.startswith(b'{"schema"'):
-        return _unwrapped(key)
+        return _payload(key)
     return bytes(key)
 
 
-def _unwrapped(key: bytes) -> bytes:
+def _payload(key: bytes) -> bytes:
     import msgspec
 
     try:
