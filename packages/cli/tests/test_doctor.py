@@ -1,0 +1,269 @@
+"""Every cause a doctor names, from facts alone."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slackwater.doctor.causes import diagnose
+from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
+from slackwater.doctor.findings import Cause, Finding
+from slackwater.doctor.report import report_json, report_lines
+from slackwater_markers import FrontierState, FrontierStatus
+from slackwater_protocol import Cut, OpenTransaction, SourceTopics
+
+NOW_MS = 1_000_000
+TABLE, TOPIC = "s.a", "inv.s.a"
+LSN = 0x700
+
+
+def status(
+    state: FrontierState = FrontierState.STALLED, *, ago_ms: int = 500, detail: str = "d"
+) -> FrontierStatus:
+    return FrontierStatus(state=state, detail=detail, wall_ms=NOW_MS - ago_ms, sidecar="host-1", timeline=1)
+
+
+def place(readable: int = 10, **changes: Any) -> PlaceFacts:
+    return replace(PlaceFacts(low=0, stable_end=readable, end=readable), **changes)
+
+
+def waiting(**changes: Any) -> OpenTransaction:
+    """Rows are missing; two partitions, read to offset 10 each."""
+    transaction = OpenTransaction(
+        xid=77,
+        commit_lsn=LSN,
+        since_ms=NOW_MS - 60_000,
+        expected={TABLE: 3},
+        received={TABLE: 2},
+        hint="rows are missing",
+        places={f"{TOPIC}/0": (4, 10), f"{TOPIC}/1": (-1, 10)},
+    )
+    return replace(transaction, **changes)
+
+
+def cut(lsn: int = 0x600) -> Cut:
+    return Cut(
+        source="inv",
+        timeline=1,
+        lsn=lsn,
+        previous_lsn=0,
+        commit_ts_ms=NOW_MS - 2_000,
+        event_count=5,
+        transactions=(),
+        end_offsets={},
+        transaction_offset=8,
+    )
+
+
+def facts(*open_: OpenTransaction, **changes: Any) -> SourceFacts:
+    """A source whose topics were all read to their ends and where nothing is later than the transaction."""
+    places: Mapping[Place, PlaceFacts] = {(TOPIC, 0): place(), (TOPIC, 1): place()}
+    known = SourceFacts(
+        topics=SourceTopics("inv"),
+        now_ms=NOW_MS,
+        status=status(FrontierState.STALLED if open_ else FrontierState.RUNNING, detail=""),
+        cut=cut(),
+        open=open_,
+        data_topics=frozenset({TOPIC}),
+        transactions=place(20),
+        newest_end=EndFacts(xid=77, commit_lsn=LSN, commit_ts_ms=NOW_MS - 61_000),
+        places=places,
+    )
+    return replace(known, **changes)
+
+
+def only(known: SourceFacts) -> Finding:
+    (finding,) = diagnose(known)
+    return finding
+
+
+def text(finding: Finding) -> str:
+    return "\n".join([finding.what, *finding.evidence, *finding.advice])
+
+
+LATER_END = EndFacts(xid=90, commit_lsn=LSN + 8, commit_ts_ms=NOW_MS - 1_000)
+
+
+def test_a_source_that_moves_is_healthy() -> None:
+    assert diagnose(facts()) == []
+
+
+def test_rows_are_dropped_on_the_way_when_all_was_read_and_later_transactions_came() -> None:
+    known = facts(waiting(), newest_end=LATER_END)
+    finding = only(replace(known, places={**known.places, (TOPIC, 0): place(newest_row_lsn=LSN + 4)}))
+
+    assert finding.cause is Cause.DROPPED
+    assert "every partition was read to its end" in finding.evidence[0]
+    assert f"{TOPIC}/0: rows of later transactions came, up to 0/704" in text(finding)
+    assert "slackwater source skip --source inv --to 0/700" in text(finding)
+    assert "--evidence s.a=overtaken" in text(finding)
+    assert "errors.tolerance" in text(finding)
+
+
+def test_a_row_that_was_written_before_the_commit_shows_nothing_later() -> None:
+    known = facts(waiting())
+    known = replace(known, places={**known.places, (TOPIC, 0): place(newest_row_lsn=LSN - 8)})
+    assert only(known).cause is Cause.CONNECTOR_DOWN
+
+
+def test_a_topic_that_is_gone_is_named_with_its_table() -> None:
+    finding = only(facts(waiting(places={}), data_topics=frozenset(), places={}))
+    assert finding.cause is Cause.TOPIC_MISSING
+    assert "there is no topic inv.s.a for s.a" in text(finding)
+    assert "--topics s.a=TOPIC" in text(finding)
+
+
+def test_a_routed_table_is_looked_for_in_its_own_topic() -> None:
+    known = facts(
+        waiting(places={"else/0": (4, 10)}),
+        topics=SourceTopics("inv", {TABLE: "else"}),
+        data_topics=frozenset({"else"}),
+        places={("else", 0): place()},
+        newest_end=LATER_END,
+    )
+    assert only(known).cause is Cause.DROPPED
+
+
+def test_a_partition_that_is_not_read_to_its_end_only_needs_time() -> None:
+    known = facts(waiting(), newest_end=LATER_END)
+    finding = only(replace(known, places={**known.places, (TOPIC, 1): place(5_000)}))
+    assert finding.cause is Cause.SIDECAR_BEHIND
+    assert f"{TOPIC}/1: read up to 10 of 5000" in text(finding)
+
+
+def test_records_below_the_first_offset_are_gone_by_retention() -> None:
+    known = facts(waiting(), newest_end=LATER_END)
+    finding = only(replace(known, places={**known.places, (TOPIC, 1): place(5_000, low=11)}))
+    assert finding.cause is Cause.RETENTION
+    assert f"{TOPIC}/1: offset 10 is wanted, the topic begins at 11" in text(finding)
+
+
+def test_a_topic_that_ends_below_what_was_read_was_made_anew() -> None:
+    known = facts(waiting(), newest_end=LATER_END)
+    finding = only(replace(known, places={**known.places, (TOPIC, 0): place(3)}))
+    assert finding.cause is Cause.TOPIC_MADE_ANEW
+
+
+def test_an_open_kafka_transaction_hides_records() -> None:
+    known = facts(waiting(), newest_end=LATER_END)
+    finding = only(replace(known, places={**known.places, (TOPIC, 1): place(10, end=15)}))
+    assert finding.cause is Cause.HANGING
+    assert f"{TOPIC}/1: readable up to 10 of 15" in text(finding)
+
+
+def test_an_open_kafka_transaction_in_the_transaction_topic_hides_ends() -> None:
+    finding = only(facts(waiting(commit_lsn=None, expected={}), transactions=place(20, end=21)))
+    assert finding.cause is Cause.HANGING
+    assert "inv.transaction/0" in text(finding)
+
+
+def test_nothing_newer_anywhere_means_the_connector_is_down() -> None:
+    finding = only(facts(waiting()))
+    assert finding.cause is Cause.CONNECTOR_DOWN
+    assert "the newest END is that of xid 77, committed 61 s ago" in text(finding)
+    assert "pg_replication_slots" in text(finding)
+
+
+def test_rows_without_end_and_nothing_newer_mean_the_connector_is_down() -> None:
+    assert only(facts(waiting(commit_lsn=None, expected={}))).cause is Cause.CONNECTOR_DOWN
+
+
+def test_an_end_that_is_missing_between_later_ones_was_lost() -> None:
+    finding = only(facts(waiting(commit_lsn=None, expected={}), newest_end=LATER_END))
+    assert finding.cause is Cause.END_LOST
+    assert "slackwater source skip --source inv --to 0/708" in text(finding)
+
+
+def test_a_missing_transaction_topic_is_missed_only_when_it_must_be_there() -> None:
+    known = facts(waiting(commit_lsn=None, expected={}), transactions=None, newest_end=None)
+    found = [f.cause for f in diagnose(known)]
+    assert found == [Cause.TRANSACTION_TOPIC_MISSING, Cause.CONNECTOR_DOWN]
+    before_the_first_commit = facts(cut=None, transactions=None, newest_end=None)
+    assert diagnose(before_the_first_commit) == []
+
+
+def test_a_restart_within_the_transaction_is_waited_for_until_something_later_comes() -> None:
+    hint = "rows were numbered again after a connector restart"
+    known = facts(waiting(hint=hint), newest_end=LATER_END)
+    assert only(known).cause is Cause.RENUMBERED
+    known = replace(known, places={**known.places, (TOPIC, 0): place(newest_row_lsn=LSN + 4)})
+    assert only(known).cause is Cause.DROPPED
+
+
+def test_an_initial_snapshot_is_no_lost_transaction() -> None:
+    finding = only(facts(waiting(xid=0, hint="initial snapshot, no notifications were found")))
+    assert finding.cause is Cause.SNAPSHOT
+    assert "notification.enabled.channels=sink" in text(finding)
+
+
+def test_a_complete_transaction_waits_for_the_one_before() -> None:
+    complete = waiting(xid=78, received={TABLE: 3}, hint="complete, waits for others")
+    causes = [f.cause for f in diagnose(facts(waiting(), complete))]
+    assert causes == [Cause.CONNECTOR_DOWN, Cause.WAITS_FOR_OTHERS]
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [
+        (FrontierState.REGRESSED, Cause.REGRESSED),
+        (FrontierState.BAD_INPUT, Cause.BAD_INPUT),
+        (FrontierState.MISCONFIGURED, Cause.MISCONFIGURED),
+        (FrontierState.WAITING, Cause.WAITING),
+    ],
+)
+def test_a_state_no_cut_passes_is_a_finding(state: FrontierState, cause: Cause) -> None:
+    finding = only(facts(status=status(state, detail="why")))
+    assert (finding.cause, finding.what) == (cause, "why")
+
+
+def test_lsns_that_went_back_name_the_command() -> None:
+    finding = only(facts(status=status(FrontierState.REGRESSED)))
+    assert "slackwater source new-timeline --source inv" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (None, "no sidecar has reported"),
+        (status(FrontierState.RUNNING, ago_ms=60_000, detail=""), "last heard 60 s ago"),
+        (status(FrontierState.STOPPED, detail=""), "has stopped"),
+        (status(FrontierState.FAILED, detail="offsets are gone"), "has failed: offsets are gone"),
+    ],
+)
+def test_a_sidecar_that_does_not_run_is_found(said: FrontierStatus | None, words: str) -> None:
+    finding = only(facts(status=said))
+    assert finding.cause is Cause.NO_SIDECAR
+    assert words in finding.what
+
+
+def test_without_kafka_no_cause_is_guessed() -> None:
+    known = facts(waiting(), kafka_error="refused", places={}, data_topics=frozenset(), transactions=None)
+    assert [f.cause for f in diagnose(known)] == [Cause.KAFKA_AWAY]
+
+
+def test_without_redis_the_sidecar_is_not_called_dead() -> None:
+    assert only(facts(redis_error="refused", status=None)).cause is Cause.REDIS_AWAY
+
+
+def test_the_report_shows_expected_received_and_every_partition() -> None:
+    known = facts(waiting(), newest_end=LATER_END)
+    lines = "\n".join(report_lines(known, diagnose(known)))
+    assert "transaction 77: commit 0/700, waited for since" in lines
+    assert [line.split() for line in lines.splitlines() if line.startswith("  s.a")] == [["s.a", "2", "3"]]
+    rows = [line.split() for line in lines.splitlines() if line.startswith(f"  {TOPIC}/")]
+    assert rows == [[f"{TOPIC}/0", "4", "10", "10"], [f"{TOPIC}/1", "-", "10", "10"]]
+    assert lines.endswith("source inv needs attention: dropped")
+
+
+def test_the_report_of_a_healthy_source_says_so() -> None:
+    assert report_lines(facts(), [])[-1] == "source inv is healthy"
+
+
+def test_the_json_report_holds_the_same() -> None:
+    known = facts(waiting(), newest_end=LATER_END)
+    said: dict[str, Any] = report_json(known, diagnose(known))
+    assert (said["is_healthy"], said["frontier"], said["lag_ms"]) == (False, "0/600", 2_000)
+    assert said["findings"][0]["cause"] == "dropped"
+    partitions = said["open_transactions"][0]["partitions"]
+    assert partitions[f"{TOPIC}/1"] == {"first": None, "next": 10, "end": 10}

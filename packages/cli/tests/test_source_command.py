@@ -1,0 +1,208 @@
+"""Decisions about a source: what is refused, what is recorded, what is shown."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import NoReturn
+
+import pytest
+
+from slackwater import main
+from slackwater.decisions import plan_skip, plan_timeline
+from slackwater.doctor import examination, services
+from slackwater.doctor.examination import Sources
+from slackwater.doctor.facts import EndFacts, PlaceFacts, SourceFacts
+from slackwater.errors import DecisionRefusedError
+from slackwater_markers import (
+    FrontierState,
+    FrontierStatus,
+    InMemoryCutLog,
+    InMemoryMarkerStore,
+    PipelineStatus,
+    RegressionNotice,
+)
+from slackwater_protocol import (
+    Cut,
+    LogRecord,
+    OpenTransaction,
+    SkipDecision,
+    SourceTopics,
+    SystemClock,
+    TimelineDecision,
+)
+
+CUT = Cut(
+    source="inv",
+    timeline=1,
+    lsn=0x600,
+    previous_lsn=0,
+    commit_ts_ms=1,
+    event_count=5,
+    transactions=(),
+    end_offsets={},
+    transaction_offset=8,
+)
+MISSING = OpenTransaction(
+    xid=77, commit_lsn=0x700, since_ms=1, expected={"s.a": 3}, received={"s.a": 2}, hint="rows are missing"
+)
+WITHOUT_END = OpenTransaction(xid=78, commit_lsn=None, since_ms=1, expected={}, received={"s.a": 1})
+STALLED = FrontierStatus(state=FrontierState.STALLED, wall_ms=1, sidecar="me", timeline=1)
+NOTICE = RegressionNotice(transaction_offset=42, xid=9, commit_lsn=0x100, newest_lsn=0x600, has_snapshot=True)
+REGRESSED = replace(STALLED, state=FrontierState.REGRESSED, regression=NOTICE)
+FACTS = SourceFacts(
+    topics=SourceTopics("inv"),
+    now_ms=1_000,
+    status=STALLED,
+    cut=CUT,
+    open=(MISSING, WITHOUT_END),
+    newest_end=EndFacts(xid=80, commit_lsn=0x800, commit_ts_ms=1),
+)
+BEGUN = TimelineDecision(source="inv", timeline=2, transaction_offset=42, wall_ms=1, decided_by="ann")
+
+
+def test_a_skip_names_everything_up_to_the_lsn_and_what_has_no_end() -> None:
+    plan = plan_skip(FACTS, 0x700)
+    assert (plan.timeline, plan.passed) == (1, (MISSING, WITHOUT_END))
+
+
+def test_a_skip_leaves_later_transactions_alone() -> None:
+    later = replace(MISSING, xid=79, commit_lsn=0x780)
+    assert plan_skip(replace(FACTS, open=(MISSING, later)), 0x700).passed == (MISSING,)
+
+
+@pytest.mark.parametrize(
+    ("known", "to_lsn", "reason"),
+    [
+        (FACTS, 0x600, "the frontier is at 0/600"),
+        (FACTS, 0x801, "the newest END seen is 0/800, 0/801 is above it"),
+        (replace(FACTS, newest_end=None), 0x701, "the newest END seen is 0/700"),
+        (replace(FACTS, newest_end=None, open=()), 0x700, "no END was seen"),
+        (replace(FACTS, open=()), 0x700, "no transaction up to 0/700 has been open"),
+        (replace(FACTS, kafka_error="refused"), 0x700, "refused"),
+        (replace(FACTS, cut=None, status=None), 0x700, "nothing is known of inv"),
+    ],
+)
+def test_a_skip_is_refused_when_it_makes_no_sense(known: SourceFacts, to_lsn: int, reason: str) -> None:
+    with pytest.raises(DecisionRefusedError, match=reason):
+        plan_skip(known, to_lsn)
+
+
+def test_a_timeline_begins_where_lsns_went_back() -> None:
+    plan = plan_timeline(replace(FACTS, status=REGRESSED), [], without_snapshot=False)
+    assert (plan.timeline, plan.regression.transaction_offset) == (2, 42)
+
+
+def test_a_timeline_is_counted_from_the_one_that_is_followed() -> None:
+    followed = replace(REGRESSED, timeline=5)
+    assert plan_timeline(replace(FACTS, status=followed), [BEGUN], without_snapshot=False).timeline == 6
+
+
+def test_a_timeline_needs_a_regression_a_snapshot_and_no_other_decision() -> None:
+    with pytest.raises(DecisionRefusedError, match="is stalled, not regressed"):
+        plan_timeline(FACTS, [], without_snapshot=True)
+    regressed = replace(FACTS, status=REGRESSED)
+    with pytest.raises(DecisionRefusedError, match="timeline 2 is decided already"):
+        plan_timeline(regressed, [BEGUN], without_snapshot=True)
+    bare = replace(FACTS, status=replace(REGRESSED, regression=replace(NOTICE, has_snapshot=False)))
+    with pytest.raises(DecisionRefusedError, match="--without-snapshot"):
+        plan_timeline(bare, [], without_snapshot=False)
+    assert plan_timeline(bare, [], without_snapshot=True).timeline == 2
+
+
+class World:
+    """A source in memory behind the commands."""
+
+    def __init__(self) -> None:
+        self.facts = FACTS
+        self.log = InMemoryCutLog("inv")
+        self.store = InMemoryMarkerStore()
+
+    @property
+    def recorded(self) -> list[LogRecord]:
+        return [r.record for r in self.log.records(-1)]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    world = World()
+
+    def probe() -> NoReturn:
+        pytest.fail("the facts are given")
+
+    @contextmanager
+    def open_sources(*_: object) -> Iterator[Sources]:
+        yield Sources(SourceTopics("inv"), world.store, world.log, probe, SystemClock())
+
+    monkeypatch.setattr(services, "open_sources", open_sources)
+    monkeypatch.setattr(examination, "examine", lambda _: world.facts)
+    return world
+
+
+def test_a_skip_is_recorded_with_who_and_why(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--source", "inv", "--to", "0/700", "--reason", "ticket 17", "--yes"]
+    assert main.run(["source", "skip", *flags]) == 0
+
+    (decision,) = world.recorded
+    assert isinstance(decision, SkipDecision)
+    assert (decision.timeline, decision.to_lsn, decision.reason) == (1, 0x700, "ticket 17")
+    assert "@" in decision.decided_by
+    shown = capsys.readouterr().out
+    assert "transaction 77" in shown
+    assert "transaction 78" in shown
+    assert "offset 0" in shown
+
+
+def test_without_a_yes_nothing_is_recorded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
+    assert main.run(["source", "skip", "--source", "inv", "--to", "0/700"]) == 130
+    assert world.recorded == []
+
+
+def test_a_refused_decision_is_not_recorded_and_says_why(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["source", "skip", "--source", "inv", "--to", "9/0", "--yes"]) == 1
+    assert "nothing was decided: the newest END seen is 0/800" in capsys.readouterr().err
+    assert world.recorded == []
+
+
+def test_a_new_timeline_is_recorded_and_pipelines_are_told(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.facts = replace(FACTS, status=REGRESSED)
+    for name, source in (("orders", "inv"), ("others", "crm")):
+        world.store.register_pipeline(
+            PipelineStatus(name=name, source=source, output="o", query_id="q", wall_ms=1)
+        )
+    assert main.run(["source", "new-timeline", "--source", "inv", "--yes"]) == 0
+
+    (decision,) = world.recorded
+    assert isinstance(decision, TimelineDecision)
+    assert (decision.timeline, decision.transaction_offset) == (2, 42)
+    shown = capsys.readouterr().out
+    assert "new --checkpoint" in shown
+    assert "SLACKWATER_TIMELINE=2" in shown
+    assert "Registered: orders\n" in shown
+
+
+def test_show_lists_the_decisions(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.log.append([CUT])
+    world.log.append_records([BEGUN])
+    world.store.set_status("inv", replace(REGRESSED, detail="LSNs went back"))
+    assert main.run(["source", "show", "--source", "inv"]) == 0
+    shown = capsys.readouterr().out
+    assert "0/600 on timeline 1" in shown
+    assert "regressed: LSNs went back" in shown
+    assert "begin timeline 2 at transaction offset 42" in shown
+
+
+def test_the_doctor_ends_with_1_when_something_is_wrong_and_with_0_otherwise(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["doctor", "--source", "inv"]) == 1
+    assert "transaction 77: commit 0/700" in capsys.readouterr().out
+    healthy = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1_000, sidecar="me")
+    transactions = PlaceFacts(low=0, stable_end=9, end=9)
+    world.facts = replace(FACTS, open=(), status=healthy, transactions=transactions)
+    assert main.run(["doctor", "--source", "inv", "--json"]) == 0
+    assert '"is_healthy": true' in capsys.readouterr().out
