@@ -5,10 +5,17 @@ from pathlib import Path
 import pytest
 
 from slackwater_spark.pipeline import IncompatibleCheckpointError, RunSettings, RunSettingsError
-from slackwater_spark.pipeline.checkpoint import Checkpoint, PipelineFingerprint
+from slackwater_spark.pipeline.checkpoint import FINGERPRINT_FILE, Checkpoint, PipelineFingerprint
 
 FINGERPRINT = PipelineFingerprint(
-    pipeline="orders", source="inv", timeline=1, emit="latest", buckets=64, output="out", view="abc"
+    pipeline="orders",
+    source="inv",
+    timeline=1,
+    scope="strict",
+    emit="latest",
+    buckets=64,
+    output="out",
+    view="abc",
 )
 
 
@@ -31,6 +38,7 @@ def test_a_new_checkpoint_is_claimed_once_and_then_fits(tmp_path: Path) -> None:
         ({"output": "other"}, "output topic was out, is other"),
         ({"pipeline": "p"}, "name was orders, is p"),
         ({"timeline": 2}, "timeline was 1, is 2"),
+        ({"scope": "aggregate"}, "scope was strict, is aggregate"),
     ],
 )
 def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed(
@@ -42,6 +50,18 @@ def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed(
         checkpoint.check(replace(FINGERPRINT, **change))  # type: ignore[arg-type]
     assert says in str(caught.value)
     assert "new name, with a new checkpoint" in str(caught.value)
+
+
+def test_a_checkpoint_from_before_there_were_scopes_is_strict(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.claim(FINGERPRINT)
+    file = tmp_path / FINGERPRINT_FILE
+    fields = json.loads(file.read_text())
+    del fields["scope"]
+    file.write_text(json.dumps(fields))
+    checkpoint.check(FINGERPRINT)
+    with pytest.raises(IncompatibleCheckpointError, match="scope was strict, is aggregate"):
+        checkpoint.check(replace(FINGERPRINT, scope="aggregate"))
 
 
 def test_the_checkpoint_of_another_spark_query_does_not_fit(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from slackwater_spark.pipeline import DefinitionError, load_pipeline
+from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
 from slackwater_sql.errors import ViewError
 
@@ -36,6 +37,17 @@ def test_only_name_and_source_are_required(folder: Path) -> None:
     assert (definition.topic, definition.partitions) == ("orders_with_lines", None)
 
 
+def test_the_scope_is_strict_unless_said_otherwise(folder: Path) -> None:
+    assert load_pipeline(folder).scope is Scope.STRICT
+    write(folder, 'name = "o"\nsource = "inv"\nscope = "aggregate"')
+    assert load_pipeline(folder).scope is Scope.AGGREGATE
+
+
+def test_tables_may_have_topics_of_other_names(folder: Path) -> None:
+    write(folder, 'name = "o"\nsource = "inv"\n[topics]\n"inventory.orders" = "routed"')
+    assert load_pipeline(folder).topics == {"inventory.orders": "routed"}
+
+
 @pytest.mark.parametrize(
     ("text", "key", "says"),
     [
@@ -50,6 +62,17 @@ def test_only_name_and_source_are_required(folder: Path) -> None:
             "emit",
             "expected 'latest' or 'transactions', got 'all'",
         ),
+        (
+            'name = "o"\nsource = "inv"\nscope = "both"',
+            "scope",
+            "expected 'strict' or 'aggregate', got 'both'",
+        ),
+        (
+            'name = "o"\nsource = "inv"\n[topics]\n"inventory.order" = "x"',
+            "topics.inventory.order",
+            "did you mean 'inventory.orders'?",
+        ),
+        ('name = "o"\nsource = "inv"\n[topics]\n"inventory.orders" = 1', "topics.inventory.orders", "got 1"),
         ('name = "o"\nsource = "inv"\nbuckets = 0', "buckets", "a whole number of at least 1, got 0"),
         ('name = "o"\nsource = "inv"\nbuckets = true', "buckets", "a whole number of at least 1, got True"),
         ('name = "o"\nsource = "inv"\noutput = "x"', "output", "expected a table, got 'x'"),

@@ -73,6 +73,17 @@ def test_a_batch_that_leaves_transactions_out_is_refused(make_batch: MakeBatch) 
         covered(make_batch(5), progress())
 
 
+def test_batches_that_stay_at_one_lsn_are_told_apart_by_their_numbers(make_batch: MakeBatch) -> None:
+    """As in scope ``aggregate`` while a group stands still."""
+    still: dict[str, int] = {"from_lsn": 40, "to_lsn": 40}
+    assert covered(make_batch(3, **still), progress())
+    assert not covered(make_batch(4, **still), progress())
+    with pytest.raises(ProgressMismatchError, match="never written"):
+        covered(make_batch(5, **still), progress())
+    with pytest.raises(ProgressMismatchError, match="checkpoint is older"):
+        covered(make_batch(2, **still), progress())
+
+
 def test_a_later_batch_without_any_progress_is_refused(make_batch: MakeBatch) -> None:
     with pytest.raises(ProgressMismatchError, match="lost its records"):
         covered(make_batch(1), None)

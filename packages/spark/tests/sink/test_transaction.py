@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from slackwater_protocol import ProgressRecord, decode_commit_record, decode_progress_record
+from slackwater_spark.scope import Scope
 from slackwater_spark.sink import DocumentBatch, Emit, KafkaSinkSettings, MalformedBatchError, SinkStep
 from slackwater_spark.sink.producer import DeliveryReport, Headers, TransactionFailedError
 from slackwater_spark.sink.transaction import BatchTransaction, commit_units
@@ -77,9 +78,11 @@ PROGRESS = ProgressRecord(
 )
 
 
-def written(batch: DocumentBatch, emit: Emit, producer: FakeProducer | None = None) -> FakeProducer:
+def written(
+    batch: DocumentBatch, emit: Emit, producer: FakeProducer | None = None, scope: Scope = Scope.STRICT
+) -> FakeProducer:
     producer = producer or FakeProducer()
-    settings = KafkaSinkSettings(pipeline="orders", topic="out", emit=emit, bootstrap="nowhere")
+    settings = KafkaSinkSettings(pipeline="orders", topic="out", emit=emit, scope=scope, bootstrap="nowhere")
     transaction = BatchTransaction(settings, producer, batch, lambda step: producer.calls.append(f"[{step}]"))
     transaction.produce(PROGRESS)
     transaction.commit()
@@ -198,3 +201,30 @@ def test_transactions_names_a_skipped_transaction_in_its_own_record(make_batch: 
     batch = with_skipped(make_batch(0, [], to_lsn=3), 502, 77)
     expected = [(501, ()), (502, (502,)), (503, (77,))]
     assert skipped_by_xid(written(batch, Emit.TRANSACTIONS)) == expected
+
+
+def of_groups(batch: DocumentBatch, to_lsn: int) -> DocumentBatch:
+    """All groups have reached an LSN, some are further: up to the batch's last transaction."""
+    return replace(batch, header=replace(batch.header, to_lsn=to_lsn))
+
+
+@pytest.mark.parametrize(("emit", "has_xid"), [(Emit.LATEST, False), (Emit.TRANSACTIONS, True)])
+def test_in_scope_aggregate_each_document_has_its_own_lsn_and_the_batch_one_commit_record(
+    make_batch: MakeBatch, emit: Emit, has_xid: bool
+) -> None:
+    batch = of_groups(make_batch(0, [(7, b"b", b"2"), (3, b"a", b"1"), (7, b"d", None)]), 2)
+    producer = written(batch, emit, scope=Scope.AGGREGATE)
+    stamps = [dict(headers)["slackwater-commit-lsn"] for *_, headers in of_topic(producer, "out")]
+    xids = [dict(headers).get("slackwater-xid") for *_, headers in of_topic(producer, "out")]
+    assert stamps == [b"3", b"7", b"7"]
+    assert xids == ([b"503", b"507", b"507"] if has_xid else [None] * 3)
+    [(_, _, value, headers)] = of_topic(producer, "out.commits")
+    record = decode_commit_record(value or b"")
+    assert (record.previous_lsn, record.commit_lsn, record.xid) == (0, 2, None)
+    assert dict(headers)["slackwater-commit-lsn"] == b"2"
+    assert sum(r.count for r in record.offsets["out"].values()) == 3
+
+
+def test_in_scope_aggregate_a_document_of_a_foreign_transaction_is_refused(make_batch: MakeBatch) -> None:
+    with pytest.raises(MalformedBatchError, match="commit LSN 99"):
+        written(make_batch(0, [(99, b"a", b"1")]), Emit.LATEST, scope=Scope.AGGREGATE)

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.errors import IncompatibleCheckpointError
+from slackwater_spark.scope import Scope
 
 FINGERPRINT_FILE = "slackwater.json"
 _VERSION = 1
+_BEFORE_SCOPES = {"scope": str(Scope.STRICT)}
+"""What fingerprints mean that do not name a scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class PipelineFingerprint:
     pipeline: str
     source: str
     timeline: int
+    scope: str
     emit: str
     buckets: int
     output: str
@@ -32,6 +36,7 @@ class PipelineFingerprint:
             pipeline=definition.name,
             source=definition.source,
             timeline=timeline,
+            scope=str(definition.scope),
             emit=str(definition.emit),
             buckets=definition.buckets,
             output=definition.topic,
@@ -45,6 +50,7 @@ class PipelineFingerprint:
             "name": self.pipeline,
             "source": self.source,
             "timeline": str(self.timeline),
+            "scope": self.scope,
             "emit": self.emit,
             "buckets": str(self.buckets),
             "output topic": self.output,
@@ -95,7 +101,7 @@ class Checkpoint:
             text = (self.folder / FINGERPRINT_FILE).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        return {str(name): str(value) for name, value in json.loads(text).items()}
+        return _BEFORE_SCOPES | {str(name): str(value) for name, value in json.loads(text).items()}
 
     def _store(self, fields: dict[str, str]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -2,17 +2,19 @@
 
 ::
 
-    pipeline.toml      name, source, emit, buckets, [output] topic, partitions
+    pipeline.toml      name, source, scope, emit, buckets, [output] topic, partitions, [topics] by table
     schema.sql         CREATE TABLE of the tables the view reads (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from slackwater_spark.pipeline.errors import DefinitionError
 from slackwater_spark.pipeline.toml import TomlTable, read_toml
+from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.ddl import parse_catalog
@@ -22,7 +24,7 @@ from slackwater_sql.view import compile_view
 DEFAULT_BUCKETS = 64
 DEFINITION_FILE = "pipeline.toml"
 
-_KEYS = ("name", "source", "emit", "buckets", "output")
+_KEYS = ("name", "source", "scope", "emit", "buckets", "output", "topics")
 _OUTPUT_KEYS = ("topic", "partitions")
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 
@@ -35,6 +37,8 @@ class PipelineDefinition:
     """Also the base of its progress topic and its transactional id."""
     source: str
     """The connector's ``topic.prefix``."""
+    scope: Scope = Scope.STRICT
+    """Whether all of the view is of one commit, or each document by itself."""
     emit: Emit
     buckets: int
     """Slices of the stage's keys; fixed for the life of a checkpoint."""
@@ -42,6 +46,8 @@ class PipelineDefinition:
     """Output topic."""
     partitions: int | None
     """Of the output topic; None: as it is, or four."""
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Table to topic, for tables whose rows a transform of the connector sends elsewhere."""
     view: ViewPlan
 
     @property
@@ -67,12 +73,19 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     return PipelineDefinition(
         name=name,
         source=_topic_name(toml, "source"),
+        scope=Scope(toml.choice("scope", [str(scope) for scope in Scope], str(Scope.STRICT))),
         emit=Emit(toml.choice("emit", [str(emit) for emit in Emit], str(Emit.LATEST))),
         buckets=buckets or DEFAULT_BUCKETS,
         topic=_topic_name(output, "topic", view.name),
         partitions=output.integer("partitions", None, minimum=1),
+        topics=_topics(toml.table("topics"), view),
         view=view,
     )
+
+
+def _topics(table: TomlTable, view: ViewPlan) -> dict[str, str]:
+    table.only(sorted({item.table.full_name for item in view.inputs}))
+    return {name: _topic_name(table, name) for name in table.values}
 
 
 def _topic_name(table: TomlTable, key: str, default: str | None = None) -> str:

@@ -1,5 +1,6 @@
 """Running a pipeline: one streaming query from the source through a stage into the sink."""
 
+import json
 import logging
 import threading
 from collections.abc import Callable
@@ -127,6 +128,7 @@ class _PipelineRun:
             "bootstrap": settings.bootstrap,
             "tables": ",".join(definition.tables),
             "timeline": str(settings.timeline),
+            "scope": str(definition.scope),
             "parallelism": str(settings.parallelism or cores),
             "packing": packing_spec(definition.view, definition.buckets).to_json(),
             **{f"kafka.{name}": value for name, value in settings.kafka.items()},
@@ -135,6 +137,8 @@ class _PipelineRun:
             "redis_url": settings.redis_url,
             "redis.password": settings.redis_password,
             "max_events_per_batch": settings.max_events_per_batch,
+            "topics": json.dumps(definition.topics) if definition.topics else None,
+            "schema_registry": settings.schema_registry,
         }
         options |= {name: str(value) for name, value in optional.items() if value is not None}
         return session.readStream.format("slackwater").options(**options).load()
@@ -144,6 +148,7 @@ class _PipelineRun:
         return StageSettings(
             buckets=self._definition.buckets,
             every_commit=self._definition.emit is Emit.TRANSACTIONS,
+            scope=self._definition.scope,
             index_root=None if root is None else str(root),
         )
 
@@ -201,6 +206,7 @@ def sink_settings(definition: PipelineDefinition, settings: RunSettings) -> Kafk
         pipeline=definition.name,
         topic=definition.topic,
         emit=definition.emit,
+        scope=definition.scope,
         bootstrap=settings.bootstrap,
         kafka=settings.kafka,
         partitions=settings.output_partitions or definition.partitions,

@@ -22,6 +22,8 @@ class RunSettings:
     redis_password: str | None = field(default=None, repr=False)
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Further librdkafka settings (security, ...) of every Kafka client of the run."""
+    schema_registry: str | None = None
+    """Address of the schema registry when the source's topics are in Avro."""
     timeline: int = 1
     """Timeline of the source that is read."""
     available_now: bool = False

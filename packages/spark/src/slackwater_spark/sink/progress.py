@@ -113,7 +113,7 @@ def is_covered(pipeline: str, batch_id: int, header: BatchHeader, progress: Prog
     """Whether the output already holds this batch.
 
     True for the repetition of the newest batch. False for the batch that continues where the newest one
-    ended.
+    ended. LSNs alone do not tell: in scope ``aggregate`` they may stay while batches go on.
 
     Raises:
         ProgressMismatchError: it is neither. A checkpoint that is older than the output (a restored copy)
@@ -136,7 +136,9 @@ def is_covered(pipeline: str, batch_id: int, header: BatchHeader, progress: Prog
         progress.commit_lsn,
     ):
         reason = "the checkpoint is older than the output"
-    elif header.timeline == progress.timeline and header.from_lsn > progress.commit_lsn:
+    elif header.timeline == progress.timeline and (
+        header.from_lsn > progress.commit_lsn or batch_id > progress.batch_id + 1
+    ):
         reason = "batches in between were never written"
     if reason is not None:
         raise ProgressMismatchError(pipeline, batch_id, header, progress, reason)

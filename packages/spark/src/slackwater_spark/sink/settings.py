@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from slackwater_protocol.keys import commit_topic, progress_topic
+from slackwater_spark.scope import Scope
 
 
 class Emit(StrEnum):
@@ -26,6 +27,8 @@ class KafkaSinkSettings:
     topic: str
     """Output topic."""
     emit: Emit = Emit.LATEST
+    scope: Scope = Scope.STRICT
+    """``aggregate``: documents of a batch are of different commits, and a batch has one commit record."""
     bootstrap: str
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """More librdkafka settings (security, ...); not shown, they may hold secrets."""

@@ -13,6 +13,7 @@ from slackwater_protocol import (
     encode_progress_record,
 )
 from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
+from slackwater_spark.scope import Scope
 from slackwater_spark.sink.batch import DocumentBatch
 from slackwater_spark.sink.errors import MalformedBatchError
 from slackwater_spark.sink.offsets import DeliveredOffsets
@@ -45,15 +46,17 @@ class Written:
     deletes: int = 0
 
 
-def commit_units(header: BatchHeader, emit: Emit) -> list[CommitUnit]:
+def commit_units(header: BatchHeader, emit: Emit, scope: Scope = Scope.STRICT) -> list[CommitUnit]:
     """The commit records of a batch, ascending, covering ``(from_lsn, to_lsn]`` without a hole.
+
+    In scope ``aggregate`` there is one for the batch: its LSN is the one that all groups have reached.
 
     ``latest`` has one for the batch. ``transactions`` has one for each source transaction with a change
     event, also if it changed
     nothing in the view; if the batch ends above the last of them (or holds none), one without xid closes it.
     Each names the transactions in it that were skipped; the last one those of which the header has no commit.
     """
-    if emit is Emit.LATEST:
+    if emit is Emit.LATEST or scope is Scope.AGGREGATE:
         return [CommitUnit(header.to_lsn, header.from_lsn, None, header.commit_ts_ms, header.skipped)]
     units = []
     previous = header.from_lsn
@@ -83,7 +86,7 @@ class BatchTransaction:
         self._producer = producer
         self._batch = batch
         self._reached = reached
-        self._units = commit_units(batch.header, settings.emit)
+        self._units = commit_units(batch.header, settings.emit, settings.scope)
         self._written = Written()
 
     def produce(self, progress: ProgressRecord) -> Written:
@@ -96,8 +99,8 @@ class BatchTransaction:
         """
         self._producer.begin()
         self._reached(SinkStep.BEGUN)
-        for unit, documents in self._documents():
-            self._produce_documents(unit, documents)
+        for unit, headers, documents in self._documents():
+            self._produce_documents(unit, headers, documents)
         self._reached(SinkStep.PRODUCED)
         self._producer.flush()
         self._check_delivered()
@@ -113,24 +116,28 @@ class BatchTransaction:
         """Makes all of it visible at once; raises like :meth:`produce`, the outcome is then unknown."""
         self._producer.commit()
 
-    def _documents(self) -> Iterator[tuple[CommitUnit, Iterable[Document]]]:
-        if self._settings.emit is Emit.LATEST:
+    def _documents(self) -> Iterator[tuple[CommitUnit, Headers, Iterable[Document]]]:
+        whole = self._units[0]
+        is_latest, is_strict = self._settings.emit is Emit.LATEST, self._settings.scope is Scope.STRICT
+        if is_latest and is_strict:
+            headers = self._headers(whole.commit_lsn, None)
             for chunk in self._batch.chunks():
-                yield self._units[0], chunk
+                yield whole, headers, chunk
             return
+        xids = {commit_lsn: xid for xid, commit_lsn, _ in self._batch.header.transactions}
         by_lsn = {unit.commit_lsn: unit for unit in self._units}
         for commit_lsn, documents in groupby(self._batch.in_commit_order(), itemgetter(0)):
-            unit = by_lsn.get(commit_lsn)
+            unit = by_lsn.get(commit_lsn) if is_strict else whole if commit_lsn in xids else None
             if unit is None:
                 raise MalformedBatchError(
                     self._batch.batch_id,
                     f"a document of commit LSN {commit_lsn}, which is not in the batch's header",
                 )
-            yield unit, documents
+            yield unit, self._headers(commit_lsn, None if is_latest else xids.get(commit_lsn)), documents
 
-    def _produce_documents(self, unit: CommitUnit, documents: Iterable[Document]) -> None:
+    def _produce_documents(self, unit: CommitUnit, headers: Headers, documents: Iterable[Document]) -> None:
         produce, serve = self._producer.produce, self._producer.serve
-        topic, headers, report = self._settings.topic, self._headers(unit), unit.offsets.report
+        topic, report = self._settings.topic, unit.offsets.report
         written = self._written
         for _, key, document in documents:
             produce(topic, key, document, headers, report)
@@ -164,9 +171,8 @@ class BatchTransaction:
             offsets={self._settings.topic: ranges} if ranges else {},
             skipped=unit.skipped,
         )
-        self._producer.produce(
-            self._settings.commit_topic, None, encode_commit_record(record), self._headers(unit), None
-        )
+        headers = self._headers(unit.commit_lsn, unit.xid)
+        self._producer.produce(self._settings.commit_topic, None, encode_commit_record(record), headers, None)
 
     def _produce_progress(self, progress: ProgressRecord) -> None:
         self._producer.produce(
@@ -177,11 +183,11 @@ class BatchTransaction:
             None,
         )
 
-    def _headers(self, unit: CommitUnit) -> Headers:
+    def _headers(self, commit_lsn: int, xid: int | None) -> Headers:
         headers: Headers = [
-            (HEADER_COMMIT_LSN, str(unit.commit_lsn).encode()),
+            (HEADER_COMMIT_LSN, str(commit_lsn).encode()),
             (HEADER_PIPELINE, self._settings.pipeline.encode()),
         ]
-        if unit.xid is not None:
-            headers.append((HEADER_XID, str(unit.xid).encode()))
+        if xid is not None:
+            headers.append((HEADER_XID, str(xid).encode()))
         return headers
