@@ -1,0 +1,125 @@
+"""Several sources in one process: what one does must not silently change the others."""
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from http.client import HTTPConnection
+from typing import Any
+
+import pytest
+
+from slackwater_sidecar import (
+    SidecarSettings,
+    SourceMonitor,
+    SourcesFailedError,
+    SourceTruncatedError,
+    run,
+    run_sidecars,
+)
+
+Follow = Callable[[SidecarSettings, threading.Event, SourceMonitor, Any], None]
+GONE = SourceTruncatedError("crm.s.a", 1, 5, 9, 20)
+
+
+def settings(*sources: str) -> list[SidecarSettings]:
+    return [SidecarSettings(source=source, bootstrap="h:1") for source in sources]
+
+
+@pytest.fixture
+def follow(monkeypatch: pytest.MonkeyPatch) -> dict[str, Follow]:
+    """What following each source does, instead of following it."""
+    done: dict[str, Follow] = {}
+
+    def follow_source(
+        settings: SidecarSettings, stop: threading.Event, monitor: SourceMonitor, on_status: object = None
+    ) -> None:
+        done[settings.source](settings, stop, monitor, on_status)
+
+    monkeypatch.setattr(run, "follow_source", follow_source)
+    return done
+
+
+def until_stopped(_s: SidecarSettings, stop: threading.Event, _m: SourceMonitor, _o: object) -> None:
+    stop.wait(60)
+
+
+def failing(_s: SidecarSettings, _stop: threading.Event, _m: SourceMonitor, _o: object) -> None:
+    raise GONE
+
+
+def asked(address: str, path: str) -> tuple[int, dict[str, Any]]:
+    connection = HTTPConnection(address, timeout=10)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    result = response.status, json.loads(response.read())
+    connection.close()
+    return result
+
+
+def test_a_source_that_fails_is_shown_and_leaves_the_others_running(
+    follow: dict[str, Follow], caplog: pytest.LogCaptureFixture
+) -> None:
+    stop, failed = threading.Event(), threading.Event()
+    seen: dict[str, tuple[int, dict[str, Any]]] = {}
+
+    def fail(*arguments: Any) -> None:
+        try:
+            failing(*arguments)
+        finally:
+            failed.set()
+
+    def look(address: str) -> None:
+        def ask() -> None:
+            failed.wait(30)
+            while asked(address, "/status")[1]["sources"][1]["state"] != "failed":
+                stop.wait(0.02)
+            seen.update({path: asked(address, path) for path in ("/healthz", "/readyz", "/status")})
+            stop.set()
+
+        threading.Thread(target=ask, daemon=True).start()
+
+    follow.update(inv=until_stopped, crm=fail)
+    with pytest.raises(
+        SourcesFailedError, match=r"source crm: offsets 5 to 8 of crm\.s\.a/1 are gone"
+    ) as caught:
+        run_sidecars(settings("inv", "crm"), stop, http="127.0.0.1:0", on_http=look)
+
+    assert list(caught.value.failures) == ["crm"]
+    assert seen["/healthz"] == (200, {"healthy": True, "why_not": {}})
+    assert seen["/readyz"][0] == 503
+    assert "are gone" in seen["/readyz"][1]["why_not"]["crm"]
+    assert [s["state"] for s in seen["/status"][1]["sources"]] == ["waiting", "failed"]
+    assert [r.__dict__["source"] for r in caplog.records if r.levelname == "ERROR"] == ["crm"]
+
+
+def test_the_failure_of_the_only_source_is_the_failure_itself(follow: dict[str, Follow]) -> None:
+    follow.update(inv=failing)
+    with pytest.raises(SourceTruncatedError, match="are gone"):
+        run_sidecars(settings("inv"), threading.Event())
+
+
+def test_when_all_sources_have_failed_the_process_ends_and_names_all(follow: dict[str, Follow]) -> None:
+    follow.update(inv=failing, crm=failing)
+    with pytest.raises(SourcesFailedError) as caught:
+        run_sidecars(settings("inv", "crm"), threading.Event())
+    assert list(caught.value.failures) == ["inv", "crm"]
+
+
+def test_a_source_that_hangs_does_not_keep_the_process_from_stopping(
+    follow: dict[str, Follow], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    released, stop = threading.Event(), threading.Event()
+
+    def hang(_s: SidecarSettings, _stop: threading.Event, _m: SourceMonitor, _o: object) -> None:
+        stop.set()
+        released.wait(60)
+
+    monkeypatch.setattr(run, "STOP_WITHIN", timedelta(milliseconds=20))
+    follow.update(inv=hang, crm=until_stopped)
+
+    run_sidecars(settings("inv", "crm"), stop)
+
+    assert not released.is_set()
+    assert [r.__dict__["source"] for r in caplog.records] == ["inv"]
+    released.set()
