@@ -24,6 +24,12 @@ def test_paths_count_from_the_file_and_a_folder_names_its_certify_toml(tmp_path:
     assert specification.invariants[0].scope is Scope.DOCUMENT
 
 
+def test_tables_may_stand_in_topics_of_other_names(tmp_path: Path) -> None:
+    routed = SPECIFICATION.replace("[view]", '[source.topics]\n"shop.orders" = "all"\n\n[view]', 1)
+    source = load_specification(write_specification(tmp_path, routed)).source
+    assert (source.topic("shop.orders"), source.topic("shop.lines")) == ("all", "shop.shop.lines")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
@@ -38,6 +44,7 @@ def test_paths_count_from_the_file_and_a_folder_names_its_certify_toml(tmp_path:
         ("[[invariant]]", "[invariant]", "invariant"),
         ('name = "total"', 'scope = "all"', "invariant[0].name"),
         ("[source]", "[sauce]", "source"),
+        ("[view]", '[source.topics]\n"shop.orders" = 1\n[view]', "source.topics"),
     ],
 )
 def test_an_error_names_file_and_key(tmp_path: Path, old: str, new: str, key: str) -> None:

@@ -96,7 +96,7 @@ def _read_history(
 ) -> tuple[History, list[str]]:
     bootstrap = connections.brokers("to read the change topics; or judge by invariants alone")
     source, history = specification.source, History(view.tables)
-    wanted = [source.topic(table) for table in view.tables]
+    wanted = sorted({source.topic(table) for table in view.tables})
     topics = existing(bootstrap, wanted, connections.kafka)
     # The transaction topic first: END records that come while the rows are read would name rows not read.
     for message in read_topics(bootstrap, [source.transactions], connections.kafka):

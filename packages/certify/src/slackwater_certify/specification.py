@@ -51,10 +51,12 @@ class SourceSpecification:
     """File with CREATE TABLE statements."""
     transactions: str
     """Topic with BEGIN and END."""
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Table to topic, for tables whose changes a transform sends elsewhere; several may share one."""
 
     def topic(self, table: str) -> str:
         """Topic with the changes of a table, ``schema.table``."""
-        return f"{self.name}.{table}"
+        return self.topics.get(table, f"{self.name}.{table}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ def _specification(file: Path, root: "_Section") -> Specification:
             name=prefix,
             schema=source.path("schema"),
             transactions=source.optional_text("transactions") or f"{prefix}.transaction",
+            topics=source.texts("topics"),
         ),
         view=ViewSpecification(
             sql=view.path("sql"),
@@ -199,6 +202,14 @@ class _Section:
 
     def names(self, key: str, at_least: int = 0) -> tuple[str, ...]:
         return self._names(key, self._get(key), at_least)
+
+    def texts(self, key: str) -> dict[str, str]:
+        found = self._get(key)
+        if found is None:
+            return {}
+        if not isinstance(found, dict) or not all(isinstance(text, str) and text for text in found.values()):
+            raise self._error(key, f"expected a table [{self._dotted(key)}] of texts, got {found!r}")
+        return found
 
     def lists(self, key: str, length: int) -> dict[str, tuple[str, ...]]:
         found = self._get(key)
