@@ -137,7 +137,7 @@ class SplitKeyError(StageError):
             f"{self.table}, key {self.key}, commit LSN {self.commit_lsn}: a row in partition "
             f"{self.partition}, but rows of this key came from partition {self.owner}. Scope 'aggregate' "
             "needs all inputs partitioned alike by the view's key: set the connector's message.key.columns "
-            "to the columns of that key for every table, or give it the transform PartitionRouting with them; "
+            "to the columns of that key for every table, or add the transform PartitionRouting with them; "
             "then take a new snapshot into new topics and start with a new checkpoint. Or use scope 'strict'"
         )
 

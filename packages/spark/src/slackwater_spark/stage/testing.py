@@ -2,15 +2,17 @@
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from slackwater_spark.scope import Scope
 from slackwater_spark.stage.apply import BucketLogic
 from slackwater_spark.stage.bucket import BucketStage
 from slackwater_spark.stage.entry import Change, Entry
 from slackwater_spark.stage.evaluation import ViewEvaluator
 from slackwater_spark.stage.event_packer import EventPacker
 from slackwater_spark.stage.index import BucketIndex, IndexTransaction
+from slackwater_spark.stage.owner import KeyOwners, sequence_in_group
 from slackwater_spark.stage.packing import packing_spec
 from slackwater_spark.stage.state_log import StateLog
 from slackwater_spark.stage.wire import Document
@@ -131,10 +133,12 @@ class LocalStage:
         *,
         buckets: int = 3,
         every_commit: bool = False,
+        scope: Scope = Scope.STRICT,
     ) -> None:
         self.spec = packing_spec(plan, buckets)
         logic = BucketLogic(self.spec, evaluator, every_commit=every_commit)
-        self.stage = BucketStage(logic, plan.fingerprint)
+        owners = KeyOwners(self.spec) if scope is Scope.AGGREGATE else None
+        self.stage = BucketStage(logic, plan.fingerprint, owners)
         self.states = [BucketState() for _ in range(buckets)]
         self.indexes = [make_index() for _ in range(buckets)]
         self._make_index = make_index
@@ -149,6 +153,15 @@ class LocalStage:
         for bucket, payloads in self.payloads(changes, tasks).items():
             documents += self.process(bucket, payloads)
         return documents
+
+    def run_partitions(self, changes: Mapping[int, Sequence[ChangeEvent]]) -> list[Document]:
+        """Processes a batch in scope `aggregate`: changes by the partition they come from."""
+        by_bucket: dict[int, list[tuple[int, bytes]]] = {}
+        for number, (partition, of_partition) in enumerate(changes.items()):
+            for bucket, payloads in self.payloads(of_partition).items():
+                sequence = sequence_in_group(partition, number)
+                by_bucket.setdefault(bucket, []).extend((sequence, payload) for _, payload in payloads)
+        return [d for bucket, payloads in by_bucket.items() for d in self.process(bucket, payloads)]
 
     def process(self, bucket: int, payloads: Sequence[tuple[int, bytes]]) -> list[Document]:
         """Processes one bucket's payloads of a batch."""
