@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,23 +10,15 @@ from functools import partial
 
 import pytest
 import redis
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import TopicPartition
 
-from slackwater_cdc.testing import (
-    RUN_HEADER,
-    Oracle,
-    partition_of,
-    snapshot_notifications,
-    snapshot_value,
-    transaction_values,
-)
+from slackwater_cdc.testing import snapshot_notifications, snapshot_value
 from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_markers import FrontierState, KafkaCutLog, RedisMarkerStore
-from slackwater_protocol import SNAPSHOT_XID, Cut
+from slackwater_markers import FrontierState
+from slackwater_protocol import SNAPSHOT_XID
 from slackwater_protocol.keys import cuts_key
 from slackwater_sidecar import SidecarSettings, SidecarStatus, SourceTruncatedError, run_sidecar
+from slackwater_sidecar.testing import SyntheticSource
 
 pytestmark = pytest.mark.integration
 
@@ -35,83 +26,14 @@ Wait = Callable[[Callable[[], object]], None]
 TABLES = ("shop.orders", "shop.lines")
 
 
-class Source:
-    """Topics of a source that only one test uses, written as Debezium writes them."""
-
-    def __init__(self, bootstrap: str, redis_url: str) -> None:
-        self.name = f"s{uuid.uuid4().hex[:10]}"
-        self.bootstrap = bootstrap
-        self.redis_url = redis_url
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "enable.idempotence": True})
-        self.log = KafkaCutLog(self.name, bootstrap)
-        self.store = RedisMarkerStore.connect(redis_url)
-        self.oracle = Oracle()
-        self.offsets: dict[tuple[str, int], int] = {}
-        self.newest_lsn = 0
-
-    def create(self, *topics: str, partitions: int = 4) -> None:
-        new = [NewTopic(f"{self.name}.{topic}", partitions, 1) for topic in topics]
-        for made in self.admin.create_topics(new).values():
-            made.result(30)
-
-    def create_all(self) -> None:
-        self.create(*TABLES)
-        self.create("transaction", "notifications", partitions=1)
-
-    def put(self, topic: str, partition: int, value: bytes | None, key: bytes = b"k") -> int:
-        headers: list[tuple[str, str | bytes | None]] = [(RUN_HEADER, b"run1")]
-        self.producer.produce(f"{self.name}.{topic}", value, key=key, partition=partition, headers=headers)
-        spot = topic, partition
-        self.offsets[spot] = self.offsets.get(spot, 0) + 1
-        return self.offsets[spot] - 1
-
-    def commit(self, first: int, last: int) -> None:
-        """Transactions of three rows each."""
-        for xid in range(first, last):
-            keys = [(TABLES[n % 2], xid * 7 + n) for n in range(3)]
-            begin, rows, end = transaction_values(xid, xid * 100, [(t, {"id": k}) for t, k in keys], xid)
-            self.newest_lsn = xid * 100 + 3
-            self.oracle.add_commit(xid, self.newest_lsn)
-            self.put("transaction", 0, begin)
-            for (table, value), (_, key) in zip(rows, keys, strict=True):
-                number = partition_of(str(key).encode(), 4)
-                offset = self.put(table, number, value)
-                self.oracle.add_row(self.newest_lsn, key, (f"{self.name}.{table}", number, offset))
-            self.put("transaction", 0, end)
-        self.producer.flush(30)
-
-    def settings(self, *, redis_url: str | None = None) -> SidecarSettings:
-        return SidecarSettings(
-            source=self.name,
-            bootstrap=self.bootstrap,
-            redis_url=redis_url or self.redis_url,
-            status_interval=timedelta(milliseconds=100),
-            open_after=timedelta(milliseconds=500),
-        )
-
-    def logged(self) -> list[Cut]:
-        """The cuts of the log without doubles: two sidecars may both have written one."""
-        cuts: list[Cut] = []
-        for published in self.log.tail(-1):
-            if not cuts or published.cut.lsn > cuts[-1].lsn:
-                cuts.append(published.cut)
-        return cuts
-
-    def in_redis(self) -> int:
-        newest = self.store.newest(self.name, 1)
-        return newest.cut.lsn if newest else 0
-
-    def has_moved_beyond(self, lsn: int) -> bool:
-        return self.in_redis() > lsn
-
-    def is_published(self) -> bool:
-        return self.in_redis() == self.newest_lsn
-
-    def close(self) -> None:
-        self.producer.flush(10)
-        self.log.close()
-        self.store.close()
+def settings_of(source: SyntheticSource, *, redis_url: str | None = None) -> SidecarSettings:
+    return SidecarSettings(
+        source=source.name,
+        bootstrap=source.bootstrap,
+        redis_url=redis_url or source.redis_url,
+        status_interval=timedelta(milliseconds=100),
+        open_after=timedelta(milliseconds=500),
+    )
 
 
 class Running:
@@ -151,17 +73,17 @@ def running(settings: SidecarSettings) -> Iterator[Running]:
 
 
 @pytest.fixture
-def source(kafka_broker: KafkaBroker, redis_server: RedisServer) -> Iterator[Source]:
-    result = Source(kafka_broker.bootstrap, redis_server.url)
+def source(kafka_broker: KafkaBroker, redis_server: RedisServer) -> Iterator[SyntheticSource]:
+    result = SyntheticSource(kafka_broker.bootstrap, redis_server.url)
     yield result
     result.close()
 
 
-def test_a_backlog_and_what_follows_become_cuts(source: Source, wait_until: Wait) -> None:
+def test_a_backlog_and_what_follows_become_cuts(source: SyntheticSource, wait_until: Wait) -> None:
     source.create_all()
     source.commit(1, 2000)
 
-    with running(source.settings()):
+    with running(settings_of(source)):
         wait_until(source.is_published)
         source.commit(2000, 2010)
         wait_until(source.is_published)
@@ -175,8 +97,8 @@ def test_a_backlog_and_what_follows_become_cuts(source: Source, wait_until: Wait
     assert status.state is FrontierState.STOPPED
 
 
-def test_topics_that_appear_later_are_found(source: Source, wait_until: Wait) -> None:
-    with running(source.settings()) as sidecar:
+def test_topics_that_appear_later_are_found(source: SyntheticSource, wait_until: Wait) -> None:
+    with running(settings_of(source)) as sidecar:
         wait_until(lambda: sidecar.is_in(FrontierState.WAITING))
         source.create("transaction", "notifications", partitions=1)
         source.create(*TABLES)
@@ -187,13 +109,13 @@ def test_topics_that_appear_later_are_found(source: Source, wait_until: Wait) ->
 
 
 def test_an_initial_snapshot_comes_first_even_without_a_transaction_topic(
-    source: Source, wait_until: Wait
+    source: SyntheticSource, wait_until: Wait
 ) -> None:
     source.create(*TABLES)
     source.create("notifications", partitions=1)
     for number in range(20):
         source.put(TABLES[0], number % 4, snapshot_value(TABLES[0], 50, {"id": number}))
-    with running(source.settings()) as sidecar:
+    with running(settings_of(source)) as sidecar:
         wait_until(lambda: sidecar.is_in(FrontierState.WAITING))
         for value in snapshot_notifications({TABLES[0]: 20, TABLES[1]: 0}):
             source.put("notifications", 0, value)
@@ -207,11 +129,11 @@ def test_an_initial_snapshot_comes_first_even_without_a_transaction_topic(
     assert source.logged()[-1].event_count == 32
 
 
-def test_a_restarted_sidecar_goes_on_where_the_log_ends(source: Source, wait_until: Wait) -> None:
+def test_a_restarted_sidecar_goes_on_where_the_log_ends(source: SyntheticSource, wait_until: Wait) -> None:
     source.create_all()
     for begin in (1, 50, 90):
         source.commit(begin, begin + 30)
-        with running(source.settings()):
+        with running(settings_of(source)):
             wait_until(source.is_published)
 
     assert source.oracle.complaints(source.logged()) == []
@@ -226,7 +148,7 @@ run_sidecar(SidecarSettings(source=source, bootstrap=bootstrap, redis_url=redis_
 """
 
 
-def test_a_killed_sidecar_loses_and_repeats_nothing(source: Source, wait_until: Wait) -> None:
+def test_a_killed_sidecar_loses_and_repeats_nothing(source: SyntheticSource, wait_until: Wait) -> None:
     source.create_all()
     source.commit(1, 2000)
     for last in (3000, 4000):
@@ -239,16 +161,16 @@ def test_a_killed_sidecar_loses_and_repeats_nothing(source: Source, wait_until: 
         finally:
             process.kill()
             process.wait(30)
-    with running(source.settings()):
+    with running(settings_of(source)):
         wait_until(source.is_published)
 
     assert source.oracle.complaints(source.logged()) == []
 
 
-def test_two_sidecars_publish_the_same(source: Source, wait_until: Wait) -> None:
+def test_two_sidecars_publish_the_same(source: SyntheticSource, wait_until: Wait) -> None:
     source.create_all()
     source.commit(1, 500)
-    with running(source.settings()), running(source.settings()):
+    with running(settings_of(source)), running(settings_of(source)):
         wait_until(source.is_published)
         for begin in range(500, 600, 10):
             source.commit(begin, begin + 10)
@@ -263,11 +185,11 @@ def test_two_sidecars_publish_the_same(source: Source, wait_until: Wait) -> None
         )
 
 
-def test_an_emptied_redis_is_filled_again_while_running(source: Source, wait_until: Wait) -> None:
+def test_an_emptied_redis_is_filled_again_while_running(source: SyntheticSource, wait_until: Wait) -> None:
     source.create_all()
     source.commit(1, 100)
     client = redis.Redis.from_url(source.redis_url)
-    with running(source.settings()):
+    with running(settings_of(source)):
         wait_until(source.is_published)
         before = client.xlen(cuts_key(source.name, 1))
         for key in client.scan_iter(f"*{{{source.name}}}*"):
@@ -277,10 +199,10 @@ def test_an_emptied_redis_is_filled_again_while_running(source: Source, wait_unt
     client.close()
 
 
-def test_cuts_go_on_without_redis(source: Source, wait_until: Wait) -> None:
+def test_cuts_go_on_without_redis(source: SyntheticSource, wait_until: Wait) -> None:
     source.create_all()
     source.commit(1, 100)
-    with running(source.settings(redis_url="redis://127.0.0.1:1")) as sidecar:
+    with running(settings_of(source, redis_url="redis://127.0.0.1:1")) as sidecar:
         wait_until(lambda: source.logged() and source.logged()[-1].lsn == source.newest_lsn)
         wait_until(lambda: sidecar.status is not None and sidecar.status.redis_error)
 
@@ -288,7 +210,7 @@ def test_cuts_go_on_without_redis(source: Source, wait_until: Wait) -> None:
 
 
 def test_a_record_that_cannot_be_read_is_named_and_stops_cuts_before_it(
-    source: Source, wait_until: Wait
+    source: SyntheticSource, wait_until: Wait
 ) -> None:
     source.create_all()
     source.commit(1, 10)
@@ -296,7 +218,7 @@ def test_a_record_that_cannot_be_read_is_named_and_stops_cuts_before_it(
     offset = source.put(TABLES[0], 2, b"garbage")
     source.commit(10, 40)
 
-    with running(source.settings()) as sidecar:
+    with running(settings_of(source)) as sidecar:
         wait_until(lambda: sidecar.is_in(FrontierState.BAD_INPUT))
         wait_until(lambda: source.in_redis() >= published)
 
@@ -306,11 +228,11 @@ def test_a_record_that_cannot_be_read_is_named_and_stops_cuts_before_it(
 
 
 def test_records_deleted_before_they_were_read_are_an_error_that_says_which(
-    source: Source, wait_until: Wait
+    source: SyntheticSource, wait_until: Wait
 ) -> None:
     source.create_all()
     source.commit(1, 50)
-    with running(source.settings()):
+    with running(settings_of(source)):
         wait_until(source.is_published)
     source.commit(50, 200)
     topic = f"{source.name}.{TABLES[0]}"
@@ -318,16 +240,19 @@ def test_records_deleted_before_they_were_read_are_an_error_that_says_which(
     for done in source.admin.delete_records([TopicPartition(topic, 1, end)]).values():
         done.result(30)
 
-    with pytest.raises(SourceTruncatedError, match="are gone") as caught, running(source.settings()) as again:
+    with (
+        pytest.raises(SourceTruncatedError, match="are gone") as caught,
+        running(settings_of(source)) as again,
+    ):
         again.thread.join(60)
 
     assert (caught.value.topic, caught.value.partition, caught.value.low) == (topic, 1, end)
 
 
-def test_a_stopped_sidecar_returns_at_once(source: Source, wait_until: Wait) -> None:
+def test_a_stopped_sidecar_returns_at_once(source: SyntheticSource, wait_until: Wait) -> None:
     source.create_all()
     source.commit(1, 5)
-    sidecar = Running(source.settings())
+    sidecar = Running(settings_of(source))
     sidecar.thread.start()
     wait_until(source.is_published)
 

@@ -1,10 +1,12 @@
 """How often something that costs time is done."""
 
 _SHARE = 0.2
+_LONGEST_REST_SECONDS = 0.25
+"""What took longer has waited for another process, not worked: a rest would only add to the delay."""
 
 
 class Pace:
-    """Spaces a repeated action: an interval apart, and so that it takes a fifth of the time at most.
+    """Spaces a repeated action: an interval apart, and so that it takes a fifth of the time.
 
     So an action whose cost grows, e.g. with the number of partitions, slows itself down, not the rest.
     """
@@ -19,4 +21,4 @@ class Pace:
     def note(self, started: float, ended: float) -> None:
         """Says when the action was done last."""
         self._started_at = started
-        self._due_at = ended + (ended - started) * (1 / _SHARE - 1)
+        self._due_at = ended + min((ended - started) * (1 / _SHARE - 1), _LONGEST_REST_SECONDS)

@@ -6,13 +6,16 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from slackwater_devstack.accounts import CHECK_TIMEOUT_SECONDS
 from slackwater_devstack.errors import PrerequisiteError
 from slackwater_devstack.ports import LOOPBACK
 from slackwater_devstack.processes import Launch
 from slackwater_devstack.server import Server
+
+if TYPE_CHECKING:
+    import redis
 
 LEAST_VERSION = (6, 2)
 _VERSION = re.compile(r"\bv=(?P<full>(?P<major>\d+)\.(?P<minor>\d+)\S*)")
@@ -40,6 +43,34 @@ class RedisServer(Server):
         """The URL."""
         return self.url
 
+    def save_copy(self, path: Path) -> None:
+        """Writes all it holds to a file, for :meth:`replace_by_copy`."""
+        client = self._client()
+        try:
+            client.save()
+        finally:
+            client.close()
+        self._dump.rename(path)
+
+    def replace_by_copy(self, path: Path) -> None:
+        """Ends it as a crash would and starts it with what a copy holds, of itself or of another server."""
+        if self.is_running:
+            self.kill()
+        shutil.copy(path, self._dump)
+        try:
+            self.start()
+        finally:
+            self._dump.unlink(missing_ok=True)
+
+    @property
+    def _dump(self) -> Path:
+        return self.folder / "redis" / "dump.rdb"
+
+    def _client(self) -> "redis.Redis":
+        import redis
+
+        return redis.Redis(host=LOOPBACK, port=self.port, socket_timeout=1.0)
+
     def _prepare(self) -> None:
         (self.folder / "redis").mkdir(parents=True, exist_ok=True)
         self._program = find_redis()
@@ -64,10 +95,10 @@ class RedisServer(Server):
     def _is_ready(self) -> bool:
         import redis
 
-        client = redis.Redis(host=LOOPBACK, port=self.port, socket_timeout=1.0)
+        client = self._client()
         try:
             return bool(client.ping())
-        except redis.exceptions.ConnectionError:
+        except (redis.exceptions.ConnectionError, redis.exceptions.BusyLoadingError):
             return False
         finally:
             client.close()

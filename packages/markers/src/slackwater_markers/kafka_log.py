@@ -59,7 +59,7 @@ class KafkaCutLog:
         self._position: int | None = None
 
     def ensure_topic(self, *, replication_factor: int = -1) -> None:
-        """Creates the topic when it does not exist; leaves an existing one as it is.
+        """Creates the topic when it does not exist; leaves an existing one as it is. Prepares to append.
 
         Args:
             replication_factor: -1: the broker's default.
@@ -75,6 +75,7 @@ class KafkaCutLog:
         except (KafkaException, TimeoutError) as error:
             if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise CutLogUnavailableError("creation", self._topic, _reason(error)) from error
+        self._writer()  # a producer begins to ask for its id at once, which may take a second
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
         """See the protocol. The topic must exist: :meth:`ensure_topic`."""

@@ -1,0 +1,5 @@
+"""What tests with a real broker need: a source without database and connector."""
+
+from slackwater_sidecar.testing.source import SyntheticSource
+
+__all__ = ["SyntheticSource"]
