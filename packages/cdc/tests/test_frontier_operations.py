@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from slackwater_cdc import Frontier, Partition
-from slackwater_cdc.testing import begin_value, change_value, end_value, snapshot_value
+from slackwater_cdc.testing import (
+    begin_value,
+    change_value,
+    end_value,
+    snapshot_notifications,
+    snapshot_value,
+)
 from slackwater_protocol import CommittedTransaction, Cut, Evidence, Marker, SourceTopics
 
 A, B = "s.inv.a", "s.inv.b"
@@ -358,6 +364,7 @@ def test_a_snapshot_below_the_frontier_that_was_taken_later_is_a_regression() ->
 def test_a_new_timeline_begins_where_it_was_decided_and_goes_on_from_there() -> None:
     source = Source()
     source.frontier.skip_transactions_to(40)
+    source.frontier.read_notifications(enumerate(snapshot_notifications({"inv.a": 1})))
     source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="last"))
     (cut,) = source.cuts()
 
@@ -481,6 +488,7 @@ def test_late_rows_are_named_while_they_wait_and_shown_when_the_source_is_at_res
 
 def test_a_repeated_initial_snapshot_is_shown_with_a_commit_that_is_newer() -> None:
     source = Source()
+    source.frontier.read_notifications(enumerate(snapshot_notifications({"inv.a": 1})))
     source.row("a/0", snapshot_value("inv.a", 400, {"id": 1}, ts_ms=2 * SECOND))
     source.row("a/0", snapshot_value("inv.a", 480, {"id": 1}, snapshot="last", ts_ms=4 * SECOND))
     source.row("a/0", row(5, 1), row(6, 1))

@@ -324,7 +324,7 @@ def test_streamed_transactions_do_not_pass_an_incomplete_snapshot(source: Source
     source.row("s.inv.b/0", row(7, 1, table="inv.b"))
     assert source.cuts() == []
 
-    snapshot_rows(source, 500, {"s.inv.a/0": 1})
+    source.row("s.inv.a/0", snapshot_value("inv.a", 500, {"id": 1}, ts_ms=3))
 
     assert source.lsns() == [500, 750]
 
@@ -366,16 +366,64 @@ def test_a_snapshot_of_empty_tables_blocks_nothing(source: Source) -> None:
     assert source.lsns() == [750]
 
 
-def test_without_notifications_a_snapshot_ends_with_its_last_row_and_end_offsets(source: Source) -> None:
-    snapshot_rows(source, 500, {"s.inv.a/0": 1, "s.inv.a/1": 1}, last=False)
+def test_a_row_of_a_snapshot_that_was_written_twice_does_not_stand_for_a_missing_one(source: Source) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 2}))
+    doubled = snapshot_value("inv.a", 500, {"id": 1})
+    source.row("s.inv.a/0", doubled, doubled)
     assert source.lsns() == []
 
-    snapshot_rows(source, 500, {"s.inv.b/0": 1}, last=True)
-    source.ends = {(A, 0): 1, (A, 1): 2, (B, 0): 1}
+    source.row("s.inv.a/1", snapshot_value("inv.a", 500, {"id": 2}))
+    (cut,) = source.cuts()
+    assert cut.event_count == 2
+    assert cut.repeated == {500}
+
+
+def unannounced_snapshot(source: Source, *, written_at: int) -> None:
+    source.row("s.inv.a/0", snapshot_value("inv.a", 500, {"id": 1}), ms=written_at)
+    source.row("s.inv.b/0", snapshot_value("inv.b", 500, {"id": 2}, snapshot="last"), ms=written_at)
+
+
+def test_without_notifications_a_snapshot_ends_when_a_row_can_no_longer_be_on_its_way(source: Source) -> None:
+    unannounced_snapshot(source, written_at=1_000)
+    source.tell(end(7, a=1), ms=30_000)
+    source.row("s.inv.a/0", row(7, 1), ms=30_000)
+    assert source.lsns() == [], "rows of partition 1 may become readable yet"
+
+    source.tell(end(8, a=1), ms=31_000)
+    source.ends = {(A, 1): 1}
+    assert source.lsns() == [], "something is written that was not read"
+
+    source.row("s.inv.a/1", snapshot_value("inv.a", 500, {"id": 3}), ms=1_000)
+    assert source.lsns() == [500, 750]
+
+
+def test_without_notifications_a_snapshot_ends_when_the_source_is_at_rest(source: Source) -> None:
+    unannounced_snapshot(source, written_at=1_000)
     assert source.lsns() == []
 
-    snapshot_rows(source, 500, {"s.inv.a/1": 1})
+    source.frontier.rest()
     assert source.lsns() == [500]
+
+
+def test_a_topic_of_notifications_must_say_that_the_snapshot_is_over(source: Source) -> None:
+    unannounced_snapshot(source, written_at=1_000)
+    source.ends = {("s.notifications", 0): 0}
+    source.frontier.rest()
+    assert source.lsns() == []
+
+    source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 1}))
+    assert source.lsns() == [500]
+
+
+def test_a_row_that_comes_again_in_an_added_partition_is_looked_for_exactly(source: Source) -> None:
+    source.tell(begin_value(7, 701), end(7, a=2))
+    source.row("s.inv.a/0", row(7, 1))
+    assert source.lsns() == []
+    source.parts["s.inv.a/2"] = source.frontier.add_partition(A, 2, 0)
+
+    source.row("s.inv.a/2", row(7, 2), run="r2")
+
+    assert source.lsns() == [], "it may be the first row under another number"
 
 
 def test_more_than_ten_thousand_transactions_become_several_cuts(source: Source) -> None:

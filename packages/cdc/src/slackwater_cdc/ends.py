@@ -47,6 +47,8 @@ class Ends:
         """Number of the newest END."""
         self.newest: End | None = None
         """The newest END; None before the first."""
+        self.newest_written_ms = 0
+        """Its record timestamp."""
         self.stale_count = 0
         """ENDs at or below the newest one, since the last that was above it."""
 
@@ -93,7 +95,7 @@ class Ends:
         if transaction is None:
             transaction = context.transactions[end.xid] = Transaction(end.xid)
         self.sequence += 1
-        self.newest = end
+        self.newest, self.newest_written_ms = end, timestamp_ms
         transaction.end_offset = offset + 1
         end = self._subscribed(end)
         transaction.read_end(end, self._completeness.counted(end), self.sequence, timestamp_ms)

@@ -76,6 +76,8 @@ class Notification(msgspec.Struct, frozen=True, gc=False):
     type: str
     aggregate_type: str
     additional_data: Mapping[str, str] | None = None
+    timestamp_ms: int = 0
+    """By the clock of Connect."""
 
 
 class _Collection(msgspec.Struct, frozen=True, gc=False):
@@ -95,6 +97,7 @@ class _MaybeNotification(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
     aggregate_type: str = ""
     additional_data: Mapping[str, str] | None = None
+    timestamp: int | str = 0
     payload: "_MaybeNotification | None" = None
 
 
@@ -135,7 +138,17 @@ def decode_notification(value: bytes) -> Notification:
     record = record.payload or record
     if not record.type:
         raise UndecodableRecordError("notification", "it has no 'type'", value)
-    return Notification(record.type, record.aggregate_type, record.additional_data)
+    return Notification(
+        record.type, record.aggregate_type, record.additional_data, _milliseconds(record.timestamp)
+    )
+
+
+def _milliseconds(timestamp: int | str) -> int:
+    """A number on the wire; the documentation shows text in places."""
+    try:
+        return int(timestamp)
+    except ValueError:
+        return 0
 
 
 def _counts(collections: list[_Collection]) -> dict[str, int]:

@@ -10,7 +10,9 @@ The usual case costs nothing here: one numbering, one run, all of 1 … n read. 
   2. The last run that wrote rows has written exactly 1 … n of the last END (nothing, if that counts nothing),
      it is not older than the last BEGIN (it wrote something later, or as many starts of numberings as BEGINs
      were seen), and every partition was read past the end offsets asked for after the last END was read: rows
-     of earlier runs were readable by then.
+     of earlier runs were readable by then. Or the runs between the last BEGIN and the last END have done so
+     together: the later ones went on with the numbers. Which runs these are is told by the times of their
+     newest records and by the start that a run id (UUID version 7) names.
   3. ``overtaken``: in every partition of the tables that a true END names (of all tables, if there is none) a
      row of a later transaction was read. For tables without keys one run that is not older than the last END
      must have written all of these: a repeated row may be in another partition than the first one.
@@ -18,12 +20,16 @@ The usual case costs nothing here: one numbering, one run, all of 1 … n read. 
 
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from slackwater_cdc.rows import union
+from slackwater_cdc.rows import RunRows, union
 from slackwater_cdc.transaction import Transaction
 
 if TYPE_CHECKING:
     from slackwater_cdc.partition import Partition
+
+_TIME_ORDERED = 7
+"""The UUID version whose upper 48 bits are milliseconds since the epoch."""
 
 
 def counts_are_complete(transaction: Transaction) -> bool:
@@ -60,6 +66,9 @@ def last_numbering_is_complete(transaction: Transaction, newest_ms: Mapping[str,
     end, counted, runs = transaction.last_end, transaction.last_counted, transaction.runs
     if end is None or not counted:
         return end is not None
+    together = _runs_of_last_numbering(transaction, newest_ms)
+    if len(together) > 1 and all(_is_exactly(union(together, t), n) for t, n in counted.items()):
+        return True
     last = max(runs, key=lambda r: r.run)
     wrote_later = bool(last.run) and newest_ms.get(last.run, 0) >= transaction.last_begin_ms > 0
     all_seen = last.has_first and sum(r.has_first for r in runs) >= transaction.begins_at_last_end
@@ -80,6 +89,30 @@ def is_overtaken(
         return all(runs)
     in_all = frozenset.intersection(*runs)
     return any(r and newest_ms.get(r, 0) >= transaction.last_end_ms > 0 for r in in_all)
+
+
+def _runs_of_last_numbering(transaction: Transaction, newest_ms: Mapping[str, int]) -> list[RunRows]:
+    """The runs that were alive between the last BEGIN and the last END; none if that cannot be told."""
+    begin_ms, end_ms = transaction.last_begin_ms, transaction.last_end_ms
+    starts = {r.run: _started_ms(r.run) for r in transaction.runs}
+    if not begin_ms or None in starts.values():
+        return []
+    return [
+        r for r in transaction.runs if newest_ms.get(r.run, 0) >= begin_ms and (starts[r.run] or 0) <= end_ms
+    ]
+
+
+def _started_ms(run: str) -> int | None:
+    """When a run began, by its id; None if the id does not say."""
+    try:
+        parsed = UUID(run)
+    except ValueError:
+        return None
+    return parsed.int >> 80 if parsed.version == _TIME_ORDERED else None
+
+
+def _is_exactly(seen: bytes, count: int) -> bool:
+    return _covers(seen, count) and not seen.count(1, count + 1)
 
 
 def _covers(seen: bytes, count: int) -> bool:

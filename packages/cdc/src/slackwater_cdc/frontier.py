@@ -69,7 +69,8 @@ class Frontier:
         self._context = Context(tables, self._snapshots, exempt)
         for transaction in remembered:
             self._context.done.add(transaction.xid, transaction.commit_lsn)
-        self._partitions = Partitions(self._topics, self._context)
+        counts = {} if start is None else {t: len(offsets) for t, offsets in start.end_offsets.items()}
+        self._partitions = Partitions(self._topics, self._context, counts)
         self._completeness = Completeness(self._topics, self._context, self._partitions, exempt)
         self._ends = Ends(
             self._topics.transactions,
@@ -110,7 +111,7 @@ class Frontier:
                 notification = decode_notification(value)
             except UndecodableRecordError:
                 continue
-            self._snapshots.read_notification(notification)
+            self._snapshots.announced.read(notification)
 
     def end_offsets(self, ends: EndOffsets) -> None:
         """Answers :attr:`end_offsets_wanted`, for the data, transaction and notification topics.
@@ -158,6 +159,7 @@ class Frontier:
         Returns:
             Change events on the frontier that are in no cut yet.
         """
+        self._partitions.remember_counts()
         self._stop_at_regression()
         if self._ends.newest is not None:
             self._snapshots.settle(self._ends.newest, self._ends.sequence)
@@ -310,20 +312,27 @@ class Frontier:
         return True
 
     def _snapshot_is_complete(self, snapshot: Snapshot) -> bool:
-        """By counts; where there are no notifications, by the last row and end offsets."""
-        is_announced = self._snapshots.is_announced
-        if not (self._snapshots.is_counted(snapshot) if is_announced else snapshot.has_last):
+        if not self._has_all_rows(snapshot):
             return False
-        if self._is_at_rest:
-            snapshot.is_late = False
+        snapshot.is_late = self._snapshots.is_late(snapshot) and not self._is_at_rest
         if snapshot.is_late and not self._snapshots.is_before(snapshot, self._ends.newest):
             return False
-        undecided = [p for p in self._partitions if not p.has_streamed_rows(snapshot)]
-        return (
-            self._notifications_are_read_past(snapshot)
-            and self._has_read_commits_below(snapshot)
-            and (is_announced or self._completeness.is_read_past(snapshot, undecided))
-        )
+        return self._notifications_are_read_past(snapshot) and self._has_read_commits_below(snapshot)
+
+    def _has_all_rows(self, snapshot: Snapshot) -> bool:
+        """By counts; where there are no notifications, because all that is written later has been read."""
+        if self._snapshots.announced:
+            return self._snapshots.is_counted(snapshot)
+        past = self._completeness.past(snapshot)
+        if past is None or (self._topics.notifications, 0) in past:
+            return False
+        if all(p.has_streamed_rows(snapshot) for p in self._partitions):
+            return True
+        is_over = self._is_at_rest and snapshot.has_last
+        if is_over or self._snapshots.is_long_over(snapshot, self._ends.newest_written_ms):
+            snapshot.over = snapshot.over or Waiting()
+            return self._completeness.is_read_past(snapshot.over, self._partitions)
+        return False
 
     def _notifications_are_read_past(self, pending: Pending) -> bool:
         past = self._completeness.past(pending)
@@ -399,6 +408,8 @@ class Frontier:
         for partition in snapshot.partitions:
             self._drop_replaced(snapshot, partition)
         self._snapshots.finish()
+        if snapshot.is_repeated:
+            self._context.repeated.add(snapshot.lsn)
         self._built.add_snapshot(snapshot)
         if snapshot.is_late:
             self._whole_at = max(self._whole_at, self._ends.sequence)

@@ -45,11 +45,13 @@ class Partition:
         "_run",
         "_transaction",
         "has_keyless_rows",
+        "has_new_siblings",
         "incremental_offset",
         "number",
         "position",
         "start",
         "tables",
+        "timestamp_ms",
         "topic",
     )
 
@@ -63,8 +65,12 @@ class Partition:
         """The next offset to be read, as far as is known."""
         self.tables: set[str] = set()
         """Tables of which rows were read here."""
+        self.timestamp_ms = 0
+        """Record timestamp, at least, of what was read last."""
+        self.has_new_siblings = False
+        """Whether partitions were added to the topic: a row that comes again may be in another one."""
         self.has_keyless_rows = False
-        """Whether records without a key were read here."""
+        """Whether a row that comes again may be in another partition: rows without keys, added partitions."""
         self.incremental_offset = -1
         """Offset of the newest row of an incremental snapshot; -1: none was read."""
         self._firsts: deque[tuple[Pending, int, str]] = deque()
@@ -238,6 +244,7 @@ class Partition:
 
     def _begin(self, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
         self._run, self._is_keyless = run, is_keyless
+        self.timestamp_ms = timestamp_ms
         newest_ms = self._context.newest_ms
         if timestamp_ms > newest_ms.get(run, 0):
             newest_ms[run] = timestamp_ms
@@ -282,23 +289,34 @@ class Partition:
             return None
         self._transaction = transaction
         track = self._track(transaction, table, is_first=bool(flags & IS_FIRST))
+        self._newest = self._newest_order(transaction, table, track)
+        self._enqueue(transaction, offset)
+        self.tables.add(table)
+        has_no_key = self._is_keyless or bool(flags & IS_TRUNCATE)
+        if has_no_key or self.has_new_siblings:
+            self.has_keyless_rows = True
+            transaction.read_keyless()
+        if has_no_key and self._context.exempt.get(table) is Evidence.OVERTAKEN:
+            self._refuse(offset, KeylessEvidenceError(table))
+        return track
+
+    def _newest_order(self, transaction: Transaction, table: str, track: Track) -> int:
+        """The largest order of a table's rows that were read here."""
+        if self not in transaction.partitions:
+            return 0
+        tracks = [track] if self._is_exempt else transaction.tracks_of(table)
+        return max(0, *(t.rfind(self._mark) for t in tracks))
+
+    def _enqueue(self, transaction: Transaction, offset: int) -> None:
+        """Puts a transaction into the queue, once more when it may have rows behind others'."""
         if self not in transaction.partitions:
             transaction.partitions[self] = None
             self._firsts.append((transaction, offset, self._run))
-            self.tables.add(table)
-            self._newest = 0
-        elif self._is_exempt:
-            self._newest = max(0, track.rfind(self._mark))
-        else:
-            self._newest = max(0, *(t.rfind(self._mark) for t in transaction.tracks_of(table)))
-        if isinstance(self._firsts[-1][0], LateRows):
+        elif isinstance(self._firsts[-1][0], LateRows):
             transaction.is_behind_late_rows = True
             self._firsts.append((transaction, offset, self._run))
         elif transaction.is_keyless and transaction.later is not None:
             self._firsts.append((transaction, offset, self._run))
-        if self._is_keyless or flags & IS_TRUNCATE:
-            self._read_keyless(offset, transaction, table)
-        return track
 
     def _track(self, transaction: Transaction, table: str, *, is_first: bool) -> Track:
         """The track of a table in the run that is being read, made when missing."""
@@ -315,12 +333,6 @@ class Partition:
             track = rows.track(table)
             transaction.is_renumbered = transaction.is_renumbered or transaction.end is not None
         return track
-
-    def _read_keyless(self, offset: int, transaction: Transaction, table: str) -> None:
-        self.has_keyless_rows = True
-        transaction.read_keyless()
-        if self._context.exempt.get(table) is Evidence.OVERTAKEN:
-            self._refuse(offset, KeylessEvidenceError(table))
 
     def _beyond(self, offset: int, order: int, track: Track) -> int:
         """A row whose number is larger than the track; returns the newest number."""

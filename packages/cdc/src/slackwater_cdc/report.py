@@ -39,7 +39,7 @@ def open_snapshot(snapshot: Snapshot, snapshots: Snapshots) -> OpenTransaction:
         xid=SNAPSHOT_XID,
         commit_lsn=snapshot.lsn,
         since_ms=0,
-        expected=snapshots.scanned,
+        expected=snapshots.expected(snapshot),
         received=dict(snapshot.received),
         hint=_snapshot_hint(snapshot, snapshots),
     )
@@ -58,9 +58,9 @@ def late_rows(rows: LateRows) -> OpenTransaction:
 
 
 def _snapshot_hint(snapshot: Snapshot, snapshots: Snapshots) -> str:
-    if not snapshots.is_announced:
+    if not snapshots.announced:
         return "initial snapshot, no notifications were found"
-    if snapshot.is_late and snapshots.is_counted(snapshot):
+    if snapshots.is_late(snapshot) and snapshots.is_counted(snapshot):
         return "initial snapshot, repeated after a crash: waits for a commit after it"
     return "initial snapshot"
 

@@ -1,31 +1,37 @@
 """Snapshots: rows outside transactions.
 
 The rows of an initial snapshot carry one LSN and together are one pseudo-transaction. It is complete by the
-counts in Debezium's notifications, or, where there are none, by the row marked ``last`` together with end
-offsets asked for after it.
+counts in Debezium's notifications, rows that the producer wrote twice left out. Where there is no topic of
+notifications nothing says how many rows there are, and the row marked ``last`` may be readable before others:
+it is complete when a commit behind it was written so much later that no row can still be on its way.
 
 Debezium 3.7 reads only the first one at exactly its LSN (in the database snapshot of the new slot). An
 interrupted run is void; the next one repeats everything at a higher LSN, but reads each table when it comes
 to it. So do ad hoc snapshots that block the stream: their LSN is the position where the stream paused. Such
 rows are *late*: newer than their LSN, and what changed them comes behind them in the stream. They may be
-shown only together with a commit that is newer than they are, by commit time against the connector's clock; or
-once the source has been at rest for so long that there is none.
+shown only together with a commit that is newer than they are (by commit time against the connector's clock),
+or when the source has been at rest for so long that there is none.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from slackwater_cdc.envelope import End, Notification, Row
+from slackwater_cdc.announcements import Announcements
+from slackwater_cdc.envelope import End, Row
 from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.transaction import LateRows, Waiting
 
 if TYPE_CHECKING:
     from slackwater_cdc.partition import Partition
 
-_INITIAL = "Initial Snapshot"
 _SKEW_MS = 1000
 """By how much the clocks of connector and database may differ."""
+_ON_ITS_WAY_MS = 30_000
+"""Longer than a row may take to become readable: at most 1.2 s were measured, without a crash."""
+_RECENT_ROWS = 20_000
+"""Of a partition, among which a row written twice is looked for: more than one batch of a producer holds."""
 
 
 class _Origin(msgspec.Struct, frozen=True, gc=False):
@@ -44,7 +50,18 @@ _decode_late = msgspec.json.Decoder(_Late).decode
 class Snapshot(Waiting):
     """One run of an initial snapshot."""
 
-    __slots__ = ("has_last", "is_late", "lsn", "newest_ms", "partitions", "received", "ts_ms")
+    __slots__ = (
+        "has_last",
+        "is_late",
+        "is_repeated",
+        "lsn",
+        "newest_ms",
+        "over",
+        "partitions",
+        "received",
+        "ts_ms",
+        "written_ms",
+    )
 
     def __init__(self, lsn: int, ts_ms: int, *, is_late: bool) -> None:
         super().__init__()
@@ -56,14 +73,41 @@ class Snapshot(Waiting):
         """When the newest row was read from the database, by the connector's clock; only if it is late."""
         self.received: dict[str, int] = {}
         """Rows per table."""
-        self.partitions: dict[Partition, None] = {}
+        self.partitions: dict[Partition, RecentRows] = {}
         self.has_last = False
         """Whether the row marked ``last`` was read."""
+        self.is_repeated = False
+        """Whether a row was written twice."""
+        self.over: Waiting | None = None
+        """What the end offsets of the moment are known by when no more rows can come."""
+        self.written_ms = 0
+        """Record timestamp, at least, of the newest row."""
 
     @property
     def row_count(self) -> int:
         """Rows of all tables."""
         return sum(self.received.values())
+
+
+class RecentRows:
+    """The newest rows of a partition: a producer that tries again may write a batch twice."""
+
+    __slots__ = ("_hashes", "_order")
+
+    def __init__(self) -> None:
+        self._order: deque[int] = deque()
+        self._hashes: set[int] = set()
+
+    def has(self, value: bytes) -> bool:
+        """Whether a row is among them; it is from now on."""
+        key = hash(value)
+        if key in self._hashes:
+            return True
+        self._hashes.add(key)
+        self._order.append(key)
+        if len(self._order) > _RECENT_ROWS:
+            self._hashes.discard(self._order.popleft())
+        return False
 
 
 class Snapshots:
@@ -73,20 +117,13 @@ class Snapshots:
         self._tables = tables
         self._watch = watch
         self._passed_lsn = passed_lsn
-        self._scanned: dict[str, int] = {}
-        self.is_announced = False
-        """Whether any notification of an initial snapshot was read."""
-        self._is_completed = False
+        self.announced = Announcements()
+        """What the notifications say."""
         self.pending: Snapshot | None = None
         """The newest run, while it is above the frontier."""
         self.late: list[LateRows] = []
         """Rows of ad hoc snapshots that no cut has shown."""
         self._ad_hoc: dict[int, bool] = {}
-
-    @property
-    def scanned(self) -> dict[str, int]:
-        """Rows per table, as far as the notifications of the newest run say."""
-        return dict(self._scanned)
 
     def read_row(self, partition: "Partition", offset: int, row: Row, value: bytes) -> None:
         """Takes a row whose ``source.lsn`` is the snapshot's LSN."""
@@ -105,32 +142,37 @@ class Snapshots:
         if snapshot.is_late:
             snapshot.newest_ms = max(snapshot.newest_ms, _late(value).ts_ms)
         if partition not in snapshot.partitions:
-            snapshot.partitions[partition] = None
+            snapshot.partitions[partition] = RecentRows()
             partition.add_first(snapshot, offset)
-            partition.tables.add(table)
+        partition.tables.add(table)
+        snapshot.written_ms = max(snapshot.written_ms, partition.timestamp_ms)
+        if snapshot.partitions[partition].has(value):
+            snapshot.is_repeated = True
+            return
         snapshot.received[table] = snapshot.received.get(table, 0) + 1
         snapshot.has_last = snapshot.has_last or source.snapshot == "last"
 
-    def read_notification(self, notification: Notification) -> None:
-        """Takes a notification; only those of initial snapshots matter."""
-        if notification.aggregate_type != _INITIAL or notification.type == "SKIPPED":
-            return
-        data = notification.additional_data or {}
-        self.is_announced = True
-        if notification.type in ("STARTED", "ABORTED"):
-            self._scanned, self._is_completed = {}, False
-        elif notification.type == "TABLE_SCAN_COMPLETED":
-            self._scanned[data.get("scanned_collection", "")] = int(data.get("total_rows_scanned", "0"))
-        elif notification.type == "COMPLETED":
-            self._is_completed = True
-
     def is_counted(self, snapshot: Snapshot) -> bool:
         """Whether the notifications say that all rows of the snapshot were read."""
-        return self._is_completed and all(
-            snapshot.received.get(table, 0) >= count
-            for table, count in self._scanned.items()
-            if self._tables is None or table in self._tables
+        announced = self.announced.of(snapshot.ts_ms)
+        return (
+            announced is not None
+            and announced.is_completed
+            and all(
+                snapshot.received.get(table, 0) >= count
+                for table, count in announced.scanned.items()
+                if self._tables is None or table in self._tables
+            )
         )
+
+    def expected(self, snapshot: Snapshot) -> dict[str, int]:
+        """Rows per table, as far as the notifications say."""
+        announced = self.announced.of(snapshot.ts_ms)
+        return {} if announced is None else dict(announced.scanned)
+
+    def is_long_over(self, snapshot: Snapshot, newest_written_ms: int) -> bool:
+        """Whether something was written so much later that no row of a snapshot can be on its way."""
+        return snapshot.written_ms > 0 and newest_written_ms >= snapshot.written_ms + _ON_ITS_WAY_MS
 
     def settle(self, newest_end: End, sequence: int) -> None:
         """Ties late rows to the newest END if that committed after they were read."""
@@ -145,7 +187,8 @@ class Snapshots:
 
     def is_before(self, snapshot: Snapshot, end: End | None) -> bool:
         """Whether a commit is certainly newer than the rows of a snapshot."""
-        return end is not None and end.commit_ts_ms > snapshot.newest_ms + _SKEW_MS
+        newest_ms = max(snapshot.newest_ms, snapshot.written_ms)
+        return end is not None and end.commit_ts_ms > newest_ms + _SKEW_MS
 
     def release(self, passed: int) -> set[int]:
         """Says that a sequence was passed; returns the LSNs of late rows that may be shown now."""
@@ -174,6 +217,7 @@ class Snapshots:
             self._watch.read_old_snapshot(lsn, ts_ms)
             return None
         if pending is not None and lsn < pending.lsn:
+            pending.is_late = True
             return None
         self._watch.read_new_snapshot()
         if self._passed_lsn:
@@ -182,6 +226,13 @@ class Snapshots:
             pending.is_done = True
         self.pending = Snapshot(lsn, ts_ms, is_late=pending is not None)
         return self.pending
+
+    def is_late(self, snapshot: Snapshot) -> bool:
+        """Whether a complete snapshot repeats an interrupted one, of which rows or the start were read."""
+        announced = self.announced.of(snapshot.ts_ms)
+        return snapshot.is_late or (
+            announced is not None and self.announced.has_interrupted_before(announced)
+        )
 
     def _is_ad_hoc(self, lsn: int, value: bytes) -> bool:
         """Whether rows with this LSN belong to a snapshot that paused the stream, not to one at start-up."""
