@@ -1,0 +1,241 @@
+"""A sidecar as a process: its pages, its log, what the doctor says of it, and decisions it obeys."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from slackwater import main
+from slackwater_cdc.testing import transaction_values
+from slackwater_devstack import KafkaBroker, RedisServer
+from slackwater_markers import FrontierState
+from slackwater_protocol import SystemClock
+from slackwater_protocol.metrics import SIDECAR_METRICS
+from slackwater_sidecar.testing import SyntheticSource
+
+pytestmark = pytest.mark.integration
+
+MINUTE_MS = 60_000
+START_SECONDS = 60
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    clock, pause = SystemClock(), threading.Event()
+    deadline = clock.monotonic() + 60
+    while not condition():
+        if clock.monotonic() > deadline:
+            pytest.fail("the condition did not come true within a minute")
+        pause.wait(0.05)
+
+
+@dataclass
+class SidecarProcess:
+    process: subprocess.Popen[str]
+    address: str
+    log: Path
+
+    def page(self, path: str) -> tuple[int, str]:
+        connection = HTTPConnection(self.address, timeout=10)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        result = response.status, response.read().decode()
+        connection.close()
+        return result
+
+    def shown(self, source: str) -> dict[str, Any]:
+        """A source on the page ``/status``."""
+        sources: list[dict[str, Any]] = json.loads(self.page("/status")[1])["sources"]
+        return next(s for s in sources if s["source"] == source)
+
+    def is_in(self, source: str, state: FrontierState) -> bool:
+        return bool(self.shown(source)["state"] == state)
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+@contextmanager
+def running(folder: Path, *sources: SyntheticSource) -> Iterator[SidecarProcess]:
+    log = folder / "sidecar.log"
+    flags = [flag for source in sources for flag in ("--source", source.name)]
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "slackwater",
+            "--log-format",
+            "json",
+            "--log-file",
+            str(log),
+            "sidecar",
+            *flags,
+        ],
+        env=os.environ | {"SLACKWATER_SIDECAR_HTTP": "127.0.0.1:0", "SLACKWATER_SIDECAR_OPEN_AFTER": "0.5"},
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout as lines:
+        reader = threading.Thread(target=lines.read)
+        try:
+            first = lines.readline()
+            assert first.startswith("answering at http://"), first
+            reader.start()
+            yield SidecarProcess(process, first.strip().removeprefix("answering at http://"), log)
+        finally:
+            process.kill()
+            process.wait(30)
+            reader.join(30)
+
+
+@pytest.fixture
+def make_source(
+    kafka_broker: KafkaBroker, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], SyntheticSource]]:
+    """Makes sources; commands and processes find their servers in the environment."""
+    monkeypatch.setenv("SLACKWATER_BOOTSTRAP", kafka_broker.bootstrap)
+    monkeypatch.setenv("SLACKWATER_REDIS_URL", redis_server.url)
+    made: list[SyntheticSource] = []
+
+    def make() -> SyntheticSource:
+        source = SyntheticSource(kafka_broker.bootstrap, redis_server.url)
+        source.create_all()
+        made.append(source)
+        return source
+
+    yield make
+    for source in made:
+        source.close()
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = main.run(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+def examined(capsys: pytest.CaptureFixture[str], source: SyntheticSource) -> tuple[int, dict[str, Any]]:
+    code, text = command(capsys, "doctor", "--source", source.name, "--json")
+    return code, json.loads(text)
+
+
+def commit_without_a_row(source: SyntheticSource, xid: int) -> str:
+    """A transaction of two rows, the second of which never comes; returns its commit LSN."""
+    table = source.tables[0]
+    begin, rows, end = transaction_values(xid, xid * 100, [(table, {"id": n}) for n in range(2)], xid)
+    source.put("transaction", 0, begin)
+    source.put(table, 0, rows[0][1])
+    source.put("transaction", 0, end)
+    source.flush()
+    return str(xid * 100 + 2)
+
+
+def test_missing_rows_are_found_explained_and_skipped_while_another_source_goes_on(
+    make_source: Callable[[], SyntheticSource], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inv, crm = make_source(), make_source()
+    with running(tmp_path, inv, crm) as sidecar:
+        for source in (inv, crm):
+            source.commit(1, 50)
+            wait_until(source.is_published)
+        wait_until(lambda: sidecar.page("/readyz")[0] == 200)
+        assert examined(capsys, inv)[0] == 0
+
+        lsn = commit_without_a_row(inv, 50)
+        inv.commit(51, 80)
+        crm.commit(50, 60)
+        wait_until(lambda: sidecar.is_in(inv.name, FrontierState.STALLED))
+        wait_until(crm.is_published)
+        code, said = examined(capsys, inv)
+        assert (code, examined(capsys, crm)[0]) == (1, 0)
+        assert said["findings"][0]["cause"] == "dropped"
+        (missing, *_) = said["open_transactions"]
+        assert (missing["xid"], missing["expected"], missing["received"]) == (
+            50,
+            {inv.tables[0]: 2},
+            {inv.tables[0]: 1},
+        )
+        place = missing["partitions"][f"{inv.name}.{inv.tables[0]}/0"]
+        assert place["first"] is not None
+        assert place["next"] == place["end"]
+        assert sidecar.page("/healthz")[0] == 200
+        assert sidecar.shown(inv.name)["open_transactions"][0]["xid"] == 50
+
+        flags = ("--source", inv.name, "--to", lsn, "--reason", "lost", "--yes")
+        assert command(capsys, "source", "skip", *flags)[0] == 0
+        wait_until(inv.is_published)
+        wait_until(lambda: sidecar.is_in(inv.name, FrontierState.RUNNING))
+        assert [x for cut in inv.logged() for x in cut.skipped] == [50]
+        assert "skip to" in command(capsys, "source", "show", "--source", inv.name)[1]
+
+        families = list(text_string_to_metric_families(sidecar.page("/metrics")[1]))
+        assert [f.name for f in families] == [m.name.removesuffix("_total") for m in SIDECAR_METRICS]
+        skipped = next(f for f in families if f.name == "slackwater_skipped_transactions")
+        assert {s.labels["source"]: s.value for s in skipped.samples} == {inv.name: 1, crm.name: 0}
+        about = [e for e in sidecar.events() if e.get("xid") == 50]
+        assert [e["event"] for e in about] == ["waiting for %s", "waiting no longer for transaction %d"]
+        assert any(e.get("reason") == "lost" for e in sidecar.events())
+
+
+def test_lsns_that_go_back_are_gone_on_from_on_a_new_timeline_by_decision(
+    make_source: Callable[[], SyntheticSource], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = make_source()
+    table = source.tables[0]
+    with running(tmp_path, source) as sidecar:
+        source.commit(100, 150)
+        wait_until(source.is_published)
+        for xid in (7, 8):
+            rows = [(table, {"id": n}) for n in range(2)]
+            begin, values, end = transaction_values(xid, xid * 100, rows, 10 * MINUTE_MS)
+            source.put("transaction", 0, begin)
+            for _, value in values:
+                source.put(table, 0, value)
+            source.put("transaction", 0, end)
+        source.flush()
+        wait_until(lambda: sidecar.is_in(source.name, FrontierState.REGRESSED))
+        assert sidecar.page("/readyz")[0] == 503
+        code, said = examined(capsys, source)
+        assert (code, said["findings"][0]["cause"]) == (1, "regressed")
+        name = ("--source", source.name, "--yes")
+        code, text = command(capsys, "source", "new-timeline", *name)
+        assert (code, "--without-snapshot" in text) == (1, True)
+        code, text = command(capsys, "source", "new-timeline", *name, "--without-snapshot")
+        assert (code, "new --checkpoint" in text) == (0, True)
+
+        wait_until(lambda: source.logged()[-1].timeline == 2 and source.logged()[-1].lsn == 802)
+        wait_until(lambda: sidecar.is_in(source.name, FrontierState.RUNNING))
+
+        assert sidecar.shown(source.name)["timeline"] == 2
+        newest = source.logged()[-1]
+        assert newest.end_offsets[f"{source.name}.{table}"][0] == source.offsets[table, 0]
+
+
+def test_a_sidecar_that_is_asked_to_stop_publishes_what_is_ready_and_says_so(
+    make_source: Callable[[], SyntheticSource], tmp_path: Path
+) -> None:
+    source = make_source()
+    with running(tmp_path, source) as sidecar:
+        source.commit(1, 50)
+        wait_until(source.is_published)
+        source.commit(50, 60)
+        sidecar.process.send_signal(signal.SIGTERM)
+        assert sidecar.process.wait(30) == 0
+
+    status = source.store.status(source.name)
+    assert status is not None
+    assert status.state is FrontierState.STOPPED
+    assert source.oracle.complaints(source.logged()) == []
+    assert not any("in time" in e["event"] for e in sidecar.events())
