@@ -312,10 +312,11 @@ class Partition:
         if self not in transaction.partitions:
             transaction.partitions[self] = None
             self._firsts.append((transaction, offset, self._run))
-        elif isinstance(self._firsts[-1][0], LateRows):
+            return
+        newest = self._firsts[-1][0]
+        if isinstance(newest, LateRows):
             transaction.is_behind_late_rows = True
-            self._firsts.append((transaction, offset, self._run))
-        elif transaction.is_keyless and transaction.later is not None:
+        if newest is not transaction and transaction.may_be_scattered:
             self._firsts.append((transaction, offset, self._run))
 
     def _track(self, transaction: Transaction, table: str, *, is_first: bool) -> Track:
