@@ -1,8 +1,11 @@
-"""What the reader of a source does with a real broker, one turn at a time."""
+"""What the readers of a source do with a real broker, one turn at a time."""
 
+import os
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -10,12 +13,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater_cdc import Frontier
-from slackwater_cdc.testing import RUN_HEADER, transaction_values
+from slackwater_cdc.testing import RUN_HEADER, Oracle, transaction_values
 from slackwater_devstack import KafkaBroker
 from slackwater_protocol import SourceTopics
 from slackwater_sidecar import SidecarSettings, SourceTruncatedError, SourceUnavailableError
-from slackwater_sidecar.kafka_reader import KafkaSourceReader, data_topics
+from slackwater_sidecar.lookup import data_topics
 from slackwater_sidecar.reader import SourceReader
+from slackwater_sidecar.worker_reader import WorkerSourceReader, source_reader
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +39,11 @@ class Topics:
 
     def new_producer(self) -> Producer:
         """Knows the partitions that there are now."""
-        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 1})
+        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 1, "enable.idempotence": True})
+
+    def has_partitions(self, count: int) -> bool:
+        self.producer = self.new_producer()
+        return len(self.producer.list_topics(self.data, 10).topics[self.data].partitions) == count
 
     def create(self, *names: str, partitions: int = 2) -> None:
         for made in self.admin.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
@@ -47,17 +55,25 @@ class Topics:
 
     def commit(self, xid: int, partition: int, topic: str | None = None) -> int:
         """Its commit LSN."""
+        lsn = self.hand_over(xid, partition, topic)
+        assert self.producer.flush(30) == 0
+        return lsn
+
+    def hand_over(self, xid: int, partition: int, topic: str | None = None) -> int:
         begin, rows, end = transaction_values(xid, xid * 100, [(TABLE, {"id": n}) for n in range(2)])
         headers: list[tuple[str, str | bytes | None]] = [(RUN_HEADER, b"run")]
         self.producer.produce(f"{self.name}.transaction", begin, partition=0)
         for _, value in rows:
             self.producer.produce(topic or self.data, value, key=b"k", partition=partition, headers=headers)
         self.producer.produce(f"{self.name}.transaction", end, partition=0)
-        self.producer.flush(30)
         return xid * 100 + 2
 
-    def settings(self, topics: SourceTopics | None = None) -> SidecarSettings:
-        return SidecarSettings(source=self.name, bootstrap=self.bootstrap, topics=topics)
+    def settings(self, *, workers: int = 1, topics: SourceTopics | None = None) -> SidecarSettings:
+        return SidecarSettings(source=self.name, bootstrap=self.bootstrap, topics=topics, workers=workers)
+
+
+def from_beginning(_topic: str, _number: int) -> int | None:
+    return None
 
 
 def is_at(reader: SourceReader, frontier: Frontier, lsn: int) -> bool:
@@ -74,15 +90,15 @@ def topics(kafka_broker: KafkaBroker) -> Topics:
     return Topics(kafka_broker.bootstrap)
 
 
-@pytest.fixture
-def reader(topics: Topics) -> Iterator[KafkaSourceReader]:
-    result = KafkaSourceReader(topics.settings(), lambda _topic, _number: None)
+@pytest.fixture(params=[1, 2], ids=["one process", "two workers"])
+def reader(topics: Topics, request: pytest.FixtureRequest) -> Iterator[SourceReader]:
+    result = source_reader(topics.settings(workers=request.param), from_beginning)
     yield result
     result.close()
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning(
-    topics: Topics, reader: KafkaSourceReader, wait_until: Wait
+    topics: Topics, reader: SourceReader, wait_until: Wait
 ) -> None:
     topics.create_all()
     frontier = Frontier(topics.name)
@@ -90,14 +106,14 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
 
     for made in topics.admin.create_partitions([NewPartitions(topics.data, 3)]).values():
         made.result(30)
-    topics.producer = topics.new_producer()
+    wait_until(lambda: topics.has_partitions(3))
     wait_until(partial(is_at, reader, frontier, topics.commit(2, 2)))
 
     assert frontier.cuts()[-1].end_offsets == {topics.data: (2, 0, 2)}
 
 
 def test_end_offsets_count_records_of_kafka_transactions_that_are_still_open(
-    topics: Topics, reader: KafkaSourceReader, wait_until: Wait
+    topics: Topics, reader: SourceReader, wait_until: Wait
 ) -> None:
     topics.create_all()
     frontier = Frontier(topics.name)
@@ -122,7 +138,7 @@ def test_end_offsets_count_records_of_kafka_transactions_that_are_still_open(
 
 
 def test_a_topic_made_anew_below_the_reader_is_an_error_that_says_so(
-    topics: Topics, reader: KafkaSourceReader, wait_until: Wait
+    topics: Topics, reader: SourceReader, wait_until: Wait
 ) -> None:
     topics.create_all()
     frontier = Frontier(topics.name)
@@ -152,13 +168,46 @@ def test_rows_are_read_where_a_transform_has_routed_them(topics: Topics, wait_un
     topics.create(elsewhere)
     topics.create(f"{topics.name}.transaction", partitions=1)
     routed = SourceTopics(topics.name, routed={TABLE: elsewhere})
-    reader = KafkaSourceReader(topics.settings(routed), lambda _topic, _number: None)
+    reader = source_reader(topics.settings(topics=routed), from_beginning)
     frontier = Frontier(topics.name)
 
     wait_until(partial(is_at, reader, frontier, topics.commit(1, 1, elsewhere)))
 
     assert frontier.cuts()[-1].end_offsets == {elsewhere: (0, 2)}
     reader.close()
+
+
+def test_a_killed_worker_is_replaced_and_its_partitions_are_read_on(topics: Topics, wait_until: Wait) -> None:
+    topics.create_all()
+    oracle, frontier = Oracle(), Frontier(topics.name)
+    reader = WorkerSourceReader(topics.settings(workers=2), from_beginning)
+    for first in range(1, 4000, 1000):
+        for xid in range(first, first + 1000):
+            lsn = topics.hand_over(xid, xid % 2)
+            oracle.add_commit(xid, lsn)
+            for row in range(2):
+                oracle.add_row(lsn, row, (topics.data, xid % 2, (xid - 1) // 2 * 2 + row))
+        topics.producer.flush(30)
+        wait_until(partial(is_at, reader, frontier, lsn - 50_000))
+        os.kill(reader.pids[first // 1000 % 2], signal.SIGKILL)
+    wait_until(partial(is_at, reader, frontier, lsn))
+
+    assert oracle.complaints(frontier.cuts()) == []
+    assert frontier.obstacles == []
+    reader.close()
+
+
+def test_workers_end_with_the_process_they_read_for(topics: Topics, wait_until: Wait) -> None:
+    topics.create_all()
+    reader = WorkerSourceReader(topics.settings(workers=2), from_beginning)
+    frontier = Frontier(topics.name)
+    wait_until(partial(is_at, reader, frontier, topics.commit(1, 0)))
+    pids = reader.pids
+
+    reader.close()
+
+    assert len(pids) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def test_topics_of_other_kinds_are_no_data_topics() -> None:
