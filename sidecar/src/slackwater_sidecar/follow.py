@@ -16,13 +16,13 @@ from slackwater_markers import (
 )
 from slackwater_sidecar.decision_feed import LoggedDecisions
 from slackwater_sidecar.errors import SidecarError
-from slackwater_sidecar.kafka_reader import KafkaSourceReader
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import Starts
 from slackwater_sidecar.resume import resume
 from slackwater_sidecar.service import OnStatus, Sidecar
 from slackwater_sidecar.settings import SidecarSettings
+from slackwater_sidecar.worker_reader import source_reader
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def _follow_timeline(
 ) -> None:
     """Returns when asked to stop, or when an operator has decided that another timeline begins."""
     settings = beginning.settings
-    reader = KafkaSourceReader(settings, beginning.starts)
+    reader = source_reader(settings, beginning.starts)
     try:
         sidecar = Sidecar(
             settings,
