@@ -1,12 +1,13 @@
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Message
 
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
 from slackwater_spark.source.batch import BatchTask, TransactionTable
-from slackwater_spark.source.changes import BatchChanges
+from slackwater_spark.source.changes import BatchChanges, find_places
 from slackwater_spark.source.errors import BadInputError
 from slackwater_spark.source.plan import OffsetSpan
 
@@ -106,8 +107,7 @@ def test_rows_of_a_table_whose_topic_has_the_same_name_are_left_out(row_value: V
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"op": "t"}, "TRUNCATE of inventory.orders, which is not supported yet"),
-        ({"op": "x"}, "operation 'x', expected one of c, r, u, d"),
+        ({"op": "x"}, "operation 'x', expected one of c, r, u, d, t"),
         ({"table": "other.table"}, "a change of table 'other.table'"),
     ],
 )
@@ -118,8 +118,76 @@ def test_rows_that_cannot_be_used_are_bad_input(
         found(changes(xids={7: 1000}), record(row_value(7, 900, **fields)))
 
 
-def test_rows_of_an_incremental_snapshot_are_bad_input(row_value: Value, record: Record) -> None:
-    with pytest.raises(BadInputError, match="incremental snapshot"):
+def placed(task: BatchTask, *records: Message) -> list[tuple[int | None, int]]:
+    """Offsets and LSNs of what counts, with the first reading that a task with such rows needs."""
+    span, tables = task.spans[0], ("inventory.orders",)
+    places = find_places(task, "inv", tables, [(span, list(records))])
+    batch = BatchChanges(task, "inv", tables, places)
+    return [(message.offset(), lsn) for message, _, lsn in batch.of(span, list(records))]
+
+
+def test_a_row_of_an_incremental_snapshot_stands_before_the_next_change_of_its_partition(
+    row_value: Value, record: Record
+) -> None:
+    table = TransactionTable([CommittedTransaction(7, 1000, 0), CommittedTransaction(8, 2000, 0)])
+    task = BatchTask((SPAN,), table, has_incremental_rows=True, end_lsn=3000)
+    row = row_value(None, 0, op="r", snapshot="incremental")
+    records = [record(row, offset=n) for n in (1, 2, 4, 6)]
+    records.insert(2, record(row_value(7, 900), offset=3, key=b'{"id":9}'))
+    records.insert(4, record(row_value(8, 900), offset=5, key=b'{"id":9}'))
+    assert placed(task, *records) == [(1, 1000), (2, 1000), (3, 1000), (4, 2000), (5, 2000), (6, 3000)]
+
+
+def test_a_late_row_stands_before_the_next_change_of_its_key(row_value: Value, record: Record) -> None:
+    table = TransactionTable([CommittedTransaction(7, 1000, 0), CommittedTransaction(8, 2000, 0)])
+    task = BatchTask((SPAN,), table, late_snapshots=frozenset({500}), end_lsn=3000)
+    late = row_value(None, 500, op="r", snapshot="true")
+    records = [
+        record(late, offset=1, key=b'{"id":1}'),
+        record(late, offset=2, key=b'{"id":2}'),
+        record(row_value(7, 900), offset=3, key=b'{"id":3}'),
+        record(row_value(8, 1900), offset=4, key=b'{"id":1}'),
+    ]
+    assert placed(task, *records) == [(1, 2000), (2, 3000), (3, 1000), (4, 2000)]
+
+
+def test_a_late_row_stands_before_a_truncate(row_value: Value, record: Record) -> None:
+    table = TransactionTable([CommittedTransaction(7, 1000, 0)])
+    task = BatchTask((SPAN,), table, late_snapshots=frozenset({500}), end_lsn=3000)
+    late = record(row_value(None, 500, op="r", snapshot="true"), offset=1)
+    truncate = record(row_value(7, 900, op="t"), offset=2, key=None)
+    assert placed(task, late, truncate) == [(1, 1000), (2, 1000)]
+
+
+def test_repetitions_are_no_changes_behind_a_row(row_value: Value, record: Record) -> None:
+    table = TransactionTable([CommittedTransaction(7, 1000, 0), CommittedTransaction(8, 2000, 0)])
+    repeated = frozenset({1000, 2000})
+    task = BatchTask((SPAN,), table, repeated, has_incremental_rows=True, end_lsn=3000)
+    old, new = row_value(7, 900), row_value(8, 1900)
+    row = row_value(None, 0, op="r", snapshot="incremental")
+    records = [record(old, offset=1), record(row, offset=2), record(old, offset=3), record(new, offset=4)]
+    assert placed(task, *records) == [(1, 1000), (2, 2000), (4, 2000)]
+
+
+def test_a_row_that_the_next_batch_reads_again_is_left_to_it(row_value: Value, record: Record) -> None:
+    span = replace(SPAN, next_offset=2, up_to_lsn=1000)
+    task = BatchTask(
+        (span,), TransactionTable([CommittedTransaction(7, 1000, 0)]), has_incremental_rows=True, end_lsn=3000
+    )
+    row = row_value(None, 0, op="r", snapshot="incremental")
+    assert placed(task, record(row, offset=1), record(row, offset=2)) == [(1, 1000)]
+
+
+def test_late_rows_of_a_table_without_key_are_bad_input(row_value: Value, record: Record) -> None:
+    task = BatchTask((SPAN,), TransactionTable(()), late_snapshots=frozenset({500}))
+    with pytest.raises(BadInputError, match="has no key"):
+        placed(task, record(row_value(None, 500, op="r", snapshot="true"), key=None))
+
+
+def test_rows_of_an_ad_hoc_snapshot_that_no_cut_tells_of_are_bad_input(
+    row_value: Value, record: Record
+) -> None:
+    with pytest.raises(BadInputError, match="that no cut tells of"):
         found(changes(), record(row_value(None, 900, op="r", snapshot="incremental")))
 
 

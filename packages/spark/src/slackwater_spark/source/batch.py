@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from slackwater_protocol import BatchHeader, CommittedTransaction, PublishedCut
 from slackwater_spark.source.offset import SourceOffset
-from slackwater_spark.source.plan import OffsetSpan
+from slackwater_spark.source.plan import MAX_LSN, OffsetSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,19 @@ class BatchContent:
     """Commit time of the newest."""
     skipped: tuple[int, ...] = ()
     """Xids of those that an operator let pass though rows were missing."""
+
+    late_snapshots: frozenset[int] = frozenset()
+    """``source.lsn`` of snapshots whose rows in it are newer than that."""
+    has_incremental_rows: bool = False
+    """Whether rows of an incremental snapshot stand in it."""
+
+    @property
+    def may_split(self) -> bool:
+        """Whether a partition may be divided between tasks.
+
+        Not when repeated rows have to be found, nor when it matters what stands behind a snapshot's row.
+        """
+        return not (self.repeated or self.late_snapshots or self.has_incremental_rows)
 
     @classmethod
     def of(cls, cuts: Sequence[PublishedCut], start: SourceOffset, end: SourceOffset) -> "BatchContent":
@@ -41,6 +54,8 @@ class BatchContent:
             frozenset(t.commit_lsn for t in transactions if t.commit_lsn in repeated),
             max((c.cut.commit_ts_ms for c in cuts), default=0),
             tuple(xid for xid in skipped if xid not in earlier),
+            frozenset(lsn for published in cuts for lsn in published.cut.late_snapshots),
+            any(published.cut.has_incremental_rows for published in cuts),
         )
 
     def header(self, start: SourceOffset, end: SourceOffset) -> BatchHeader:
@@ -109,4 +124,13 @@ class BatchTask(InputPartition):
     """Encoded batch header, to be handed on before the rows; in one task of a packed batch."""
     may_start_late: bool = False
     """Whether records below the earliest of a partition may be missing."""
+    late_snapshots: frozenset[int] = frozenset()
+    has_incremental_rows: bool = False
+    end_lsn: int = MAX_LSN
+    """The commit LSN at which the batch ends."""
     value: None = field(default=None, repr=False)
+
+    @property
+    def needs_look_ahead(self) -> bool:
+        """Whether it matters what stands behind rows of snapshots; then its partitions are whole."""
+        return bool(self.late_snapshots) or self.has_incremental_rows

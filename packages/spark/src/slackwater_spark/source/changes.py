@@ -1,18 +1,23 @@
 """From records to the changes of a batch: drops what does not belong, refuses what cannot be understood."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
 from slackwater_cdc import CdcError, Change, decode_change
-from slackwater_protocol.keys import data_topic
+from slackwater_protocol import SourceTopics
 from slackwater_spark.source.batch import BatchTask
 from slackwater_spark.source.errors import BadInputError
 from slackwater_spark.source.plan import OffsetSpan
+from slackwater_spark.source.snapshot_rows import SnapshotPlaces
+
+if TYPE_CHECKING:
+    from slackwater_cdc.wire import ToJson
 
 FIRST_BYTES = 200
 """How much of a value an error shows."""
-_OPERATIONS = frozenset({"c", "u", "d", "r"})
+_OPERATIONS = frozenset({"c", "u", "d", "r", "t"})
 
 Located = tuple[Message, Change, int]
 """The record, what it says, and the commit LSN of its transaction."""
@@ -26,19 +31,38 @@ class BatchChanges:
     of them are dropped. Rows of transactions known to stand in Kafka twice are compared by change identity
     ``(xid, lsn, table, op, key)`` within their partition; only the first counts.
 
+    Rows of snapshots that belong to no commit take the LSN that :class:`SnapshotPlaces` says, so a batch that
+    has any is read twice: first by :func:`find_places`.
+
     Args:
         task: What is read.
         source: The connector's ``topic.prefix``.
         tables: The tables that the query reads.
+        places: Of this task's snapshot rows without a commit; None: it has none.
+        topics: Where tables are; None: in the topics that Debezium names after them.
+        to_json: What makes JSON of values; None: they are JSON.
     """
 
-    def __init__(self, task: BatchTask, source: str, tables: Sequence[str]) -> None:
+    def __init__(
+        self,
+        task: BatchTask,
+        source: str,
+        tables: Sequence[str],
+        places: SnapshotPlaces | None = None,
+        *,
+        topics: SourceTopics | None = None,
+        to_json: "ToJson | None" = None,
+    ) -> None:
         self._by_xid = task.table.by_xid()
         self._snapshots = task.table.snapshot_lsns
+        self._late = task.late_snapshots
+        self._places = places
         self._repeated = task.repeated
         self._seen: set[tuple[object, ...]] = set()
-        self._tables = {data_topic(source, table): table for table in tables}
-        self._source = source
+        self._topics = topics or SourceTopics(source)
+        self._shared = frozenset(self._topics.routed.values())
+        self._tables = frozenset(tables)
+        self._to_json = to_json
 
     def of(self, span: OffsetSpan, messages: list[Message]) -> Iterator[Located]:
         """The changes among records of a span, in their order.
@@ -46,7 +70,8 @@ class BatchChanges:
         Raises:
             BadInputError: at the first record that cannot be understood.
         """
-        table = self._tables[span.topic]
+        tables = frozenset(table for table in self._tables if self._topics.data(table) == span.topic)
+        to_json = self._to_json
         commit_lsn_of, repeated = self._by_xid.get, self._repeated
         after_lsn, up_to_lsn = span.after_lsn, span.up_to_lsn
         for message in messages:
@@ -54,45 +79,56 @@ class BatchChanges:
             if value is None:
                 continue
             try:
-                change = decode_change(value)
+                change = decode_change(value if to_json is None else to_json(value) or b"")
             except CdcError as error:
                 raise bad_input(message, str(error)) from error
             xid = change.xid
-            commit_lsn = commit_lsn_of(xid) if xid is not None else self._outside(message, change)
+            commit_lsn = commit_lsn_of(xid) if xid is not None else self._outside(span, message, change)
             if commit_lsn is None or not after_lsn < commit_lsn <= up_to_lsn:
                 continue
-            is_odd = change.op not in _OPERATIONS or change.table != table
+            is_odd = change.op not in _OPERATIONS or change.table not in tables
             if is_odd and self._may_be_left_out(message, change):
                 continue
             if commit_lsn in repeated and self._is_double(message, change):
                 continue
             yield message, change, commit_lsn
 
-    def _outside(self, message: Message, change: Change) -> int | None:
-        """The snapshot's LSN for a row of an initial snapshot that counts."""
+    def _outside(self, span: OffsetSpan, message: Message, change: Change) -> int | None:
+        """The LSN of a snapshot's row that counts."""
         if change.op == "m":
             return None
-        if not change.is_snapshot:
-            problem = "a row of an incremental snapshot, which is not supported yet"
-            raise bad_input(message, f"{problem}; take a new initial snapshot instead")
-        return change.lsn if change.lsn in self._snapshots else None
+        if change.is_snapshot and change.lsn not in self._late:
+            return change.lsn if change.lsn in self._snapshots else None
+        if span.next_offset is not None and (message.offset() or 0) >= span.next_offset:
+            return None  # the next batch reads it again, and what stands behind it
+        if change.is_snapshot and message.key() is None:
+            problem = f"a row of an ad hoc snapshot of {change.table}, which has no key"
+            raise bad_input(message, f"{problem} to find newer changes by; give it a primary key")
+        return min(self._places_for(message).commit_lsn(message, change), span.up_to_lsn)
+
+    def _places_for(self, message: Message) -> SnapshotPlaces:
+        if self._places is None:
+            problem = "a row of an ad hoc snapshot that no cut tells of"
+            raise bad_input(
+                message, f"{problem}; let a sidecar of this version read the source from its start"
+            )
+        return self._places
 
     def _may_be_left_out(self, message: Message, change: Change) -> bool:
-        """Logical messages, and rows of another table whose topic has the same name."""
+        """Logical messages, and rows of other tables where several share a topic."""
         if change.op == "m":
             return True
-        if change.op == "t":
-            problem = f"TRUNCATE of {change.table}, which is not supported yet"
-            raise bad_input(message, f"{problem}; delete rows with DELETE, or skip it (skipped.operations=t)")
         if change.op not in _OPERATIONS:
-            raise bad_input(message, f"operation {change.op!r}, expected one of c, r, u, d")
-        if data_topic(self._source, change.table) != message.topic():
-            raise bad_input(message, f"a change of table {change.table!r}; is the topic's name routed?")
-        return change.table not in self._tables.values()
+            raise bad_input(message, f"operation {change.op!r}, expected one of c, r, u, d, t")
+        expected = self._topics.data(change.table)
+        if change.table in self._tables or message.topic() not in {expected, *self._shared}:
+            problem = f"a change of table {change.table!r}, which is expected in topic {expected}"
+            raise bad_input(message, f"{problem}; are topics routed? Say where tables are with 'topics'")
+        return True
 
     def _is_double(self, message: Message, change: Change) -> bool:
         key = message.key()
-        if key is None:
+        if key is None and change.op != "t":
             problem = (
                 f"rows of {change.table} stand in Kafka twice and the table has no key to compare them by"
             )
@@ -102,6 +138,29 @@ class BatchChanges:
             return True
         self._seen.add(identity)
         return False
+
+
+def find_places(
+    task: BatchTask,
+    source: str,
+    tables: Sequence[str],
+    portions: Iterable[tuple[OffsetSpan, list[Message]]],
+    *,
+    topics: SourceTopics | None = None,
+    to_json: "ToJson | None" = None,
+) -> SnapshotPlaces:
+    """Reads a task's spans for what stands behind its snapshot rows; see :class:`SnapshotPlaces`.
+
+    Raises:
+        BadInputError: at the first record that cannot be understood.
+    """
+    places, exact = SnapshotPlaces(task.end_lsn), task.table.snapshot_lsns
+    changes = BatchChanges(task, source, tables, places, topics=topics, to_json=to_json)
+    for span, messages in portions:
+        for message, change, commit_lsn in changes.of(span, messages):
+            has_commit = change.xid is not None or change.lsn in exact
+            places.read(message, change, commit_lsn if has_commit else None)
+    return places
 
 
 def bad_input(message: Message, problem: str) -> BadInputError:

@@ -71,7 +71,7 @@ class Planner:
         content = BatchContent.of(self.feed.between(start, end), start, end)
         policy = TaskPolicy(options.parallelism, options.min_task_events, options.target_task_events)
         spans = spans_between(start.end, end.end)
-        plans = plan_tasks(spans, policy, may_split=not content.repeated)
+        plans = plan_tasks(spans, policy, may_split=content.may_split)
         header = None
         if options.packing is not None:
             header = encode_batch_header(content.header(start, end))
@@ -79,7 +79,16 @@ class Planner:
         table = TransactionTable(content.transactions)
         may_start_late = options.allow_truncated_start and start.lsn == 0
         return [
-            BatchTask(tuple(plan), table, content.repeated, None if number else header, may_start_late)
+            BatchTask(
+                tuple(plan),
+                table,
+                content.repeated,
+                None if number else header,
+                may_start_late,
+                content.late_snapshots,
+                content.has_incremental_rows,
+                end.lsn,
+            )
             for number, plan in enumerate(plans)
         ]
 
@@ -197,19 +206,25 @@ def read_task(options: SourceOptions, schema: "StructType", task: InputPartition
 
 
 def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:
-    from slackwater_spark.source.changes import BatchChanges
+    from slackwater_spark.source.avro import kept_decoder
+    from slackwater_spark.source.changes import BatchChanges, find_places
     from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
     from slackwater_spark.source.packed import PackedWriter
     from slackwater_spark.source.rows import RowWriter
 
-    changes = BatchChanges(task, options.source, options.tables)
+    topics, to_json = options.source_topics, kept_decoder(options)
+    places = None
     with kept_consumer(options.consumer_settings) as consumer:
         reader = SpanReader(
             consumer, timeout_seconds=options.read_timeout_ms / 1000, may_start_late=task.may_start_late
         )
+        if task.needs_look_ahead:
+            seen = reader.read(task.spans)
+            places = find_places(task, options.source, options.tables, seen, topics=topics, to_json=to_json)
+        changes = BatchChanges(task, options.source, options.tables, places, topics=topics, to_json=to_json)
         portions = reader.read(task.spans)
         if options.packing is None:
-            yield from RowWriter(options.source, schema, changes).write(portions)
+            yield from RowWriter(options.source, schema, changes, to_json).write(portions)
         else:
             yield from PackedWriter(options.packing, schema, changes).write(task.header, portions)
 
