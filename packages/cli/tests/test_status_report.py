@@ -1,5 +1,6 @@
 """What ``slackwater status`` says."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -99,3 +100,16 @@ def test_pipelines_are_up_to_date_or_behind(store: InMemoryMarkerStore) -> None:
     assert "up to date" in text(store)
     store.register_pipeline(pipeline(0x1_0000_00F0))
     assert "behind the frontier" in text(store)
+
+
+def test_the_timeline_that_the_sidecar_follows_is_shown(store: InMemoryMarkerStore) -> None:
+    second = replace(published(0xAA).cut, timeline=2)
+    store.publish(PublishedCut(second, 1), replace(running(), timeline=2))
+    assert "inv, timeline 2" in text(store)
+    assert "0/AA" in text(store)
+
+
+def test_a_sidecar_that_gave_up_is_not_called_silent(store: InMemoryMarkerStore) -> None:
+    store.set_status("inv", replace(running(60, "offsets are gone"), state=FrontierState.FAILED))
+    assert "failed: offsets are gone" in text(store)
+    assert "silent" not in text(store)

@@ -100,6 +100,7 @@ def run_settings(settings: Settings) -> "RunSettings":
         redis_url=url,
         redis_password=password,
         kafka=kafka_options(settings),
+        schema_registry=settings.sidecar.schema_registry,
         timeline=settings.timeline,
         available_now=run.available_now,
         master=run.master,

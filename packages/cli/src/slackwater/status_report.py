@@ -4,20 +4,30 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 from slackwater.output import aligned
-from slackwater_markers import MarkerStore, PipelineStatus
+from slackwater_markers import FrontierState, MarkerStore, PipelineStatus
 from slackwater_protocol import Cut, OpenTransaction, format_lsn
 
 SILENT_AFTER = timedelta(seconds=15)
 """A sidecar that has said nothing for so long is worth a word."""
+_ENDED = frozenset({FrontierState.STOPPED, FrontierState.FAILED})
 
 
 def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) -> list[str]:
     """What is known of the source.
 
+    Args:
+        store: Where to ask.
+        source: Its name.
+        timeline: The least one to look at; a newer one that its sidecar follows wins.
+        now: The time.
+
     Raises:
         MarkerStoreUnavailableError: the store is away.
     """
-    status, newest = store.status(source), store.newest(source, timeline)
+    status = store.status(source)
+    if status is not None and status.timeline is not None:
+        timeline = max(timeline, status.timeline)
+    newest = store.newest(source, timeline)
     if status is None and newest is None:
         return [
             f"source {source}: nothing known; no sidecar has reported to this Redis.",
@@ -29,7 +39,7 @@ def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) 
         rows.append(("sidecar", f"{status.sidecar}, last heard {_ago(status.wall_ms, now)}"))
     rows.extend(_frontier(newest.cut, now) if newest else [("frontier", "no cut yet")])
     lines = aligned(rows)
-    if status is not None and now - _time(status.wall_ms) > SILENT_AFTER and status.state != "stopped":
+    if status is not None and now - _time(status.wall_ms) > SILENT_AFTER and status.state not in _ENDED:
         lines.append("warning: the sidecar is silent; is its process still running?")
     lines += ["", *_open(store.open(source), now), "", *_pipelines(store, source, newest, now)]
     return lines
@@ -52,7 +62,7 @@ def _open(transactions: list[OpenTransaction], now: datetime) -> list[str]:
     for transaction in transactions:
         events = ", ".join(_counts(transaction.received, transaction.expected)) or "-"
         rows.append((f"xid {transaction.xid}", _ago(transaction.since_ms, now), events, transaction.hint))
-    return aligned(rows)
+    return [*aligned(rows), "`slackwater doctor` says why and what helps"]
 
 
 def _counts(received: Mapping[str, int], expected: Mapping[str, int]) -> Iterator[str]:
