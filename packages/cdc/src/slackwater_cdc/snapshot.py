@@ -187,8 +187,7 @@ class Snapshots:
 
     def is_before(self, snapshot: Snapshot, end: End | None) -> bool:
         """Whether a commit is certainly newer than the rows of a snapshot."""
-        newest_ms = max(snapshot.newest_ms, snapshot.written_ms)
-        return end is not None and end.commit_ts_ms > newest_ms + _SKEW_MS
+        return end is not None and end.commit_ts_ms > (snapshot.newest_ms or snapshot.written_ms) + _SKEW_MS
 
     def release(self, passed: int) -> set[int]:
         """Says that a sequence was passed; returns the LSNs of late rows that may be shown now."""
@@ -217,14 +216,16 @@ class Snapshots:
             self._watch.read_old_snapshot(lsn, ts_ms)
             return None
         if pending is not None and lsn < pending.lsn:
-            pending.is_late = True
+            pending.is_late, pending.newest_ms = True, pending.written_ms
             return None
         self._watch.read_new_snapshot()
         if self._passed_lsn:
             self._watch.read_snapshot_after_commits(lsn)
         if pending is not None:
             pending.is_done = True
-        self.pending = Snapshot(lsn, ts_ms, is_late=pending is not None)
+        announced = self.announced.of(ts_ms)
+        is_again = announced is not None and self.announced.has_interrupted_before(announced)
+        self.pending = Snapshot(lsn, ts_ms, is_late=is_again or pending is not None)
         return self.pending
 
     def is_late(self, snapshot: Snapshot) -> bool:
