@@ -242,6 +242,32 @@ def test_partitions_without_keys_never_run_ahead() -> None:
     assert source.frontier.markers_ahead() is None
 
 
+def test_a_marker_does_not_pass_a_row_of_an_incremental_snapshot() -> None:
+    source = source_at_a_cut()
+    source.tell(begin_value(6, 601), end(6, a=2))
+    source.row("a/0", row(6, 1))
+    source.row("a/0", incremental_row(1))
+    for xid in (7, 8):
+        source.tell(begin_value(xid, xid * 100), end(xid, a=1, b=1))
+        source.row("a/0", row(xid, 1))
+        source.row("b/0", row(xid, 1, table="b"))
+
+    ahead = source.frontier.markers_ahead()
+    assert ahead is not None
+    assert ahead.markers == {(B, 0): Marker(756, 1)}
+
+
+def test_transactions_without_changes_are_named_beside_the_markers() -> None:
+    """Their END may have counted too few, and their rows come later."""
+    source = stalled_source()
+    source.tell(begin_value(9, 901), end(9), begin_value(10, 1001), end(10, a=1))
+    source.row("a/0", row(10, 1))
+
+    ahead = source.frontier.markers_ahead()
+    assert ahead is not None
+    assert [t.xid for t in ahead.transactions] == [6, 7, 8, 9]
+
+
 def test_a_repeated_row_is_named_beside_the_markers() -> None:
     source = stalled_source()
     source.row("a/0", row(8, 1))

@@ -1,7 +1,9 @@
 """Markers of partitions that are further than the frontier."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from slackwater_cdc.context import Context
+from slackwater_cdc.partition import Partition
 from slackwater_cdc.partitions import Partitions
 from slackwater_cdc.transaction import Obstacle, Transaction
 from slackwater_protocol import AheadMarkers, CommittedTransaction, Marker
@@ -9,6 +11,8 @@ from slackwater_protocol import AheadMarkers, CommittedTransaction, Marker
 
 class Ahead:
     """Remembers what was told before, so that each transaction is told once.
+
+    All are told, also those without a change event: rows may come that END did not count.
 
     Args:
         source: The connector's ``topic.prefix``.
@@ -26,7 +30,7 @@ class Ahead:
         cut_lsn: int,
         queue: Iterable[Transaction | Obstacle],
         partitions: Partitions,
-        repeated: Iterable[int],
+        context: Context,
     ) -> AheadMarkers | None:
         """The markers above a cut, None when none has risen since the last call.
 
@@ -34,10 +38,10 @@ class Ahead:
             cut_lsn: The newest cut.
             queue: What is above it, in commit order.
             partitions: Where rows were read.
-            repeated: Commit LSNs at or below the cut of which rows were repeated since it.
+            context: Knows the rows since the cut that were repeated, and those of incremental snapshots.
         """
         waiting = _until_obstacle(queue)
-        markers = _markers(cut_lsn, waiting, partitions)
+        markers = _markers(cut_lsn, waiting, partitions, context.waiting_incremental)
         lsn = max((m.safe_commit_lsn for m in markers.values()), default=0)
         if lsn <= cut_lsn or markers == self._told:
             return None
@@ -49,9 +53,9 @@ class Ahead:
             timeline=self._timeline,
             previous_lsn=previous,
             lsn=lsn,
-            transactions=tuple(_committed(t) for t in above if t.commit_lsn > previous and _has_changes(t)),
+            transactions=tuple(_committed(t) for t in above if t.commit_lsn > previous),
             markers=markers,
-            repeated=frozenset(repeated) | {t.commit_lsn for t in above if t.is_repeated},
+            repeated=frozenset(context.repeated) | {t.commit_lsn for t in above if t.is_repeated},
         )
 
 
@@ -65,9 +69,15 @@ def _until_obstacle(queue: Iterable[Transaction | Obstacle]) -> list[Transaction
 
 
 def _markers(
-    cut_lsn: int, waiting: list[Transaction], partitions: Partitions
+    cut_lsn: int,
+    waiting: list[Transaction],
+    partitions: Partitions,
+    incremental: Mapping[Partition, int],
 ) -> dict[tuple[str, int], Marker]:
-    """By partition; those of tables without keys never run ahead: a repeat may come in any of them."""
+    """By partition; those of tables without keys never run ahead: a repeat may come in any of them.
+
+    Nor does one beyond a row of an incremental snapshot: only a cut says that there is one.
+    """
     before, lsn = dict[int, int](), cut_lsn
     for transaction in waiting:
         before[transaction.sequence or 0] = lsn
@@ -75,7 +85,9 @@ def _markers(
     result = {}
     for partition in partitions:
         newest = None if partition.has_keyless_rows else partition.newest_certain()
-        if newest is not None and before.get(newest[0].sequence or 0, 0) > cut_lsn:
+        if newest is None or incremental.get(partition, newest[1]) < newest[1]:
+            continue
+        if before.get(newest[0].sequence or 0, 0) > cut_lsn:
             result[partition.key] = Marker(before[newest[0].sequence or 0], newest[1])
     return result
 
@@ -84,7 +96,3 @@ def _committed(transaction: Transaction) -> CommittedTransaction:
     end = transaction.end
     ts_ms = 0 if end is None else end.commit_ts_ms
     return CommittedTransaction(transaction.xid, transaction.commit_lsn, ts_ms)
-
-
-def _has_changes(transaction: Transaction) -> bool:
-    return bool(transaction.partitions or (transaction.end is not None and transaction.end.counts))

@@ -184,10 +184,10 @@ class Frontier:
 
         For scope ``aggregate``, while a sibling partition holds the frontier back. Publish the cuts first.
         """
-        cut_lsn = self._built.cut_lsn
-        if not cut_lsn or self._built.ready or self._cuts or self._snapshots.pending is not None:
+        built, cut_lsn = self._built, self._built.cut_lsn
+        if not cut_lsn or built.ready or built.has_late or self._cuts or self._snapshots.pending is not None:
             return None
-        return self._ahead.markers(cut_lsn, self._ends.queue, self._partitions, self._context.repeated)
+        return self._ahead.markers(cut_lsn, self._ends.queue, self._partitions, self._context)
 
     @property
     def lsn(self) -> int:
