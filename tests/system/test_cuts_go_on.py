@@ -1,4 +1,7 @@
-"""Two sidecars of one source, as processes, with a real broker and a real Redis: one sequence of cuts."""
+"""Whatever happens to a sidecar or to Redis, pipelines get one sequence of cuts, and none that is wrong.
+
+A real broker, a real Redis, the driver's way to find cuts; Debezium's records are made by the test.
+"""
 
 import subprocess
 import sys
@@ -8,12 +11,24 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from redis import Redis
 
-from slackwater_devstack import KafkaBroker, RedisServer
-from slackwater_markers import KafkaCutLog, RedisMarkerStore
-from slackwater_protocol import Cut
+from slackwater.status_report import status_lines
+from slackwater_devstack import KafkaBroker, RedisServer, TcpProxy
+from slackwater_markers import (
+    FrontierState,
+    FrontierStatus,
+    KafkaCutLog,
+    MarkerStoreUnavailableError,
+    RedisMarkerStore,
+)
+from slackwater_protocol import CommittedTransaction, Cut, PublishedCut, SystemClock, format_lsn
+from slackwater_sidecar import SidecarSettings, run_sidecar
 from slackwater_sidecar.testing import SyntheticSource
 from slackwater_spark.source.cut_feed import CutFeed, FeedKey
 from slackwater_spark.source.offset import SourceOffset
@@ -22,6 +37,7 @@ pytestmark = pytest.mark.integration
 
 Start = Callable[[], "subprocess.Popen[bytes]"]
 
+REDIS_TIMEOUT = timedelta(milliseconds=300)
 _WRITTEN_TOGETHER = 5
 _WRITER_PAUSE_SECONDS = 0.01
 
@@ -31,7 +47,7 @@ class Follower:
 
     def __init__(self, source: SyntheticSource) -> None:
         log = KafkaCutLog(source.name, source.bootstrap)
-        store = RedisMarkerStore.connect(source.redis_url)
+        store = RedisMarkerStore.connect(source.redis_url, timeout=REDIS_TIMEOUT)
         self.cuts: list[Cut] = []
         self._feed = CutFeed(FeedKey(source.name, 1), store=store, log=log, monotonic=time.monotonic)
         self._position = SourceOffset.before_everything(source.name, 1)
@@ -63,9 +79,27 @@ class Follower:
         self._feed.close()
 
 
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis that these tests may kill."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
 @pytest.fixture
-def source(kafka_broker: KafkaBroker, redis_server: RedisServer) -> Iterator[SyntheticSource]:
-    result = SyntheticSource(kafka_broker.bootstrap, redis_server.url)
+def route(redis: RedisServer) -> Iterator[TcpProxy]:
+    """The network between Redis and whoever uses it."""
+    proxy = TcpProxy(lambda: redis.port)
+    proxy.start()
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture
+def source(kafka_broker: KafkaBroker, route: TcpProxy) -> Iterator[SyntheticSource]:
+    result = SyntheticSource(kafka_broker.bootstrap, f"redis://127.0.0.1:{route.port}")
     result.create_all()
     yield result
     result.close()
@@ -177,3 +211,109 @@ def test_two_sidecars_write_one_sequence_of_cuts_and_either_may_be_killed(
     written = Counter(published.cut.lsn for published in source.log.tail(-1))
     repeated = sum(times - 1 for times in written.values())
     assert repeated <= len(written) / 10
+
+
+@contextmanager
+def a_sidecar(source: SyntheticSource) -> Iterator[None]:
+    """One sidecar, in a thread."""
+    stop = threading.Event()
+    settings = SidecarSettings(
+        source=source.name,
+        bootstrap=source.bootstrap,
+        redis_url=source.redis_url,
+        status_interval=timedelta(milliseconds=200),
+    )
+    thread = threading.Thread(target=run_sidecar, args=(settings, stop))
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(30)
+
+
+@pytest.fixture
+def followed(source: SyntheticSource, follower: Follower) -> Iterator[Follower]:
+    """A pipeline behind a sidecar, while somebody commits all the time; judged when the test is over."""
+    with a_sidecar(source):
+        with writing(source):
+            follower.follow_further()
+            yield follower
+            follower.follow_further()
+        follower.follow_until(lambda: follower.lsn == source.newest_lsn)
+        follower.follow_until(lambda: shown_frontier(source) == format_lsn(source.newest_lsn))
+        assert held_without_hole(source)
+    assert source.oracle.complaints(follower.cuts) == []
+
+
+def shown_frontier(source: SyntheticSource) -> str:
+    """What ``slackwater status`` says; empty when it cannot."""
+    try:
+        lines = status_lines(source.store, source.name, 1, SystemClock().now())
+    except MarkerStoreUnavailableError:
+        return ""
+    return next((line.split()[1] for line in lines if line.startswith("frontier")), "")
+
+
+def held_without_hole(source: SyntheticSource) -> bool:
+    cuts = [published.cut for published in source.store.cuts_after(source.name, 1, 0, limit=100_000)]
+    return bool(cuts) and all(b.previous_lsn <= a.lsn for a, b in pairwise(cuts))
+
+
+def test_redis_may_be_killed_and_come_back_empty(followed: Follower, redis: RedisServer) -> None:
+    redis.kill()
+    followed.follow_further()
+    redis.start()
+
+
+def test_redis_may_be_emptied(followed: Follower, redis: RedisServer) -> None:
+    with Redis.from_url(redis.url) as client:
+        client.flushall()
+
+
+def test_redis_may_be_replaced_by_an_older_copy_of_itself(
+    followed: Follower, redis: RedisServer, tmp_path: Path
+) -> None:
+    redis.save_copy(tmp_path / "copy")
+    followed.follow_further()
+    redis.replace_by_copy(tmp_path / "copy")
+
+
+def test_redis_may_be_slower_than_anybody_waits(followed: Follower, route: TcpProxy) -> None:
+    route.delay(timedelta(seconds=2))
+    followed.follow_further()
+    followed.follow_further()
+    route.delay(timedelta())
+
+
+def test_redis_may_be_replaced_by_that_of_another_cluster(
+    source: SyntheticSource, redis: RedisServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """There the source of this name is on a later timeline, and further on this one."""
+    others = RedisMarkerStore.connect(redis.url)
+    others.bind("the cut log of another cluster")
+    for timeline, lsn in ((1, 2), (1, 70), (1, 10**12), (2, 30)):
+        others.publish(PublishedCut(wrong_cut(source.name, timeline, lsn), 0), OTHERS_STATUS)
+    others.close()
+    redis.save_copy(tmp_path / "copy")
+
+    followed: Follower = request.getfixturevalue("followed")
+    redis.replace_by_copy(tmp_path / "copy")
+    followed.follow_further()
+
+
+OTHERS_STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="another")
+
+
+def wrong_cut(source: str, timeline: int, lsn: int) -> Cut:
+    return Cut(
+        source=source,
+        timeline=timeline,
+        lsn=lsn,
+        previous_lsn=0,
+        commit_ts_ms=0,
+        event_count=lsn,
+        transactions=(CommittedTransaction(1, lsn, 0),),
+        end_offsets={f"{source}.shop.orders": (9, 9, 9, 9)},
+        transaction_offset=9,
+    )
