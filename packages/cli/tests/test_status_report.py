@@ -113,3 +113,9 @@ def test_a_sidecar_that_gave_up_is_not_called_silent(store: InMemoryMarkerStore)
     store.set_status("inv", replace(running(60, "offsets are gone"), state=FrontierState.FAILED))
     assert "failed: offsets are gone" in text(store)
     assert "silent" not in text(store)
+
+
+def test_a_pipeline_on_a_timeline_that_is_over_is_told_so(store: InMemoryMarkerStore) -> None:
+    store.register_pipeline(pipeline(0x1_0000_00FF))
+    store.publish(PublishedCut(replace(published(0xAA).cut, timeline=2), 1), replace(running(), timeline=2))
+    assert "timeline 1 is over: start anew on 2" in text(store)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from slackwater.output import aligned
 from slackwater_markers import FrontierState, MarkerStore, PipelineStatus
-from slackwater_protocol import Cut, OpenTransaction, format_lsn
+from slackwater_protocol import Cut, OpenTransaction, PublishedCut, format_lsn
 
 SILENT_AFTER = timedelta(seconds=15)
 """A sidecar that has said nothing for so long is worth a word."""
@@ -70,14 +70,14 @@ def _counts(received: Mapping[str, int], expected: Mapping[str, int]) -> Iterato
         yield f"{table} {received.get(table, 0)} / {expected.get(table, '?')}"
 
 
-def _pipelines(store: MarkerStore, source: str, newest: object, now: datetime) -> list[str]:
+def _pipelines(store: MarkerStore, source: str, newest: PublishedCut | None, now: datetime) -> list[str]:
     pipelines = [pipeline for pipeline in store.pipelines() if pipeline.source == source]
     if not pipelines:
         return ["pipelines: none"]
-    frontier = store.newest(source, max(pipeline.timeline for pipeline in pipelines)) if newest else None
+    cut = newest.cut if newest else None
     rows = [("pipeline", "output", "shows", "batch", "last heard", "")]
     for pipeline in pipelines:
-        behind = _behind(pipeline, frontier.cut if frontier else None)
+        behind = _behind(pipeline, cut)
         batch = str(pipeline.batch_id) if pipeline.batch_id >= 0 else "-"
         shown = format_lsn(pipeline.commit_lsn) if pipeline.commit_lsn else "-"
         rows.append((pipeline.name, pipeline.output, shown, batch, _ago(pipeline.wall_ms, now), behind))
@@ -87,6 +87,8 @@ def _pipelines(store: MarkerStore, source: str, newest: object, now: datetime) -
 def _behind(pipeline: PipelineStatus, cut: Cut | None) -> str:
     if cut is None:
         return ""
+    if pipeline.timeline < cut.timeline:
+        return f"timeline {pipeline.timeline} is over: start anew on {cut.timeline}"
     if (pipeline.timeline, pipeline.commit_lsn) >= (cut.timeline, cut.lsn):
         return "up to date"
     return "behind the frontier" if pipeline.commit_lsn else "has shown nothing yet"
