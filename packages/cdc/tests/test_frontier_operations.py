@@ -506,7 +506,7 @@ def test_late_rows_are_named_while_they_wait_and_shown_when_the_source_is_at_res
     (waiting,) = source.frontier.open_transactions()
     assert "wait for a commit" in waiting.hint
 
-    source.frontier.rest()
+    source.frontier.rest(source.ends)
     (cut,) = source.cuts()
     assert (cut.lsn, cut.late_snapshots, cut.end_offsets[A]) == (557, (601,), (2, 1))
     assert source.frontier.open_transactions() == []

@@ -351,7 +351,7 @@ def test_an_interrupted_snapshot_is_void(source: Source) -> None:
     snapshot_rows(source, 600, {"s.inv.a/0": 2})
     source.cuts()
 
-    source.frontier.rest()
+    source.frontier.rest(source.ends)
     (cut,) = source.cuts()
 
     assert [(t.xid, t.commit_lsn) for t in cut.transactions] == [(SNAPSHOT_XID, 600)]
@@ -401,14 +401,14 @@ def test_without_notifications_a_snapshot_ends_when_the_source_is_at_rest(source
     unannounced_snapshot(source, written_at=1_000)
     assert source.lsns() == []
 
-    source.frontier.rest()
+    source.frontier.rest(source.ends)
     assert source.lsns() == [500]
 
 
 def test_a_topic_of_notifications_must_say_that_the_snapshot_is_over(source: Source) -> None:
     unannounced_snapshot(source, written_at=1_000)
     source.ends = {("s.notifications", 0): 0}
-    source.frontier.rest()
+    source.frontier.rest(source.ends)
     assert source.lsns() == []
 
     source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 1}))

@@ -93,10 +93,10 @@ def follow(name: str, partitions: int, seed: int) -> Outcome:
         frontier.advance()
         cuts += frontier.cuts()
     for _ in range(5):
-        frontier.rest()
+        frontier.rest({spot: len(topics[spot]) for spot in topics})
         if frontier.end_offsets_wanted:
             frontier.end_offsets({spot: len(topics[spot]) for spot in topics})
-        frontier.rest()
+        frontier.rest({spot: len(topics[spot]) for spot in topics})
         frontier.advance()
         cuts += frontier.cuts()
     return Outcome(cuts, frontier.open_transactions(), [str(o) for o in frontier.obstacles])

@@ -28,6 +28,8 @@ NewDecisions = Callable[[], Sequence[Decision]]
 _BUSY_SECONDS = 0.005
 _IDLE_SECONDS = 0.02
 _ENDS_INTERVAL = 0.05
+_REST_SECONDS = 10.0
+"""After so long without a record the source is at rest: no commit that a snapshot holds is still to come."""
 
 
 class Sidecar:
@@ -71,6 +73,7 @@ class Sidecar:
         self._is_busy = False
         self._trouble = ""
         self._reported_at = float("-inf")
+        self._read_at = self._clock.monotonic()
         self._status = self._frontier_status(FrontierState.WAITING, "starting")
         self.next_timeline: TimelineDecision | None = None
         """Set when an operator has decided so: this sidecar is over, another one begins there."""
@@ -86,6 +89,8 @@ class Sidecar:
             count = self._reader.poll(self._frontier, _BUSY_SECONDS if self._is_busy else _IDLE_SECONDS)
             self._monitor.records += count
             self._is_busy = count > 0
+            if count:
+                self._read_at = self._clock.monotonic()
             self._publication.note_read()
             self._move()
             self._reader.balance(self._frontier)
@@ -142,6 +147,8 @@ class Sidecar:
         try:
             self._topics = self._reader.discover(self._frontier)
             self._trouble = ""
+            if self._frontier.rest_wanted and self._clock.monotonic() - self._read_at >= _REST_SECONDS:
+                self._frontier.rest(self._reader.end_offsets())
         except SourceUnavailableError as error:
             self._note_trouble(error)
 

@@ -140,16 +140,30 @@ class Frontier:
         """
         self._skip_lsn = max(self._skip_lsn, lsn)
 
-    def rest(self) -> None:
-        """Says that everything written was read and that nothing has been written for long.
+    @property
+    def rest_wanted(self) -> bool:
+        """Whether something could pass if the source were known to be at rest: see :meth:`rest`."""
+        return self._snapshots.pending is not None or bool(self._snapshots.late)
+
+    def rest(self, ends: EndOffsets) -> None:
+        """Says that nothing was written to any topic of the source for long.
 
         Rows of a snapshot that may be newer than their LSN then need not wait for a commit any more: had
         there been one that they hold, the connector would have written it by now.
+
+        Args:
+            ends: Present end offsets, as in :meth:`end_offsets`.
         """
-        if not self._ends.queue and not self._context.transactions:
+        if not self._ends.queue and not self._context.transactions and self._has_read_to(ends):
             self._is_at_rest = True
             self._snapshots.settle_at_rest(self._ends.sequence)
             self._built.add_late(self._snapshots.release(self._passed))
+
+    def _has_read_to(self, ends: EndOffsets) -> bool:
+        positions = {p.key: p.position for p in self._partitions}
+        positions[self._topics.transactions, 0] = self._ends.position
+        positions[self._topics.notifications, 0] = self._notification_position
+        return all(positions.get(key, 0) >= end for key, end in ends.items())
 
     # --- what comes out
 
