@@ -100,6 +100,16 @@ def test_the_file_reaches_the_run(folder: Path, runs: list[Any]) -> None:
     expect(runs, config.parent / "c")
 
 
+def test_the_schema_registry_of_the_source_reaches_the_run(folder: Path, runs: list[Any]) -> None:
+    config = folder.parent / "s.toml"
+    registry = 'schema_registry = "http://s:1"\nschema_registry_user = "u"\nschema_registry_password = "p"'
+    config.write_text(f"{FILE}[sidecar]\n{registry}\n")
+    assert main.run(["--config", str(config), "run", str(folder)]) == 0
+    ((_, settings),) = runs
+    assert settings.schema_registry == "http://s:1"
+    assert (settings.schema_registry_user, settings.schema_registry_password) == ("u", "p")
+
+
 def test_a_folder_without_pipeline_is_one_clear_error(
     runs: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

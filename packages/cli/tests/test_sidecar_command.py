@@ -80,6 +80,17 @@ def expect(runs: list[SidecarSettings]) -> None:
     assert (settings.schema_registry, settings.workers) == ("http://r:1", 3)
 
 
+def test_credentials_of_the_schema_registry_reach_the_sidecar(
+    runs: list[SidecarSettings], tmp_path: Path
+) -> None:
+    config = tmp_path / "s.toml"
+    config.write_text(FILE + 'schema_registry_user = "u"\nschema_registry_password = "p"\n')
+    assert main.run(["--config", str(config), "sidecar"]) == 0
+    (settings,) = runs
+    assert (settings.schema_registry_user, settings.schema_registry_password) == ("u", "p")
+    assert "'p'" not in repr(settings)
+
+
 def test_flags_reach_the_sidecar(runs: list[SidecarSettings], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLACKWATER_SIDECAR_TABLES", "inventory.a,inventory.b")
     monkeypatch.setenv("SLACKWATER_SIDECAR_OPEN_AFTER", "7")

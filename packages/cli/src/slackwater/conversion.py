@@ -89,6 +89,7 @@ def run_settings(settings: Settings) -> "RunSettings":
 
     run = settings.run
     url, password = settings.redis.apart()
+    secret = settings.sidecar.schema_registry_password
     checkpoint = required(
         run.checkpoint, "run.checkpoint", "--checkpoint", "where Spark keeps offsets and state"
     )
@@ -101,6 +102,8 @@ def run_settings(settings: Settings) -> "RunSettings":
         redis_password=password,
         kafka=kafka_options(settings),
         schema_registry=settings.sidecar.schema_registry,
+        schema_registry_user=settings.sidecar.schema_registry_user,
+        schema_registry_password=secret.get_secret_value() if secret else None,
         timeline=settings.timeline,
         available_now=run.available_now,
         master=run.master,

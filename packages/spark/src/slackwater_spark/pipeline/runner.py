@@ -139,6 +139,8 @@ class _PipelineRun:
             "max_events_per_batch": settings.max_events_per_batch,
             "topics": json.dumps(definition.topics) if definition.topics else None,
             "schema_registry": settings.schema_registry,
+            "schema_registry.user": settings.schema_registry_user,
+            "schema_registry.password": settings.schema_registry_password,
         }
         options |= {name: str(value) for name, value in optional.items() if value is not None}
         return session.readStream.format("slackwater").options(**options).load()

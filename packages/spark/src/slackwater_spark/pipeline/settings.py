@@ -24,6 +24,10 @@ class RunSettings:
     """Further librdkafka settings (security, ...) of every Kafka client of the run."""
     schema_registry: str | None = None
     """Address of the schema registry when the source's topics are in Avro."""
+    schema_registry_user: str | None = None
+    """For basic authentication there."""
+    schema_registry_password: str | None = field(default=None, repr=False)
+    """For basic authentication there."""
     timeline: int = 1
     """Timeline of the source that is read."""
     available_now: bool = False
