@@ -169,6 +169,17 @@ def test_a_transaction_that_does_not_complete_is_named_after_a_while(world: Worl
     assert "s.a 1/2" in format_status(status)
 
 
+def test_complete_transactions_behind_it_are_not_named(world: World) -> None:
+    world.commit(7, lost_rows=1)
+    world.commit(8, 9)
+    world.commit(10, lost_rows=1)
+    world.turn(10)
+
+    world.turn(10)
+
+    assert [t.xid for t in world.store.open("inv")] == [7, 10]
+
+
 def test_a_transaction_that_completes_is_named_no_longer(world: World) -> None:
     world.commit(7, lost_rows=1)
     world.turn(10)

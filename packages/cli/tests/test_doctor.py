@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slackwater.doctor.causes import diagnose
+from slackwater.doctor.examination import newest_end
 from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
 from slackwater.doctor.findings import Cause, Finding
 from slackwater.doctor.report import report_json, report_lines
@@ -67,7 +68,7 @@ def facts(*open_: OpenTransaction, **changes: Any) -> SourceFacts:
         open=open_,
         data_topics=frozenset({TOPIC}),
         transactions=place(20),
-        newest_end=EndFacts(xid=77, commit_lsn=LSN, commit_ts_ms=NOW_MS - 61_000),
+        newest_end=EndFacts(offset=19, xid=77, commit_lsn=LSN, commit_ts_ms=NOW_MS - 61_000),
         places=places,
     )
     return replace(known, **changes)
@@ -82,7 +83,7 @@ def text(finding: Finding) -> str:
     return "\n".join([finding.what, *finding.evidence, *finding.advice])
 
 
-LATER_END = EndFacts(xid=90, commit_lsn=LSN + 8, commit_ts_ms=NOW_MS - 1_000)
+LATER_END = EndFacts(offset=19, xid=90, commit_lsn=LSN + 8, commit_ts_ms=NOW_MS - 1_000)
 
 
 def test_a_source_that_moves_is_healthy() -> None:
@@ -267,3 +268,15 @@ def test_the_json_report_holds_the_same() -> None:
     assert said["findings"][0]["cause"] == "dropped"
     partitions = said["open_transactions"][0]["partitions"]
     assert partitions[f"{TOPIC}/1"] == {"first": None, "next": 10, "end": 10}
+
+
+def test_the_newest_end_is_that_of_the_timeline_that_is_followed() -> None:
+    def end(offset: int, lsn: int) -> EndFacts:
+        return EndFacts(offset=offset, xid=1, commit_lsn=lsn, commit_ts_ms=1)
+
+    of_an_earlier_timeline, newest, repeated = end(5, 0x900), end(8, 0x300), end(9, 0x200)
+    ends = [of_an_earlier_timeline, end(7, 0x200), newest, repeated]
+    assert newest_end(ends, cut()) == newest
+    assert newest_end(ends, None) == of_an_earlier_timeline
+    assert newest_end(ends[:1], cut()) == of_an_earlier_timeline
+    assert newest_end([], cut()) is None

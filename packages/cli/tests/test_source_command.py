@@ -55,7 +55,7 @@ FACTS = SourceFacts(
     status=STALLED,
     cut=CUT,
     open=(MISSING, WITHOUT_END),
-    newest_end=EndFacts(xid=80, commit_lsn=0x800, commit_ts_ms=1),
+    newest_end=EndFacts(offset=19, xid=80, commit_lsn=0x800, commit_ts_ms=1),
 )
 BEGUN = TimelineDecision(source="inv", timeline=2, transaction_offset=42, wall_ms=1, decided_by="ann")
 

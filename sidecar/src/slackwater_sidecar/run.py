@@ -24,8 +24,9 @@ from slackwater_sidecar.settings import SidecarSettings
 logger = logging.getLogger(__name__)
 
 OnHttp = Callable[[str], None]
-STOP_WITHIN = timedelta(seconds=1.6)
-"""So long a stop may take. What is not finished then is left as a kill would leave it, which is harmless."""
+STOP_WITHIN = timedelta(seconds=1.2)
+"""So long sources may take to stop; the process needs some time, too. What is not finished then is left as a
+kill would leave it, which is harmless."""
 _LOOK_SECONDS = 0.5
 
 

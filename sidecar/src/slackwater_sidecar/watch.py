@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from slackwater_cdc import Frontier
 from slackwater_cdc.regression import Regression
+from slackwater_cdc.report import WAITS_FOR_OTHERS
 from slackwater_markers import FrontierState, RegressionNotice
 from slackwater_protocol import OpenTransaction, format_lsn
 from slackwater_sidecar.settings import SidecarSettings
@@ -26,13 +27,17 @@ class OpenTransactions:
         self._since: dict[int, tuple[float, int]] = {}
 
     def look(self, frontier: Frontier, now_seconds: float, wall_ms: int) -> list[OpenTransaction]:
-        """Those that have been waited for long enough to be named, as of now by both clocks."""
+        """Those that have been waited for long enough to be named, as of now by both clocks.
+
+        Complete ones that only wait for an earlier one are left out: naming them would hide that one.
+        """
         waiting = frontier.open_transactions(_LISTED)
         self._since = {t.xid: self._since.get(t.xid, (now_seconds, wall_ms)) for t in waiting}
         return [
             replace(t, since_ms=self._since[t.xid][1])
             for t in waiting
             if now_seconds - self._since[t.xid][0] >= self._open_after_seconds
+            and (t is waiting[0] or t.hint != WAITS_FOR_OTHERS)
         ]
 
 

@@ -8,6 +8,9 @@ from slackwater_cdc.snapshot import Snapshot, Snapshots
 from slackwater_cdc.transaction import LateRows, Transaction
 from slackwater_protocol import SNAPSHOT_XID, OpenTransaction
 
+WAITS_FOR_OTHERS = "complete, waits for others"
+"""The hint of a transaction that lacks nothing itself."""
+
 
 def open_transaction(
     transaction: Transaction, missing_tables: list[str], partitions: Iterable[Partition]
@@ -74,4 +77,4 @@ def _hint(transaction: Transaction, missing_tables: list[str]) -> str:
         return "rows were numbered again after a connector restart"
     if not counts_are_complete(transaction):
         return "rows are missing"
-    return "complete, waits for others"
+    return WAITS_FOR_OTHERS

@@ -70,3 +70,11 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in cells
     ]
+
+
+def ago(milliseconds: int, now_ms: int) -> str:
+    """How long ago a moment was, both in milliseconds since the epoch."""
+    seconds = max(0, now_ms - milliseconds) / 1000
+    if seconds < 120:
+        return f"{seconds:.1f} s ago"
+    return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from slackwater.output import aligned
+from slackwater.output import ago, aligned
 from slackwater_markers import FrontierState, MarkerStore, PipelineStatus
 from slackwater_protocol import Cut, OpenTransaction, PublishedCut, format_lsn
 
@@ -99,7 +99,4 @@ def _time(milliseconds: int) -> datetime:
 
 
 def _ago(milliseconds: int, now: datetime) -> str:
-    seconds = max(0.0, (now - _time(milliseconds)).total_seconds())
-    if seconds < 120:
-        return f"{seconds:.1f} s ago"
-    return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+    return ago(milliseconds, int(now.timestamp() * 1000))

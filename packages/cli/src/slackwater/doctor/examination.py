@@ -1,10 +1,10 @@
 """Collects the facts about a source from Redis and Kafka."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slackwater.doctor.facts import Place, PlaceFacts, SourceFacts
+from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
 from slackwater.doctor.kafka import KafkaProbe
 from slackwater.errors import KafkaUnreachableError
 from slackwater_markers import CutLog, CutLogError, MarkerStore, MarkerStoreUnavailableError
@@ -40,12 +40,21 @@ def examine(sources: Sources) -> SourceFacts:
                 data_topics=seen.data_topics,
                 places=seen.places,
                 transactions=seen.transactions,
-                newest_end=seen.newest_end,
             )
             facts = _with_redis(sources, facts)
+            facts = replace(facts, newest_end=newest_end(seen.ends, facts.cut))
             return _with_tails(probe, facts)
     except KafkaUnreachableError as error:
         return replace(_with_redis(sources, facts), kafka_error=str(error))
+
+
+def newest_end(ends: Sequence[EndFacts], cut: Cut | None) -> EndFacts | None:
+    """The newest END of the cut's timeline: what stands before the cut's last END may be of an earlier one.
+
+    The connector repeats ENDs behind newer ones, so the largest LSN counts.
+    """
+    behind = [end for end in ends if cut is None or end.offset >= cut.transaction_offset - 1]
+    return max(behind or ends[-1:], key=lambda end: end.commit_lsn, default=None)
 
 
 def _with_redis(sources: Sources, facts: SourceFacts) -> SourceFacts:

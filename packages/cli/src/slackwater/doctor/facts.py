@@ -31,8 +31,9 @@ class PlaceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndFacts:
-    """The newest END in the transaction topic."""
+    """An END in the transaction topic."""
 
+    offset: int
     xid: int
     commit_lsn: int
     commit_ts_ms: int
@@ -58,6 +59,7 @@ class SourceFacts:
     transactions: PlaceFacts | None = None
     """The transaction topic; None: it does not exist."""
     newest_end: EndFacts | None = None
+    """On the timeline that is followed, as far as the last records of the topic show."""
     places: Mapping[Place, PlaceFacts] = field(default_factory=dict)
     """Partitions of data topics."""
 

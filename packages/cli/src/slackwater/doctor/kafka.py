@@ -28,7 +28,8 @@ class KafkaFacts:
     data_topics: frozenset[str]
     places: Mapping[Place, PlaceFacts]
     transactions: PlaceFacts | None
-    newest_end: EndFacts | None
+    ends: tuple[EndFacts, ...]
+    """The last ENDs, in the order of the transaction topic."""
 
 
 class KafkaProbe:
@@ -64,7 +65,7 @@ class KafkaProbe:
         self._all.close()
 
     def look(self) -> KafkaFacts:
-        """Where everything begins and ends now, and the newest END.
+        """Where everything begins and ends now, and the last ENDs.
 
         Raises:
             KafkaUnreachableError: Kafka does not answer.
@@ -74,15 +75,12 @@ class KafkaProbe:
         places = {(t, n): self._place((t, n)) for t in sorted(data) for n in sorted(known[t].partitions)}
         name = self._topics.transactions
         transactions = self._place((name, 0)) if name in known else None
-        newest_end = self.newest_end(transactions) if transactions else None
-        return KafkaFacts(data, places, transactions, newest_end)
+        return KafkaFacts(data, places, transactions, self._ends(transactions) if transactions else ())
 
-    def newest_end(self, transactions: PlaceFacts) -> EndFacts | None:
-        """The newest END among the last records of the transaction topic."""
+    def _ends(self, transactions: PlaceFacts) -> tuple[EndFacts, ...]:
         place = (self._topics.transactions, 0)
         records = self._tails({place: transactions}, _TAIL_OF_TRANSACTIONS).get(place, [])
-        ends = [end for record in records if (end := _end(record.value())) is not None]
-        return max(ends, key=lambda end: end.commit_lsn, default=None)
+        return tuple(end for record in records if (end := _end(record)) is not None)
 
     def with_newest_rows(self, places: Mapping[Place, PlaceFacts]) -> dict[Place, PlaceFacts]:
         """The same places with the LSN of the last row in each."""
@@ -159,9 +157,9 @@ def _asked(what: str, question: Callable[[], T]) -> T:
         raise KafkaUnreachableError(what, reason) from error
 
 
-def _end(value: bytes | None) -> EndFacts | None:
+def _end(message: Message) -> EndFacts | None:
     """An END in JSON, with or without schema; None for anything else."""
-    record = _unwrapped(value)
+    record = _unwrapped(message.value())
     if record is None or record.get("status") != "END":
         return None
     try:
@@ -169,7 +167,8 @@ def _end(value: bytes | None) -> EndFacts | None:
     except MalformedRecordError:
         return None
     committed = record.get("ts_ms")
-    return EndFacts(xid=xid, commit_lsn=lsn, commit_ts_ms=committed if isinstance(committed, int) else 0)
+    committed_ms = committed if isinstance(committed, int) else 0
+    return EndFacts(offset=message.offset() or 0, xid=xid, commit_lsn=lsn, commit_ts_ms=committed_ms)
 
 
 def _row_lsn(value: bytes | None) -> int | None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from slackwater.doctor.facts import SourceFacts
 from slackwater.doctor.findings import Finding
-from slackwater.output import aligned
+from slackwater.output import ago, aligned
 from slackwater_protocol import OpenTransaction, format_lsn
 
 _SHOWN_PLACES = 12
@@ -49,12 +49,12 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
             "frontier",
             f"{format_lsn(cut.lsn)} on timeline {cut.timeline}, {cut.event_count:,} change events",
         )
-        yield "newest commit", f"{_ago(cut.commit_ts_ms, facts.now_ms)}"
+        yield "newest commit", ago(cut.commit_ts_ms, facts.now_ms)
     else:
         yield "frontier", "no cut yet"
     if facts.newest_end is not None:
         end = facts.newest_end
-        yield "newest END", f"{format_lsn(end.commit_lsn)}, committed {_ago(end.commit_ts_ms, facts.now_ms)}"
+        yield "newest END", f"{format_lsn(end.commit_lsn)}, committed {ago(end.commit_ts_ms, facts.now_ms)}"
     yield "topics", f"{len(facts.data_topics)} of tables with {len(facts.places)} partitions"
     yield "open", f"{len(facts.open)} transactions for longer than the threshold"
 
@@ -114,7 +114,3 @@ def _verdict(source: str, findings: Sequence[Finding]) -> str:
         return f"source {source} is healthy"
     causes = ", ".join(dict.fromkeys(str(finding.cause).replace("_", " ") for finding in findings))
     return f"source {source} needs attention: {causes}"
-
-
-def _ago(milliseconds: int, now_ms: int) -> str:
-    return f"{max(0, now_ms - milliseconds) / 1000:,.1f} s ago"
