@@ -185,7 +185,7 @@ class RedisMarkerStore:
         """See the protocol."""
         key = open_key(source)
         with self._guarded("set_open"), self._client.pipeline(transaction=True) as together:
-            together.delete(key)
+            together.unlink(key)
             if transactions:
                 together.hset(key, mapping={str(t.xid): encode_open_transaction(t) for t in transactions})
             together.execute()
