@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from confluent_kafka import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from slackwater_protocol import CommittedTransaction
 from slackwater_spark.source.batch import BatchTask, TransactionTable
 from slackwater_spark.source.changes import BatchChanges, find_places
 from slackwater_spark.source.plan import OffsetSpan
+from slackwater_spark.source.snapshot_rows import SnapshotPlaces
 from slackwater_spark.stage.event_packer import EventPacker
 from slackwater_spark.stage.testing import LocalStage
 from slackwater_spark.stage.wire import Document
@@ -324,3 +326,20 @@ def test_a_table_that_is_captured_later_shows_no_row_that_was_not_so_and_is_whol
     for number, state in replayed(documents, world):
         assert state.items() <= world.states[number].items()
     assert replayed(documents, world)[-1][1] == world.states[-1]
+
+
+def test_the_oracle_sees_rows_that_are_shown_at_the_end_of_their_batch(
+    plan: ViewPlan, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late rows shown last would undo what was committed after they were read."""
+    world = World(partitions=1)
+    world.play([Commit(((1, "a"),)), Blocking(1, 0), Commit(((1, "b"),)), Commit(((1, "c"),))])
+    reading = Reading(partitions=1, tasks=1, cuts=frozenset(), choices=(0,) * 15)
+
+    def final() -> State:
+        stage = LocalStage(plan, evaluator, every_commit=True)
+        return replayed(documents_of(world, reading, stage), world)[-1][1]
+
+    assert final() == {1: "c"}
+    monkeypatch.setattr(SnapshotPlaces, "commit_lsn", lambda *_: 4 * STEP)
+    assert final() == {1: "b"}
