@@ -1,0 +1,230 @@
+"""Redis over TLS: the standard library ends it in front of the tests' server, which has none built in."""
+
+import asyncio
+import ipaddress
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from slackwater_devstack import RedisServer
+from slackwater_markers import (
+    FrontierState,
+    FrontierStatus,
+    MarkerStoreUnavailableError,
+    RedisMarkerStore,
+)
+from slackwater_protocol import Cut, PublishedCut
+
+pytestmark = pytest.mark.integration
+
+STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1000, sidecar="a")
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Files of a certificate and its key."""
+
+    path: Path
+    key_path: Path
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def certificate(folder: Path, name: str, issuer: Certificate | None, *, host: str = LOOPBACK) -> Certificate:
+    """Signed by the issuer; without one, an authority that signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)  # noqa: TID251 - certificates are checked by the machine's clock
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.certificate.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))]), critical=False
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    signer = issuer.key if issuer else key
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+    )
+    if issuer is None:
+        builder = builder.add_extension(_signs_certificates(), critical=True)
+    signed = builder.sign(signer, hashes.SHA256())
+    result = Certificate(folder / f"{name}.pem", folder / f"{name}.key", signed, key)
+    result.path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    result.key_path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return result
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+class TlsEnd:
+    """Takes TLS connections on a port of its own and hands them on in the clear."""
+
+    def __init__(self, target: int, context: ssl.SSLContext) -> None:
+        self.port = 0
+        self._target = target
+        self._context = context
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def start(self) -> None:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _listen(self) -> None:
+        server = await asyncio.start_server(self._accept, LOOPBACK, 0, ssl=self._context)
+        self.port = server.sockets[0].getsockname()[1]
+        self._server = server
+
+    async def _close(self) -> None:
+        self._server.close()
+        mine = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in mine:
+            task.cancel()
+        await asyncio.gather(*mine, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far = await asyncio.open_connection(LOOPBACK, self._target)
+        try:
+            await asyncio.gather(_hand_on(reader, far), _hand_on(far_reader, writer))
+        except OSError:
+            pass  # one side is gone, so is the connection
+        finally:
+            far.transport.abort()
+            writer.transport.abort()
+
+
+async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("certificates")
+
+
+@pytest.fixture(scope="module")
+def authority(folder: Path) -> Certificate:
+    return certificate(folder, "authority", None)
+
+
+Serve = Callable[..., int]
+
+
+@pytest.fixture
+def serve(redis_server: RedisServer, authority: Certificate) -> Iterator[Serve]:
+    """Begins to take TLS connections with a certificate; returns the port."""
+    ends: list[TlsEnd] = []
+
+    def begin(own: Certificate, *, wants_certificate: bool = False) -> int:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.path))
+        context.load_cert_chain(own.path, own.key_path)
+        context.verify_mode = ssl.CERT_REQUIRED if wants_certificate else ssl.CERT_NONE
+        ends.append(TlsEnd(redis_server.port, context))
+        ends[-1].start()
+        return ends[-1].port
+
+    yield begin
+    for end in ends:
+        end.stop()
+
+
+def is_usable(store: RedisMarkerStore, cut: Cut) -> bool:
+    try:
+        return store.publish(PublishedCut(cut, 0), STATUS) and store.newest(cut.source, 0) is not None
+    finally:
+        store.close()
+
+
+def test_a_server_whose_authority_is_named_is_trusted(
+    make_cut: Callable[..., Cut], source: str, serve: Serve, folder: Path, authority: Certificate
+) -> None:
+    port = serve(certificate(folder, "server", authority))
+    url = f"rediss://{LOOPBACK}:{port}/0?ssl_ca_certs={authority.path}"
+    assert is_usable(RedisMarkerStore.connect(url), make_cut(source, 10))
+
+
+def test_a_client_shows_its_certificate_to_a_server_that_wants_one(
+    make_cut: Callable[..., Cut], source: str, serve: Serve, folder: Path, authority: Certificate
+) -> None:
+    port = serve(certificate(folder, "server", authority), wants_certificate=True)
+    own = certificate(folder, "client", authority)
+    url = (
+        f"rediss://{LOOPBACK}:{port}/0?ssl_ca_certs={authority.path}"
+        f"&ssl_certfile={own.path}&ssl_keyfile={own.key_path}"
+    )
+    assert is_usable(RedisMarkerStore.connect(url), make_cut(source, 10))
+
+
+@pytest.mark.parametrize("problem", ["unknown authority", "another host", "no certificate", "no TLS"])
+def test_what_is_not_safe_is_refused_with_the_reason(
+    make_cut: Callable[..., Cut],
+    source: str,
+    serve: Serve,
+    folder: Path,
+    authority: Certificate,
+    problem: str,
+) -> None:
+    host = "127.0.0.2" if problem == "another host" else LOOPBACK
+    port = serve(
+        certificate(folder, "server", authority, host=host), wants_certificate=problem == "no certificate"
+    )
+    scheme = "redis" if problem == "no TLS" else "rediss"
+    query = f"?ssl_ca_certs={authority.path}" if problem in ("another host", "no certificate") else ""
+    store = RedisMarkerStore.connect(f"{scheme}://{LOOPBACK}:{port}/0{query}", password="secret")
+    with pytest.raises(MarkerStoreUnavailableError, match=REASONS[problem]) as caught:
+        is_usable(store, make_cut(source, 10))
+    assert "secret" not in str(caught.value)
+    assert f"{LOOPBACK}:{port}" in str(caught.value)
+
+
+REASONS = {
+    "unknown authority": "certificate verify failed",
+    "another host": "IP address mismatch",
+    "no certificate": "(?i)certificate required|Connection closed|Connection reset|Broken pipe",
+    "no TLS": "Connection closed|Connection reset|Broken pipe",
+}
