@@ -161,6 +161,29 @@ def test_the_redis_password_is_put_into_the_url() -> None:
     assert load_settings({}, environment).settings.redis.full_url() == "redis://user:a%2Fb%40c@h:1/2"
 
 
+def test_the_files_for_tls_are_put_into_the_redis_url() -> None:
+    environment = {
+        "SLACKWATER_REDIS_URL": "rediss://user@h:1/2?protocol=2",
+        "SLACKWATER_REDIS_PASSWORD": "secret",
+        "SLACKWATER_REDIS_SSL_CA": "/etc/ca.pem",
+        "SLACKWATER_REDIS_SSL_CERTIFICATE": "/etc/client.pem",
+        "SLACKWATER_REDIS_SSL_KEY": "/etc/client.key",
+    }
+    query = (
+        "protocol=2&ssl_ca_certs=%2Fetc%2Fca.pem&ssl_certfile=%2Fetc%2Fclient.pem"
+        "&ssl_keyfile=%2Fetc%2Fclient.key"
+    )
+    redis = load_settings({}, environment).settings.redis
+    assert redis.full_url() == f"rediss://user:secret@h:1/2?{query}"
+    assert redis.apart() == (f"rediss://user@h:1/2?{query}", "secret")
+
+
+def test_files_for_tls_need_tls() -> None:
+    environment = {"SLACKWATER_REDIS_URL": "redis://h:1", "SLACKWATER_REDIS_SSL_CA": "/etc/ca.pem"}
+    with pytest.raises(InvalidSettingError, match="rediss://"):
+        load_settings({}, environment)
+
+
 @pytest.mark.parametrize(
     ("url", "password", "expected"),
     [

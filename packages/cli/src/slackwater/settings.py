@@ -8,9 +8,9 @@ fields are what ``slackwater config`` shows.
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from slackwater_protocol import Evidence
 
@@ -91,15 +91,29 @@ class RedisSection(_Section):
     """How to reach Redis."""
 
     url: SecretStr | None = None
-    """redis://[:password@]host:port[/db]; secret, since it may hold a password."""
+    """redis://[user[:password]@]host:port[/db], rediss:// for TLS; secret, since it may hold a password."""
     password: SecretStr | None = None
     """Password, when it shall not stand in the URL."""
+    ssl_ca: Path | None = None
+    """File with the certificates to trust; default: what the system trusts."""
+    ssl_certificate: Path | None = None
+    """File with the certificate to show to a server that asks for one."""
+    ssl_key: Path | None = None
+    """File with the key of that certificate."""
+
+    @model_validator(mode="after")
+    def _files_need_tls(self) -> "RedisSection":
+        if self._files() and self.url and not self.url.get_secret_value().startswith("rediss://"):
+            raise ValueError("redis.ssl_* need a redis.url that begins with rediss://")
+        return self
 
     def full_url(self) -> str | None:
         """The URL with the password in it. A secret."""
-        if self.url is None or self.password is None:
-            return self.url.get_secret_value() if self.url else None
-        parts = urlsplit(self.url.get_secret_value())
+        if self.url is None:
+            return None
+        parts = self._parts(self.url)
+        if self.password is None:
+            return urlunsplit(parts)
         user, password = quote(parts.username or ""), quote(self.password.get_secret_value(), safe="")
         return urlunsplit(parts._replace(netloc=f"{user}:{password}@{_host(parts)}"))
 
@@ -107,12 +121,25 @@ class RedisSection(_Section):
         """The URL without a password, and the password. Only the latter is a secret."""
         if self.url is None:
             return None, None
-        parts = urlsplit(self.url.get_secret_value())
+        parts = self._parts(self.url)
         user = f"{parts.username}@" if parts.username else ""
         password = self.password.get_secret_value() if self.password else None
         if password is None and parts.password is not None:
             password = unquote(parts.password)
         return urlunsplit(parts._replace(netloc=f"{user}{_host(parts)}")), password
+
+    def _parts(self, url: SecretStr) -> SplitResult:
+        """With the files in the query, where every client of Redis finds them."""
+        parts = urlsplit(url.get_secret_value())
+        return parts._replace(query="&".join(filter(None, [parts.query, urlencode(self._files())])))
+
+    def _files(self) -> dict[str, str]:
+        named = {
+            "ssl_ca_certs": self.ssl_ca,
+            "ssl_certfile": self.ssl_certificate,
+            "ssl_keyfile": self.ssl_key,
+        }
+        return {name: str(path) for name, path in named.items() if path is not None}
 
 
 def _host(parts: SplitResult) -> str:
