@@ -209,14 +209,15 @@ class Partition:
 
         Order within a partition is commit order, so all commits before that one are complete here.
         """
-        found = None
+        firsts: dict[Transaction, int] = {}
         for pending, offset, _ in self._firsts:
             if pending.is_done:
                 continue
             if pending.sequence is None or not isinstance(pending, Transaction):
                 break
-            found = pending, offset
-        return found
+            firsts.setdefault(pending, offset)
+        newest = max(firsts, key=lambda t: t.sequence or 0, default=None)
+        return None if newest is None else (newest, firsts[newest])
 
     def first_offset(self, pending: Pending) -> int:
         """Offset of the first row of something above the frontier; -1 if none was read."""
