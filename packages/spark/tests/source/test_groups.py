@@ -3,24 +3,25 @@
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from confluent_kafka import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_cdc.testing import change_value
+from slackwater_cdc.testing import change_value, snapshot_value
 from slackwater_markers import InMemoryCutLog
 from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, Marker
 from slackwater_spark.source import aggregate, groups
 from slackwater_spark.source.aggregate import AggregatePlanner
 from slackwater_spark.source.batch import BatchTask
-from slackwater_spark.source.changes import BatchChanges
+from slackwater_spark.source.changes import BatchChanges, find_places
 from slackwater_spark.source.cut_feed import FeedKey
 from slackwater_spark.source.group_feed import GroupFeed
 from slackwater_spark.source.group_offset import GroupOffset, PartitionPosition
 from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.plan import OffsetSpan
 
 TABLES = ("s.a", "s.b")
 GROUPS = 3
@@ -32,9 +33,10 @@ PLACES = tuple((table, number) for table in TABLES for number in range(GROUPS))
 
 @dataclass(frozen=True)
 class Row:
-    """A change, as often as it may stand in its partition."""
+    """A change, as often as it may stand in its partition; or a row of an incremental snapshot."""
 
     commit_lsn: int
+    """0 for a row of a snapshot."""
     lsn: int
     place: Place
 
@@ -46,6 +48,7 @@ class Kafka:
     records: dict[Place, list[Row]] = field(default_factory=lambda: {place: [] for place in PLACES})
     rows: list[list[Row]] = field(default_factory=list)
     """Of each transaction."""
+    snapshot_rows: list[Row] = field(default_factory=list)
 
     def commit(self, places: list[Place]) -> None:
         commit_lsn = 100 * (len(self.rows) + 1)
@@ -58,6 +61,11 @@ class Kafka:
         """The connector starts again and writes a transaction once more, behind all the others."""
         for row in self.rows[transaction]:
             self.records[row.place].append(row)
+
+    def snapshot(self, place: Place) -> None:
+        """A row of an incremental snapshot."""
+        self.snapshot_rows.append(Row(0, 10**6 + len(self.snapshot_rows), place))
+        self.records[place].append(self.snapshot_rows[-1])
 
     def table(self, after_lsn: int, up_to_lsn: int) -> tuple[CommittedTransaction, ...]:
         lsns = (rows[0].commit_lsn for rows in self.rows if rows)
@@ -72,8 +80,10 @@ class Sidecar:
     def __init__(self, kafka: Kafka, log: InMemoryCutLog) -> None:
         self._kafka, self._log = kafka, log
         self._read = dict.fromkeys(PLACES, 0)
+        self._shown = dict.fromkeys(PLACES, 0)
         self._lsn = self._ahead_lsn = 0
         self._repeated: set[int] = set()
+        self._untold = False
 
     def read(self, place: Place, count: int) -> None:
         records = self._kafka.records[place]
@@ -87,11 +97,21 @@ class Sidecar:
 
     def publish(self) -> None:
         lsn = self._frontier()
+        if lsn == self._lsn and self._has_hidden_snapshot_rows(lsn):
+            lsn += 1
         if lsn > self._lsn:
-            self._log.append([self._cut(lsn)])
+            self._append(self._cut(lsn))
             self._lsn = self._ahead_lsn = lsn
         elif markers := self._markers_ahead():
             self._log.append_records([self._ahead(markers)])
+
+    def _append(self, cut: Cut) -> None:
+        """What another sidecar has written is not written again; its rows of snapshots are told later."""
+        self._untold = self._untold or cut.has_incremental_rows
+        newest = self._log.newest()
+        if newest is None or newest.cut.lsn < cut.lsn:
+            self._log.append([replace(cut, has_incremental_rows=self._untold)])
+            self._untold = False
 
     def _frontier(self) -> int:
         visible = {row for place, n in self._read.items() for row in self._kafka.records[place][:n]}
@@ -99,11 +119,22 @@ class Sidecar:
         for rows in self._kafka.rows[lsn // 100 :]:
             if not visible.issuperset(rows):
                 break
-            lsn += 100
+            lsn = rows[0].commit_lsn
         return lsn
 
+    def _has_hidden_snapshot_rows(self, lsn: int) -> bool:
+        """Whether rows of snapshots would be shown by a cut that the newest one does not show."""
+        return any(
+            row.commit_lsn == 0
+            for place in PLACES
+            for row in self._kafka.records[place][self._shown[place] : self._end(place, lsn)]
+        )
+
     def _cut(self, lsn: int) -> Cut:
-        repeated, self._repeated = self._repeated, set()
+        repeated = {commit_lsn for commit_lsn in self._repeated if commit_lsn <= lsn}
+        self._repeated -= repeated
+        has_incremental_rows = self._has_hidden_snapshot_rows(lsn)
+        self._shown = {place: self._end(place, lsn) for place in PLACES}
         return Cut(
             source="inv",
             timeline=1,
@@ -117,6 +148,7 @@ class Sidecar:
             },
             transaction_offset=0,
             repeated=frozenset(repeated),
+            has_incremental_rows=has_incremental_rows,
         )
 
     def _end(self, place: Place, lsn: int) -> int:
@@ -128,16 +160,17 @@ class Sidecar:
         """All before the newest transaction seen in a partition is complete there."""
         markers = {}
         for (table, number), count in self._read.items():
-            newest = max((r.commit_lsn for r in self._kafka.records[table, number][:count]), default=0)
-            if newest - 100 > self._lsn:
-                place = f"inv.{table}", number
-                markers[place] = Marker(newest - 100, self._end((table, number), newest - 100))
+            records = self._kafka.records[table, number][:count]
+            newest = max((r.commit_lsn for r in records), default=0)
+            end = self._end((table, number), newest - 100)
+            hidden = records[self._shown[table, number] : end]
+            if newest - 100 > self._lsn and all(row.commit_lsn for row in hidden):
+                markers[f"inv.{table}", number] = Marker(newest - 100, end)
         return markers
 
     def _ahead(self, markers: dict[tuple[str, int], Marker]) -> AheadMarkers:
         previous, newest = self._ahead_lsn, max(m.safe_commit_lsn for m in markers.values())
         self._ahead_lsn = max(previous, newest)
-        repeated, self._repeated = self._repeated, set()
         return AheadMarkers(
             source="inv",
             timeline=1,
@@ -145,7 +178,7 @@ class Sidecar:
             lsn=self._ahead_lsn,
             transactions=self._kafka.table(previous, self._ahead_lsn),
             markers=markers,
-            repeated=frozenset(repeated),
+            repeated=frozenset(lsn for lsn in self._repeated if lsn <= self._ahead_lsn),
         )
 
 
@@ -155,6 +188,8 @@ class Reader:
     def __init__(self, kafka: Kafka, log: InMemoryCutLog, **options: str) -> None:
         self._kafka, self._log, self._options = kafka, log, options
         self.delivered: list[Row] = []
+        self.snapshot_rows: list[Row] = []
+        """With the LSN that each was given."""
         self.offset = GroupOffset(source="inv", timeline=1).to_json()
         self.start_again()
 
@@ -186,15 +221,19 @@ class Reader:
 
     def _rows(self, tasks: list[BatchTask]) -> Iterator[Row]:
         for task in tasks:
-            changes = BatchChanges(task, "inv", TABLES)
-            for span in task.spans:
-                table = span.topic.removeprefix("inv.")
-                records = self._kafka.records[table, span.partition][span.from_offset : span.to_offset]
-                assert len(records) == span.size
-                messages = [message(row, span.from_offset + n) for n, row in enumerate(records)]
-                for _, change, commit_lsn in changes.of(span, messages):
-                    assert change.lsn is not None
-                    yield Row(commit_lsn, change.lsn, (table, span.partition))
+            portions = [(span, self._messages(span)) for span in task.spans]
+            places = find_places(task, "inv", TABLES, portions) if task.needs_look_ahead else None
+            changes = BatchChanges(task, "inv", TABLES, places)
+            for span, messages in portions:
+                for found, _, commit_lsn in changes.of(span, messages):
+                    lsn = json.loads(found.key() or b"")["id"]
+                    yield Row(commit_lsn, lsn, (span.topic.removeprefix("inv."), span.partition))
+
+    def _messages(self, span: OffsetSpan) -> list[Message]:
+        place = span.topic.removeprefix("inv."), span.partition
+        records = self._kafka.records[place][span.from_offset : span.to_offset]
+        assert len(records) == span.size
+        return [message(row, span.from_offset + n) for n, row in enumerate(records)]
 
     def _check(self, start: GroupOffset, end: GroupOffset, rows: list[Row]) -> None:
         """Each group goes from its LSN to its next one: all of the commits in between, nothing else."""
@@ -206,15 +245,20 @@ class Reader:
             for row in transaction
             if before[row.place[1]] < row.commit_lsn <= end.lsns[row.place[1]]
         ]
-        assert sorted(rows, key=repr) == sorted(expected, key=repr)
-        self.delivered += rows
+        commits = [row for row in rows if row.lsn < 10**6]
+        assert sorted(commits, key=repr) == sorted(expected, key=repr)
+        self.delivered += commits
+        for row in (row for row in rows if row.lsn >= 10**6):
+            assert before[row.place[1]] < row.commit_lsn <= end.lsns[row.place[1]]
+            self.snapshot_rows.append(row)
 
 
 def message(row: Row, offset: int) -> Message:
     table, partition = row.place
-    value = change_value(
-        table, "c", position=(row.commit_lsn // 100, row.lsn), orders=(1, 1), after={"id": row.lsn}
-    )
+    position = row.commit_lsn // 100, row.lsn
+    value = change_value(table, "c", position=position, orders=(1, 1), after={"id": row.lsn})
+    if not row.commit_lsn:
+        value = snapshot_value(table, 0, {"id": row.lsn}, snapshot="incremental")
     return Message(
         topic=f"inv.{table}", partition=partition, offset=offset, key=b'{"id":%d}' % row.lsn, value=value
     )
@@ -235,6 +279,9 @@ class World:
     def repeat(self, number: int) -> None:
         if self._kafka.rows:
             self._kafka.repeat(number % len(self._kafka.rows))
+
+    def snapshot(self, place: Place) -> None:
+        self._kafka.snapshot(place)
 
     def read(self, what: tuple[Place, int]) -> None:
         self._sidecars[what[1] % 2].read(*what)
@@ -257,10 +304,23 @@ class World:
     def check_the_end(self) -> None:
         """Nothing stalls any more: then every row has been delivered once."""
         self.read_all_but(frozenset())
-        self.publish(0)
+        for number in (0, 1, 0, 1):
+            self.publish(number)
         self._reader.everything()
         rows = (row for transaction in self._kafka.rows for row in transaction)
         assert sorted(self._reader.delivered, key=repr) == sorted(rows, key=repr)
+        self._check_snapshot_rows()
+
+    def _check_snapshot_rows(self) -> None:
+        """Each was delivered once, between the changes before it and those behind it in its partition."""
+        given = {row.lsn: row.commit_lsn for row in self._reader.snapshot_rows}
+        assert len(given) == len(self._reader.snapshot_rows)
+        for row in self._kafka.snapshot_rows:
+            records = self._kafka.records[row.place]
+            place, firsts = records.index(row), list(dict.fromkeys(r for r in records if r.commit_lsn))
+            before = [r.commit_lsn for r in firsts if records.index(r) < place]
+            behind = [r.commit_lsn for r in firsts if records.index(r) > place]
+            assert max(before, default=0) <= given[row.lsn] <= min(behind, default=10**9)
 
 
 Step = tuple[str, object]
@@ -269,6 +329,7 @@ TRANSACTION = st.lists(st.sampled_from(PLACES), min_size=1, max_size=4)
 STEP = st.one_of(
     st.tuples(st.just("commit"), st.lists(TRANSACTION, min_size=1, max_size=3)),
     st.tuples(st.just("repeat"), st.integers(0, 1000)),
+    st.tuples(st.just("snapshot"), st.sampled_from(PLACES)),
     st.tuples(st.just("read"), st.tuples(st.sampled_from(PLACES), st.integers(1, 6))),
     st.tuples(st.just("read_all_but"), st.frozensets(st.sampled_from(PLACES), max_size=2)),
     st.tuples(st.just("publish"), st.integers(0, 1)),
@@ -292,14 +353,16 @@ def test_each_group_gets_every_row_once_in_the_order_of_commits(steps: list[Step
 
 
 def random_steps(seed: int) -> list[Step]:
-    """A history with long stalls, for faults that need one."""
+    """A history with stalls, for faults that need one."""
     chance = random.Random(seed)
     stalled = frozenset(chance.sample(PLACES, 1))
     steps: list[Step] = []
-    for _ in range(25):
+    for number in range(25):
+        held = stalled if number % 8 < 6 else frozenset[Place]()
         transactions = [chance.choices(PLACES, k=chance.randint(1, 4)) for _ in range(chance.randint(1, 4))]
-        steps += [("commit", transactions), ("read_all_but", stalled)]
+        steps += [("commit", transactions), ("read_all_but", held)]
         steps += [("repeat", chance.randrange(1000))] if chance.random() < 0.3 else []
+        steps += [("snapshot", chance.choice(PLACES))] if chance.random() < 0.3 else []
         steps += [("publish", 0), ("batch", chance.choice([None, 3, 9]))]
     return steps
 
@@ -326,9 +389,19 @@ def repetitions_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupFeed, "repeated", lambda *_: frozenset())
 
 
+def groups_stop_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GroupFeed, "exact_up_to_lsn", 0)
+
+
 @pytest.mark.parametrize(
     "fault",
-    [no_windows, the_fastest_partition_decides, go_on_where_reading_ended, repetitions_are_not_compared],
+    [
+        no_windows,
+        the_fastest_partition_decides,
+        go_on_where_reading_ended,
+        repetitions_are_not_compared,
+        groups_stop_anywhere,
+    ],
 )
 def test_the_oracle_complains_when_a_rule_is_taken_out(
     monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from slackwater_protocol import BatchHeader, CommittedTransaction, encode_batch_header
-from slackwater_spark.source.batch import BatchTask, TransactionTable
+from slackwater_protocol import BatchHeader, encode_batch_header
+from slackwater_spark.source.batch import BatchContent, BatchTask, TransactionTable
 from slackwater_spark.source.group_offset import GroupOffset, PartitionPosition
-from slackwater_spark.source.groups import GroupWindow, Spread, advance, group_spans, windows_between
+from slackwater_spark.source.groups import GroupWindow, Known, Spread, advance, group_spans, windows_between
 from slackwater_spark.source.plan import OffsetSpan, TaskPolicy, plan_tasks
 from slackwater_spark.stage.owner import sequence_in_group
 
@@ -68,32 +68,49 @@ class AggregatePlanner:
         windows = windows_between(start, end)
         if not windows:
             return []
-        feed, options = self.feed, self.options
-        feed.move_to(start)
-        while feed.read_page(end.log):
-            pass
-        log_range = start.floor, end.log
-        table = feed.transactions([(w.table_from_lsn, w.up_to_lsn) for w in windows], *log_range)
-        repeated = feed.repeated(*log_range) & {t.commit_lsn for t in table}
+        content = self._content(start, end, windows)
+        options = self.options
         policy = TaskPolicy(options.parallelism, options.min_task_events, options.target_task_events)
-        plans = plan_tasks(group_spans(start.positions, end.positions), policy, may_split=not repeated)
+        spans = group_spans(start.positions, end.positions)
+        plans = plan_tasks(spans, policy, may_split=content.may_split)
         header = None
         if options.packing is not None:
-            skipped = feed.skipped((start.lsn, end.lsn), *log_range)
-            header = encode_batch_header(_header(start, end, windows, table, skipped))
+            header = encode_batch_header(_header(start, end, windows, content))
             plans = plans or [[]]
-        packed_table = TransactionTable(table)
+        table = TransactionTable(content.transactions)
         by_number = {window.number: window for window in windows}
         return [
             BatchTask(
                 tuple(_span(span, by_number[span.partition], end) for span in plan),
-                packed_table,
-                repeated,
+                table,
+                content.repeated,
                 None if number else header,
                 options.allow_truncated_start and start.lsn == 0,
+                content.late_snapshots,
+                content.has_incremental_rows,
+                max(window.up_to_lsn for window in windows),
             )
             for number, plan in enumerate(plans)
         ]
+
+    def _content(self, start: GroupOffset, end: GroupOffset, windows: Sequence[GroupWindow]) -> BatchContent:
+        """From the cut log's range that the offsets name, whatever else has been read since."""
+        feed = self.feed
+        feed.move_to(start)
+        while feed.read_page(end.log):
+            pass
+        log_range = start.floor, end.log
+        read = [(window.table_from_lsn, window.up_to_lsn) for window in windows]
+        transactions = feed.transactions(read, *log_range)
+        late_snapshots, has_incremental_rows = feed.snapshot_rows(read, *log_range)
+        return BatchContent(
+            tuple(transactions),
+            feed.repeated(*log_range) & {t.commit_lsn for t in transactions},
+            end.commit_ts_ms,
+            feed.skipped((start.lsn, end.lsn), *log_range),
+            late_snapshots,
+            has_incremental_rows,
+        )
 
     def offset(self, data: dict[str, Any]) -> GroupOffset:
         """Reads an offset that Spark hands over."""
@@ -131,7 +148,8 @@ class AggregatePlanner:
         return spread is not None and spread.size_after(begun) >= max_events
 
     def _advance(self, begun: GroupOffset, max_events: int | None) -> Spread | None:
-        return advance(begun, self.feed.histories, self.feed.covered_lsn, max_events)
+        feed = self.feed
+        return advance(begun, Known(feed.histories, feed.covered_lsn, feed.exact_up_to_lsn), max_events)
 
     def _begun(self, start: GroupOffset) -> GroupOffset | None:
         """``start`` with all groups and positions; None while the number of groups is not known."""
@@ -169,11 +187,7 @@ def _span(span: OffsetSpan, window: GroupWindow, end: GroupOffset) -> OffsetSpan
 
 
 def _header(
-    start: GroupOffset,
-    end: GroupOffset,
-    windows: Sequence[GroupWindow],
-    table: Sequence[CommittedTransaction],
-    skipped: tuple[int, ...],
+    start: GroupOffset, end: GroupOffset, windows: Sequence[GroupWindow], content: BatchContent
 ) -> BatchHeader:
     """The LSNs are the smallest of the groups'; transactions are those that some group passes."""
     return BatchHeader(
@@ -185,10 +199,10 @@ def _header(
         event_count=end.event_count - start.event_count,
         transactions=tuple(
             (t.xid, t.commit_lsn, t.commit_ts_ms)
-            for t in table
+            for t in content.transactions
             if any(w.after_lsn < t.commit_lsn <= w.up_to_lsn for w in windows)
         ),
-        skipped=skipped,
+        skipped=content.skipped,
     )
 
 

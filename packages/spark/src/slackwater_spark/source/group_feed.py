@@ -37,6 +37,13 @@ class Segment:
     repeated: frozenset[int]
     skipped: tuple[tuple[int, int], ...]
     """``(xid, commit LSN)``; the LSN of the record where the table does not have the transaction."""
+    late_snapshots: frozenset[int] = frozenset()
+    has_incremental_rows: bool = False
+
+    @property
+    def has_snapshot_rows(self) -> bool:
+        """Whether rows of snapshots that belong to no commit stand in it."""
+        return self.has_incremental_rows or bool(self.late_snapshots)
 
 
 class GroupFeed:
@@ -166,6 +173,26 @@ class GroupFeed:
     def repeated(self, floor: int, end: int) -> frozenset[int]:
         """Commit LSNs of transactions with rows that may stand in Kafka twice."""
         return frozenset().union(*(s.repeated for s in self._segments if floor <= s.log_offset < end))
+
+    @property
+    def exact_up_to_lsn(self) -> int:
+        """Up to here groups must end at cuts.
+
+        What stands behind a snapshot's row decides which commit it takes, so such rows must be read once.
+        """
+        return max((s.lsn for s in self._segments if s.has_snapshot_rows), default=0)
+
+    def snapshot_rows(self, windows: Sequence[Window], floor: int, end: int) -> tuple[frozenset[int], bool]:
+        """Late snapshots, and whether incremental rows stand, in cuts that lie in the windows."""
+        touched = [
+            s
+            for s in self._segments
+            if s.has_snapshot_rows
+            and floor <= s.log_offset < end
+            and any(s.lsn > after and s.previous_lsn < up_to for after, up_to in windows)
+        ]
+        late = frozenset(lsn for segment in touched for lsn in segment.late_snapshots)
+        return late, any(segment.has_incremental_rows for segment in touched)
 
     def skipped(self, window: Window, floor: int, end: int) -> tuple[int, ...]:
         """Xids of the transactions of a window that an operator let pass, in commit order."""
@@ -360,7 +387,15 @@ def _segment(record: Cut | AheadMarkers, log_offset: int) -> Segment:
     lsn_of = {t.xid: t.commit_lsn for t in record.transactions} if record.skipped else {}
     skipped = tuple((xid, lsn_of.get(xid, record.lsn)) for xid in record.skipped)
     return Segment(
-        record.previous_lsn, record.lsn, log_offset, record.commit_ts_ms, True, record.repeated, skipped
+        record.previous_lsn,
+        record.lsn,
+        log_offset,
+        record.commit_ts_ms,
+        True,
+        record.repeated,
+        skipped,
+        frozenset(record.late_snapshots),
+        record.has_incremental_rows,
     )
 
 

@@ -14,6 +14,17 @@ Histories = Mapping[str, Sequence[MarkerHistory]]
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What the cut log says beyond a position."""
+
+    histories: Histories
+    covered_lsn: int
+    """Up to here all commits are known."""
+    exact_up_to_lsn: int = 0
+    """Up to here a group may only stop where nothing has to be read again."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupWindow:
     """What a batch takes of one group: commits in ``(after_lsn, up_to_lsn]``."""
 
@@ -36,9 +47,7 @@ class Spread:
         return sum(to - first for _, _, first, to in group_spans(start.positions, self.positions))
 
 
-def advance(
-    start: GroupOffset, histories: Histories, covered_lsn: int, max_events: int | None
-) -> Spread | None:
+def advance(start: GroupOffset, known: Known, max_events: int | None) -> Spread | None:
     """The furthest that the markers allow, within a limit; None when no group can go on.
 
     The limit is shared fairly: groups with little to read go all the way, the others get equal parts of what
@@ -47,11 +56,10 @@ def advance(
 
     Args:
         start: Where the batch begins, its groups and positions known.
-        histories: Markers of the partitions.
-        covered_lsn: Up to here all commits are known.
+        known: What is known beyond it.
         max_events: Offsets that the batch may read.
     """
-    groups = [_Group(number, start, histories, covered_lsn) for number in range(len(start.lsns))]
+    groups = [_Group(number, start, known) for number in range(len(start.lsns))]
     moving = {group.number: group for group in groups if group.candidates}
     if not moving:
         return None
@@ -61,7 +69,9 @@ def advance(
         tuple(targets.get(n, lsn) for n, lsn in enumerate(start.lsns)),
         {
             topic: tuple(
-                _moved(position, histories[topic][n], targets[n]) if n in targets else _resting(position)
+                _moved(position, known.histories[topic][n], targets[n])
+                if n in targets
+                else _resting(position)
                 for n, position in enumerate(positions)
             )
             for topic, positions in start.positions.items()
@@ -96,15 +106,15 @@ def group_spans(start: Positions, end: Positions) -> list[tuple[str, int, int, i
 class _Group:
     """The partitions of one number."""
 
-    def __init__(self, number: int, start: GroupOffset, histories: Histories, covered_lsn: int) -> None:
+    def __init__(self, number: int, start: GroupOffset, known: Known) -> None:
         self.number = number
-        self._parts = [(ps[number], histories[topic][number]) for topic, ps in start.positions.items()]
+        self._parts = [(ps[number], known.histories[topic][number]) for topic, ps in start.positions.items()]
         reached = start.lsns[number]
-        available = min(covered_lsn, *(history.newest_lsn() for _, history in self._parts))
-        known = {lsn for _, history in self._parts for lsn in history.lsns(reached, available)}
+        available = min(known.covered_lsn, *(history.newest_lsn() for _, history in self._parts))
+        lsns = {lsn for _, history in self._parts for lsn in history.lsns(reached, available)}
         if available > reached:
-            known.add(available)
-        self.candidates = sorted(known)
+            lsns.add(available)
+        self.candidates = sorted(n for n in lsns if n >= known.exact_up_to_lsn or self._is_exact(n))
         """LSNs to which the group can go, ascending."""
 
     def size(self, lsn: int) -> int:
@@ -123,6 +133,9 @@ class _Group:
         if not steps:
             return last
         return steps[max(0, bisect_right(steps, share, key=self.size) - 1)]
+
+    def _is_exact(self, lsn: int) -> bool:
+        return self._gain(lsn) == self.size(lsn)
 
     def _gain(self, lsn: int) -> int:
         """Offsets that need not be read again."""
