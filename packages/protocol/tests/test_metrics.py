@@ -1,6 +1,7 @@
 """The list of metrics keeps its own rules."""
 
 import re
+from pathlib import Path
 
 from slackwater_protocol import metrics
 from slackwater_protocol.metrics import SIDECAR_METRICS, Metric, MetricKind, series_of
@@ -43,3 +44,13 @@ def test_every_metric_explains_itself_in_a_sentence() -> None:
 def test_a_histogram_appears_as_three_series() -> None:
     names = list(series_of(metrics.CUT_BYTES))
     assert names == ["slackwater_cut_bytes_bucket", "slackwater_cut_bytes_count", "slackwater_cut_bytes_sum"]
+
+
+def test_the_page_lists_every_metric_with_its_meaning() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    listed = [
+        line for line in page.splitlines() if line.startswith("| `slackwater_") and line.count("|") == 5
+    ]
+    assert listed == [
+        f"| `{m.name}` | {m.kind} | {', '.join(m.labels)} | {m.help} |" for m in SIDECAR_METRICS
+    ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from slackwater.doctor.facts import SourceFacts
 from slackwater.errors import DecisionRefusedError
-from slackwater_markers import FrontierState, RegressionNotice
+from slackwater_markers import RegressionNotice
 from slackwater_protocol import SNAPSHOT_XID, OpenTransaction, SkipDecision, TimelineDecision, format_lsn
 
 Decision = SkipDecision | TimelineDecision
@@ -73,7 +73,7 @@ def plan_timeline(facts: SourceFacts, decided: Sequence[Decision], *, without_sn
     """
     _require_knowledge(facts)
     status = facts.status
-    if status is None or status.state is not FrontierState.REGRESSED or status.regression is None:
+    if status is None or status.regression is None:
         state = status.state if status else "unknown"
         raise DecisionRefusedError(
             f"the state of {facts.source} is {state}, not regressed",
