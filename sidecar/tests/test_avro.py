@@ -20,8 +20,8 @@ from slackwater_registry import RegistryUnavailableError
 from slackwater_registry.testing import RegistryServer
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.errors import SchemasUnavailableError, SourceUnavailableError
-from slackwater_sidecar.kafka_reader import KafkaSourceReader
 from slackwater_sidecar.settings import SidecarSettings
+from slackwater_sidecar.worker_reader import source_reader
 
 RECORDINGS = Path(__file__).parents[2] / "packages/cdc/tests/recordings/avro"
 PREFIX = "av."
@@ -122,8 +122,9 @@ def written(broker: KafkaBroker, source: str) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_source_in_avro_is_followed_also_when_its_registry_comes_later(
-    kafka_broker: KafkaBroker, wait_until: Callable[[Callable[[], object]], None]
+    kafka_broker: KafkaBroker, wait_until: Callable[[Callable[[], object]], None], workers: int
 ) -> None:
     source = f"av-{uuid.uuid4().hex[:10]}"
     written(kafka_broker, source)
@@ -137,8 +138,9 @@ def test_a_source_in_avro_is_followed_also_when_its_registry_comes_later(
             schema_registry=registry.url,
             schema_registry_user="u",
             schema_registry_password="p",
+            workers=workers,
         )
-        reader, frontier = KafkaSourceReader(settings, lambda _topic, _number: None), Frontier(source)
+        reader, frontier = source_reader(settings, lambda _topic, _number: None), Frontier(source)
         refused: list[str] = []
 
         def has_read_all() -> bool:

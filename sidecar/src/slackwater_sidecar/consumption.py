@@ -1,11 +1,14 @@
 """Takes records of partitions out of Kafka, whoever they are for."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_sidecar.errors import SourceUnavailableError
+from slackwater_protocol import SystemClock
+from slackwater_sidecar.avro import avro_values
+from slackwater_sidecar.errors import SchemasUnavailableError, SourceUnavailableError
 from slackwater_sidecar.kafka_config import consumer_config
 from slackwater_sidecar.segments import by_partition
 from slackwater_sidecar.settings import SidecarSettings
@@ -34,6 +37,8 @@ class Failure(NamedTuple):
     is_fatal: bool
     """Whether the consumer is of no use any more."""
     reason: str
+    registry: str = ""
+    """Address of the schema registry when that is what fails, not Kafka."""
 
 
 class RecordSink(Protocol):
@@ -48,15 +53,17 @@ class RecordSink(Protocol):
         ...
 
     def take_failure(self, failure: Failure) -> None:
-        """Is told of an error; may raise."""
+        """Is told of an error, after all records that came with it; may raise."""
         ...
 
 
 class Consumption:
     """One consumer; used by one thread. Joins no group and commits nothing.
 
+    Values in Avro are JSON when they are handed over.
+
     Args:
-        settings: Brokers.
+        settings: Brokers, schema registry.
         partitions: How many are read in all, here or elsewhere: bounds what is kept of each.
         sink: Whom records are for.
     """
@@ -65,6 +72,9 @@ class Consumption:
         self._bootstrap = settings.bootstrap
         self._sink = sink
         self._consumer = Consumer(consumer_config(settings, partitions))
+        self._avro = avro_values(settings, SystemClock())
+        self._held: list[Message] = []
+        """Out of Kafka already, and waiting for the schema registry."""
 
     def assign(self, starts: Mapping[Key, int]) -> None:
         """Begins to read further partitions, from these offsets; all or none.
@@ -81,8 +91,14 @@ class Consumption:
             raise SourceUnavailableError("assign", self._bootstrap, reason_of(error)) from error
 
     def poll(self, timeout_seconds: float, max_records: int = MAX_RECORDS) -> int:
-        """Hands over what has come, after at most the time-out; returns the number of records, about."""
+        """Hands over what has come, after at most the time-out; returns the number of records, about.
+
+        Raises:
+            SchemasUnavailableError: the schema registry does not answer; nothing is lost, call again.
+        """
         consumer = self._consumer
+        if self._held:
+            self._hand_over_held(timeout_seconds)
         first = consumer.poll(timeout_seconds)
         if first is None:
             return 0
@@ -107,28 +123,38 @@ class Consumption:
         """Frees connections."""
         self._consumer.close()
 
+    def _hand_over_held(self, timeout_seconds: float) -> None:
+        try:
+            self._hand_over(self._held)
+        except SchemasUnavailableError:
+            time.sleep(timeout_seconds)  # nobody waits for Kafka meanwhile
+            raise
+
     def _hand_over(self, messages: list[Message]) -> None:
-        at_end: list[Message] = []
+        if self._avro is not None:
+            self._held = messages
+            self._avro.convert(messages)
+            self._held = []
+        errors: list[Message] = []
         if any(map(Message.error, messages)):
-            at_end = self._errors(messages)
+            errors = [m for m in messages if m.error() is not None]
             messages = [m for m in messages if m.error() is None]
         for topic, number, segment in by_partition(messages):
             self._sink.take(topic, number, segment)
-        for message in at_end:
-            self._sink.take_end(message.topic() or "", message.partition() or 0, message.offset() or 0)
+        if errors:
+            self._tell_errors(errors)
 
-    def _errors(self, messages: Sequence[Message]) -> list[Message]:
-        """Those that tell of the end of a partition, hence of gaps there, too; the sink is told of others."""
-        at_end = []
+    def _tell_errors(self, messages: Sequence[Message]) -> None:
+        """First those that tell of the end of a partition, hence of gaps there, too."""
+        failures = []
         for message in messages:
             error = message.error()
-            if error is None:
-                continue
-            if error.code() == _AT_END:
-                at_end.append(message)
+            if error is not None and error.code() != _AT_END:
+                failures.append(_failure(message, error))
             else:
-                self._sink.take_failure(_failure(message, error))
-        return at_end
+                self._sink.take_end(message.topic() or "", message.partition() or 0, message.offset() or 0)
+        for failure in failures:
+            self._sink.take_failure(failure)
 
 
 def reason_of(error: KafkaException) -> str:

@@ -10,7 +10,12 @@ from confluent_kafka.admin import AdminClient
 from slackwater_cdc import EndOffsets
 from slackwater_protocol.keys import cut_log_topic
 from slackwater_sidecar.consumption import Failure, Key, reason_of
-from slackwater_sidecar.errors import SidecarError, SourceTruncatedError, SourceUnavailableError
+from slackwater_sidecar.errors import (
+    SchemasUnavailableError,
+    SidecarError,
+    SourceTruncatedError,
+    SourceUnavailableError,
+)
 from slackwater_sidecar.kafka_config import admin_config
 from slackwater_sidecar.offsets import first_offsets, high_watermarks
 from slackwater_sidecar.reader import Starts
@@ -78,6 +83,8 @@ class Lookup:
         Raises:
             SourceUnavailableError: Kafka does not answer.
         """
+        if failure.registry:
+            return SchemasUnavailableError(failure.registry, failure.reason)
         key = failure.topic, failure.number
         if failure.is_lost and key in known:
             low = self._ask("asking for first offsets", lambda: first_offsets(self._admin, [key]))

@@ -14,6 +14,7 @@ from confluent_kafka import Message
 
 from slackwater_cdc.columns import ParsedRows, parse_rows
 from slackwater_sidecar.consumption import CHUNK, Consumption, Failure, Key
+from slackwater_sidecar.errors import SchemasUnavailableError
 from slackwater_sidecar.segments import by_run, is_keyless, pairs, triples
 from slackwater_sidecar.settings import SidecarSettings
 
@@ -101,10 +102,16 @@ class _Worker:
         while self._connection.poll(0 if self._has_work else _IDLE_SECONDS):
             self._obey(self._connection.recv())
         if self._has_work:
-            self._consumption.poll(_POLL_SECONDS, CHUNK)
+            self._poll()
         if self._reports:
             self._connection.send(self._reports)  # waits while the owner is behind: that bounds memory
             self._reports = []
+
+    def _poll(self) -> None:
+        try:
+            self._consumption.poll(_POLL_SECONDS, CHUNK)
+        except SchemasUnavailableError as error:
+            self._reports.append(Failure("", 0, 0, False, False, error.reason, registry=error.address))
 
     def close(self) -> None:
         self._consumption.close()

@@ -62,15 +62,19 @@ class WorkerSourceReader:
         if self._pool is None:
             return 0
         count, timeout = 0, timeout_seconds
+        failures: list[Failure] = []
         while count < MAX_RECORDS:
             before = count
             for reports in self._pool.reports(timeout):
+                failures += [report for report in reports if isinstance(report, Failure)]
                 for report in reports:
                     count += self._take(frontier, report)
             if count == before:
                 break
             timeout = 0.0
         self._balance.note(count)
+        for failure in failures:  # when all that came with them is taken
+            self._take_failure(failure)
         return count
 
     def end_offsets(self) -> EndOffsets:
@@ -130,7 +134,6 @@ class WorkerSourceReader:
             self._note_position(report.key, report.offset)
             return 0
         if isinstance(report, Failure):
-            self._take_failure(report)
             return 0
         others = report.values
         if report.key == self._lookup.transactions:
