@@ -83,7 +83,7 @@ def test_equal_rows_of_other_transactions_are_not_compared(row_value: Value, rec
 
 def test_doubles_of_a_table_without_key_are_bad_input(row_value: Value, record: Record) -> None:
     batch = changes(xids={7: 1000}, repeated=frozenset({1000}))
-    with pytest.raises(BadInputError, match="no key to compare"):
+    with pytest.raises(BadInputError, match="has no key, stand in Kafka twice, and not all"):
         found(batch, record(row_value(7, 900), key=None))
 
 

@@ -128,6 +128,8 @@ class BatchTask(InputPartition):
     has_incremental_rows: bool = False
     end_lsn: int = MAX_LSN
     """The commit LSN at which the batch ends."""
+    has_whole_topics: bool = False
+    """Whether all of the batch that a topic has is in this task: rows without keys may repeat anywhere."""
     value: None = field(default=None, repr=False)
 
     @property

@@ -1,6 +1,7 @@
 """From records to the changes of a batch: drops what does not belong, refuses what cannot be understood."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
@@ -9,6 +10,7 @@ from slackwater_cdc import CdcError, Change, decode_change
 from slackwater_protocol import SourceTopics
 from slackwater_spark.source.batch import BatchTask
 from slackwater_spark.source.errors import BadInputError
+from slackwater_spark.source.keyless import KeylessRows, UndecidableError
 from slackwater_spark.source.plan import OffsetSpan
 from slackwater_spark.source.snapshot_rows import SnapshotPlaces
 
@@ -29,7 +31,8 @@ class BatchChanges:
     Rows of commits outside a span's LSNs belong to another batch. Rows whose transaction is not in the
     batch's table are repetitions of earlier ones, or rows of an initial snapshot that was started again. All
     of them are dropped. Rows of transactions known to stand in Kafka twice are compared by change identity
-    ``(xid, lsn, table, op, key)`` within their partition; only the first counts.
+    ``(xid, lsn, table, op, key)`` within their partition; only the first counts. For rows without keys see
+    :class:`KeylessRows`: a batch that may repeat some is read twice, too.
 
     Rows of snapshots that belong to no commit take the LSN that :class:`SnapshotPlaces` says, so a batch that
     has any is read twice: first by :func:`find_places`.
@@ -41,6 +44,7 @@ class BatchChanges:
         places: Of this task's snapshot rows without a commit; None: it has none.
         topics: Where tables are; None: in the topics that Debezium names after them.
         to_json: What makes JSON of values; None: they are JSON.
+        keyless: The repeated rows without keys, by :func:`find_keyless`; None: such rows are refused.
     """
 
     def __init__(
@@ -52,7 +56,9 @@ class BatchChanges:
         *,
         topics: SourceTopics | None = None,
         to_json: "ToJson | None" = None,
+        keyless: KeylessRows | None = None,
     ) -> None:
+        self._keyless = keyless
         self._by_xid = task.table.by_xid()
         self._snapshots = task.table.snapshot_lsns
         self._late = task.late_snapshots
@@ -82,12 +88,12 @@ class BatchChanges:
                 change = decode_change(value if to_json is None else to_json(value) or b"")
             except CdcError as error:
                 raise bad_input(message, str(error)) from error
+            is_odd = change.op not in _OPERATIONS or change.table not in tables
+            if is_odd and self._may_be_left_out(message, change):
+                continue
             xid = change.xid
             commit_lsn = commit_lsn_of(xid) if xid is not None else self._outside(span, message, change)
             if commit_lsn is None or not after_lsn < commit_lsn <= up_to_lsn:
-                continue
-            is_odd = change.op not in _OPERATIONS or change.table not in tables
-            if is_odd and self._may_be_left_out(message, change):
                 continue
             if commit_lsn in repeated and self._is_double(message, change):
                 continue
@@ -95,8 +101,6 @@ class BatchChanges:
 
     def _outside(self, span: OffsetSpan, message: Message, change: Change) -> int | None:
         """The LSN of a snapshot's row that counts."""
-        if change.op == "m":
-            return None
         if change.is_snapshot and change.lsn not in self._late:
             return change.lsn if change.lsn in self._snapshots else None
         if span.next_offset is not None and (message.offset() or 0) >= span.next_offset:
@@ -129,15 +133,51 @@ class BatchChanges:
     def _is_double(self, message: Message, change: Change) -> bool:
         key = message.key()
         if key is None and change.op != "t":
-            problem = (
-                f"rows of {change.table} stand in Kafka twice and the table has no key to compare them by"
-            )
-            raise bad_input(message, f"{problem}; give it a primary key and start with a new snapshot")
+            return self._is_keyless_double(message, change)
         identity = (message.partition(), change.xid, change.lsn, change.table, change.op, key)
         if identity in self._seen:
             return True
         self._seen.add(identity)
         return False
+
+    def _is_keyless_double(self, message: Message, change: Change) -> bool:
+        problem = f"rows of {change.table}, which has no key, stand in Kafka twice"
+        if self._keyless is None:
+            raise bad_input(
+                message, f"{problem}, and not all of them are in this task; give it a primary key"
+            )
+        try:
+            return self._keyless.is_double(message, change)
+        except UndecidableError:
+            problem = f"{problem}, and which of them are the same row cannot be known"
+            raise bad_input(
+                message, f"{problem}; give it a primary key and start with a new snapshot"
+            ) from None
+
+
+def find_keyless(
+    task: BatchTask,
+    source: str,
+    tables: Sequence[str],
+    portions: Iterable[tuple[OffsetSpan, list[Message]]],
+    *,
+    places: SnapshotPlaces | None = None,
+    topics: SourceTopics | None = None,
+    to_json: "ToJson | None" = None,
+) -> KeylessRows:
+    """Reads a task's spans for the rows of repeated transactions that have no key.
+
+    Raises:
+        BadInputError: at the first record that cannot be understood.
+    """
+    repeated = replace(task, repeated=frozenset())
+    commits, found = task.repeated, KeylessRows()
+    changes = BatchChanges(repeated, source, tables, places, topics=topics, to_json=to_json)
+    for span, messages in portions:
+        for message, change, commit_lsn in changes.of(span, [m for m in messages if m.key() is None]):
+            if commit_lsn in commits and change.op != "t":
+                found.note(message, change)
+    return found
 
 
 def find_places(

@@ -64,7 +64,11 @@ def spans_between(
 
 
 def plan_tasks(
-    spans: Iterable[tuple[str, int, int, int]], policy: TaskPolicy, *, may_split: bool
+    spans: Iterable[tuple[str, int, int, int]],
+    policy: TaskPolicy,
+    *,
+    may_split: bool,
+    keep_topics: bool = False,
 ) -> list[list[OffsetSpan]]:
     """Tasks of about equal size; each is a stretch of the sorted spans, so sequences rise from task to task.
 
@@ -73,6 +77,7 @@ def plan_tasks(
         policy: How many tasks.
         may_split: Whether a partition may be divided between tasks. Not when repeated rows have to be found,
             since a row and its repetition have to meet in one task.
+        keep_topics: Whether all spans of a topic have to be in one task: repeated rows without keys.
 
     Returns:
         At most the tasks that the policy says, none of them empty.
@@ -81,11 +86,14 @@ def plan_tasks(
     size = sum(to - first for _, _, first, to in todo)
     count = policy.tasks(size)
     tasks: list[list[OffsetSpan]] = [[] for _ in range(count)]
-    done = sequence = 0
+    done = sequence = task = 0
+    previous = ""
     for topic, partition, from_offset, to_offset in todo:
         for first, last in _pieces(done, from_offset, to_offset, size / count if may_split else None):
-            middle = done + (first - from_offset) + (last - first) / 2
-            task = min(count - 1, int(middle * count / size))
+            if not keep_topics or topic != previous:
+                middle = done + (first - from_offset) + (last - first) / 2
+                task = min(count - 1, int(middle * count / size))
+            previous = topic
             tasks[task].append(OffsetSpan(topic, partition, first, last, sequence))
             sequence += 1
         done += to_offset - from_offset

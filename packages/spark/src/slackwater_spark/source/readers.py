@@ -71,7 +71,7 @@ class Planner:
         content = BatchContent.of(self.feed.between(start, end), start, end)
         policy = TaskPolicy(options.parallelism, options.min_task_events, options.target_task_events)
         spans = spans_between(start.end, end.end)
-        plans = plan_tasks(spans, policy, may_split=content.may_split)
+        plans = plan_tasks(spans, policy, may_split=content.may_split, keep_topics=bool(content.repeated))
         header = None
         if options.packing is not None:
             header = encode_batch_header(content.header(start, end))
@@ -88,6 +88,7 @@ class Planner:
                 content.late_snapshots,
                 content.has_incremental_rows,
                 end.lsn,
+                has_whole_topics=bool(content.repeated),
             )
             for number, plan in enumerate(plans)
         ]
@@ -207,7 +208,7 @@ def read_task(options: SourceOptions, schema: "StructType", task: InputPartition
 
 def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:
     from slackwater_spark.source.avro import kept_decoder
-    from slackwater_spark.source.changes import BatchChanges, find_places
+    from slackwater_spark.source.changes import BatchChanges, find_keyless, find_places
     from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
     from slackwater_spark.source.packed import PackedWriter
     from slackwater_spark.source.rows import RowWriter
@@ -221,7 +222,15 @@ def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iter
         if task.needs_look_ahead:
             seen = reader.read(task.spans)
             places = find_places(task, options.source, options.tables, seen, topics=topics, to_json=to_json)
-        changes = BatchChanges(task, options.source, options.tables, places, topics=topics, to_json=to_json)
+        keyless = None
+        if task.repeated and task.has_whole_topics:
+            seen = reader.read(task.spans)
+            keyless = find_keyless(
+                task, options.source, options.tables, seen, places=places, topics=topics, to_json=to_json
+            )
+        changes = BatchChanges(
+            task, options.source, options.tables, places, topics=topics, to_json=to_json, keyless=keyless
+        )
         portions = reader.read(task.spans)
         if options.packing is None:
             yield from RowWriter(options.source, schema, changes, to_json).write(portions)
