@@ -183,6 +183,15 @@ def test_tables_that_share_a_topic_are_told_apart_by_their_rows(row_value: Value
     assert found(changes(7, topics=topics, tables=("s.b",)), "all", *messages) == [("s.b", "c", 700)]
 
 
+def test_rows_of_an_ad_hoc_snapshot_of_a_table_that_is_not_read_are_left_out(
+    row_value: Value, record: Record
+) -> None:
+    topics = SourceTopics("inv", routed={"s.a": "all"})
+    row = row_value(None, 0, op="r", snapshot="incremental", table="s.other")
+
+    assert found(changes(7, topics=topics, tables=("s.a",)), "all", record(row, topic="all")) == []
+
+
 def test_a_table_found_elsewhere_than_said_is_bad_input(row_value: Value, record: Record) -> None:
     """Else the query would wait for its rows in an empty topic, and say nothing."""
     topics = SourceTopics("inv", routed={"s.a": "all"})
