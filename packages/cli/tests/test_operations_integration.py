@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater import main
+from slackwater.doctor.kafka import KafkaProbe
 from slackwater_cdc.testing import transaction_values
 from slackwater_devstack import KafkaBroker, RedisServer
 from slackwater_markers import FrontierState
-from slackwater_protocol import SystemClock
+from slackwater_protocol import SourceTopics, SystemClock
 from slackwater_protocol.metrics import SIDECAR_METRICS
 from slackwater_sidecar.testing import SyntheticSource
 
@@ -239,3 +241,29 @@ def test_a_sidecar_that_is_asked_to_stop_publishes_what_is_ready_and_says_so(
     assert status.state is FrontierState.STOPPED
     assert source.oracle.complaints(source.logged()) == []
     assert not any("in time" in e["event"] for e in sidecar.events())
+
+
+def test_what_an_open_kafka_transaction_hides_is_told_from_one_that_is_at_work(
+    make_source: Callable[[], SyntheticSource],
+) -> None:
+    source = make_source()
+    topic = f"{source.name}.{source.tables[0]}"
+    source.commit(1, 3)
+    producer = Producer({"bootstrap.servers": source.bootstrap, "transactional.id": source.name})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"{}", partition=2)
+    producer.flush(30)
+    topics = SourceTopics(source.name)
+    with KafkaProbe(source.bootstrap, {}, topics, frozenset({topic}).__contains__) as probe:
+        seen = probe.look()
+        hidden = {place for place, facts in seen.places.items() if facts.hangs}
+        assert hidden == {(topic, 2)}
+        assert probe.still_hanging(seen.places) == seen.places
+        producer.commit_transaction(30)
+        wait_until(lambda: not any(facts.hangs for facts in probe.still_hanging(seen.places).values()))
+        rows = probe.with_newest_rows(probe.look().places)
+
+    assert [end.xid for end in seen.ends] == [1, 2]
+    assert seen.data_topics == {topic}
+    assert max(facts.newest_row_lsn or 0 for facts in rows.values()) == source.newest_lsn - 1
