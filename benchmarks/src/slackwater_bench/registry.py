@@ -11,6 +11,9 @@ from slackwater_bench.scenarios.live import LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
 from slackwater_bench.scenarios.sidecar import SIDECAR
 from slackwater_bench.scenarios.sidecar_alone import SIDECAR_ALONE
+from slackwater_bench.scenarios.sidecar_delay import SIDECAR_DELAY
+from slackwater_bench.scenarios.sidecar_memory import SIDECAR_MEMORY
+from slackwater_bench.scenarios.sidecar_partitions import SIDECAR_PARTITIONS
 from slackwater_bench.scenarios.sink_alone import SINK_ALONE
 from slackwater_bench.scenarios.state_size import STATE_SIZE
 from slackwater_bench.scenarios.throughput import CORES, LOCAL_CLUSTER, PARTITIONS, THROUGHPUT
@@ -29,6 +32,9 @@ SCENARIOS: Mapping[str, Scenario] = {
         LOCAL_CLUSTER,
         TRANSACTION_SIZE,
         SIDECAR,
+        SIDECAR_DELAY,
+        SIDECAR_PARTITIONS,
+        SIDECAR_MEMORY,
         SIDECAR_ALONE,
         SINK_ALONE,
         MANY_PIPELINES,

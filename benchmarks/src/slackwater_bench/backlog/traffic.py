@@ -34,9 +34,10 @@ class TransactionAppender:
         bootstrap: The broker.
         source: The ``topic.prefix``.
         partitions: Of each data topic.
+        append_time: Whether BEGIN and END bear the time at which the broker appended them.
     """
 
-    def __init__(self, bootstrap: str, source: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, source: str, partitions: int, *, append_time: bool = False) -> None:
         self._connector = Connector(source)
         self._headers = self._connector.headers()
         self._topics = {name: data_topic(source, name) for name in (ORDERS, LINES)}
@@ -54,7 +55,7 @@ class TransactionAppender:
                 "log_level": 2,  # a broker that is stopped under it is no news
             }
         )
-        self._create_topics(bootstrap, partitions)
+        self._create_topics(bootstrap, partitions, append_time=append_time)
 
     def append(self, changes: Sequence[RowChange], ts_ms: int) -> int:
         """Hands a transaction to the producer; returns its commit LSN."""
@@ -105,10 +106,11 @@ class TransactionAppender:
             else:
                 return
 
-    def _create_topics(self, bootstrap: str, partitions: int) -> None:
+    def _create_topics(self, bootstrap: str, partitions: int, *, append_time: bool) -> None:
         admin = AdminClient({"bootstrap.servers": bootstrap})
         topics = [NewTopic(topic, partitions, 1) for topic in self._topics.values()]
-        topics.append(NewTopic(self._transaction_topic, 1, 1))
+        config = {"message.timestamp.type": "LogAppendTime"} if append_time else {}
+        topics.append(NewTopic(self._transaction_topic, 1, 1, config=config))
         for created in admin.create_topics(topics).values():
             created.result(30)
 

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +13,7 @@ from slackwater_bench.errors import ProcessEndedError, RunFailedError
 from slackwater_bench.runs.processes import stop_all
 from slackwater_bench.scenario import RunContext
 from slackwater_devstack import DevStack, DevStackSettings
+from slackwater_protocol import Clock
 
 SOURCE = "inv"
 LOG_LINES = 15
@@ -119,6 +121,17 @@ class Bed:
             if process.poll() is not None:
                 tail = "\n".join(self.log(name).splitlines()[-LOG_LINES:])
                 raise ProcessEndedError(name, process.returncode, tail)
+
+    def rest(self, seconds: float, clock: Clock) -> None:
+        """Lets everything run for a while.
+
+        Raises:
+            ProcessEndedError: something does not run any more.
+        """
+        until, pause = clock.monotonic() + seconds, threading.Event()
+        while (left := until - clock.monotonic()) > 0:
+            self.check()
+            pause.wait(min(1.0, left))
 
     def wait(self, name: str, seconds: float) -> None:
         """Waits until a process has ended well.

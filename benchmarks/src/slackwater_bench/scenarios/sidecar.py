@@ -131,7 +131,9 @@ SIDECAR = Scenario(
         {"workload": "orders", "events": 2_000_000, "partitions": 64, "workers": 1},
         {"workload": "orders", "events": 2_000_000, "partitions": 4, "workers": 2},
     ),
-    quick_points=({"workload": "orders", "events": 300_000, "partitions": 4, "workers": 1},),
+    quick_points=tuple(
+        {"workload": "orders", "events": 300_000, "partitions": 4, "workers": w} for w in (1, 2)
+    ),
     run=run,
     columns=("records_per_second", "offsets_per_cpu_second", "cpu_seconds", "start_cpu_seconds", "peak_mib"),
 )
