@@ -86,7 +86,7 @@ SIDECAR_PARTITIONS = Scenario(
     measures="CPU time of the sidecar at a steady rate of records, by the number of partitions that its two"
     " topics have together. Beside it: with nothing to do, how many cuts per second there were, and the size"
     " of one.",
-    why="A cut names the end offset of every partition, and the broker is asked for all of them now and then.",
+    why="A cut names the end offset of every partition, and the broker is asked for all now and then.",
     points=tuple(
         {"partitions": partitions, "records_per_second": 2_000, "seconds": 15}
         for partitions in (8, 100, 1_000)
