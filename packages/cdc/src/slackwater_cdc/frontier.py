@@ -154,7 +154,7 @@ class Frontier:
         Args:
             ends: Present end offsets, as in :meth:`end_offsets`.
         """
-        if not self._ends.queue and not self._context.transactions and self._has_read_to(ends):
+        if self._has_read_to(ends):
             self._is_at_rest = True
             self._snapshots.settle_at_rest(self._ends.sequence)
             self._built.add_late(self._snapshots.release(self._passed))
@@ -328,8 +328,10 @@ class Frontier:
     def _snapshot_is_complete(self, snapshot: Snapshot) -> bool:
         if not self._has_all_rows(snapshot):
             return False
-        snapshot.is_late = self._snapshots.is_late(snapshot) and not self._is_at_rest
-        if snapshot.is_late and not self._snapshots.is_before(snapshot, self._ends.newest):
+        nothing_behind = self._is_at_rest and not self._ends.queue
+        snapshot.is_late = self._snapshots.is_late(snapshot) and not nothing_behind
+        is_settled = self._is_at_rest or self._snapshots.is_before(snapshot, self._ends.newest)
+        if snapshot.is_late and not is_settled:
             return False
         return self._notifications_are_read_past(snapshot) and self._has_read_commits_below(snapshot)
 
