@@ -7,7 +7,7 @@ import pytest
 from slackwater_cdc import EndOffsets, Frontier
 from slackwater_cdc.testing import snapshot_value, transaction_values
 from slackwater_markers import FrontierState, InMemoryCutLog, InMemoryMarkerStore
-from slackwater_protocol import Clock, SkipDecision, TimelineDecision
+from slackwater_protocol import AheadMarkers, Clock, SkipDecision, TimelineDecision
 from slackwater_sidecar import (
     Publisher,
     Sidecar,
@@ -358,7 +358,7 @@ def test_each_open_transaction_is_logged_once_when_named_and_once_when_resolved(
         world.turn()
 
     about = [r for r in caplog.records if getattr(r, "xid", None) == 7]
-    assert [r.msg for r in about] == ["waiting for %s", "waiting no longer for transaction %d"]
+    assert [r.msg for r in about] == ["waiting for %s", "waiting no longer for %s"]
     assert about[0].__dict__["expected"] == {TABLE: 2}
     states = [r.__dict__["state"] for r in caplog.records if hasattr(r, "state")]
     assert states == ["stalled", "running"]
@@ -386,3 +386,23 @@ def test_what_was_published_is_counted_and_measured(world: World) -> None:
     assert monitor.publication_seconds.cumulative()[-1] == ("+Inf", 2)
     assert monitor.delay_seconds.cumulative()[-1] == ("+Inf", 2)
     assert monitor.gauges.partitions_read == 1
+
+
+def test_markers_of_partitions_beyond_a_frontier_that_stands_still_are_published_after_a_while(
+    world: World,
+) -> None:
+    world.commit(6)
+    world.turn()
+    world.commit(7, lost_rows=1)
+    world.commit(8)
+    world.sidecar.turn()
+    assert world.monitor.ahead == 0
+
+    world.turn()
+    world.turn()
+
+    assert world.lsns() == [602]
+    assert world.store.markers("inv")["inv.s.a", 0].safe_commit_lsn == 702
+    ahead = [r.record for r in world.log.records(-1) if isinstance(r.record, AheadMarkers)]
+    assert [markers.lsn for markers in ahead] == [702]
+    assert world.monitor.ahead == 1

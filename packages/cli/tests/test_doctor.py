@@ -12,7 +12,7 @@ from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
 from slackwater.doctor.findings import Cause, Finding
 from slackwater.doctor.report import report_json, report_lines
 from slackwater_markers import FrontierState, FrontierStatus
-from slackwater_protocol import Cut, OpenTransaction, SourceTopics
+from slackwater_protocol import Cut, Evidence, OpenTransaction, SourceTopics
 
 NOW_MS = 1_000_000
 TABLE, TOPIC = "s.a", "inv.s.a"
@@ -190,6 +190,22 @@ def test_a_restart_within_the_transaction_is_waited_for_until_something_later_co
     assert only(known).cause is Cause.RENUMBERED
     known = replace(known, places={**known.places, (TOPIC, 0): place(newest_row_lsn=LSN + 4)})
     assert only(known).cause is Cause.DROPPED
+
+
+def test_a_table_judged_by_overtaking_waits_for_a_later_row_in_each_partition() -> None:
+    known = facts(waiting(), newest_end=LATER_END, evidence={TABLE: Evidence.OVERTAKEN})
+    known = replace(known, places={**known.places, (TOPIC, 0): place(newest_row_lsn=LSN + 4)})
+    finding = only(known)
+    assert finding.cause is Cause.NOT_OVERTAKEN
+    assert finding.evidence == (f"{TOPIC}/1: no row of a later transaction yet",)
+    complete = replace(known, open=(waiting(received={TABLE: 3}),))
+    assert only(complete).cause is Cause.NOT_OVERTAKEN
+
+
+def test_rows_of_an_ad_hoc_snapshot_need_a_commit() -> None:
+    finding = only(facts(waiting(xid=0, hint="rows of an ad hoc snapshot wait for a commit after it")))
+    assert finding.cause is Cause.SNAPSHOT
+    assert "heartbeat.action.query" in text(finding)
 
 
 def test_an_initial_snapshot_is_no_lost_transaction() -> None:

@@ -187,7 +187,7 @@ def test_missing_rows_are_found_explained_and_skipped_while_another_source_goes_
         skipped = next(f for f in families if f.name == "slackwater_skipped_transactions")
         assert {s.labels["source"]: s.value for s in skipped.samples} == {inv.name: 1, crm.name: 0}
         about = [e for e in sidecar.events() if e.get("xid") == 50]
-        assert [e["event"] for e in about] == ["waiting for %s", "waiting no longer for transaction %d"]
+        assert [e["event"] for e in about] == ["waiting for %s", "waiting no longer for %s"]
         assert any(e.get("reason") == "lost" for e in sidecar.events())
 
 

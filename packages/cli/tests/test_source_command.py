@@ -131,7 +131,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
     @contextmanager
     def open_sources(*_: object) -> Iterator[Sources]:
-        yield Sources(SourceTopics("inv"), world.store, world.log, probe, SystemClock())
+        yield Sources(SourceTopics("inv"), {}, world.store, world.log, probe, SystemClock())
 
     monkeypatch.setattr(services, "open_sources", open_sources)
     monkeypatch.setattr(examination, "examine", lambda _: world.facts)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from slackwater_markers import FrontierState
-from slackwater_protocol import OpenTransaction, SkipDecision, TimelineDecision, format_lsn
+from slackwater_protocol import SNAPSHOT_XID, OpenTransaction, SkipDecision, TimelineDecision, format_lsn
 from slackwater_sidecar.status import describe_open
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Chronicle:
         for xid in now.keys() - self._open.keys():
             logger.warning("waiting for %s", describe_open(now[xid]), extra=self._fields(now[xid]))
         for xid in self._open.keys() - now.keys():
-            logger.info("waiting no longer for transaction %d", xid, extra=self._fields(self._open[xid]))
+            logger.info("waiting no longer for %s", _name(xid), extra=self._fields(self._open[xid]))
         self._open = now
 
     def obeyed(self, decision: SkipDecision | TimelineDecision) -> None:
@@ -61,6 +61,10 @@ class Chronicle:
             "places": dict(transaction.places),
             "hint": transaction.hint,
         }
+
+
+def _name(xid: int) -> str:
+    return f"transaction {xid}" if xid != SNAPSHOT_XID else "the snapshot"
 
 
 def _after(detail: str) -> str:

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
 
-from slackwater_markers import FrontierState
+from slackwater_markers import FrontierState, MarkersError
 from slackwater_protocol import SystemClock
-from slackwater_sidecar.errors import SourcesFailedError
+from slackwater_sidecar.errors import SidecarError, SourcesFailedError
 from slackwater_sidecar.exposition import SidecarCollector
 from slackwater_sidecar.follow import follow_source
 from slackwater_sidecar.http_server import HttpServer
@@ -84,9 +84,10 @@ class _SourceThread(threading.Thread):
         monitor = self.monitor
         try:
             follow_source(self._settings, self._stop_event, monitor, self._on_status)
-        except Exception as error:  # noqa: BLE001 - the boundary of a thread; raised again when all have ended
+        except Exception as error:
             self.error, monitor.failure = error, str(error)
-            logger.error("source failed: %s", error, extra={"source": monitor.source})
+            is_known = isinstance(error, SidecarError | MarkersError)
+            logger.error("source failed: %s", error, extra={"source": monitor.source}, exc_info=not is_known)
             if self._on_status is not None and monitor.status is not None:
                 self._on_status(replace(monitor.status, state=FrontierState.FAILED, detail=str(error)))
         finally:

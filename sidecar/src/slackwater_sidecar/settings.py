@@ -24,7 +24,7 @@ class SidecarSettings:
     """Kafka's ``bootstrap.servers``."""
     redis_url: str | None = None
     """``redis://host:port/db``; None: only the cut log is written."""
-    redis_password: str | None = None
+    redis_password: str | None = field(default=None, repr=False)
     """Overrides one in the URL."""
     tables: frozenset[str] | None = None
     """Tables to follow, ``schema.table``; None: all topics ``<source>.<schema>.<table>``, later ones too."""
@@ -40,7 +40,7 @@ class SidecarSettings:
     """For basic authentication at the registry."""
     timeline: int = 1
     """Raise it when the source's LSNs start over; the topics are then read on from the newest cut."""
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Further librdkafka settings, e.g. for security."""
     replication_factor: int = -1
     """Of the cut log, if it has to be made; -1: the broker's default."""

@@ -8,12 +8,12 @@ from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
 from slackwater.doctor.kafka import KafkaProbe
 from slackwater.errors import KafkaUnreachableError
 from slackwater_markers import CutLog, CutLogError, MarkerStore, MarkerStoreUnavailableError
-from slackwater_protocol import Clock, Cut, OpenTransaction, SourceTopics
+from slackwater_protocol import Clock, Cut, Evidence, OpenTransaction, SourceTopics
 
 _SIDECAR_SECONDS = 3.0
 """A sidecar reports every second: positions older than Kafka's ends must not look like a slow sidecar."""
 _LOOK_AGAIN_SECONDS = 0.2
-_MANY_PLACES = 64
+_MANY_PLACES = 1_000
 """Partitions of which the last rows are read."""
 
 
@@ -22,6 +22,7 @@ class Sources:
     """Where facts come from."""
 
     topics: SourceTopics
+    evidence: Mapping[str, Evidence]
     store: MarkerStore
     log: CutLog
     probe: Callable[[], KafkaProbe]
@@ -31,7 +32,7 @@ class Sources:
 def examine(sources: Sources) -> SourceFacts:
     """All that can be learnt of a source now; what cannot be asked is noted, not raised. Takes seconds."""
     now_ms = int(sources.clock.now().timestamp() * 1000)
-    facts = SourceFacts(topics=sources.topics, now_ms=now_ms)
+    facts = SourceFacts(topics=sources.topics, evidence=sources.evidence, now_ms=now_ms)
     try:
         with sources.probe() as probe:
             seen = probe.look()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackwater_markers import FrontierStatus
-from slackwater_protocol import Cut, OpenTransaction, SourceTopics
+from slackwater_protocol import Cut, Evidence, OpenTransaction, SourceTopics
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -45,6 +45,8 @@ class SourceFacts:
 
     topics: SourceTopics
     now_ms: int
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    """What proves a table complete, as the settings say; not listed: counts."""
     redis_error: str | None = None
     """Why Redis could not be asked; what the sidecar says is then unknown."""
     kafka_error: str | None = None

@@ -28,6 +28,8 @@ class Cause(StrEnum):
     END_LOST = "end_lost"
     DROPPED = "dropped"
     """Records were lost between the connector and the topic."""
+    NOT_OVERTAKEN = "not_overtaken"
+    """A table is judged by later rows in every partition, and one has none yet."""
     RENUMBERED = "renumbered"
     """The connector was restarted within the transaction."""
     WAITS_FOR_OTHERS = "waits_for_others"

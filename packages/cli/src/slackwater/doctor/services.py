@@ -33,6 +33,7 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
     try:
         yield Sources(
             topics=topics,
+            evidence=followed.evidence,
             store=store,
             log=log,
             probe=lambda: KafkaProbe(

@@ -4,8 +4,14 @@ from collections.abc import Callable, Iterator
 
 from slackwater.doctor.facts import Place, PlaceFacts, SourceFacts
 from slackwater.doctor.findings import Cause, Finding
-from slackwater_protocol import SNAPSHOT_XID, OpenTransaction, format_lsn
+from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, format_lsn
 from slackwater_sidecar import describe_open
+
+_LISTED = 12
+_ANY_COMMIT = (
+    "any later commit shows them; an idle database needs one now and then: heartbeat.interval.ms with "
+    "heartbeat.action.query"
+)
 
 Rule = Callable[["OpenCase"], Finding | None]
 
@@ -61,6 +67,8 @@ def likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
 def _snapshot(case: OpenCase) -> Finding | None:
     if case.transaction.xid != SNAPSHOT_XID:
         return None
+    if "wait" in case.transaction.hint:
+        return case.finding(Cause.SNAPSHOT, [case.transaction.hint], _ANY_COMMIT)
     topic = case.facts.topics.notifications
     return case.finding(
         Cause.SNAPSHOT,
@@ -184,6 +192,26 @@ def _renumbered(case: OpenCase) -> Finding | None:
     )
 
 
+def _not_overtaken(case: OpenCase) -> Finding | None:
+    """Tables judged by overtaking need a later row in every partition, whether rows are missing or not."""
+    facts, lsn = case.facts, case.transaction.commit_lsn
+    judged = [t for t in case.transaction.expected if facts.evidence.get(t) is Evidence.OVERTAKEN]
+    topics = {facts.topics.data(table) for table in judged}
+    quiet = [
+        place
+        for place, known in sorted(facts.places.items())
+        if place[0] in topics and lsn is not None and (known.newest_row_lsn or 0) <= lsn
+    ]
+    if not quiet:
+        return None
+    return case.finding(
+        Cause.NOT_OVERTAKEN,
+        [f"{_named(place)}: no row of a later transaction yet" for place in quiet[:_LISTED]],
+        "wait: a table judged by `overtaken` needs a later row in each of its partitions",
+        f"a table with little traffic? judge it by counts: --evidence {judged[0]}=counts (sidecar.evidence)",
+    )
+
+
 def _missing_rows(case: OpenCase) -> Finding | None:
     if not case.incomplete:
         return None
@@ -249,6 +277,7 @@ _RULES: tuple[Rule, ...] = (
     _hanging,
     _behind,
     _without_end,
+    _not_overtaken,
     _renumbered,
     _missing_rows,
 )
