@@ -1,0 +1,108 @@
+"""The simulated database: what each transaction really did, and the state after each."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slackwater_simulator.scenario import Intent, Table, Touch
+
+Row = tuple[int, int]
+"""Id and value."""
+State = dict[str, Counter[Row]]
+"""Rows of each table; at most one per id where there is a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one row, as logical decoding sees it."""
+
+    table: str
+    op: str
+    before: Row | None
+    after: Row | None
+    lsn: int
+
+    @property
+    def key(self) -> int:
+        """The id, which is the key where there is one."""
+        row = self.after or self.before
+        return -1 if row is None else row[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A transaction that committed."""
+
+    number: int
+    xid: int
+    lsn: int
+    changes: tuple[Change, ...]
+    ts_ms: int = 0
+    """Commit time."""
+
+    @property
+    def first_lsn(self) -> int:
+        """The LSN in BEGIN: of the first change."""
+        return min((c.lsn for c in self.changes), default=self.lsn - 8)
+
+
+class Database:
+    """All commits in commit order, with the state after each.
+
+    Args:
+        tables: Captured or not.
+        intents: In commit order.
+    """
+
+    def __init__(self, tables: Sequence[Table], intents: Iterable[Intent]) -> None:
+        self._keyless = {table.name for table in tables if table.is_keyless}
+        self.commits: list[Commit] = []
+        self._states: list[State] = [{table.name: Counter() for table in tables}]
+        for intent in intents:
+            state = {name: Counter(rows) for name, rows in self._states[-1].items()}
+            changes = [c for touch in intent.touches for c in self._changes(state[touch.table], touch)]
+            self.commits.append(Commit(intent.number, intent.xid, intent.commit_lsn, tuple(changes)))
+            self._states.append(state)
+
+    def state_after(self, count: int) -> State:
+        """The state after so many commits."""
+        return self._states[count]
+
+    def state_at(self, lsn: int) -> State:
+        """The state after all commits at or below an LSN."""
+        return self._states[sum(commit.lsn <= lsn for commit in self.commits)]
+
+    def _changes(self, rows: Counter[Row], touch: Touch) -> list[Change]:
+        held = min((row for row in rows if row[0] == touch.key), default=None)
+        new = (touch.key, touch.value)
+        if touch.table in self._keyless:
+            after = None if touch.wish == "delete" and held else new
+            before = None if touch.wish == "put" else held
+        else:
+            after, before = (None if touch.wish == "delete" and held else new), held
+        if touch.wish == "move" and held and touch.table not in self._keyless:
+            target = (touch.key + 100, touch.value)
+            if not any(row[0] == target[0] for row in rows):
+                return [
+                    _apply(rows, Change(touch.table, "d", held, None, touch.lsn)),
+                    _apply(rows, Change(touch.table, "c", None, target, touch.lsn)),
+                ]
+        op = "d" if after is None else "u" if before else "c"
+        return [_apply(rows, Change(touch.table, op, before, after, touch.lsn))]
+
+
+def _apply(rows: Counter[Row], change: Change) -> Change:
+    apply_change(rows, change.before, change.after)
+    return change
+
+
+def apply_change(rows: Counter[Row], before: Row | None, after: Row | None) -> None:
+    """Takes a row out and puts one in."""
+    if before is not None:
+        rows[before] -= 1
+        if not rows[before]:
+            del rows[before]
+    if after is not None:
+        rows[after] += 1
+        if not rows[after]:
+            del rows[after]

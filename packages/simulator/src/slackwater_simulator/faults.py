@@ -1,0 +1,216 @@
+"""Planted faults: rules taken out, to see that the simulator notices."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from slackwater_cdc import Partition, completeness
+from slackwater_cdc.completeness import Completeness
+from slackwater_cdc.context import Context
+from slackwater_cdc.ends import Ends
+from slackwater_protocol import PublishedCut
+from slackwater_sidecar import Publisher
+from slackwater_sidecar.resume import Resumption
+from slackwater_spark.source import cut_feed
+from slackwater_spark.source.batch import TransactionTable
+from slackwater_spark.source.changes import BatchChanges
+
+Replacement = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A rule that is taken out."""
+
+    rule: str
+    """What does not hold any more."""
+    owner: Any
+    """The class or module."""
+    attribute: str
+    replace: Callable[[Any], Any]
+    """Makes the faulty thing from the right one."""
+    only: tuple[str, ...]
+    """The features with which it is found soon."""
+
+
+def _counts_summed(right: Replacement) -> Replacement:
+    def again(self: Any, *arguments: Any) -> None:
+        right(self, *arguments)
+        self._rows.missing -= 1
+
+    return again
+
+
+def _lower_end_believed(right: Replacement) -> Replacement:
+    def is_complete(self: Any, transaction: Any) -> bool:
+        counts = transaction.last_counted
+        return all(transaction.received(table) >= count for table, count in counts.items())
+
+    return is_complete
+
+
+def _always(right: object) -> Replacement:
+    return lambda *_: True
+
+
+def _one_partition_left_out(right: Replacement) -> Replacement:
+    def is_overtaken(transaction: Any, partitions: Sequence[Any], *rest: Any) -> bool:
+        return bool(right(transaction, partitions[1:] or partitions, *rest))
+
+    return is_overtaken
+
+
+def _old_end_accepted(right: Replacement) -> Replacement:
+    def read_end(self: Any, offset: int, end: Any, timestamp_ms: int) -> None:
+        if self._context.transactions.get(end.xid) is None:
+            self.last_lsn = min(self.last_lsn, end.commit_lsn - 1)
+        right(self, offset, end, timestamp_ms)
+
+    return read_end
+
+
+def _redis_before_log(right: Replacement) -> Replacement:
+    def write(self: Any, status: Any) -> None:
+        store, offset = self._usable_store(), self._log.end()
+        for number, cut in enumerate(self._unwritten if store is not None else ()):
+            store.publish(PublishedCut(cut, offset + number), status)
+        right(self, status)
+
+    return write
+
+
+def _resumed_too_late(right: Replacement) -> Replacement:
+    def starts(self: Any, topics: Any) -> Callable[[str, int], int | None]:
+        find = right(self, topics)
+
+        def start(topic: str, partition: int) -> int | None:
+            offset = find(topic, partition)
+            return None if offset is None else offset + 1
+
+        return start
+
+    return starts
+
+
+class _AnyXid(dict[int, int]):
+    """Takes unknown transactions for the newest one."""
+
+    def get(self, xid: int, default: Any = None) -> Any:
+        return super().get(xid, max(self.values(), default=default))
+
+
+def _table_not_applied(right: Replacement) -> Replacement:
+    return lambda self: _AnyXid(right(self))
+
+
+def _never(right: object) -> Replacement:
+    return lambda *_: False
+
+
+def _ends_at_position(right: object) -> Replacement:
+    return lambda partition: partition.position
+
+
+def _repeats_not_named(right: Replacement) -> Replacement:
+    def drop(self: Any, transaction: Any, commit_lsn: int) -> None:
+        named = set(self.repeated)
+        right(self, transaction, commit_lsn)
+        self.repeated = named
+
+    return drop
+
+
+def _holes_accepted(right: Replacement) -> Replacement:
+    def connected(after_lsn: int, candidates: Any, *, may_start_anywhere: bool = False) -> Any:
+        return [c for c in sorted(candidates, key=lambda c: c.cut.lsn) if c.cut.lsn > after_lsn]
+
+    return connected
+
+
+_CRASHES = ("crashes", "renumbered", "stalls")
+
+FAULTS: Mapping[str, Fault] = {
+    "counts-summed": Fault(
+        "rows are counted, not kept as a set", Partition, "_again", _counts_summed, ("crashes", "doubled")
+    ),
+    "lower-end-believed": Fault(
+        "an END that counts only the last numbering is believed",
+        Completeness,
+        "_renumbered_is_complete",
+        _lower_end_believed,
+        _CRASHES,
+    ),
+    "ends-not-awaited": Fault(
+        "end offsets are not waited for", Completeness, "is_read_past", _always, _CRASHES
+    ),
+    "overtaken-in-part": Fault(
+        "a transaction counts as overtaken with one partition left out",
+        completeness,
+        "is_overtaken",
+        _one_partition_left_out,
+        _CRASHES,
+    ),
+    "any-order-is-original": Fault(
+        "any run is taken for the original numbering",
+        completeness,
+        "original_numbering_is_complete",
+        _always,
+        _CRASHES,
+    ),
+    "old-end-accepted": Fault(
+        "a repeated END is taken for a new one", Ends, "_read_end", _old_end_accepted, ("crashes", "tail")
+    ),
+    "later-rows-passed": Fault(
+        "end offsets of cuts are where reading is", Partition, "end_offset", _ends_at_position, ("stalls",)
+    ),
+    "repeats-not-named": Fault(
+        "cuts do not name repeated transactions", Context, "drop", _repeats_not_named, ("crashes", "doubled")
+    ),
+    "redis-before-log": Fault(
+        "a cut goes to Redis before the log has it",
+        Publisher,
+        "_write",
+        _redis_before_log,
+        ("sidecar-crashes", "two-sidecars"),
+    ),
+    "resumed-too-late": Fault(
+        "a sidecar goes on behind the newest cut",
+        Resumption,
+        "starts",
+        _resumed_too_late,
+        ("sidecar-crashes",),
+    ),
+    "table-not-applied": Fault(
+        "a reader takes rows of unknown transactions",
+        TransactionTable,
+        "by_xid",
+        _table_not_applied,
+        ("crashes", "tail"),
+    ),
+    "doubles-kept": Fault(
+        "a reader keeps repeated rows", BatchChanges, "_is_double", _never, ("crashes", "doubled")
+    ),
+    "holes-accepted": Fault(
+        "a reader takes cuts that do not connect",
+        cut_feed,
+        "connected",
+        _holes_accepted,
+        ("redis", "two-sidecars"),
+    ),
+}
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Has a fault in place for a while; None: nothing happens."""
+    if name is None:
+        yield
+        return
+    fault = FAULTS[name]
+    right = getattr(fault.owner, fault.attribute)
+    setattr(fault.owner, fault.attribute, fault.replace(right))
+    try:
+        yield
+    finally:
+        setattr(fault.owner, fault.attribute, right)

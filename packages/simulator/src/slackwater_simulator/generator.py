@@ -1,0 +1,159 @@
+"""Scenarios from seeds."""
+
+import random
+from collections.abc import Sequence
+
+from slackwater_simulator.scenario import Feature, Incident, Intent, Scenario, Table, Touch
+
+_F = Feature
+_LIKELY = {_F.CRASHES: 0.6, _F.STALLS: 0.5, _F.SIDECAR_CRASHES: 0.5, _F.READER_CRASHES: 0.5}
+_DEFAULT = 0.25
+_FEW = 4
+"""When no more features than this are asked for, nearly every scenario has them."""
+_RESTARTS = {_F.CRASHES, _F.RENUMBERED, _F.TAIL}
+_APART: tuple[tuple[Feature, set[Feature]], ...] = (
+    # When a topic has grown, a key may be in another partition than before: repeats are not recognised.
+    (_F.NEW_PARTITIONS, {*_RESTARTS, _F.DOUBLED}),
+)
+"""A feature, and those that are left out with it: known limits, see the README."""
+_KINDS: dict[str, tuple[Feature, int]] = {
+    "connector killed": (_F.CRASHES, 4),
+    "connector renumbers": (_F.RENUMBERED, 3),
+    "connector goes far back": (_F.TAIL, 2),
+    "batch doubled": (_F.DOUBLED, 3),
+    "partition stalls": (_F.STALLS, 4),
+    "partitions added": (_F.NEW_PARTITIONS, 1),
+    "sidecar killed": (_F.SIDECAR_CRASHES, 3),
+    "sidecar killed writing": (_F.SIDECAR_CRASHES, 3),
+    "sidecar stopped": (_F.SIDECAR_CRASHES, 1),
+    "redis emptied": (_F.REDIS, 2),
+    "redis away": (_F.REDIS, 2),
+    "redis copied": (_F.REDIS, 2),
+    "redis replaced by the copy": (_F.REDIS, 2),
+    "source away": (_F.KAFKA_AWAY, 2),
+    "cut log away": (_F.KAFKA_AWAY, 2),
+    "reader killed": (_F.READER_CRASHES, 4),
+}
+"""Kind of incident: of which feature, and at most how many."""
+
+
+def generate(seed: int, only: Sequence[str] = ()) -> Scenario:
+    """The scenario of a seed.
+
+    Args:
+        seed: Any number.
+        only: Features that may occur; empty: all.
+    """
+    rng = random.Random(seed)
+    features = _features(rng, only)
+    tables = _tables(rng, features)
+    intents = _intents(rng, features, tables)
+    steps = rng.choice((60, 150, 300))
+    return Scenario(
+        seed=seed,
+        features=features,
+        tables=tables,
+        intents=intents,
+        incidents=_incidents(rng, features, steps),
+        snapshot_after=rng.randint(0, len(intents) // 2) if _F.SNAPSHOT in features else None,
+        sidecars=2 if _F.TWO_SIDECARS in features else 1,
+        steps=steps,
+        only=tuple(only),
+    )
+
+
+def _features(rng: random.Random, only: Sequence[str]) -> frozenset[Feature]:
+    drawn = [(f, rng.random()) for f in Feature]
+    wanted = [f for f in Feature if f in only] or list(Feature)
+    few = 0.9 if len(wanted) <= _FEW else 0.0
+    found = {f for f, n in drawn if f in wanted and n < max(few, _LIKELY.get(f, _DEFAULT))}
+    for kept, left_out in _APART:
+        if kept in found:
+            found -= left_out
+    return frozenset(found)
+
+
+def _tables(rng: random.Random, features: frozenset[Feature]) -> tuple[Table, ...]:
+    partitions = [rng.choice((1, 2, 3, 4)) for _ in range(3)]
+    return (
+        Table("inv.a", partitions[0]),
+        Table("inv.b", partitions[1], is_keyless=_F.KEYLESS in features),
+        Table("inv.c", partitions[2], is_followed=_F.SUBSET not in features),
+    )
+
+
+def _intents(rng: random.Random, features: frozenset[Feature], tables: Sequence[Table]) -> tuple[Intent, ...]:
+    """Commit LSNs rise; LSNs of changes and transaction ids interleave as far back as ten commits."""
+    count = rng.choice((3, 6, 10, 16))
+    is_skewed = rng.random() < 0.3
+    drafts: list[tuple[int, list[Touch]]] = []
+    used = {8 * 1000 * (i + 1) for i in range(count + 1)}
+    for index in range(count):
+        commit_lsn = 8 * 1000 * (index + 1)
+        size = rng.choice((0, 1, 1, 2, 3, 4, 12, 30 if _F.COPY in features else 5))
+        is_copy = _F.COPY in features and rng.random() < 0.5
+        reach = rng.choice((1, 1, 3, 10))
+        lsns = _lsns(rng, commit_lsn, reach, 1 if is_copy else size, used)
+        draw = _copied if is_copy else _touched
+        favourites = tables[:1] if is_skewed and rng.random() < 0.7 else tables
+        touches = [
+            draw(rng, rng.choice(favourites), lsns[0 if is_copy else n], 1000 * (index + 1) + n)
+            for n in range(size)
+        ]
+        drafts.append((commit_lsn, touches))
+    drafts.append((8 * 1000 * (count + 1), _everywhere(rng, tables, count, used)))
+    return _with_xids(drafts, 2**32 - 3 if _F.WRAP in features else 700)
+
+
+def _touched(rng: random.Random, table: Table, lsn: int, value: int) -> Touch:
+    wish = rng.choice(("put", "put", "put", "delete", "move"))
+    return Touch(table.name, rng.randint(0, 9), wish, lsn, value)
+
+
+def _copied(rng: random.Random, table: Table, lsn: int, value: int) -> Touch:
+    """New rows: COPY never touches a key twice."""
+    return Touch(table.name, 1000 + value, "put", lsn, value)
+
+
+def _lsns(rng: random.Random, commit_lsn: int, reach: int, count: int, used: set[int]) -> list[int]:
+    lowest = max(8, commit_lsn - 8000 * reach)
+    found: list[int] = []
+    while len(found) < count:
+        lsn = rng.randrange(lowest, commit_lsn - 8, 8)
+        if lsn not in used:
+            used.add(lsn)
+            found.append(lsn)
+    return sorted(found)
+
+
+def _everywhere(rng: random.Random, tables: Sequence[Table], count: int, used: set[int]) -> list[Touch]:
+    """Rows in every partition, so that nothing waits for traffic at the end."""
+    lsns = iter(_lsns(rng, 8 * 1000 * (count + 1), 1, 40 * len(tables), used))
+    return [Touch(t.name, 200 + k, "put", next(lsns), 900_000 + k) for t in tables for k in range(40)]
+
+
+def _with_xids(drafts: list[tuple[int, list[Touch]]], first: int) -> tuple[Intent, ...]:
+    """Transaction ids are given at the first write, so they do not follow the commit order."""
+    starts = sorted(
+        range(len(drafts)), key=lambda i: min((t.lsn for t in drafts[i][1]), default=drafts[i][0])
+    )
+    xids = {index: _wrapped(first + rank) for rank, index in enumerate(starts)}
+    return tuple(
+        Intent(index, xids[index], commit_lsn, tuple(touches))
+        for index, (commit_lsn, touches) in enumerate(drafts)
+    )
+
+
+def _wrapped(xid: int) -> int:
+    return xid if xid < 2**32 else xid - 2**32 + 3
+
+
+def _incidents(rng: random.Random, features: frozenset[Feature], steps: int) -> tuple[Incident, ...]:
+    drawn = [
+        (rng.randrange(steps), kind, rng.random())
+        for kind, (feature, most) in _KINDS.items()
+        if feature in features
+        for _ in range(rng.randint(1, most))
+    ]
+    drawn.sort()
+    return tuple(Incident(number, *incident) for number, incident in enumerate(drawn))

@@ -1,0 +1,160 @@
+"""What goes wrong, by kind."""
+
+import copy
+import random
+from collections.abc import Callable
+
+from slackwater_markers import InMemoryMarkerStore
+from slackwater_protocol.keys import data_topic
+from slackwater_simulator.connector import Place, Restart
+from slackwater_simulator.scenario import SOURCE, Feature, Incident
+from slackwater_simulator.world import World
+
+_LONGEST = 60
+"""Steps that something is away, at most."""
+
+
+class Incidents:
+    """Makes incidents happen, and ends those that last.
+
+    Args:
+        world: To whom.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._coming = list(world.scenario.incidents)
+        self._ends: list[tuple[int, Callable[[], None]]] = []
+
+    def happen(self) -> None:
+        """Everything that is due at the present step."""
+        world = self._world
+        for end in [e for e in self._ends if e[0] <= world.step]:
+            self._ends.remove(end)
+            end[1]()
+        while self._coming and self._coming[0].step <= world.step:
+            incident = self._coming.pop(0)
+            world.note("incident", lambda incident=incident: f"i{incident.number}: {incident.kind}")  # type: ignore[misc]
+            _HANDLERS[incident.kind](self, incident, random.Random(incident.choice))
+
+    def heal(self) -> None:
+        """Ends everything that lasts; nothing more happens."""
+        self._coming.clear()
+        for _, end in self._ends:
+            end()
+        self._ends.clear()
+
+    def _for_a_while(self, rng: random.Random, end: Callable[[], None]) -> None:
+        self._ends.append((self._world.step + rng.randint(1, _LONGEST), end))
+
+    # --- connector
+
+    def kill_connector(self, incident: Incident, rng: random.Random) -> None:
+        """Kills it; the next run starts at some offset that was stored."""
+        world = self._world
+        world.note("connector", lambda: "is killed")
+        world.producer.kill()
+        connector = world.connector
+        connector.note_acknowledgements()
+        if connector.is_in_snapshot:
+            world.kill_connector_in_snapshot()
+            return
+        is_exact = world.scenario.has(Feature.EXACTLY_ONCE)
+        if is_exact or rng.random() < 0.5:
+            connector.flush()
+        place = connector.acknowledged if is_exact else connector.stored[-1]
+        if incident.kind == "connector goes far back" and not is_exact:
+            place = rng.choice(connector.stored)
+            place = Place(place.commit) if rng.random() < 0.5 else place
+        is_renumbering = incident.kind == "connector renumbers"
+        restart = Restart(place, is_renumbering, rng.choice((0, 1, 2, 9)))
+        world.start_connector(restart)
+
+    def double_batch(self, incident: Incident, rng: random.Random) -> None:
+        """The producer does not get to know that a batch was written."""
+        self._world.producer.doubles += 1
+
+    # --- broker
+
+    def stall(self, incident: Incident, rng: random.Random) -> None:
+        """Nothing more of a partition becomes readable."""
+        stalled = self._world.broker.stalled
+        key = rng.choice(list(self._world.broker.partitions))
+        stalled.add(key)
+        self._world.note("broker", lambda: f"{key[0]}/{key[1]} stalls")
+        self._for_a_while(rng, lambda: stalled.discard(key))
+
+    def add_partitions(self, incident: Incident, rng: random.Random) -> None:
+        """A topic gets one or two more."""
+        broker = self._world.broker
+        topic = data_topic(SOURCE, rng.choice(self._world.scenario.tables).name)
+        broker.add_topic(topic, broker.partition_count(topic) + rng.choice((1, 2)))
+
+    # --- sidecars and readers
+
+    def kill_sidecar(self, incident: Incident, rng: random.Random) -> None:
+        """Between two turns."""
+        rng.choice(self._world.sidecars).kill()
+
+    def kill_sidecar_writing(self, incident: Incident, rng: random.Random) -> None:
+        """At one of the next points before or after cut log and Redis."""
+        rng.choice(self._world.sidecars).kill_at_point(rng.randint(0, 5))
+
+    def stop_sidecar(self, incident: Incident, rng: random.Random) -> None:
+        """In good order."""
+        rng.choice(self._world.sidecars).stop()
+
+    def kill_reader(self, incident: Incident, rng: random.Random) -> None:
+        """Wherever it is."""
+        self._world.pipeline.kill()
+
+    # --- Redis and Kafka
+
+    def empty_redis(self, incident: Incident, rng: random.Random) -> None:
+        """It loses everything."""
+        self._world.store = InMemoryMarkerStore()
+
+    def remove_redis(self, incident: Incident, rng: random.Random) -> None:
+        """It does not answer."""
+        self._set_away("is_redis_away", rng)
+
+    def copy_redis(self, incident: Incident, rng: random.Random) -> None:
+        """Somebody makes a copy."""
+        self._world.store_copy = copy.deepcopy(self._world.store)
+
+    def replace_redis(self, incident: Incident, rng: random.Random) -> None:
+        """The copy takes the place of the original."""
+        if self._world.store_copy is not None:
+            self._world.store = copy.deepcopy(self._world.store_copy)
+
+    def remove_source(self, incident: Incident, rng: random.Random) -> None:
+        """Topics cannot be read."""
+        self._set_away("is_source_away", rng)
+
+    def remove_log(self, incident: Incident, rng: random.Random) -> None:
+        """The cut log cannot be read; what is appended may arrive."""
+        self._set_away("is_log_away", rng)
+
+    def _set_away(self, attribute: str, rng: random.Random) -> None:
+        setattr(self._world, attribute, True)
+        self._for_a_while(rng, lambda: setattr(self._world, attribute, False))
+
+
+_HANDLERS: dict[str, Callable[[Incidents, Incident, random.Random], None]] = {
+    "connector killed": Incidents.kill_connector,
+    "connector renumbers": Incidents.kill_connector,
+    "connector goes far back": Incidents.kill_connector,
+    "batch doubled": Incidents.double_batch,
+    "partition stalls": Incidents.stall,
+    "partitions added": Incidents.add_partitions,
+    "sidecar killed": Incidents.kill_sidecar,
+    "sidecar killed writing": Incidents.kill_sidecar_writing,
+    "sidecar stopped": Incidents.stop_sidecar,
+    "redis emptied": Incidents.empty_redis,
+    "redis away": Incidents.remove_redis,
+    "redis copied": Incidents.copy_redis,
+    "redis replaced by the copy": Incidents.replace_redis,
+    "source away": Incidents.remove_source,
+    "cut log away": Incidents.remove_log,
+    "reader killed": Incidents.kill_reader,
+}

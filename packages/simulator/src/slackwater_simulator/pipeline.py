@@ -1,0 +1,216 @@
+"""A reader: the real planning and the real rules for rows, with a fold instead of Spark."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from slackwater_markers import CutLog, CutLogUnavailableError, MarkerStore
+from slackwater_simulator.broker import Record
+from slackwater_simulator.connector import key_bytes, row_of
+from slackwater_simulator.database import Row, State, apply_change
+from slackwater_simulator.oracle import ViolationError
+from slackwater_simulator.scenario import SOURCE
+from slackwater_simulator.stores import ProcessLog, ProcessStore
+from slackwater_spark.source.batch import BatchTask
+from slackwater_spark.source.changes import BatchChanges, find_places
+from slackwater_spark.source.cut_feed import CutFeed, FeedKey
+from slackwater_spark.source.errors import BadInputError, MissingCutsError
+from slackwater_spark.source.offset import SourceOffset
+from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.plan import OffsetSpan
+from slackwater_spark.source.readers import Planner
+
+if TYPE_CHECKING:
+    from slackwater_simulator.world import World
+
+Seen = tuple[int, str, str, bytes | None, Row | None, Row | None]
+"""Commit LSN, table, operation, key, before, after."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """What the rules ask of a consumed message."""
+
+    record: Record
+    place: int
+
+    def topic(self) -> str:
+        return self.record.target[0]
+
+    def partition(self) -> int:
+        return self.record.target[1]
+
+    def offset(self) -> int:
+        return self.place
+
+    def key(self) -> bytes | None:
+        return self.record.key
+
+    def value(self) -> bytes | None:
+        return self.record.value
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return []
+
+
+@dataclass(slots=True)
+class _Durable:
+    """What survives a crash: checkpoint and output."""
+
+    offset: dict[str, Any]
+    planned: dict[str, Any] | None
+    state: State
+
+
+class Pipeline:
+    """Plans, reads, commits; may die in between."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        tables = tuple(sorted(world.followed_tables))
+        self._options = SourceOptions(
+            source=SOURCE, bootstrap="simulated", tables=tables, parallelism=2, min_task_events=5
+        )
+        start = SourceOffset.before_everything(SOURCE, 1)
+        self._durable = _Durable(start.to_json(), None, {table: Counter() for table in tables})
+        self._planner: Planner | None = None
+        self._read: list[Seen] | None = None
+        self._first_read: list[Seen] | None = None
+        """What the first attempt at the planned batch read."""
+        self.refusal = ""
+        """Why the reader does not go on; empty while it does."""
+
+    @property
+    def lsn(self) -> int:
+        """The state shows everything up to this commit."""
+        return int(self._durable.offset["lsn"])
+
+    def kill(self) -> None:
+        """Forgets everything that is not in the checkpoint."""
+        self._world.note(
+            "reader", lambda: "is killed" + (" with a batch planned" if self._durable.planned else "")
+        )
+        self._planner = self._read = None
+
+    def step(self, rng: random.Random) -> None:
+        """Does the next thing, if Kafka answers."""
+        if self.refusal:
+            return
+        try:
+            if self._durable.planned is None:
+                self._plan(rng)
+            elif self._read is None:
+                self._read_batch()
+            else:
+                self._commit(self._read)
+        except CutLogUnavailableError:
+            return
+        except MissingCutsError as error:
+            raise ViolationError("G5", f"the reader finds no way on: {error}") from error
+
+    def _plan(self, rng: random.Random) -> None:
+        start = self._offset(self._durable.offset)
+        limit = rng.choice((1, 5, 30, None))
+        end = self.planner.next(start, limit, None)
+        if end.lsn > start.lsn:
+            self._durable.planned, self._first_read = end.to_json(), None
+            self._world.note("reader", lambda: f"plans {start.lsn}..{end.lsn}")
+
+    def _read_batch(self) -> None:
+        start, end = self._offset(self._durable.offset), self._offset(self._durable.planned or {})
+        try:
+            found = [row for task in self.planner.tasks(start, end) for row in self._rows(task)]
+        except BadInputError as error:
+            self._refuse(error)
+            return
+        rows = [row for row, _ in found]
+        self._judge([row for row, is_late in found if not is_late], start.lsn, end.lsn)
+        if self._first_read is not None and rows != self._first_read:
+            raise ViolationError("G3", f"batch {start.lsn}..{end.lsn} has other rows at the second attempt")
+        self._read = self._first_read = rows
+
+    def _rows(self, task: BatchTask) -> Iterator[tuple[Seen, bool]]:
+        """What a task yields, and whether it is a snapshot's row that belongs to no commit."""
+        portions = [(span, cast(Any, self._messages(span))) for span in task.spans]
+        tables = self._options.tables
+        places = find_places(task, SOURCE, tables, portions) if task.needs_look_ahead else None
+        changes = BatchChanges(task, SOURCE, tables, places)
+        for span, messages in portions:
+            for message, change, commit_lsn in changes.of(span, messages):
+                before, after = (None if v is None else bytes(v) for v in (change.before, change.after))
+                seen = commit_lsn, change.table, change.op, message.key(), row_of(before), row_of(after)
+                yield seen, change.is_snapshot and change.lsn in task.late_snapshots
+
+    def _messages(self, span: OffsetSpan) -> list[_Message]:
+        partition = self._world.broker.partitions[span.topic, span.partition]
+        if span.to_offset > partition.readable_end:
+            raise ViolationError(
+                "G1",
+                f"a batch ends at {span.to_offset} in {span.topic}/{span.partition}, "
+                f"readable to {partition.readable_end}",
+            )
+        return [_Message(r, offset) for offset, r in partition.read(span.from_offset, span.to_offset)]
+
+    def _judge(self, rows: list[Seen], after_lsn: int, up_to_lsn: int) -> None:
+        """G3: every change of the batch's commits once, and nothing else."""
+        expected: Counter[Seen] = Counter()
+        for commit in self._world.oracle.between(after_lsn, up_to_lsn):
+            for change in commit.changes.values():
+                key = None if self._world.is_keyless(change.table) else key_bytes(change.key)
+                expected[commit.lsn, change.table, change.op, key, change.before, change.after] += 1
+        actual = Counter(rows)
+        if actual != expected:
+            raise ViolationError(
+                "G3",
+                f"batch {after_lsn}..{up_to_lsn}: missing {_few(expected - actual)}, "
+                f"too many {_few(actual - expected)}",
+            )
+
+    def _commit(self, rows: list[Seen]) -> None:
+        durable = self._durable
+        for _, table, _, key, before, after in sorted(rows, key=lambda row: row[0]):
+            held = durable.state[table]
+            if key is not None:
+                row_id = (after or before or (-1, 0))[0]
+                before = next((row for row in held if row[0] == row_id), None)
+            apply_change(held, before, after)
+        durable.offset, durable.planned = durable.planned or durable.offset, None
+        self._read = None
+        self._world.note("reader", lambda: f"commits up to {self.lsn}")
+        self._world.judge_state(self.lsn, durable.state)
+
+    def _refuse(self, error: BadInputError) -> None:
+        """A reader may stop where rows without keys may be repeated; it never shows them twice."""
+        if not self._world.may_repeat_keyless_rows:
+            raise ViolationError("G4", f"the reader stops: {error}")
+        self.refusal = str(error)
+        self._world.note("reader", lambda: f"stops: {error}")
+
+    @property
+    def planner(self) -> Planner:
+        """Made anew after a crash."""
+        if self._planner is None:
+            world = self._world
+            log, store = ProcessLog(world, _nothing), ProcessStore(world, _nothing)
+            feed = CutFeed(
+                FeedKey(SOURCE, 1),
+                store=cast(MarkerStore, store),
+                log=cast(CutLog, log),
+                monotonic=world.clock.monotonic,
+            )
+            self._planner = Planner(self._options, feed)
+        return self._planner
+
+    def _offset(self, data: dict[str, Any]) -> SourceOffset:
+        return SourceOffset.from_json(data, source=SOURCE, timeline=1)
+
+
+def _nothing() -> None:
+    """A reader writes nothing, so it is killed between steps only."""
+
+
+def _few(rows: Counter[Seen]) -> str:
+    listed = [str(row) for row in sorted(rows.elements(), key=str)]
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "") or "nothing"

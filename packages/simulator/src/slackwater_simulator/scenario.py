@@ -1,0 +1,200 @@
+"""What is simulated, as data: the same scenario always gives the same history."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+SOURCE = "sim"
+_SMALL_END = 13
+"""Of so many rows of the last transaction one is kept when it is made small."""
+
+
+class Feature(StrEnum):
+    """What a scenario may contain beside ordinary transactions; ``--only`` names them."""
+
+    CRASHES = "crashes"
+    """The connector is killed and goes on: rows, BEGIN, END repeated, numbers continued."""
+    RENUMBERED = "renumbered"
+    """After a kill numbers start again: BEGIN again, END with a lower count or none."""
+    TAIL = "tail"
+    """The offset that the connector had stored is old: a whole tail comes again."""
+    DOUBLED = "doubled"
+    """The producer writes a batch twice."""
+    EXACTLY_ONCE = "exactly-once"
+    """The connector writes Kafka transactions: aborted ranges, gaps in the offsets."""
+    NO_HEADERS = "no-headers"
+    """Records do not say which run of the connector wrote them."""
+    KEYLESS = "keyless"
+    """A table without a key: its rows go anywhere."""
+    COPY = "copy"
+    """Transactions whose rows share one LSN."""
+    STALLS = "stalls"
+    """Partitions that become readable late."""
+    NEW_PARTITIONS = "new-partitions"
+    """Topics get more partitions while they are written."""
+    SNAPSHOT = "snapshot"
+    """An initial snapshot, maybe interrupted and repeated."""
+    UNANNOUNCED = "unannounced"
+    """No notifications about snapshots."""
+    SUBSET = "subset"
+    """The sidecar follows only some of the captured tables."""
+    WRAP = "wrap"
+    """Transaction ids pass 2**32."""
+    TWO_SIDECARS = "two-sidecars"
+    SIDECAR_CRASHES = "sidecar-crashes"
+    """At any moment, also between the cut log and Redis."""
+    REDIS = "redis"
+    """Emptied, away, replaced by an older copy."""
+    KAFKA_AWAY = "kafka-away"
+    """The source or the cut log does not answer; what was appended may be there all the same."""
+    READER_CRASHES = "reader-crashes"
+    """Between planning and committing a batch, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A captured table."""
+
+    name: str
+    partitions: int
+    is_keyless: bool = False
+    is_followed: bool = True
+    """Whether the sidecar and the reader want it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """What a transaction does to a key; what comes of it depends on whether there is a row by then."""
+
+    table: str
+    key: int
+    wish: str
+    """``put``, ``delete``, ``move`` (to another key)."""
+    lsn: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A transaction as generated. Dropping one leaves the others possible."""
+
+    number: int
+    xid: int
+    commit_lsn: int
+    touches: tuple[Touch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that happens to somebody at a step."""
+
+    number: int
+    step: int
+    kind: str
+    choice: float
+    """In [0, 1): decides the details."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """What is left out of a scenario; the result of shrinking."""
+
+    transactions: frozenset[int] = frozenset()
+    incidents: frozenset[int] = frozenset()
+    is_single_partition: bool = False
+    is_single_sidecar: bool = False
+    is_small_end: bool = False
+    """Whether the last transaction has a few rows only."""
+    schedule: int = 0
+    """Another order of steps."""
+
+    def arguments(self) -> str:
+        """As the command takes it."""
+        names = [f"t{n}" for n in sorted(self.transactions)] + [f"i{n}" for n in sorted(self.incidents)]
+        names += ["partitions"] * self.is_single_partition + ["sidecars"] * self.is_single_sidecar
+        names += ["end"] * self.is_small_end
+        parts = [f"--without {','.join(names)}"] if names else []
+        parts += [f"--schedule {self.schedule}"] if self.schedule else []
+        return " ".join(parts)
+
+    @classmethod
+    def parse(cls, without: str, schedule: int) -> "Reduction":
+        """Reads what :meth:`arguments` wrote.
+
+        Raises:
+            ValueError: a word that it does not write.
+        """
+        words = [word for word in without.split(",") if word]
+        flags = {word for word in words if word in ("partitions", "sidecars", "end")}
+        rest = [word for word in words if word not in flags]
+        for word in rest:
+            if word[0] not in "ti" or not word[1:].isdigit():
+                raise ValueError(
+                    f"--without: {word!r}, expected t<number>, i<number>, partitions, sidecars, end"
+                )
+        return cls(
+            transactions=frozenset(int(word[1:]) for word in rest if word[0] == "t"),
+            incidents=frozenset(int(word[1:]) for word in rest if word[0] == "i"),
+            is_single_partition="partitions" in flags,
+            is_single_sidecar="sidecars" in flags,
+            is_small_end="end" in flags,
+            schedule=schedule,
+        )
+
+
+NO_REDUCTION = Reduction()
+"""Nothing is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that decides a history, but for the order of steps, which follows from seed and schedule."""
+
+    seed: int
+    features: frozenset[Feature]
+    tables: tuple[Table, ...]
+    intents: tuple[Intent, ...]
+    """In commit order; the last one touches every partition and is never dropped."""
+    incidents: tuple[Incident, ...]
+    snapshot_after: int | None
+    """The first so many transactions are only in the initial snapshot; None: there is none."""
+    sidecars: int
+    steps: int
+    only: tuple[str, ...] = ()
+    """The choice of features it was generated with."""
+    reduction: Reduction = NO_REDUCTION
+
+    def has(self, feature: Feature) -> bool:
+        """Whether it may contain something."""
+        return feature in self.features
+
+    def reduced(self, reduction: Reduction) -> "Scenario":
+        """A smaller one, generated from the same seed."""
+        last = self.intents[-1]
+        if reduction.is_small_end:
+            last = replace(last, touches=last.touches[::_SMALL_END])
+        tables = self.tables
+        if reduction.is_single_partition:
+            tables = tuple(replace(table, partitions=1) for table in tables)
+        return replace(
+            self,
+            tables=tables,
+            intents=(*(i for i in self.intents[:-1] if i.number not in reduction.transactions), last),
+            snapshot_after=None
+            if self.snapshot_after is None
+            else self.snapshot_after - sum(n < self.snapshot_after for n in reduction.transactions),
+            incidents=tuple(i for i in self.incidents if i.number not in reduction.incidents),
+            sidecars=1 if reduction.is_single_sidecar else self.sidecars,
+            reduction=reduction,
+        )
+
+    def command(self) -> str:
+        """Repeats exactly this."""
+        only = f"--only {','.join(self.only)}" if self.only else ""
+        words = ["python -m slackwater_simulator --seeds 1", f"--from {self.seed}", only]
+        return " ".join(word for word in (*words, self.reduction.arguments()) if word)
+
+
+def feature_names(features: Collection[Feature]) -> str:
+    """For people."""
+    return ", ".join(sorted(features)) or "ordinary"

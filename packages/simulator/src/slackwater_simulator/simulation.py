@@ -1,0 +1,151 @@
+"""Runs a scenario: steps in random order, then a time in which nothing goes wrong."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slackwater_protocol import SNAPSHOT_XID
+from slackwater_simulator.incidents import Incidents
+from slackwater_simulator.oracle import ViolationError
+from slackwater_simulator.scenario import SOURCE, Feature, Scenario
+from slackwater_simulator.world import World
+
+_HEALTHY_ROUNDS = 60
+"""Within so many rounds, in which everybody has a turn, the frontier must be at the last commit."""
+_SECONDS_BETWEEN_COMMITS = 120.0
+"""At the end: some rows of snapshots are shown only when something much newer is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a simulation ended."""
+
+    scenario: Scenario
+    violation: str
+    """Empty when everything that is promised held."""
+    promise: str
+    steps: int
+    cuts: int
+    trace: tuple[str, ...]
+
+
+def simulate(scenario: Scenario, *, is_traced: bool = False) -> Outcome:
+    """Runs a scenario to its end, or to the first violation."""
+    world = World(scenario, is_traced=is_traced)
+    try:
+        _Simulation(world).run()
+        violation, promise = "", ""
+    except ViolationError as error:
+        violation, promise = error.text, error.promise
+    except Exception as error:  # noqa: BLE001 - what a simulated process dies of is a finding with a seed, too
+        violation, promise = f"{type(error).__name__}: {error} {_where(error)}", "error"
+    return Outcome(
+        scenario, violation, promise, world.step, len(world.log.tail(-1)), tuple(world.trace.lines)
+    )
+
+
+def _where(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    return "at " + ", ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames)
+
+
+class _Simulation:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._incidents = Incidents(world)
+        rng = world.rng
+        self._actions: list[tuple[Callable[[], object], float]] = [
+            (world.commit, rng.choice((0.3, 1.0))),
+            (world.emit, rng.choice((0.5, 1.0, 3.0))),
+            (world.produce, 4.0),
+            (world.reveal, 4.0),
+            (world.connector.flush, rng.choice((0.1, 0.5))),
+            (self._wait, 1.0),
+            (lambda: world.pipeline.step(rng), rng.choice((0.1, 0.5, 2.0))),
+            *((sidecar.turn, 4.0 / len(world.sidecars)) for sidecar in world.sidecars),
+        ]
+
+    def run(self) -> None:
+        world = self._world
+        world.begin()
+        actions = [action for action, _ in self._actions]
+        weights = [weight for _, weight in self._actions]
+        while world.step < world.scenario.steps:
+            world.step += 1
+            world.clock.seconds += 0.001
+            self._incidents.happen()
+            world.rng.choices(actions, weights)[0]()
+        self._heal()
+
+    def _wait(self) -> None:
+        self._world.clock.seconds += self._world.rng.choice((0.01, 0.1, 1.0))
+
+    def _heal(self) -> None:
+        """G4: everything that was committed becomes visible, and the reader gets there."""
+        world = self._world
+        world.note("", lambda: "from here on nothing goes wrong")
+        self._incidents.heal()
+        for number in range(_HEALTHY_ROUNDS):
+            world.step += 1
+            self._healthy_round(0.11 if number < _HEALTHY_ROUNDS / 2 else 2.0)
+            if self._is_done():
+                return
+        self._judge_stall()
+
+    def _healthy_round(self, seconds: float) -> None:
+        world = self._world
+        while world.committed < len(world.database.commits) and not world.connector.is_in_snapshot:
+            world.clock.seconds += _SECONDS_BETWEEN_COMMITS
+            world.commit()
+        world.clock.seconds += seconds
+        world.flow()
+        for sidecar in world.sidecars:
+            sidecar.turn(is_eager=True)
+        for _ in range(10):
+            world.pipeline.step(world.rng)
+
+    def _is_done(self) -> bool:
+        """Whether cut log, Redis and reader are at the last commit."""
+        world, last = self._world, self._last_lsn
+        held = world.store.newest(SOURCE, 1)
+        is_redis_done = held is not None and held.cut.lsn == last
+        is_reader_done = bool(world.pipeline.refusal) or world.pipeline.lsn == last
+        return is_redis_done and is_reader_done and world.oracle.newest_cut_lsn == last
+
+    @property
+    def _last_lsn(self) -> int:
+        return self._world.database.commits[-1].lsn
+
+    def _judge_stall(self) -> None:
+        world = self._world
+        held, at = world.store.newest(SOURCE, 1), world.oracle.newest_cut_lsn
+        if self._may_stall() and at < self._last_lsn:
+            self._judge_name(at)
+            return
+        waits = "; ".join(text for s in world.sidecars for text in s.waits_for())
+        raise ViolationError(
+            "G4",
+            f"after {_HEALTHY_ROUNDS} healthy rounds the cut log is at {at}, Redis at "
+            f"{held.cut.lsn if held else 0}, the reader at {world.pipeline.lsn}, the last commit is "
+            f"{self._last_lsn}; waits for {waits or 'nothing'}",
+        )
+
+    def _may_stall(self) -> bool:
+        """Where the last transaction may have to wait for traffic behind it, as nothing else proves it whole.
+
+        So it is for repeats without run headers or without keys, for snapshots without notifications, and for
+        repeated snapshots, whose rows are shown with a commit that is newer by a second.
+        """
+        has, is_restarted = self._world.scenario.has, self._world.connector.run_count > 1
+        return (
+            self._world.may_repeat_keyless_rows
+            or (has(Feature.NO_HEADERS) and is_restarted)
+            or (has(Feature.SNAPSHOT) and (has(Feature.UNANNOUNCED) or is_restarted))
+        )
+
+    def _judge_name(self, at: int) -> None:
+        """What cannot complete is named."""
+        named = {t.xid for t in self._world.store.open(SOURCE)}
+        waiting = [c.xid for c in self._world.oracle.commits if c.lsn > at and c.changes] + [SNAPSHOT_XID]
+        if named.isdisjoint(waiting):
+            raise ViolationError("G4", f"the cut log is at {at}, {waiting} wait, named are {sorted(named)}")

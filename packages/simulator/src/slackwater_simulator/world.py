@@ -1,0 +1,288 @@
+"""Everything in one process: who does what next is decided by one seeded generator."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from slackwater_markers import InMemoryCutLog, InMemoryMarkerStore
+from slackwater_protocol import AheadMarkers, Cut, LogRecord
+from slackwater_protocol.keys import data_topic
+from slackwater_simulator.broker import Broker, Record
+from slackwater_simulator.connector import NOTIFICATIONS, TRANSACTIONS, Connector, Place, Restart
+from slackwater_simulator.database import Change, Commit, Database, Row, State
+from slackwater_simulator.oracle import Expected, Oracle, ViolationError
+from slackwater_simulator.pipeline import Pipeline
+from slackwater_simulator.producer import PlainProducer, TransactionalProducer
+from slackwater_simulator.scenario import SOURCE, Feature, Scenario
+from slackwater_simulator.sidecar_process import SidecarProcess
+
+
+class VirtualClock:
+    """Moves only when a step says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def now(self) -> datetime:
+        """The wall clock."""
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        """The same seconds."""
+        return self.seconds
+
+    @property
+    def now_ms(self) -> int:
+        """For record timestamps."""
+        return int(self.seconds * 1000)
+
+
+@dataclass(slots=True)
+class Trace:
+    """What happened, for people; empty unless somebody wants it."""
+
+    is_wanted: bool
+    lines: list[str] = field(default_factory=list)
+
+
+class World:
+    """The state of a simulation and the actors in it.
+
+    Args:
+        scenario: What is simulated.
+        is_traced: Whether to note what happens.
+    """
+
+    def __init__(self, scenario: Scenario, *, is_traced: bool = False) -> None:
+        self.scenario = scenario
+        self.rng = rng = random.Random(f"{scenario.seed}/{scenario.reduction.schedule}")
+        self.clock = VirtualClock()
+        self.trace = Trace(is_traced)
+        self.step = 0
+        self._tables = {table.name: table for table in scenario.tables}
+        self.followed_tables = frozenset(t.name for t in scenario.tables if t.is_followed)
+        self.followed_topics = frozenset(data_topic(SOURCE, name) for name in self.followed_tables)
+        keyless = (t.name for t in scenario.tables if t.is_keyless)
+        self.oracle = Oracle(frozenset(data_topic(SOURCE, name) for name in keyless))
+        self.database = Database(scenario.tables, scenario.intents)
+        self.broker = Broker()
+        for table in scenario.tables:
+            self.broker.add_topic(data_topic(SOURCE, table.name), table.partitions)
+        self.broker.add_topic(TRANSACTIONS[0], 1)
+        if scenario.snapshot_after is not None and not scenario.has(Feature.UNANNOUNCED):
+            self.broker.add_topic(NOTIFICATIONS[0], 1)
+        self.commits: list[Commit] = []
+        """What the connector may read: commits that are streamed."""
+        self.connector = Connector(self.commits, self._tables, self.broker, rng.randrange)
+        make = TransactionalProducer if scenario.has(Feature.EXACTLY_ONCE) else PlainProducer
+        self.producer = make(self.broker, self._note_written)
+        self.log = InMemoryCutLog(SOURCE)
+        self.store = InMemoryMarkerStore()
+        self.store_copy: InMemoryMarkerStore | None = None
+        self.is_redis_away = self.is_log_away = self.is_source_away = False
+        self.publish_interval_ms = rng.choice((0, 5, 50))
+        self.restored_cuts = rng.choice((1, 3, 100))
+        self.sidecars = [SidecarProcess(self, f"sidecar {n}") for n in range(scenario.sidecars)]
+        self.pipeline = Pipeline(self)
+        self._snapshot_lsn = 0
+        self._is_repeated = False
+        self.committed = 0
+        """How many of the database's commits have happened."""
+
+    # --- what processes tell
+
+    def note(self, who: str, text: Callable[[], str]) -> None:
+        """Adds a line to the trace."""
+        if self.trace.is_wanted:
+            self.trace.lines.append(f"{self.step:5} {self.clock.seconds - 1000:8.3f} s  {who:10} {text()}")
+
+    def judge_cut(self, cut: Cut) -> None:
+        """Checks a cut that a sidecar appends."""
+        self.note("cut log", lambda: f"{cut.previous_lsn}..{cut.lsn} {_offsets(cut)}")
+        self.oracle.judge_cut(cut, self.readable)
+
+    def judge_record(self, record: LogRecord) -> None:
+        """Checks what else a sidecar appends to the cut log."""
+        if isinstance(record, AheadMarkers):
+            self.note("cut log", lambda: f"markers ahead of {record.previous_lsn}: {dict(record.markers)}")
+            self.oracle.judge_ahead(record, self.readable)
+
+    @property
+    def readable(self) -> dict[tuple[str, int], int]:
+        """Up to where each partition can be read."""
+        return {key: partition.readable_end for key, partition in self.broker.partitions.items()}
+
+    def judge_markers(self) -> None:
+        """Checks the markers in Redis."""
+        self.oracle.judge_markers(self.store.markers(SOURCE))
+
+    def judge_state(self, lsn: int, state: State) -> None:
+        """G1: a reader's state is the database's state at its LSN."""
+        expected = self.database.state_at(lsn)
+        for table in self.followed_tables:
+            if state[table] != expected[table]:
+                raise ViolationError(
+                    "G1",
+                    f"at {lsn} the reader's {table} is {sorted(state[table].elements())}, "
+                    f"the database's {sorted(expected[table].elements())}",
+                )
+
+    def is_keyless(self, table: str) -> bool:
+        """Whether a table has no key."""
+        return self._tables[table].is_keyless
+
+    @property
+    def may_repeat_keyless_rows(self) -> bool:
+        """Whether a transaction with rows of a table without a key may have been written again."""
+        has = self.scenario.has
+        return has(Feature.KEYLESS) and (self.connector.run_count > 1 or has(Feature.DOUBLED))
+
+    @property
+    def is_subset(self) -> bool:
+        """Whether the sidecar follows only some tables."""
+        return len(self.followed_tables) < len(self._tables)
+
+    # --- database and connector
+
+    def begin(self) -> None:
+        """The connector's first start."""
+        if self.scenario.snapshot_after is None:
+            self.start_connector(Restart(Place(0)))
+            return
+        self.committed = self.scenario.snapshot_after
+        self.start_snapshot()
+
+    def start_snapshot(self) -> None:
+        """An initial snapshot, again when the one before was interrupted: that one is void.
+
+        The first one shows the database at its LSN. A repeated one reads each table when it comes to it, so
+        its rows may be newer than its LSN, and what changed them is streamed, too. (Of which a sidecar knows
+        nothing when nothing of the first one reached it: that is not simulated.)
+        """
+        self._is_repeated |= any(r.is_written for r in self._needed_snapshot_records())
+        if self._snapshot_lsn:
+            self._forget_snapshot()
+        self.start_connector(Restart(Place(0)))
+        self._snapshot_lsn = lsn = max(self._newest_lsn(), self._snapshot_lsn) + 8
+        rows: dict[str, list[Row]] = {}
+        for table in self._tables:
+            if self._is_repeated and self.rng.random() < 0.5:
+                self.commit()
+            rows[table] = sorted(self.database.state_after(self.committed)[table].elements())
+        if not self._is_repeated:
+            listed = [Change(t, "r", None, row, lsn) for t, found in rows.items() for row in found]
+            self.oracle.add_commit(Expected(0, lsn, self.followed_changes(tuple(listed))))
+        self.note("connector", lambda: f"snapshot at {lsn}: {rows}")
+        is_announced = not self.scenario.has(Feature.UNANNOUNCED)
+        self.connector.start_snapshot(lsn, rows, self.clock.now_ms, is_announced=is_announced)
+
+    def kill_connector_in_snapshot(self) -> None:
+        """Repeats the snapshot, unless all that a sidecar needs of it is in Kafka: then it counts."""
+        if all(record.is_written for record in self._needed_snapshot_records()):
+            self.connector.is_in_snapshot = False
+            self.start_connector(Restart(Place(0)))
+        else:
+            self.start_snapshot()
+
+    def _needed_snapshot_records(self) -> list[Record]:
+        wanted = {*self.followed_topics, NOTIFICATIONS[0]}
+        return [r for r in self.connector.snapshot_records if r.target[0] in wanted]
+
+    def _forget_snapshot(self) -> None:
+        for lsn in (self._snapshot_lsn, *(c.lsn for c in self.commits)):
+            self.oracle.remove_commit(lsn)
+        self.commits.clear()
+
+    def _newest_lsn(self) -> int:
+        return self.database.commits[self.committed - 1].lsn if self.committed else 8
+
+    def commit(self) -> None:
+        """The database's next transaction commits."""
+        left = len(self.database.commits) - self.committed
+        if left == 0 or (left == 1 and self.connector.is_in_snapshot):
+            return
+        commit = replace(self.database.commits[self.committed], ts_ms=self.clock.now_ms)
+        self.committed += 1
+        self.commits.append(commit)
+        self.oracle.add_commit(Expected(commit.xid, commit.lsn, self.followed_changes(commit.changes)))
+        self.note("database", lambda: f"commits {commit.xid} at {commit.lsn}: {_changes(commit)}")
+
+    def followed_changes(self, changes: tuple[Change, ...]) -> dict[int, Change]:
+        """Those that the sidecar waits for, by number."""
+        return {n: c for n, c in enumerate(changes) if c.table in self.followed_tables}
+
+    def start_connector(self, restart: Restart) -> None:
+        """Begins a run, some seconds after the one before."""
+        self.clock.seconds += self.rng.choice((0.5, 3.0))
+        has_headers = not self.scenario.has(Feature.NO_HEADERS)
+        self.connector.start(restart, self.clock.now_ms, has_headers=has_headers)
+        self.note("connector", lambda: f"starts run {self.connector.run_count} at {restart.place}")
+
+    def emit(self) -> None:
+        """The connector hands a few items to its producer."""
+        for _ in range(self.rng.choice((1, 3, 10, 40))):
+            records = self.connector.next_records(self.clock.now_ms)
+            for record in records:
+                self.note("connector", lambda record=record: f"emits {_record(record)}")  # type: ignore[misc]
+                self.producer.send(record)
+            if not records:
+                return
+
+    def produce(self) -> None:
+        """The producer writes a batch."""
+        done = self.producer.work(self.rng)
+        if done:
+            self.note("producer", lambda: done)
+
+    def reveal(self) -> None:
+        """More of a partition becomes readable."""
+        hidden = self.broker.hidden()
+        if not hidden:
+            return
+        partition = self.rng.choice(hidden)
+        for record in partition.reveal(self.rng.choice((1, 3, 10, 100))):
+            if isinstance(self.producer, PlainProducer):
+                record.is_acknowledged = True
+        self.note("broker", lambda: f"{_key(partition.key)} is readable to {partition.readable_end}")
+        self.connector.note_acknowledgements()
+
+    def flow(self) -> None:
+        """Everything that the connector can emit is written and readable."""
+        while True:
+            records = self.connector.next_records(self.clock.now_ms)
+            for record in records:
+                self.producer.send(record)
+            while self.producer.work(self.rng):
+                pass
+            for partition in self.broker.hidden():
+                for record in partition.reveal(1 << 30):
+                    if isinstance(self.producer, PlainProducer):
+                        record.is_acknowledged = True
+            self.connector.note_acknowledgements()
+            if not records:
+                return
+
+    def _note_written(self, record: Record, offset: int) -> None:
+        record.is_written = True
+        if record.change is not None:
+            self.oracle.add_row(record.change, record.target, offset)
+
+
+def _key(key: tuple[str, int]) -> str:
+    return f"{key[0]}/{key[1]}"
+
+
+def _offsets(cut: Cut) -> str:
+    return " ".join(f"{topic}{list(offsets)}" for topic, offsets in cut.end_offsets.items())
+
+
+def _changes(commit: Commit) -> str:
+    return " ".join(f"{c.op}:{c.table}:{c.key}" for c in commit.changes) or "nothing"
+
+
+def _record(record: Record) -> str:
+    what = f"row {record.change[1]} of {record.change[0]}" if record.change else ""
+    if not what:
+        what = "tombstone" if record.value is None else record.value[:80].decode()
+    return f"{_key(record.target)} {what}"

@@ -1,0 +1,34 @@
+import pytest
+
+from slackwater_simulator.command import main
+
+
+def test_seeds_without_failure_end_with_code_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "5", "--only", "stalls"]) == 0
+
+    assert "5 seeds" in capsys.readouterr().out
+
+
+def test_a_failure_is_shown_with_its_trace_and_the_command_that_repeats_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--seeds", "30", "--only", "stalls", "--fault", "later-rows-passed"]) == 1
+
+    out = capsys.readouterr().out
+    assert "repeat: python -m slackwater_simulator --seeds 1 --from" in out
+    assert "database   commits" in out
+
+
+def test_several_processes_give_the_same_result_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for jobs in ("1", "2"):
+        main(["--seeds", "60", "--jobs", jobs, "--only", "stalls", "--fault", "later-rows-passed"])
+
+    one, two = (text.split(" in ")[0] for text in capsys.readouterr().out.split("cuts in")[::1][:2])
+    assert one.split("\n")[0] == two.split("failed\n")[-1].split("\n")[0]
+
+
+@pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--without", "x1"]])
+def test_what_cannot_be_understood_is_named(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+
+    assert arguments[1] in capsys.readouterr().err

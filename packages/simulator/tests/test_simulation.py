@@ -1,0 +1,69 @@
+import pytest
+
+from slackwater_simulator import (
+    FAULTS,
+    Feature,
+    Plan,
+    Reduction,
+    ViolationError,
+    explain,
+    first_failure,
+    generate,
+    run,
+    simulate,
+)
+
+SEEDS = 600
+SOON = 300
+"""Within so many seeds a planted fault must be found."""
+
+
+def test_what_is_promised_holds_in_every_simulated_history() -> None:
+    tally = run(Plan(0, SEEDS))
+
+    assert [f"{o.scenario.command()}: {o.promise}: {o.violation}" for o in tally.failed] == []
+    assert tally.cuts > SEEDS
+
+
+def test_the_seeds_of_the_default_lane_contain_every_feature() -> None:
+    scenarios = [generate(seed) for seed in range(SEEDS)]
+
+    for feature in Feature:
+        assert sum(scenario.has(feature) for scenario in scenarios) > 50, feature
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_rule_that_is_taken_out_is_noticed(name: str) -> None:
+    plan = Plan(0, SOON, FAULTS[name].only, fault=name)
+
+    failed = first_failure(plan)
+
+    assert failed is not None, FAULTS[name].rule
+    assert not simulate(failed.scenario).violation, "it fails without the fault, too"
+
+
+def test_a_seed_always_gives_the_same_history() -> None:
+    for seed in range(20):
+        first, second = (simulate(generate(seed), is_traced=True) for _ in range(2))
+        assert first == second
+        assert first.trace
+
+
+def test_a_failure_is_made_small_and_says_how_to_repeat_it() -> None:
+    plan = Plan(0, SOON, FAULTS["doubles-kept"].only, fault="doubles-kept")
+    failed = first_failure(plan)
+    assert failed is not None
+
+    small = explain(failed, plan)
+
+    assert small.promise == failed.promise
+    assert len(small.scenario.intents) <= len(failed.scenario.intents)
+    assert small.trace
+    words = small.scenario.command().split()
+    assert words[words.index("--from") + 1] == str(failed.scenario.seed)
+    without = words[words.index("--without") + 1]
+    assert Reduction.parse(without, small.scenario.reduction.schedule) == small.scenario.reduction
+
+
+def test_errors_say_which_promise_was_broken() -> None:
+    assert str(ViolationError("G1", "too early")) == "G1: too early"
