@@ -327,6 +327,18 @@ def test_an_older_copy_of_the_store_is_filled_without_a_hole(
         assert held(store) == logged(log) == [1, 2, 3, 4, 5]
 
 
+def test_filling_a_store_ends_early_when_cuts_are_large(log: FailingLog, store: FailingStore) -> None:
+    """It is done by the thread that publishes."""
+    large = tuple(CommittedTransaction(n, 1, 5) for n in range(10_000))
+    log.append([replace(cut(lsn), transactions=large) for lsn in range(1, 61)])
+    publisher = Publisher(SOURCE, log, store, restored_cuts=100)
+    publisher.go_on_from(log.newest())
+
+    publisher.report(STATUS, [])
+
+    assert held(store) == list(range(37, 61))
+
+
 def test_a_store_that_is_slow_to_fail_is_left_alone_for_a_while(
     publisher: Publisher, store: FailingStore, clock: StillClock
 ) -> None:
