@@ -31,8 +31,8 @@ class BatchChanges:
     Rows of commits outside a span's LSNs belong to another batch. Rows whose transaction is not in the
     batch's table are repetitions of earlier ones, or rows of an initial snapshot that was started again. All
     of them are dropped. Rows of transactions known to stand in Kafka twice are compared by change identity
-    ``(xid, lsn, table, op, key)`` within their partition; only the first counts. For rows without keys see
-    :class:`KeylessRows`: a batch that may repeat some is read twice, too.
+    ``(xid, lsn, table, op, key)``; only the first counts, in whichever partition the others stand: some may
+    have been added. For rows without keys see :class:`KeylessRows`: a batch that may repeat some is read twice.
 
     Rows of snapshots that belong to no commit take the LSN that :class:`SnapshotPlaces` says, so a batch that
     has any is read twice: first by :func:`find_places`.
@@ -134,7 +134,7 @@ class BatchChanges:
         key = message.key()
         if key is None and change.op != "t":
             return self._is_keyless_double(message, change)
-        identity = (message.partition(), change.xid, change.lsn, change.table, change.op, key)
+        identity = (change.xid, change.lsn, change.table, change.op, key)
         if identity in self._seen:
             return True
         self._seen.add(identity)
