@@ -42,14 +42,10 @@ class Product:
         """What the pipeline has published; None without a pipeline."""
 
     def __enter__(self) -> "Product":
-        source = self._stack.settings.prefix
         self._folder.mkdir(parents=True, exist_ok=True)
-        servers = ["--bootstrap", self._stack.kafka.bootstrap, "--redis-url", self._stack.redis.url]
-        self._start(
-            "sidecar", ["--config", "/dev/null", "sidecar", "--source", source, *servers, *self._sidecar]
-        )
+        self.start_sidecar(self._sidecar)
         if self._pipeline is not None:
-            run = ["--config", str(self._settings_file()), "run", str(self._pipeline), *servers]
+            run = ["--config", str(self._settings_file()), "run", str(self._pipeline), *self._servers()]
             run += ["--checkpoint", str(self._folder / "checkpoint"), "--master", LOCAL]
             self._start("pipeline", run)
             topic = load_pipeline(self._pipeline).topic
@@ -60,6 +56,13 @@ class Product:
 
     def __exit__(self, *_: object) -> None:
         self._running.close()
+
+    def start_sidecar(self, arguments: Sequence[str]) -> None:
+        """Starts the sidecar with these options; kills the one that runs."""
+        if "sidecar" in self._processes:
+            self._processes["sidecar"].kill()
+        source = ["--source", self._stack.settings.prefix]
+        self._start("sidecar", ["--config", "/dev/null", "sidecar", *source, *self._servers(), *arguments])
 
     def last_words(self, program: str) -> str:
         """The end of a program's log."""
@@ -80,6 +83,9 @@ class Product:
                 return False
             pause.wait(_LOOK_SECONDS)
         return True
+
+    def _servers(self) -> list[str]:
+        return ["--bootstrap", self._stack.kafka.bootstrap, "--redis-url", self._stack.redis.url]
 
     def _settings_file(self) -> Path:
         local = self._folder / "local"

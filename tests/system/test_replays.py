@@ -1,0 +1,114 @@
+"""A real connector, killed inside long transactions, numbers rows again and counts too few of them.
+
+The first test shows that this happened in the run, the next ones that nothing came of it. What is true comes
+from the database: its own log (``test_decoding``) and its final state. The last tests switch off a rule of
+the frontier and read the topics of the same run again: cuts then come too early.
+"""
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slackwater_bench.replays.rounds import STACK, Killed, Outcome, ReplayRun
+from slackwater_cdc.testing.recording import follow
+from slackwater_cdc.transaction import Transaction
+from slackwater_devstack import DevStack
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]
+
+SEED = 5
+ROUNDS = [Killed.BOTH, Killed.CONNECT, Killed.BOTH, Killed.CONNECT, Killed.POSTGRES]
+"""Once more and again, until a transaction was undercounted."""
+MANY_ROUNDS = [*[Killed.CONNECT] * 5, *ROUNDS * 4]
+SECONDS = 180.0
+READINGS = 20
+
+
+def say(line: str) -> None:
+    """Shown when a test fails."""
+    sys.stdout.write(f"{line}\n")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((ROUNDS, SECONDS), id="some rounds"),
+        pytest.param(
+            (MANY_ROUNDS, 3 * SECONDS),
+            id="many rounds",
+            marks=[pytest.mark.slow, pytest.mark.timeout(900)],
+        ),
+    ],
+)
+def outcome(
+    request: pytest.FixtureRequest,
+    dev_stack: Callable[..., DevStack],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Outcome:
+    """One run of the whole product; everything below looks at what it left behind."""
+    rounds, seconds = request.param
+    folder: Path = tmp_path_factory.mktemp("replays")
+    say(f"seed {SEED}")
+    stack = dev_stack(**STACK)
+    try:
+        return ReplayRun(stack, folder, SEED, say).run(rounds, seconds)
+    finally:
+        stack.stop()
+
+
+def test_the_connector_was_killed_and_counted_too_few_rows(outcome: Outcome) -> None:
+    assert len(outcome.kills) >= 5
+    assert set(outcome.kills) == set(Killed)
+    found = outcome.recording.undercounted()
+    assert found, "no transaction was undercounted: seconds are too few, or this connector does it no more"
+    for xid, (count, rows) in found.items():
+        assert count < rows == len(outcome.truth[xid])
+
+
+def test_the_topics_hold_every_row_of_every_commit_and_no_other(outcome: Outcome) -> None:
+    streamed: dict[int, set[object]] = {}
+    for row in outcome.recording.rows():
+        streamed.setdefault(row.xid, set()).add(row.identity)
+    assert streamed == {xid: set(rows) for xid, rows in outcome.truth.items()}
+
+
+def test_every_commit_is_in_one_cut_with_all_its_rows(outcome: Outcome) -> None:
+    assert outcome.recording.oracle(outcome.truth).complaints(outcome.cuts) == []
+
+
+def test_every_document_is_the_one_the_database_had(outcome: Outcome) -> None:
+    certificate = outcome.certificate
+    assert certificate.examples == {}
+    assert certificate.is_clean
+    assert certificate.final_differences == 0
+    assert certificate.documents > 1_000
+
+
+def test_the_same_topics_give_right_cuts_in_any_order_of_reading(outcome: Outcome) -> None:
+    recording = outcome.recording
+    oracle = recording.oracle(outcome.truth)
+    for seed in range(READINGS):
+        cuts = follow(recording, random.Random(seed), transactions_first=seed % 2 == 0)
+
+        assert oracle.complaints(cuts) == [], f"reading {seed}"
+        assert cuts[-1].lsn == oracle.commits[-1][0], f"reading {seed}"
+
+
+def test_a_frontier_that_takes_all_rows_for_one_numbering_makes_cuts_too_early(
+    outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = outcome.recording
+    oracle = recording.oracle(outcome.truth)
+    never = property(lambda _: False, lambda _transaction, _value: None)
+    monkeypatch.setattr(Transaction, "is_renumbered", never)
+
+    complaints = [
+        complaint
+        for seed in range(READINGS)
+        for complaint in oracle.complaints(follow(recording, random.Random(seed), transactions_first=True))
+    ]
+
+    assert any("is not in cut" in complaint for complaint in complaints)
