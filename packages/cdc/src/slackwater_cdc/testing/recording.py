@@ -176,6 +176,7 @@ def follow(
         reading.read(rng.choice(left), rng.randint(1, longest))
         cuts += reading.cuts()
     for _ in range(_ROUNDS):
+        reading.rest()
         cuts += reading.cuts()
     return cuts
 
@@ -191,9 +192,10 @@ class _Reading:
         self._positions = dict.fromkeys(recording.topics, 0)
         self._ends = {spot: recording.end(spot) for spot in recording.topics}
         self._partitions = {
-            spot: frontier.add_partition(*spot, 0)
-            for spot in sorted(recording.topics)
-            if spot[0] not in (self.transactions, self._notifications)
+            (topic, number): frontier.add_partition(topic, number, 0)
+            for topic, last in sorted(recording.topics)
+            if topic not in (self.transactions, self._notifications)
+            for number in range(last + 1)
         }
 
     def left(self) -> list[Spot]:
@@ -221,6 +223,10 @@ class _Reading:
             self._frontier.end_offsets(self._ends)
             self._frontier.advance()
         return self._frontier.cuts()
+
+    def rest(self) -> None:
+        """Everything was read, and nothing more will be written."""
+        self._frontier.rest(self._ends)
 
     def _read_rows(self, spot: Spot, records: Sequence[RecordedRecord]) -> None:
         for run, group in groupby(records, key=lambda record: record.run):
