@@ -115,7 +115,7 @@ class Sidecar:
         if frontier.end_offsets_wanted and self._asking.is_due(self._clock.monotonic(), _ENDS_INTERVAL):
             self._answer_end_offsets()
             events = frontier.advance()
-        self._publication.publish_if_due(events, replace(self._status, wall_ms=self._wall_ms()))
+        self._publication.publish_if_due(events, self._status_now)
 
     def _answer_end_offsets(self) -> None:
         started = self._clock.monotonic()
@@ -131,7 +131,8 @@ class Sidecar:
         self._look_for_topics()
         if self._publisher.log_error and not self._trouble:
             self._publication.publish(self._status)
-        self._obey()
+        if not (self._trouble or self._publisher.log_error):
+            self._obey()
         wall_ms = self._wall_ms()
         open_ = self._open.look(self._frontier, now, wall_ms)
         state, detail = state_of(self._settings, self._frontier, self._topics, open_)
@@ -198,6 +199,9 @@ class Sidecar:
             timeline=self._settings.timeline,
             regression=regression_notice(self._frontier),
         )
+
+    def _status_now(self) -> FrontierStatus:
+        return replace(self._status, wall_ms=self._wall_ms())
 
     def _wall_ms(self) -> int:
         return int(self._clock.now().timestamp() * 1000)
