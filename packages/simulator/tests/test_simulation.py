@@ -39,6 +39,7 @@ def test_a_rule_that_is_taken_out_is_noticed(name: str) -> None:
     failed = first_failure(plan)
 
     assert failed is not None, FAULTS[name].rule
+    assert failed.promise != "error", failed.violation
     assert not simulate(failed.scenario).violation, "it fails without the fault, too"
 
 

@@ -1,7 +1,6 @@
 """The command ``python -m slackwater_simulator``."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
@@ -77,7 +76,7 @@ class _Progress:
         self._count = count
         self._clock = SystemClock()
         self._shown_at = self._started_at = self._clock.monotonic()
-        self._end = "\r" if os.isatty(sys.stderr.fileno()) else "\n"
+        self._end = "\r" if sys.stderr.isatty() else "\n"
 
     def __call__(self, seeds: int, steps: int) -> None:
         now = self._clock.monotonic()

@@ -73,6 +73,7 @@ class Connector:
         self._broker = broker
         self._keyless_partition = keyless_partition
         self._header = ""
+        self._restart = Restart(Place(0))
         self._prelude: deque[tuple[Record, Place]] = deque()
         self._snapshot: deque[Record] = deque()
         self.snapshot_records: list[Record] = []
@@ -90,7 +91,7 @@ class Connector:
 
     def start(self, restart: Restart, now_ms: int, *, has_headers: bool) -> None:
         """Begins a run."""
-        place = restart.place
+        self._restart, place = restart, restart.place
         self.run_count += 1
         self._header = _run_id(now_ms, self.run_count) if has_headers else ""
         self._unacknowledged.clear()
@@ -107,6 +108,10 @@ class Connector:
         self.place = Place(place.commit, place.item, place.item - 1)
         begin = self._transaction_record(begin_value(commit.xid, commit.first_lsn), now_ms)
         self._prelude.append((begin, self.place))
+
+    def would_renumber_again(self, place: Place) -> bool:
+        """Whether the slot is still behind: the run before started numbers again and stored no offset."""
+        return self._restart.is_renumbering and place == self._restart.place
 
     def next_records(self, now_ms: int) -> list[Record]:
         """The next item's records; none when there is nothing to emit."""

@@ -37,7 +37,7 @@ class Fault:
 def _counts_summed(right: Replacement) -> Replacement:
     def again(self: Any, *arguments: Any) -> None:
         right(self, *arguments)
-        self._rows.missing -= 1
+        self._rows.missing -= self._rows.missing > 0
 
     return again
 
@@ -72,9 +72,8 @@ def _old_end_accepted(right: Replacement) -> Replacement:
 
 def _redis_before_log(right: Replacement) -> Replacement:
     def write(self: Any, status: Any) -> None:
-        store, offset = self._usable_store(), self._log.end()
-        for number, cut in enumerate(self._unwritten if store is not None else ()):
-            store.publish(PublishedCut(cut, offset + number), status)
+        cuts = [PublishedCut(cut, offset) for offset, cut in enumerate(self._unwritten, self._log.end())]
+        self._keeper.publish(cuts, status, is_whole=True)
         right(self, status)
 
     return write

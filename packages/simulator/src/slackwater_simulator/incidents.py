@@ -66,9 +66,8 @@ class Incidents:
         if incident.kind == "connector goes far back" and not is_exact:
             place = rng.choice(connector.stored)
             place = Place(place.commit) if rng.random() < 0.5 else place
-        is_renumbering = incident.kind == "connector renumbers"
-        restart = Restart(place, is_renumbering, rng.choice((0, 1, 2, 9)))
-        world.start_connector(restart)
+        is_renumbering = incident.kind == "connector renumbers" or connector.would_renumber_again(place)
+        world.start_connector(Restart(place, is_renumbering, rng.choice((0, 1, 2, 9))))
 
     def double_batch(self, incident: Incident, rng: random.Random) -> None:
         """The producer does not get to know that a batch was written."""

@@ -87,8 +87,7 @@ class ProcessStore:
         self._countdown()
         self._answer("publish")
         world = self._world
-        held = world.log.read_range(cut.log_offset, cut.log_offset + 1) if cut.log_offset >= 0 else []
-        if held != [cut]:
+        if world.log.tail(cut.log_offset - 1, limit=1) != [cut]:
             raise ViolationError("G5", f"the cut at {cut.cut.lsn} is in Redis, but not in the cut log")
         result = world.store.publish(cut, status)
         world.judge_markers()
