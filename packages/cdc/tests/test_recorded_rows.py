@@ -54,3 +54,16 @@ def test_cuts_hold_all_rows_of_their_commits_in_any_order_of_reading(name: str, 
 
         assert oracle.complaints(cuts) == [], f"seed {seed}"
         assert cuts[-1].lsn >= oracle.commits[-1][0], f"seed {seed}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_frontier_that_goes_on_from_any_cut_holds_them_as_well(name: str) -> None:
+    recording = load(name, 2)
+    oracle = recording.oracle()
+    for seed in range(10):
+        rng = random.Random(seed)
+        whole = follow(recording, rng, longest=4)
+        for number in range(1, len(whole)):
+            cuts = follow(recording, rng, longest=4, before=whole[:number])
+
+            assert oracle.complaints([*whole[:number], *cuts]) == [], f"seed {seed}, from cut {number}"

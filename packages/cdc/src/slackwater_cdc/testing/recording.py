@@ -157,7 +157,12 @@ class Recording:
 
 
 def follow(
-    recording: Recording, rng: random.Random, *, transactions_first: bool = False, longest: int = 200
+    recording: Recording,
+    rng: random.Random,
+    *,
+    transactions_first: bool = False,
+    longest: int = 200,
+    before: Sequence[Cut] = (),
 ) -> list[Cut]:
     """The cuts of a frontier that reads a recording in a random interleaving of its partitions.
 
@@ -166,9 +171,12 @@ def follow(
         rng: Decides what is read next.
         transactions_first: Whether the transaction topic is read whole before any row.
         longest: At most so many records of a partition are read before the next cut.
+        before: The cuts that an earlier frontier has published: it goes on from the last one.
     """
-    frontier = Frontier(recording.source)
-    reading = _Reading(recording, frontier)
+    done = [transaction for cut in before for transaction in cut.transactions]
+    start = before[-1] if before else None
+    frontier = Frontier(recording.source, start=start, done=done)
+    reading = _Reading(recording, frontier, start)
     cuts: list[Cut] = []
     while left := reading.left():
         if transactions_first and (reading.transactions, 0) in left:
@@ -184,15 +192,19 @@ def follow(
 class _Reading:
     """Feeds a frontier."""
 
-    def __init__(self, recording: Recording, frontier: Frontier) -> None:
+    def __init__(self, recording: Recording, frontier: Frontier, start: Cut | None) -> None:
         self._recording = recording
         self._frontier = frontier
         self.transactions = transaction_topic(recording.source)
         self._notifications = notification_topic(recording.source)
-        self._positions = dict.fromkeys(recording.topics, 0)
+        self._starts = {} if start is None else starts_of(start)
+        self._positions = {
+            spot: sum(record.offset < self._starts.get(spot, 0) for record in records)
+            for spot, records in recording.topics.items()
+        }
         self._ends = {spot: recording.end(spot) for spot in recording.topics}
         self._partitions = {
-            (topic, number): frontier.add_partition(topic, number, 0)
+            (topic, number): frontier.add_partition(topic, number, self._starts.get((topic, number), 0))
             for topic, last in sorted(recording.topics)
             if topic not in (self.transactions, self._notifications)
             for number in range(last + 1)
@@ -237,6 +249,15 @@ class _Reading:
                 timestamp_ms=written[-1].timestamp_ms,
                 is_keyless=any(r.key is None and r.value is not None for r in written),
             )
+
+
+def starts_of(cut: Cut) -> dict[Spot, int]:
+    """Where reading goes on after a cut; notifications are read from their beginning."""
+    starts = {
+        (topic, number): end for topic, ends in cut.end_offsets.items() for number, end in enumerate(ends)
+    }
+    starts[transaction_topic(cut.source), 0] = cut.transaction_offset
+    return starts
 
 
 def _identity(document: Mapping[str, Any], key: bytes | None) -> RowIdentity:
