@@ -44,7 +44,7 @@ class Oracle:
         if cut.previous_lsn != lsn or cut.lsn <= lsn:
             yield f"cut {cut.previous_lsn}..{cut.lsn} does not follow {lsn}"
         if previous is not None and any(
-            end < previous.end_offsets.get(topic, (0,) * (n + 1))[n]
+            end < _end(previous.end_offsets, topic, n)
             for topic, ends in cut.end_offsets.items()
             for n, end in enumerate(ends)
         ):
