@@ -1,10 +1,11 @@
 from collections.abc import Callable
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 
 from slackwater_protocol import encode_batch_header
-from slackwater_spark.sink import DocumentBatch, MalformedBatchError, document_batch
+from slackwater_spark.sink import DocumentBatch, KafkaSinkSettings, MalformedBatchError, document_batch
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -57,3 +58,17 @@ def test_documents_are_put_into_commit_order_over_all_payloads(make_batch: MakeB
     ordered = make_batch(0, documents).in_commit_order()
     assert [lsn for lsn, _, _ in ordered] == [1, 1, 2, 3]
     assert sorted(ordered) == sorted(documents)
+
+
+def test_the_size_of_a_batch_is_that_of_its_documents(make_batch: MakeBatch) -> None:
+    small = make_batch(1, [(11, b"a", b"x")]).size_bytes
+    large = make_batch(1, [(11, b"a", b"x" * 100_000)]).size_bytes
+    assert large - small > 99_000
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds"), [(0, 60), (100_000_000, 60), (500_000_000, 250), (100_000_000_000, 900)]
+)
+def test_the_transaction_of_a_huge_batch_may_stand_open_longer(size: int, seconds: int) -> None:
+    settings = KafkaSinkSettings(pipeline="p", topic="out", bootstrap="nowhere")
+    assert settings.timeout_for(size) == timedelta(seconds=seconds)

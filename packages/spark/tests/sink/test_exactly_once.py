@@ -263,6 +263,24 @@ def test_commits_that_keep_failing_end_the_run_with_nothing_visible(
     assert values(topics, settings) == []
 
 
+def test_a_large_batch_gets_a_producer_whose_transactions_may_stand_open_longer(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slackwater_spark.sink.settings._SLOWEST_BYTES_PER_SECOND", 50)
+    opened: list[float] = []
+
+    def connect(settings: KafkaSinkSettings) -> TransactionalProducer:
+        opened.append(settings.transaction_timeout.total_seconds())
+        return TransactionalProducer(settings)
+
+    settings = make_settings()
+    batches = [make_batch(0), make_batch(1, [(11, b"a", b"x" * 100_000)]), make_batch(2)]
+    run(settings, batches, connect=connect)
+
+    assert opened == [60, 900, 60]
+    assert values(topics, settings) == expected(*batches)
+
+
 @pytest.mark.parametrize("step", STEPS_BEFORE_COMMIT)
 def test_a_run_that_was_overtaken_says_so_and_leaves_nothing(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, step: SinkStep

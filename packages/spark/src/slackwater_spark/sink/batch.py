@@ -33,6 +33,18 @@ class DocumentBatch:
     payloads: tuple[bytes, ...]
     """Packed documents, one payload per bucket or part of a bucket."""
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the documents, packed but not compressed.
+
+        Raises:
+            MalformedBatchError: a payload is not what a stage writes.
+        """
+        try:
+            return sum(max(0, zstandard.frame_content_size(payload)) for payload in self.payloads)
+        except zstandard.ZstdError as error:
+            raise MalformedBatchError(self.batch_id, f"unreadable payload: {error}") from error
+
     def chunks(self) -> Iterator[list[Document]]:
         """The documents payload by payload, in no particular order.
 

@@ -10,7 +10,7 @@ tried twice on one producer.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -63,6 +63,8 @@ class KafkaSink:
         self._clock = clock or SystemClock()
         self._connect = connect
         self._producer: OutputProducer | None = None
+        self._timeout = settings.transaction_timeout
+        """Of the producer's transactions."""
         self._is_open_transaction = False
         self._progress: ProgressRecord | None = None
 
@@ -98,7 +100,7 @@ class KafkaSink:
         self._probe.reached(SinkStep.COLLECTED, batch.batch_id)
         for attempt in range(1, self._settings.attempts + 1):
             try:
-                return self._write_once(self._producer or self._take_over(), query_id, batch)
+                return self._write_once(self._producer_for(batch), query_id, batch)
             except ProducerFencedError:
                 self._discard()
                 raise
@@ -123,8 +125,16 @@ class KafkaSink:
             self._producer.abort()
         self._discard()
 
+    def _producer_for(self, batch: DocumentBatch) -> OutputProducer:
+        """The producer, or a new one when the batch takes longer than its transactions may."""
+        timeout = self._settings.timeout_for(batch.size_bytes)
+        if timeout != self._timeout:
+            self._discard()
+            self._timeout = timeout
+        return self._producer or self._take_over()
+
     def _take_over(self) -> OutputProducer:
-        producer = self._connect(self._settings)
+        producer = self._connect(replace(self._settings, transaction_timeout=self._timeout))
         try:
             producer.open()
         except SinkError:

@@ -171,9 +171,13 @@ class TransactionalProducer:
             self._producer.poll(0)
 
     def flush(self) -> None:
-        """Waits for all delivery reports."""
-        with self._translated("flush"):
-            left = self._producer.flush(self._timeout)
+        """Waits for all delivery reports, as long as they come."""
+        left = len(self._producer)
+        before = left + 1
+        while 0 < left < before:
+            before = left
+            with self._translated("flush"):
+                left = self._producer.flush(self._timeout)
         if left:
             raise TransactionFailedError(
                 "flush", f"{left} record(s) not acknowledged after {self._timeout:g} s"

@@ -8,6 +8,11 @@ from enum import StrEnum
 from slackwater_protocol.keys import commit_topic, progress_topic
 from slackwater_spark.scope import Scope
 
+_SLOWEST_BYTES_PER_SECOND = 2_000_000
+"""A twentieth of what one producer writes on two quiet cores."""
+_LONGEST_TRANSACTION = timedelta(minutes=15)
+"""What brokers allow by default (``transaction.max.timeout.ms``)."""
+
 
 class Emit(StrEnum):
     """Which states of a view are published."""
@@ -37,7 +42,8 @@ class KafkaSinkSettings:
     replication_factor: int = -1
     """Of topics that have to be created; -1 is the broker's default."""
     transaction_timeout: timedelta = timedelta(seconds=60)
-    """How long a transaction may stand open: so long do readers wait for a run that died and stays dead."""
+    """How long a transaction may stand open: so long do readers wait for a run that died and stays dead.
+    Longer for a large batch, see :meth:`timeout_for`."""
     request_timeout: timedelta = timedelta(seconds=30)
     """How long one call (initialise, flush, commit) may take before its attempt counts as failed."""
     attempts: int = 3
@@ -47,6 +53,11 @@ class KafkaSinkSettings:
     def transactional_id(self) -> str:
         """One per pipeline: a new run fences the one before."""
         return f"slackwater-{self.pipeline}"
+
+    def timeout_for(self, batch_bytes: int) -> timedelta:
+        """How long the transaction of a batch of so many bytes may stand open."""
+        writing = timedelta(seconds=batch_bytes / _SLOWEST_BYTES_PER_SECOND)
+        return max(self.transaction_timeout, min(writing, _LONGEST_TRANSACTION))
 
     @property
     def commit_topic(self) -> str:
