@@ -7,7 +7,8 @@ the frontier and read the topics of the same run again: cuts then come too early
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from slackwater_bench.replays.rounds import STACK, Killed, Outcome, ReplayRun
 from slackwater_cdc.testing.recording import follow
 from slackwater_cdc.transaction import Transaction
-from slackwater_devstack import DevStack
+from slackwater_devstack import ConnectMode, DevStack
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(420)]
 
@@ -24,7 +25,7 @@ ROUNDS = [Killed.BOTH, Killed.CONNECT, Killed.BOTH, Killed.CONNECT, Killed.POSTG
 """Once more and again, until a transaction was undercounted."""
 MANY_ROUNDS = [*[Killed.CONNECT] * 5, *ROUNDS * 4]
 SECONDS = 180.0
-READINGS = 20
+READINGS = 6
 
 
 def say(line: str) -> None:
@@ -32,14 +33,23 @@ def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
+@dataclass(frozen=True)
+class Variant:
+    rounds: Sequence[Killed]
+    seconds: float
+    connect: ConnectMode = ConnectMode.STANDALONE
+
+
+SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param((ROUNDS, SECONDS), id="some rounds"),
+        pytest.param(Variant(ROUNDS, SECONDS), id="some rounds"),
+        pytest.param(Variant(MANY_ROUNDS, 3 * SECONDS), id="many rounds", marks=SLOW),
         pytest.param(
-            (MANY_ROUNDS, 3 * SECONDS),
-            id="many rounds",
-            marks=[pytest.mark.slow, pytest.mark.timeout(900)],
+            Variant(ROUNDS * 2, 2 * SECONDS, ConnectMode.EXACTLY_ONCE), id="exactly once", marks=SLOW
         ),
     ],
 )
@@ -49,12 +59,12 @@ def outcome(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Outcome:
     """One run of the whole product; everything below looks at what it left behind."""
-    rounds, seconds = request.param
+    variant: Variant = request.param
     folder: Path = tmp_path_factory.mktemp("replays")
     say(f"seed {SEED}")
-    stack = dev_stack(**STACK)
+    stack = dev_stack(**STACK, connect_mode=variant.connect)
     try:
-        return ReplayRun(stack, folder, SEED, say).run(rounds, seconds)
+        return ReplayRun(stack, folder, SEED, say).run(variant.rounds, variant.seconds)
     finally:
         stack.stop()
 

@@ -200,3 +200,16 @@ def test_the_jars_are_in_the_cache_now(stack: DevStack) -> None:
     lines: list[str] = []
     resolve_jars(progress=lines.append)
     assert lines == []
+
+
+def test_a_table_that_is_added_to_the_connector_is_streamed(stack: DevStack, reader: TopicReader) -> None:
+    with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE inventory.later (id int PRIMARY KEY)")
+    pid = stack.connect.pid
+    stack.start_connector(TABLES)
+    assert stack.connect.pid == pid, "nothing changed, so nothing had to start again"
+    stack.start_connector((*TABLES, "inventory.later"))
+    with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
+        connection.execute("INSERT INTO inventory.later VALUES (1)")
+    reader.read_until(("inv.inventory.later",), lambda: bool(reader.records))
+    assert reader.records["inv.inventory.later"][0]["after"] == {"id": 1}
