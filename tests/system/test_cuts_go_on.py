@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from redis import Redis
@@ -28,7 +29,7 @@ from slackwater_markers import (
     RedisMarkerStore,
 )
 from slackwater_protocol import CommittedTransaction, Cut, PublishedCut, SystemClock, format_lsn
-from slackwater_sidecar import SidecarSettings, run_sidecar
+from slackwater_sidecar import SidecarSettings, SidecarStatus, run_sidecar
 from slackwater_sidecar.testing import SyntheticSource
 from slackwater_spark.source.cut_feed import CutFeed, FeedKey
 from slackwater_spark.source.offset import SourceOffset
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.integration
 
 Start = Callable[[], "subprocess.Popen[bytes]"]
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "redis.md"
 REDIS_TIMEOUT = timedelta(milliseconds=300)
 _WRITTEN_TOGETHER = 5
 _WRITER_PAUSE_SECONDS = 0.01
@@ -45,10 +47,11 @@ _WRITER_PAUSE_SECONDS = 0.01
 class Follower:
     """Follows the cuts as the driver of a pipeline does."""
 
-    def __init__(self, source: SyntheticSource) -> None:
+    def __init__(self, source: SyntheticSource, redis_url: str = "") -> None:
         log = KafkaCutLog(source.name, source.bootstrap)
-        store = RedisMarkerStore.connect(source.redis_url, timeout=REDIS_TIMEOUT)
+        store = RedisMarkerStore.connect(redis_url or source.redis_url, timeout=REDIS_TIMEOUT)
         self.cuts: list[Cut] = []
+        self._name, self._store = source.name, store
         self._feed = CutFeed(FeedKey(source.name, 1), store=store, log=log, monotonic=time.monotonic)
         self._position = SourceOffset.before_everything(source.name, 1)
 
@@ -69,6 +72,11 @@ class Follower:
         while not condition():
             assert time.monotonic() < deadline, f"the pipeline is at {self.lsn} after a minute"
             self.follow()
+
+    @property
+    def finds_cuts_in_redis(self) -> bool:
+        """Whether the pipeline may look there, and there is something."""
+        return self._store.newest(self._name, 1) is not None
 
     def follow_further(self) -> None:
         """Until a hundred transactions more are visible."""
@@ -214,19 +222,19 @@ def test_two_sidecars_write_one_sequence_of_cuts_and_either_may_be_killed(
 
 
 @contextmanager
-def a_sidecar(source: SyntheticSource) -> Iterator[None]:
-    """One sidecar, in a thread."""
-    stop = threading.Event()
+def a_sidecar(source: SyntheticSource, redis_url: str = "") -> Iterator[list[SidecarStatus]]:
+    """One sidecar, in a thread; what it says."""
+    stop, said = threading.Event(), list[SidecarStatus]()
     settings = SidecarSettings(
         source=source.name,
         bootstrap=source.bootstrap,
-        redis_url=source.redis_url,
+        redis_url=redis_url or source.redis_url,
         status_interval=timedelta(milliseconds=200),
     )
-    thread = threading.Thread(target=run_sidecar, args=(settings, stop))
+    thread = threading.Thread(target=run_sidecar, args=(settings, stop, said.append))
     thread.start()
     try:
-        yield
+        yield said
     finally:
         stop.set()
         thread.join(30)
@@ -317,3 +325,22 @@ def wrong_cut(source: str, timeline: int, lsn: int) -> Cut:
         end_offsets={f"{source}.shop.orders": (9, 9, 9, 9)},
         transaction_offset=9,
     )
+
+
+def test_sidecar_and_pipeline_need_no_more_than_their_documented_users(
+    source: SyntheticSource, redis: RedisServer
+) -> None:
+    urls = {}
+    with Redis.from_url(redis.url) as admin:
+        for line in DOCUMENT.read_text().splitlines():
+            if line.startswith("user "):
+                _, name, *rules = line.replace("{inv}", f"{{{source.name}}}").split()
+                cast("Any", admin).execute_command("ACL", "SETUSER", name, *rules)
+                password = next(rule[1:] for rule in rules if rule.startswith(">"))
+                urls[name] = f"redis://{name}:{password}@127.0.0.1:{redis.port}"
+    follower = Follower(source, urls["slackwater-pipeline"])
+    with a_sidecar(source, urls["slackwater-sidecar"]) as said, writing(source):
+        follower.follow_further()
+        follower.follow_until(lambda: follower.finds_cuts_in_redis and source.in_redis() > 0)
+        follower.follow_until(lambda: len(said) > 1 and said[-1].redis_error is None)
+    follower.close()

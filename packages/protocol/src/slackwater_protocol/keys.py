@@ -23,12 +23,12 @@ def cuts_key(source: str, timeline: int) -> str:
 
 
 def markers_key(source: str) -> str:
-    """Redis hash ``<topic>/<partition>`` to marker."""
+    """Redis hash ``<topic>/<partition>`` to marker, of partitions that are ahead of the newest cut."""
     return f"slackwater:{{{source}}}:markers"
 
 
 def frontier_key(source: str) -> str:
-    """Redis hash: newest cut, wall time, sidecar id, timeline, state."""
+    """Redis hash: newest cut, wall time, sidecar id, timeline, state, id of the cut log."""
     return f"slackwater:{{{source}}}:frontier"
 
 
