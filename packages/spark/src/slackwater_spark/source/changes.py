@@ -32,7 +32,8 @@ class BatchChanges:
     batch's table are repetitions of earlier ones, or rows of an initial snapshot that was started again. All
     of them are dropped. Rows of transactions known to stand in Kafka twice are compared by change identity
     ``(xid, lsn, table, op, key)``; only the first counts, in whichever partition the others stand: some may
-    have been added. For rows without keys see :class:`KeylessRows`: a batch that may repeat some is read twice.
+    have been added. For rows without keys see :class:`KeylessRows`: a batch that may repeat some is read
+    twice.
 
     Rows of snapshots that belong to no commit take the LSN that :class:`SnapshotPlaces` says, so a batch that
     has any is read twice: first by :func:`find_places`.
