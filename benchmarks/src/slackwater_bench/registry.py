@@ -14,6 +14,7 @@ from slackwater_bench.scenarios.sidecar_alone import SIDECAR_ALONE
 from slackwater_bench.scenarios.sidecar_delay import SIDECAR_DELAY
 from slackwater_bench.scenarios.sidecar_memory import SIDECAR_MEMORY
 from slackwater_bench.scenarios.sidecar_partitions import SIDECAR_PARTITIONS
+from slackwater_bench.scenarios.sidecar_profile import SIDECAR_PROFILE
 from slackwater_bench.scenarios.sink_alone import SINK_ALONE
 from slackwater_bench.scenarios.state_size import STATE_SIZE
 from slackwater_bench.scenarios.throughput import CORES, LOCAL_CLUSTER, PARTITIONS, THROUGHPUT
@@ -35,6 +36,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         SIDECAR_DELAY,
         SIDECAR_PARTITIONS,
         SIDECAR_MEMORY,
+        SIDECAR_PROFILE,
         SIDECAR_ALONE,
         SINK_ALONE,
         MANY_PIPELINES,
