@@ -378,6 +378,18 @@ def test_a_row_of_a_snapshot_that_was_written_twice_does_not_stand_for_a_missing
     assert cut.repeated == {500}
 
 
+def test_a_row_of_a_snapshot_that_comes_again_behind_its_cut_is_named(source: Source) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    doubled = snapshot_value("inv.a", 500, {"id": 1})
+    source.row("s.inv.a/0", doubled)
+    assert source.lsns() == [500]
+
+    source.row("s.inv.a/0", doubled, row(7, 1))
+    source.tell(end(7, a=1))
+    (cut,) = source.cuts()
+    assert cut.repeated == {500}
+
+
 def unannounced_snapshot(source: Source, *, written_at: int) -> None:
     source.row("s.inv.a/0", snapshot_value("inv.a", 500, {"id": 1}), ms=written_at)
     source.row("s.inv.b/0", snapshot_value("inv.b", 500, {"id": 2}, snapshot="last"), ms=written_at)

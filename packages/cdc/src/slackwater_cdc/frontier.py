@@ -439,6 +439,8 @@ class Frontier:
             front = partition.front()
 
     def _new_cut(self) -> Cut:
+        self._context.repeated |= self._snapshots.doubled
+        self._snapshots.doubled.clear()
         cut = self._built.cut(self._partitions, self._context)
         self._snapshots.pass_lsn(cut.lsn)
         return cut

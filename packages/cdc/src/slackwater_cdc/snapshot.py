@@ -121,6 +121,9 @@ class Snapshots:
         """What the notifications say."""
         self.pending: Snapshot | None = None
         """The newest run, while it is above the frontier."""
+        self._shown_lsn = passed_lsn
+        self.doubled: set[int] = set()
+        """LSNs of snapshots on the frontier of which rows came again since the last cut."""
         self.late: list[LateRows] = []
         """Rows of ad hoc snapshots that no cut has shown."""
         self._ad_hoc: dict[int, bool] = {}
@@ -201,7 +204,7 @@ class Snapshots:
         """Says that the pending snapshot is on the frontier."""
         if self.pending is not None:
             self.pending.is_done = True
-            self._passed_lsn = self.pending.lsn
+            self._passed_lsn = self._shown_lsn = self.pending.lsn
             self.pending = None
 
     def pass_lsn(self, lsn: int) -> None:
@@ -212,6 +215,9 @@ class Snapshots:
         pending = self.pending
         if pending is not None and pending.lsn == lsn:
             return pending
+        if lsn == self._shown_lsn:
+            self.doubled.add(lsn)
+            return None
         if lsn <= self._passed_lsn:
             self._watch.read_old_snapshot(lsn, ts_ms)
             return None

@@ -70,6 +70,12 @@ def snapshot_value(
     return _dump(_envelope("r", source, None, None, after))
 
 
+def incremental_value(table: str, after: Mapping[str, Any], *, ts_ms: int = 0) -> bytes:
+    """A row of an incremental snapshot: it has no LSN and belongs to no transaction."""
+    source = _source(table, lsn=None, xid=None, ts_ms=ts_ms, snapshot="incremental")
+    return _dump(_envelope("r", source, None, None, after))
+
+
 def notification_value(kind: str, **additional_data: str) -> bytes:
     """A notification of an initial snapshot."""
     data = {"connector_name": "test", **additional_data}
@@ -133,7 +139,7 @@ def _envelope(
     }
 
 
-def _source(table: str, *, lsn: int, xid: int, ts_ms: int, snapshot: str) -> dict[str, Any]:
+def _source(table: str, *, lsn: int | None, xid: int | None, ts_ms: int, snapshot: str) -> dict[str, Any]:
     schema, _, name = table.partition(".")
     return {
         "version": "3.7.0.Final",
