@@ -1,3 +1,5 @@
+import pytest
+
 from slackwater_spark.pipeline.failure import root_cause
 
 TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage \
@@ -72,3 +74,19 @@ def test_a_call_into_java_without_a_cause_says_what_it_said() -> None:
     error_type, reason = root_cause(text)
     assert error_type == "Py4JJavaError"
     assert "Exception thrown in awaitResult" in reason
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("Broken pipe SQLSTATE: XXKST", "Broken pipe"),
+        (" SQLSTATE: XXKST (no cause message)", "end of its stream"),
+    ],
+)
+def test_the_end_of_the_process_that_plans_batches_is_called_so(told: str, shown: str) -> None:
+    """Spark tells it as the end of a connection."""
+    text = f"[STREAM_FAILED] Query [id = 1] terminated with exception: {told}\n=== Streaming Query ==="
+    error_type, reason = root_cause(text)
+    assert error_type == "PythonProcessEndedError"
+    assert f"ended ({shown})" in reason
+    assert "start the pipeline again" in reason

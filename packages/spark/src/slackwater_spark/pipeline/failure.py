@@ -8,6 +8,10 @@ _RAISED = re.compile(
 )
 _HANDED_ON = "Py4JJavaError"
 _CAUSED_BY = re.compile(r"^Caused by: (?P<type>[\w.$]+): (?P<reason>.+)$")
+_PROCESS_ENDED = re.compile(
+    r"terminated with exception: +(?P<told>Broken pipe|Connection reset(?: by peer)?)? *SQLSTATE"
+)
+"""Spark asks a Python process of its own for offsets and tasks; its end is told as that of a connection."""
 _JAVA_FRAME = re.compile(r"^\s+at [\w.$/<>]+\(|^\s*(?:Caused by: |Driver stacktrace:|\.\.\. \d+ more)")
 
 
@@ -32,6 +36,13 @@ def root_cause(text: str) -> tuple[str, str]:
             found = raised["type"].rpartition(".")[2], message
     if found is not None:
         return _java_cause(text) if found[0] == _HANDED_ON else found
+    if (ended := _PROCESS_ENDED.search(text)) is not None:
+        told = ended["told"] or "end of its stream"
+        return (
+            "PythonProcessEndedError",
+            f"the Python process in which Spark plans batches ended ({told}): killed, or out of memory? "
+            "Nothing is lost: start the pipeline again",
+        )
     first = next((line.strip() for line in lines if line.strip()), "no reason given")
     return "StreamingQueryException", first
 
