@@ -219,6 +219,25 @@ def test_no_cut_ends_between_rows_of_a_blocking_snapshot_and_what_they_contain_a
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
+def test_a_snapshot_that_was_repeated_after_a_crash_is_shown_with_a_commit_after_it(partitions: int) -> None:
+    """Or when there is none for long: here the connector writes nothing more."""
+    for seed in range(20):
+        cuts = follow("snapshot_crash_3_7", partitions, seed).cuts
+
+        assert [(cut.lsn, cut.late_snapshots) for cut in cuts] == [(26405184, (26404968,))], f"seed {seed}"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_rows_that_an_interrupted_blocking_snapshot_left_behind_hold_nothing_up(partitions: int) -> None:
+    xids = [SNAPSHOT_XID, 733, 735, 736, 737, 738, 739]
+    for seed in range(20):
+        outcome = follow("blocking_snapshot_crash", partitions, seed)
+
+        assert (outcome.obstacles, outcome.open) == ([], [])
+        assert [xid for xid, _ in outcome.commits] == xids, f"seed {seed}"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
 def test_cuts_tell_where_rows_of_an_incremental_snapshot_stand(partitions: int) -> None:
     _, topics = load("incremental_snapshot", partitions)
     places = [
