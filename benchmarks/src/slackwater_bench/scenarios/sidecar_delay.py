@@ -51,7 +51,7 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
         loop.stop()
         seen = _seen(watch, loop.intended[-1][0])
         appended = [(lsn, at) for lsn, at in _append_times(bed.bootstrap) if at >= since_ms]
-    found = summary(_delays(appended, seen))
+    found = summary(delays(appended, seen))
     return Measured(
         found["p99"],
         {
@@ -91,7 +91,7 @@ def _append_times(bootstrap: str) -> list[tuple[int, int]]:
     raise RunFailedError("Kafka", "the transaction topic could not be read to its end")
 
 
-def _delays(appended: Sequence[tuple[int, int]], seen: Sequence[tuple[int, float]]) -> list[float]:
+def delays(appended: Sequence[tuple[int, int]], seen: Sequence[tuple[int, float]]) -> list[float]:
     """For every END the time until the first cut at or above it was seen; both ascending."""
     result, index = [], 0
     for lsn, at in appended:
