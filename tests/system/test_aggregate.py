@@ -2,8 +2,8 @@
 
 Real Kafka, Redis, sidecar and Spark; the test plays database and connector, and knows every document at every
 commit. How it was seen to fail: when a group goes as far as its fastest partition (``max`` for ``min`` in
-``groups.py``), documents of the stalled partition go on, too, without their orders' changes; when markers ahead are
-not published, no documents go on.
+``groups.py``), the stalled partition's documents go on, too, without the changes of their orders; when markers
+ahead are not published, no documents go on.
 """
 
 import json

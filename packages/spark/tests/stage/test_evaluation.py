@@ -1,5 +1,6 @@
 """Groups are cut into calls of bounded size, and the cut is never seen in the documents."""
 
+import json
 from collections.abc import Mapping
 from typing import NoReturn
 
@@ -8,9 +9,13 @@ import pytest
 from slackwater_spark.stage.evaluation import EvaluationBatches
 from slackwater_spark.stage.group import GroupHistory, GroupRules
 from slackwater_spark.stage.packing import packing_spec
+from slackwater_spark.stage.testing import LocalStage
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.errors import EvaluationError
 from slackwater_sql.evaluation import Evaluator, InputVersions, Points
 from slackwater_sql.plan import ViewPlan
 from slackwater_sql.row_codec import RowCodec
+from slackwater_sql.view import compile_view
 
 
 class Counting:
@@ -46,8 +51,21 @@ def test_documents_do_not_depend_on_the_size_of_calls(
     def documents(rows_per_call: int) -> tuple[list[tuple[int, list[bytes | None]]], list[int]]:
         counting = Counting(evaluator)
         batches = EvaluationBatches(counting, spec, codecs, every_commit=every_commit, max_rows=rows_per_call)
-        return list(batches.evaluate(range(6), history)), counting.sizes
+        return list(batches.evaluate(range(6), history, str)), counting.sizes
 
     all_at_once, calls = documents(1_000_000)
     assert len(calls) == 1
     assert documents(max_rows)[0] == all_at_once
+
+
+@pytest.mark.parametrize("every_commit", [False, True])
+def test_an_error_of_the_view_names_the_key(every_commit: bool) -> None:
+    table = "CREATE TABLE s.a (id bigint PRIMARY KEY, n text NOT NULL);"
+    view = "SELECT TRANSACTIONALLY a.id, CAST(a.n AS int) AS n FROM s.a a GROUP BY a.id"
+    plan = compile_view(view, parse_catalog({"t.sql": table}), path="v.sql")
+    rows = [json.dumps({"id": key, "n": "x" if key == 17 else "1"}).encode() for key in range(30)]
+    with Evaluator(plan) as evaluator:
+        stage = LocalStage(plan, evaluator, buckets=1, every_commit=every_commit)
+        with pytest.raises(EvaluationError) as raised:
+            stage.run([("s.a", "c", 10, None, row) for row in rows])
+    assert raised.value.key == '{"id":17}'

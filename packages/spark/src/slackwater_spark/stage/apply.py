@@ -88,7 +88,10 @@ class BucketLogic:
         """
         outcome = Outcome()
         touched = self._touched(events, contents, owners)
-        for group, documents in self._evaluations.evaluate(touched, lambda group: group.history):
+        evaluated = self._evaluations.evaluate(
+            touched, lambda group: group.history, lambda group: self._spec.key_json(group.key).decode()
+        )
+        for group, documents in evaluated:
             self._conclude(group, documents, outcome)
             if owners is not None:
                 _conclude_owner(group, owners[group.key], outcome)
