@@ -2,7 +2,7 @@
 
 Real Kafka, Redis, sidecar and Spark; the test plays database and connector, and knows every document at every
 commit. How it was seen to fail: when a group goes as far as its fastest partition (``max`` for ``min`` in
-``groups.py``), the stalled partition's documents go on, too, without the changes of their orders; when markers
+``groups.py``), the stalled partition's documents go on without the changes of their orders; when markers
 ahead are not published, no documents go on.
 """
 
