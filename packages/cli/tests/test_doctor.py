@@ -109,7 +109,8 @@ def test_a_row_that_was_written_before_the_commit_shows_nothing_later() -> None:
 
 
 def test_a_topic_that_is_gone_is_named_with_its_table() -> None:
-    finding = only(facts(waiting(places={}), data_topics=frozenset(), places={}))
+    state = status(FrontierState.WAITING, detail="no topic was found for s.a")
+    finding = only(facts(waiting(places={}), data_topics=frozenset(), places={}, status=state))
     assert finding.cause is Cause.TOPIC_MISSING
     assert "there is no topic inv.s.a for s.a" in text(finding)
     assert "--topics s.a=TOPIC" in text(finding)

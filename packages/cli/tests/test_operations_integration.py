@@ -13,14 +13,17 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater import main
 from slackwater.doctor.kafka import KafkaProbe
 from slackwater_cdc.testing import transaction_values
-from slackwater_devstack import KafkaBroker, RedisServer
+from slackwater_devstack import DevStack, KafkaBroker, RedisServer
 from slackwater_markers import FrontierState
 from slackwater_protocol import SourceTopics, SystemClock
 from slackwater_protocol.metrics import SIDECAR_METRICS
@@ -68,9 +71,9 @@ class SidecarProcess:
 
 
 @contextmanager
-def running(folder: Path, *sources: SyntheticSource) -> Iterator[SidecarProcess]:
+def running(folder: Path, *sources: str) -> Iterator[SidecarProcess]:
     log = folder / "sidecar.log"
-    flags = [flag for source in sources for flag in ("--source", source.name)]
+    flags = [flag for source in sources for flag in ("--source", source)]
     process = subprocess.Popen(
         [
             sys.executable,
@@ -123,14 +126,18 @@ def make_source(
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Exit code and everything that was shown."""
+    capsys.readouterr()
     code = main.run(arguments)
     captured = capsys.readouterr()
     return code, captured.out + captured.err
 
 
-def examined(capsys: pytest.CaptureFixture[str], source: SyntheticSource) -> tuple[int, dict[str, Any]]:
-    code, text = command(capsys, "doctor", "--source", source.name, "--json")
-    return code, json.loads(text)
+def examined(capsys: pytest.CaptureFixture[str], source: str) -> tuple[int, dict[str, Any]]:
+    """What the doctor says."""
+    capsys.readouterr()
+    code = main.run(["doctor", "--source", source, "--json"])
+    return code, json.loads(capsys.readouterr().out)
 
 
 def commit_without_a_row(source: SyntheticSource, xid: int) -> str:
@@ -148,20 +155,20 @@ def test_missing_rows_are_found_explained_and_skipped_while_another_source_goes_
     make_source: Callable[[], SyntheticSource], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     inv, crm = make_source(), make_source()
-    with running(tmp_path, inv, crm) as sidecar:
+    with running(tmp_path, inv.name, crm.name) as sidecar:
         for source in (inv, crm):
             source.commit(1, 50)
             wait_until(source.is_published)
         wait_until(lambda: sidecar.page("/readyz")[0] == 200)
-        assert examined(capsys, inv)[0] == 0
+        assert examined(capsys, inv.name)[0] == 0
 
         lsn = commit_without_a_row(inv, 50)
         inv.commit(51, 80)
         crm.commit(50, 60)
         wait_until(lambda: sidecar.is_in(inv.name, FrontierState.STALLED))
         wait_until(crm.is_published)
-        code, said = examined(capsys, inv)
-        assert (code, examined(capsys, crm)[0]) == (1, 0)
+        code, said = examined(capsys, inv.name)
+        assert (code, examined(capsys, crm.name)[0]) == (1, 0)
         assert said["findings"][0]["cause"] == "dropped"
         (missing, *_) = said["open_transactions"]
         assert (missing["xid"], missing["expected"], missing["received"]) == (
@@ -196,7 +203,7 @@ def test_lsns_that_go_back_are_gone_on_from_on_a_new_timeline_by_decision(
 ) -> None:
     source = make_source()
     table = source.tables[0]
-    with running(tmp_path, source) as sidecar:
+    with running(tmp_path, source.name) as sidecar:
         source.commit(100, 150)
         wait_until(source.is_published)
         for xid in (7, 8):
@@ -209,7 +216,7 @@ def test_lsns_that_go_back_are_gone_on_from_on_a_new_timeline_by_decision(
         source.flush()
         wait_until(lambda: sidecar.is_in(source.name, FrontierState.REGRESSED))
         assert sidecar.page("/readyz")[0] == 503
-        code, said = examined(capsys, source)
+        code, said = examined(capsys, source.name)
         assert (code, said["findings"][0]["cause"]) == (1, "regressed")
         name = ("--source", source.name, "--yes")
         code, text = command(capsys, "source", "new-timeline", *name)
@@ -229,7 +236,7 @@ def test_a_sidecar_that_is_asked_to_stop_publishes_what_is_ready_and_says_so(
     make_source: Callable[[], SyntheticSource], tmp_path: Path
 ) -> None:
     source = make_source()
-    with running(tmp_path, source) as sidecar:
+    with running(tmp_path, source.name) as sidecar:
         source.commit(1, 50)
         wait_until(source.is_published)
         source.commit(50, 60)
@@ -267,3 +274,54 @@ def test_what_an_open_kafka_transaction_hides_is_told_from_one_that_is_at_work(
     assert [end.xid for end in seen.ends] == [1, 2]
     assert seen.data_topics == {topic}
     assert max(facts.newest_row_lsn or 0 for facts in rows.values()) == source.newest_lsn - 1
+
+
+DROPS_LINES = {
+    "transforms": "drop",
+    "transforms.drop.type": "org.apache.kafka.connect.transforms.Filter",
+    "transforms.drop.predicate": "lines",
+    "predicates": "lines",
+    "predicates.lines.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+    "predicates.lines.pattern": "inv[.]public[.]lines",
+}
+
+
+@pytest.mark.slow
+def test_a_transform_of_the_real_connector_that_drops_rows_is_found_and_what_it_dropped_can_be_skipped(
+    dev_stack: Callable[..., DevStack],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stack = dev_stack(tables=("public.orders", "public.lines"), connector_overrides=DROPS_LINES)
+    monkeypatch.setenv("SLACKWATER_BOOTSTRAP", stack.kafka.bootstrap)
+    monkeypatch.setenv("SLACKWATER_REDIS_URL", stack.redis.url)
+
+    def cause() -> str:
+        code, said = examined(capsys, "inv")
+        return str(said["findings"][0]["cause"]) if code else "healthy"
+
+    with psycopg.connect(stack.postgres.dsn(), autocommit=True) as database:
+        for table in ("orders", "lines"):
+            database.execute(f"create table {table} (id int primary key)")
+        stack.start_connector(("public.orders", "public.lines"))
+        stack.wait_until_streaming()
+        database.execute("insert into orders values (1)")
+        with running(tmp_path, "inv") as sidecar:
+            wait_until(lambda: cause() == "healthy")
+            with database.transaction():
+                database.execute("insert into orders values (2)")
+                database.execute("insert into lines values (2)")
+            database.execute("insert into orders values (3)")
+            wait_until(lambda: cause() == "topic_missing")
+
+            admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
+            admin.create_topics([NewTopic("inv.public.lines", 1, 1)])["inv.public.lines"].result(30)
+            wait_until(lambda: cause() == "dropped")
+            (lost, *_) = sidecar.shown("inv")["open_transactions"]
+            assert lost["expected"] == {"public.orders": 1, "public.lines": 1}
+            assert lost["received"] == {"public.orders": 1, "public.lines": 0}
+
+            flags = ("--source", "inv", "--to", lost["commit_lsn"], "--yes")
+            assert command(capsys, "source", "skip", *flags)[0] == 0
+            wait_until(lambda: cause() == "healthy")

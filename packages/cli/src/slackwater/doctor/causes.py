@@ -91,7 +91,7 @@ def _state(facts: SourceFacts) -> Iterator[Finding]:
         yield Finding(
             cause=Cause.MISCONFIGURED, what=status.detail, advice=("change the connector as it says",)
         )
-    elif status.state is FrontierState.WAITING and not any(t.xid == SNAPSHOT_XID for t in facts.open):
+    elif status.state is FrontierState.WAITING and not facts.open:
         yield Finding(cause=Cause.WAITING, what=status.detail, advice=("it goes on by itself",))
 
 
