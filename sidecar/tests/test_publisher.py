@@ -327,6 +327,21 @@ def test_an_older_copy_of_the_store_is_filled_without_a_hole(
         assert held(store) == logged(log) == [1, 2, 3, 4, 5]
 
 
+def test_a_copy_from_an_earlier_timeline_is_filled_with_the_newest(
+    publisher: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    publisher.publish([cut(5)], STATUS)
+    older = copy.deepcopy(store.__dict__)
+    publisher.go_on_from(None)
+    publisher.publish([replace(cut(1), timeline=2)], STATUS)
+    store.__dict__.update(older)
+
+    publisher.publish([replace(cut(2), timeline=2)], STATUS)
+
+    assert [c.cut.lsn for c in store.cuts_after(SOURCE, 2, 0, limit=9)] == [1, 2]
+    assert store.markers(SOURCE)["inv.s.a", 0] == Marker(2, 2)
+
+
 def test_filling_a_store_ends_early_when_cuts_are_large(log: FailingLog, store: FailingStore) -> None:
     """It is done by the thread that publishes."""
     large = tuple(CommittedTransaction(n, 1, 5) for n in range(10_000))

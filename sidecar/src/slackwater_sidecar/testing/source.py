@@ -43,6 +43,7 @@ class SyntheticSource:
         self.offsets: dict[tuple[str, int], int] = {}
         """End offsets of what was written, by topic without the source's name, and partition."""
         self.newest_lsn = 0
+        self._lsn_base = 0
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "linger.ms": 1, "enable.idempotence": True}
         )
@@ -75,8 +76,9 @@ class SyntheticSource:
         """Transactions with the xids in ``[first, last)``, of three rows each."""
         for xid in range(first, last):
             keys = [(self.tables[n % len(self.tables)], xid * 7 + n) for n in range(3)]
-            begin, rows, end = transaction_values(xid, xid * 100, [(t, {"id": k}) for t, k in keys], xid)
-            self.newest_lsn = xid * 100 + 3
+            lsn = self._lsn_base + xid * 100
+            begin, rows, end = transaction_values(xid, lsn, [(t, {"id": k}) for t, k in keys], xid)
+            self.newest_lsn = lsn + 3
             self.oracle.add_commit(xid, self.newest_lsn)
             self.put("transaction", 0, begin)
             for (table, value), (_, key) in zip(rows, keys, strict=True):
@@ -85,6 +87,11 @@ class SyntheticSource:
                 self.oracle.add_row(self.newest_lsn, key, (f"{self.name}.{table}", number, offset))
             self.put("transaction", 0, end)
         self.flush()
+
+    def start_lsns_over(self, next_xid: int) -> None:
+        """What is committed from now on has low LSNs again, and is judged alone: a database restored."""
+        self._lsn_base = 50 - next_xid * 100
+        self.oracle = Oracle()
 
     def logged(self) -> list[Cut]:
         """The cuts of the log that rise; the others are repeats of a second sidecar."""
