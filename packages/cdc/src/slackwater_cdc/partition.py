@@ -290,9 +290,13 @@ class Partition:
             return None
         self._transaction = transaction
         track = self._track(transaction, table, is_first=bool(flags & IS_FIRST))
-        self._newest = self._newest_order(transaction, table, track)
-        self._enqueue(transaction, offset)
         self.tables.add(table)
+        if self not in transaction.partitions:
+            transaction.partitions[self] = None
+            self._firsts.append((transaction, offset, self._run))
+            self._newest = 0
+        else:
+            self._return_to(offset, transaction, table, track)
         has_no_key = self._is_keyless or bool(flags & IS_TRUNCATE)
         if has_no_key or self.has_new_siblings:
             self.has_keyless_rows = True
@@ -301,19 +305,10 @@ class Partition:
             self._refuse(offset, KeylessEvidenceError(table))
         return track
 
-    def _newest_order(self, transaction: Transaction, table: str, track: Track) -> int:
-        """The largest order of a table's rows that were read here."""
-        if self not in transaction.partitions:
-            return 0
+    def _return_to(self, offset: int, transaction: Transaction, table: str, track: Track) -> None:
+        """Goes on with a transaction that has rows here; queues it again if others may stand between."""
         tracks = [track] if self._is_exempt else transaction.tracks_of(table)
-        return max(0, *(t.rfind(self._mark) for t in tracks))
-
-    def _enqueue(self, transaction: Transaction, offset: int) -> None:
-        """Puts a transaction into the queue, once more when it may have rows behind others'."""
-        if self not in transaction.partitions:
-            transaction.partitions[self] = None
-            self._firsts.append((transaction, offset, self._run))
-            return
+        self._newest = max(0, *(t.rfind(self._mark) for t in tracks))
         newest = self._firsts[-1][0]
         if isinstance(newest, LateRows):
             transaction.is_behind_late_rows = True
