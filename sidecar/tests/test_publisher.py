@@ -214,6 +214,22 @@ def test_what_another_sidecar_has_written_is_not_appended_again(
     assert not other.is_waiting
 
 
+def test_rows_of_snapshots_in_cuts_that_another_sidecar_has_written_are_told_with_the_next_one(
+    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+) -> None:
+    """The other sidecar's cuts of the same commits may end before those rows."""
+    publisher.publish([cut(1), cut(2), cut(3)], STATUS)
+    other.publish([replace(cut(1), has_incremental_rows=True), cut(2)], OTHER)
+    other.publish([replace(cut(3), late_snapshots=(7,))], OTHER)
+
+    other.publish([cut(4)], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    other.publish([cut(5)], OTHER)
+
+    told = [(c.cut.lsn, c.cut.late_snapshots, c.cut.has_incremental_rows) for c in log.tail(2)]
+    assert told == [(4, (7,), True), (5, (), False)]
+
+
 def test_cuts_are_left_for_a_moment_to_the_sidecar_that_published_last(
     publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
 ) -> None:

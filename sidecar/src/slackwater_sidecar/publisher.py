@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from slackwater_markers import CutLog, CutLogUnavailableError, FrontierStatus, MarkerStore, StoredPosition
@@ -21,6 +22,32 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = timedelta(milliseconds=250)
 """How long a sidecar leaves a cut to the one that published last, before it appends the cut itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRows:
+    """Rows of snapshots in cuts of this sidecar that another one had written already.
+
+    The other one's cuts may end before those rows, so the next cut must tell of them: saying so for nothing
+    only costs readers a second look.
+    """
+
+    late: frozenset[int] = frozenset()
+    has_incremental: bool = False
+
+    def and_of(self, cut: Cut) -> "SnapshotRows":
+        """With those of another cut."""
+        return SnapshotRows(
+            self.late.union(cut.late_snapshots), self.has_incremental or cut.has_incremental_rows
+        )
+
+    def told_with(self, cut: Cut) -> Cut:
+        """A cut that tells of these, too."""
+        told = self.and_of(cut)
+        late = tuple(sorted(told.late))
+        if (late, told.has_incremental) == (cut.late_snapshots, cut.has_incremental_rows):
+            return cut
+        return replace(cut, late_snapshots=late, has_incremental_rows=told.has_incremental)
 
 
 class Publisher:
@@ -55,6 +82,7 @@ class Publisher:
         self._keeper = StoreKeeper(source, log, store, restored_cuts, self._clock)
         self._unwritten: list[Cut] = []
         self._unwritten_ahead: list[AheadMarkers] = []
+        self._untold = SnapshotRows()
         self._waits_since: float | None = None
         self._newest: PublishedCut | None = None
         self.log_error: str | None = None
@@ -79,6 +107,7 @@ class Publisher:
         """Says what is in the log already. Forgets what was not written: it is found again."""
         self._newest = newest
         self._unwritten, self._unwritten_ahead, self._waits_since = [], [], None
+        self._untold = SnapshotRows()
 
     def publish(self, cuts: Sequence[Cut], status: FrontierStatus) -> None:
         """Publishes cuts, ascending; those that could not be written are tried again by the next call."""
@@ -112,7 +141,9 @@ class Publisher:
         self._pass_over(held)
         if not self._unwritten or self._leaves_it_to_another(held, status):
             return
+        self._unwritten[0] = self._untold.told_with(self._unwritten[0])
         published = self._log.append(self._unwritten)
+        self._untold = SnapshotRows()
         is_whole = held is not None and (self._newest is None or not is_behind(held, self._newest))
         self._unwritten, self._waits_since = [], None
         self._newest = published[-1]
@@ -124,6 +155,8 @@ class Publisher:
             return
         covered = [c for c in self._unwritten if c.position <= held.position]
         self._unwritten = self._unwritten[len(covered) :]
+        for cut in covered:
+            self._untold = self._untold.and_of(cut)
         self._waits_since = None
         if covered[-1].timeline == held.position.timeline:
             self._newest = PublishedCut(covered[-1], held.log_offset)
