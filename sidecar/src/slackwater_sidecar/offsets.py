@@ -3,7 +3,8 @@
 from collections.abc import Collection
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 
 Key = tuple[str, int]
 
@@ -16,7 +17,7 @@ def first_offsets(admin: AdminClient, keys: Collection[Key]) -> dict[Key, int]:
     Raises:
         KafkaException: the broker does not answer, or a partition does not exist.
     """
-    return _offsets(admin, keys, OffsetSpec.earliest())
+    return _offsets(admin, keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
 
 def high_watermarks(admin: AdminClient, keys: Collection[Key]) -> dict[Key, int]:
@@ -28,7 +29,7 @@ def high_watermarks(admin: AdminClient, keys: Collection[Key]) -> dict[Key, int]
     Raises:
         KafkaException: the broker does not answer, or a partition does not exist.
     """
-    return _offsets(admin, keys, OffsetSpec.latest())
+    return _offsets(admin, keys, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
 def _offsets(admin: AdminClient, keys: Collection[Key], spec: OffsetSpec) -> dict[Key, int]:
