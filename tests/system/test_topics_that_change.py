@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psycopg
@@ -262,6 +262,16 @@ def test_every_commit_is_in_one_cut_with_all_rows_that_were_written(outcome: Out
     oracle = outcome.recording.oracle(outcome.truth)
     assert oracle.complaints(outcome.cuts) == []
     assert outcome.cuts[-1].lsn >= oracle.commits[-1][0]
+
+
+def test_a_cut_that_ended_before_its_last_row_would_be_found(outcome: Outcome) -> None:
+    *before, last = [cut for cut in outcome.cuts if cut.transactions]
+    row = next(row for row in outcome.recording.rows() if row.xid == last.transactions[-1].xid)
+    ends = {topic: list(offsets) for topic, offsets in last.end_offsets.items()}
+    ends[row.spot[0]][row.spot[1]] = row.offset
+    early = replace(last, end_offsets={topic: tuple(offsets) for topic, offsets in ends.items()})
+    oracle = outcome.recording.oracle(outcome.truth)
+    assert any("is not in cut" in complaint for complaint in oracle.complaints([*before, early]))
 
 
 def test_by_counts_nothing_passed_the_transaction_whose_rows_were_dropped(outcome: Outcome) -> None:
