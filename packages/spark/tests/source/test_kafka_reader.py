@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -147,6 +148,8 @@ def test_a_truncated_topic_is_an_error_that_says_which_offsets_are_gone(make_top
     assert (caught.value.topic, caught.value.partition) == (topic.name, 1)
     assert topic.read(topic.span(1, 1, 10), may_start_late=True) == {1: numbers(4, 10)}
     assert topic.read(topic.span(1, 1, 3), may_start_late=True) == {}
+    with pytest.raises(TruncatedTopicError):  # something has been read of it before
+        topic.read(replace(topic.span(1, 1, 10), after_lsn=7), may_start_late=True)
 
 
 def test_a_topic_that_was_made_again_is_an_error(make_topic: MakeTopic) -> None:

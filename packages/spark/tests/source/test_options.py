@@ -2,6 +2,7 @@ import pickle
 
 import pytest
 
+from slackwater_spark.scope import Scope
 from slackwater_spark.source.errors import OptionError
 from slackwater_spark.source.options import SourceOptions
 
@@ -25,6 +26,7 @@ def test_every_option_is_read() -> None:
             "redis_url": "redis://r:6379/0",
             "redis.password": "hush",
             "timeline": "3",
+            "scope": "aggregate",
             "starting": "latest",
             "allow_truncated_start": "true",
             "max_events_per_batch": "7",
@@ -43,6 +45,7 @@ def test_every_option_is_read() -> None:
         redis_url="redis://r:6379/0",
         redis_password="hush",
         timeline=3,
+        scope=Scope.AGGREGATE,
         starting="latest",
         allow_truncated_start=True,
         max_events_per_batch=7,
@@ -85,6 +88,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one() -> None:
         ("timeline", "0", "expected at least 1"),
         ("max_events_per_batch", "many", "expected a whole number"),
         ("max_events_per_batch", "0", "expected at least 1"),
+        ("scope", "both", "expected strict or aggregate"),
         ("starting", "yesterday", "expected earliest or latest"),
         ("allow_truncated_start", "yes", "expected true or false"),
         ("redis_url", "localhost:6379", "another form"),
