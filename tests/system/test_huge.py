@@ -1,7 +1,7 @@
 """A transaction or snapshot larger than memory is one for everybody: one cut, one batch, visible at once.
 
 The sidecar has a limit on its memory that it would exceed if it kept rows; Spark has the memory that a
-pipeline has by default, and the peaks of its Python workers are measured. ``make huge`` does the same with
+pipeline has by default, and the peaks of its Python workers are measured. ``make soak`` does the same with
 5,000,000 rows.
 """
 
