@@ -1,0 +1,202 @@
+"""Whatever is encoded is decoded as it was, byte for byte the same when encoded again."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater_protocol import (
+    AheadMarkers,
+    BatchHeader,
+    CommitRecord,
+    CommittedTransaction,
+    Cut,
+    MalformedRecordError,
+    Marker,
+    OffsetRange,
+    OpenTransaction,
+    ProgressRecord,
+    SkipDecision,
+    TimelineDecision,
+    UnsupportedVersionError,
+    decode_batch_header,
+    decode_commit_record,
+    decode_cut,
+    decode_log_record,
+    decode_marker,
+    decode_open_transaction,
+    decode_progress_record,
+    encode_batch_header,
+    encode_commit_record,
+    encode_cut,
+    encode_log_record,
+    encode_marker,
+    encode_open_transaction,
+    encode_progress_record,
+)
+
+names = st.text(min_size=1, max_size=20)
+lsns = st.integers(0, 2**63 - 1)
+offsets = st.integers(0, 2**63 - 1)
+times = st.integers(0, 2**45)
+xids = st.integers(0, 2**32 - 1)
+partitions = st.integers(0, 5000)
+timelines = st.integers(1, 1000)
+committed = st.builds(CommittedTransaction, xids, lsns, times)
+tables = st.lists(committed, max_size=20).map(tuple)
+markers = st.builds(Marker, lsns, offsets)
+counts = st.dictionaries(names, st.integers(0, 2**40), max_size=5)
+skipped = st.lists(xids, max_size=4).map(tuple)
+lsn_sets = st.frozensets(lsns, max_size=5)
+
+cuts = st.builds(
+    Cut,
+    source=names,
+    timeline=timelines,
+    lsn=lsns,
+    previous_lsn=lsns,
+    commit_ts_ms=times,
+    event_count=st.integers(0, 2**60),
+    transactions=tables,
+    end_offsets=st.dictionaries(names, st.lists(offsets, max_size=8).map(tuple), max_size=4),
+    transaction_offset=offsets,
+    repeated=lsn_sets,
+    late_snapshots=st.lists(lsns, max_size=3, unique=True).map(sorted).map(tuple),
+    has_incremental_rows=st.booleans(),
+    skipped=skipped,
+)
+ahead = st.builds(
+    AheadMarkers,
+    source=names,
+    timeline=timelines,
+    previous_lsn=lsns,
+    lsn=lsns,
+    transactions=tables,
+    markers=st.dictionaries(st.tuples(names, partitions), markers, max_size=6),
+    repeated=lsn_sets,
+)
+skips = st.builds(
+    SkipDecision,
+    source=names,
+    timeline=timelines,
+    to_lsn=lsns,
+    wall_ms=times,
+    decided_by=st.text(max_size=20),
+    reason=st.text(max_size=20),
+)
+new_timelines = st.builds(
+    TimelineDecision,
+    source=names,
+    timeline=timelines,
+    transaction_offset=offsets,
+    wall_ms=times,
+    decided_by=st.text(max_size=20),
+    reason=st.text(max_size=20),
+)
+headers = st.builds(
+    BatchHeader,
+    source=names,
+    timeline=timelines,
+    from_lsn=lsns,
+    to_lsn=lsns,
+    commit_ts_ms=times,
+    event_count=st.integers(0, 2**60),
+    transactions=st.lists(st.tuples(xids, lsns, times), max_size=20).map(tuple),
+    skipped=skipped,
+)
+commits = st.builds(
+    CommitRecord,
+    pipeline=names,
+    source=names,
+    timeline=timelines,
+    commit_lsn=lsns,
+    previous_lsn=lsns,
+    xid=st.none() | xids,
+    commit_ts_ms=times,
+    offsets=st.dictionaries(
+        names,
+        st.dictionaries(partitions, st.builds(OffsetRange, offsets, offsets, offsets), max_size=4),
+        max_size=3,
+    ),
+    skipped=skipped,
+)
+progress = st.builds(
+    ProgressRecord,
+    pipeline=names,
+    query_id=names,
+    batch_id=st.integers(-1, 2**60),
+    source=names,
+    timeline=timelines,
+    commit_lsn=lsns,
+)
+opened = st.builds(
+    OpenTransaction,
+    xid=xids,
+    commit_lsn=st.none() | lsns,
+    since_ms=times,
+    expected=counts,
+    received=counts,
+    hint=st.text(max_size=30),
+    places=st.dictionaries(names, st.tuples(st.integers(-1, 2**60), offsets), max_size=4),
+)
+
+Codec = tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], Any]]
+CODECS: dict[str, Codec] = {
+    "cut": (cuts, encode_cut, decode_cut),
+    "record of the cut log": (
+        st.one_of(cuts, ahead, skips, new_timelines),
+        encode_log_record,
+        decode_log_record,
+    ),
+    "batch header": (headers, encode_batch_header, decode_batch_header),
+    "commit record": (commits, encode_commit_record, decode_commit_record),
+    "progress record": (progress, encode_progress_record, decode_progress_record),
+    "marker": (markers, encode_marker, decode_marker),
+    "open transaction": (opened, encode_open_transaction, decode_open_transaction),
+}
+MANY = settings(max_examples=60, deadline=None)
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_any_record_survives_the_codec(kind: str) -> None:
+    records, encode, decode = CODECS[kind]
+
+    @MANY
+    @given(record=records)
+    def check(record: Any) -> None:
+        data = encode(record)
+        assert decode(data) == record
+        assert encode(decode(data)) == data
+
+    check()
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_no_damage_to_a_record_raises_anything_but_the_two_errors(kind: str) -> None:
+    records, encode, decode = CODECS[kind]
+
+    @MANY
+    @given(record=records, at=st.floats(0, 1), with_=st.binary(max_size=3), length=st.integers(0, 5))
+    def check(record: Any, at: float, with_: bytes, length: int) -> None:
+        data = encode(record)
+        begin = int(at * len(data))
+        with suppress(MalformedRecordError, UnsupportedVersionError):
+            decode(data[:begin] + with_ + data[begin + length :])
+
+    check()
+
+
+@pytest.mark.parametrize("kind", CODECS)
+def test_nothing_that_is_no_record_is_taken_for_one(kind: str) -> None:
+    _, _, decode = CODECS[kind]
+
+    @MANY
+    @given(data=st.binary(max_size=60))
+    def check(data: bytes) -> None:
+        with pytest.raises(MalformedRecordError):
+            decode(data)
+
+    check()
