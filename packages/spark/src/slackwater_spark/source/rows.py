@@ -18,7 +18,7 @@ ROW_SCHEMA: Final = (
     "source STRING, `table` STRING, op STRING, key STRING, before STRING, after STRING, xid BIGINT, "
     "commit_lsn BIGINT, commit_ts TIMESTAMP, order_in_transaction BIGINT, `partition` INT, `offset` BIGINT"
 )
-"""``xid`` and ``order_in_transaction`` are null for rows of the initial snapshot, whose ``op`` is ``r``.
+"""``xid`` and ``order_in_transaction`` are null for rows of snapshots, whose ``op`` is ``r``.
 
 TRUNCATE is a row with ``op`` ``t`` and neither key nor row, in any partition: every row of its table is gone,
 also those of its own transaction with a smaller ``order_in_transaction``.
