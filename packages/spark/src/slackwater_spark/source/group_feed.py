@@ -77,7 +77,9 @@ class GroupFeed:
         self._store_retry_at = self._log_check_at = float("-inf")
         self._kept: OrderedDict[int, tuple[CommittedTransaction, ...]] = OrderedDict()
         self._kept_count = 0
-        self._floor = self._position = self._low = self._covered = self._newest_cut_lsn = 0
+        self._stands_at: tuple[tuple[int, ...], int] = (), 0
+        self._floor = self._position = self._low = self._covered = 0
+        self._newest_cut_lsn = self._exact_up_to_lsn = 0
         self._segments: list[Segment] = []
         self._unconnected: list[Segment] = []
         self._groups: int | None = None
@@ -105,9 +107,12 @@ class GroupFeed:
 
     def move_to(self, start: GroupOffset) -> None:
         """Prepares for the batch that begins at ``start``; whatever only earlier ones needed is forgotten."""
+        if (start.lsns, start.log) == self._stands_at:
+            return
         is_ahead = self._floor <= start.floor and start.log <= self._position
         if not is_ahead or _low(start) < self._low or (start.lsns and len(start.lsns) != self._groups):
             self._begin_at(start)
+        self._stands_at = start.lsns, start.log
         self._floor = max(self._floor, start.floor)
         self._low = _low(start)
         self._segments = [s for s in self._segments if s.log_offset >= start.floor]
@@ -180,7 +185,7 @@ class GroupFeed:
 
         What stands behind a snapshot's row decides which commit it takes, so such rows must be read once.
         """
-        return max((s.lsn for s in self._segments if s.has_snapshot_rows), default=0)
+        return self._exact_up_to_lsn
 
     def snapshot_rows(self, windows: Sequence[Window], floor: int, end: int) -> tuple[frozenset[int], bool]:
         """Late snapshots, and whether incremental rows stand, in cuts that lie in the windows."""
@@ -247,7 +252,7 @@ class GroupFeed:
     def _begin_at(self, start: GroupOffset) -> None:
         self._floor = self._position = start.floor
         self._low = self._covered = _low(start)
-        self._newest_cut_lsn = 0
+        self._newest_cut_lsn = self._exact_up_to_lsn = 0
         self._segments, self._unconnected = [], []
         self._groups, self._histories = None, {}
         self._log_check_at = float("-inf")
@@ -308,6 +313,8 @@ class GroupFeed:
 
     def _connect(self, segment: Segment) -> None:
         self._segments.append(segment)
+        if segment.has_snapshot_rows:
+            self._exact_up_to_lsn = max(self._exact_up_to_lsn, segment.lsn)
         self._unconnected.append(segment)
         has_grown = True
         while has_grown:
