@@ -144,6 +144,16 @@ def test_transactions_are_written_in_commit_order_with_their_own_lsn_and_xid(mak
     assert xids == [b"503", b"507", b"507"]
 
 
+def test_documents_of_a_single_commit_are_not_put_into_order(
+    make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be more of them than fit into memory."""
+    monkeypatch.delattr(DocumentBatch, "in_commit_order")
+    batch = make_batch(0, [(1, b"b", b"2"), (1, b"a", b"1")], to_lsn=1)
+    producer = written(batch, Emit.TRANSACTIONS)
+    assert sorted(value or b"" for _, _, value, _ in of_topic(producer, "out")) == [b"1", b"2"]
+
+
 def test_every_source_transaction_has_a_commit_record_with_its_own_offsets(make_batch: MakeBatch) -> None:
     documents = [(7, b"b", b"2"), (3, b"a", b"1"), (7, b"d", b"3")]
     producer = written(make_batch(0, documents), Emit.TRANSACTIONS)

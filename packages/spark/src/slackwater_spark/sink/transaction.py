@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 
 from slackwater_protocol import (
@@ -126,7 +126,7 @@ class BatchTransaction:
             return
         xids = {commit_lsn: xid for xid, commit_lsn, _ in self._batch.header.transactions}
         by_lsn = {unit.commit_lsn: unit for unit in self._units}
-        for commit_lsn, documents in groupby(self._batch.in_commit_order(), itemgetter(0)):
+        for commit_lsn, documents in groupby(self._in_commit_order(), itemgetter(0)):
             unit = by_lsn.get(commit_lsn) if is_strict else whole if commit_lsn in xids else None
             if unit is None:
                 raise MalformedBatchError(
@@ -134,6 +134,12 @@ class BatchTransaction:
                     f"a document of commit LSN {commit_lsn}, which is not in the batch's header",
                 )
             yield unit, self._headers(commit_lsn, None if is_latest else xids.get(commit_lsn)), documents
+
+    def _in_commit_order(self) -> Iterable[Document]:
+        """All documents; those of a single commit, however many, are never in memory together."""
+        if self._settings.scope is Scope.STRICT and len(self._units) == 1:
+            return chain.from_iterable(self._batch.chunks())
+        return self._batch.in_commit_order()
 
     def _produce_documents(self, unit: CommitUnit, headers: Headers, documents: Iterable[Document]) -> None:
         produce, serve = self._producer.produce, self._producer.serve
