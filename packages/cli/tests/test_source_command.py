@@ -206,3 +206,14 @@ def test_the_doctor_ends_with_1_when_something_is_wrong_and_with_0_otherwise(
     world.facts = replace(FACTS, open=(), status=healthy, transactions=transactions)
     assert main.run(["doctor", "--source", "inv", "--json"]) == 0
     assert '"is_healthy": true' in capsys.readouterr().out
+
+
+def test_without_a_source_the_doctor_examines_all_of_the_settings(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SLACKWATER_SOURCES", "inv,crm")
+    assert main.run(["doctor"]) == 1
+    assert capsys.readouterr().out.count("needs attention") == 2
+    monkeypatch.delenv("SLACKWATER_SOURCES")
+    assert main.run(["doctor"]) == 2
+    assert "SLACKWATER_SOURCE" in capsys.readouterr().err

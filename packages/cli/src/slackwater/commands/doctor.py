@@ -1,19 +1,23 @@
 """``slackwater doctor``."""
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation, given_flags, required, setting
+from slackwater.invocation import Invocation, given_flags, setting
+
+if TYPE_CHECKING:
+    from slackwater.settings import Settings
 
 
 @click.command()
-@setting("source", "--source", metavar="NAME", help="The connector's topic.prefix.")
+@click.option("--source", metavar="NAME", help="A connector's topic.prefix.  [default: all of the settings]")
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers Debezium writes to.")
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object for each source instead of text.")
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool) -> None:
+def doctor(ctx: click.Context, source: str | None, as_json: bool) -> None:
     """Say what is wrong with a source, why, and which command helps.
 
     Reads Redis and Kafka, changes nothing, takes a few seconds. For each transaction that has been open for
@@ -28,15 +32,22 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
       slackwater doctor --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
       slackwater doctor --json | jq .findings                 the rest from slackwater.toml
     """
+    from slackwater.conversion import sources_of
+
+    invocation: Invocation = ctx.obj
+    settings = invocation.start(given_flags(ctx) | {"sources": source})
+    healthy = [_examined(settings, source, as_json=as_json) for source in sources_of(settings)]
+    ctx.exit(0 if all(healthy) else 1)
+
+
+def _examined(settings: "Settings", source: str, *, as_json: bool) -> bool:
+    """Shows what is known of a source; returns whether it is healthy."""
     from slackwater.doctor.causes import diagnose
     from slackwater.doctor.examination import examine
     from slackwater.doctor.report import report_json, report_lines
     from slackwater.doctor.services import open_sources
     from slackwater.output import Output
 
-    invocation: Invocation = ctx.obj
-    settings = invocation.start(given_flags(ctx))
-    source = required(settings.source, "source", "--source", "which source to examine")
     with open_sources(settings, source) as sources:
         facts = examine(sources)
     findings, output = diagnose(facts), Output()
@@ -45,4 +56,4 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     else:
         for line in report_lines(facts, findings):
             output.line(line)
-    ctx.exit(1 if findings else 0)
+    return not findings
