@@ -143,6 +143,15 @@ def test_the_header_names_the_smallest_lsn_and_the_transactions_that_some_group_
     assert headers[1].commit_ts_ms == headers[0].commit_ts_ms
 
 
+def test_the_header_has_a_place_for_rows_of_snapshots_where_groups_end(world: World) -> None:
+    world.cut(10, 0, [5, 5], [5, 5])
+    start = world.next(BEGINNING)
+    world.cut(11, 10, [6, 5], [5, 5], transactions={}, has_incremental_rows=True)
+    [task] = world.planner.tasks(start, world.next(start))
+    header = decode_batch_header(task.header or b"")
+    assert [transaction[:2] for transaction in header.transactions] == [(0, 11)]
+
+
 def test_a_batch_is_planned_again_from_the_log_alone(world: World) -> None:
     start = stalled(world)
     end = world.next(start)

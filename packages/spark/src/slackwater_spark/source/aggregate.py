@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from slackwater_protocol import BatchHeader, encode_batch_header
+from slackwater_protocol import SNAPSHOT_XID, BatchHeader, encode_batch_header
 from slackwater_spark.source.batch import BatchContent, BatchTask, TransactionTable
 from slackwater_spark.source.group_offset import GroupOffset, PartitionPosition
 from slackwater_spark.source.groups import GroupWindow, Known, Spread, advance, group_spans, windows_between
@@ -189,7 +189,18 @@ def _span(span: OffsetSpan, window: GroupWindow, end: GroupOffset) -> OffsetSpan
 def _header(
     start: GroupOffset, end: GroupOffset, windows: Sequence[GroupWindow], content: BatchContent
 ) -> BatchHeader:
-    """The LSNs are the smallest of the groups'; transactions are those that some group passes."""
+    """The LSNs are the smallest of the groups'; transactions are those that some group passes.
+
+    Where a group ends is one, too, when rows of snapshots may take that LSN.
+    """
+    passed = {
+        t.commit_lsn: (t.xid, t.commit_lsn, t.commit_ts_ms)
+        for t in content.transactions
+        if any(w.after_lsn < t.commit_lsn <= w.up_to_lsn for w in windows)
+    }
+    if content.late_snapshots or content.has_incremental_rows:
+        for window in windows:
+            passed.setdefault(window.up_to_lsn, (SNAPSHOT_XID, window.up_to_lsn, end.commit_ts_ms))
     return BatchHeader(
         source=end.source,
         timeline=end.timeline,
@@ -197,11 +208,7 @@ def _header(
         to_lsn=end.lsn,
         commit_ts_ms=end.commit_ts_ms,
         event_count=end.event_count - start.event_count,
-        transactions=tuple(
-            (t.xid, t.commit_lsn, t.commit_ts_ms)
-            for t in content.transactions
-            if any(w.after_lsn < t.commit_lsn <= w.up_to_lsn for w in windows)
-        ),
+        transactions=tuple(passed[lsn] for lsn in sorted(passed)),
         skipped=content.skipped,
     )
 
