@@ -235,6 +235,16 @@ def test_in_scope_aggregate_each_document_has_its_own_lsn_and_the_batch_one_comm
     assert sum(r.count for r in record.offsets["out"].values()) == 3
 
 
-def test_in_scope_aggregate_a_document_of_a_foreign_transaction_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(MalformedBatchError, match="commit LSN 99"):
-        written(make_batch(0, [(99, b"a", b"1")]), Emit.LATEST, scope=Scope.AGGREGATE)
+def test_in_scope_aggregate_a_document_from_before_the_batch_is_refused(make_batch: MakeBatch) -> None:
+    with pytest.raises(MalformedBatchError, match="commit LSN 10"):
+        written(make_batch(1, [(10, b"a", b"1")]), Emit.LATEST, scope=Scope.AGGREGATE)
+
+
+def test_in_scope_aggregate_rows_of_snapshots_may_be_shown_between_transactions(
+    make_batch: MakeBatch,
+) -> None:
+    batch = of_groups(make_batch(0, [(99, b"a", b"1")]), 2)
+    for emit in Emit:
+        [(*_, headers)] = of_topic(written(batch, emit, scope=Scope.AGGREGATE), "out")
+        assert dict(headers)["slackwater-commit-lsn"] == b"99"
+        assert "slackwater-xid" not in dict(headers)

@@ -127,7 +127,9 @@ class BatchTransaction:
         xids = {commit_lsn: xid for xid, commit_lsn, _ in self._batch.header.transactions}
         by_lsn = {unit.commit_lsn: unit for unit in self._units}
         for commit_lsn, documents in groupby(self._in_commit_order(), itemgetter(0)):
-            unit = by_lsn.get(commit_lsn) if is_strict else whole if commit_lsn in xids else None
+            unit = by_lsn.get(commit_lsn)
+            if not is_strict:  # rows of snapshots may be shown at LSNs that no transaction has
+                unit = whole if commit_lsn > whole.previous_lsn else None
             if unit is None:
                 raise MalformedBatchError(
                     self._batch.batch_id,
