@@ -219,15 +219,39 @@ def test_rows_of_snapshots_in_cuts_that_another_sidecar_has_written_are_told_wit
 ) -> None:
     """The other sidecar's cuts of the same commits may end before those rows."""
     publisher.publish([cut(1), cut(2), cut(3)], STATUS)
-    other.publish([replace(cut(1), has_incremental_rows=True), cut(2)], OTHER)
+    other.publish(
+        [replace(cut(1), has_incremental_rows=True), replace(cut(2), repeated=frozenset({1}))], OTHER
+    )
     other.publish([replace(cut(3), late_snapshots=(7,))], OTHER)
 
     other.publish([cut(4)], OTHER)
     clock.seconds += PATIENCE.total_seconds()
     other.publish([cut(5)], OTHER)
 
-    told = [(c.cut.lsn, c.cut.late_snapshots, c.cut.has_incremental_rows) for c in log.tail(2)]
-    assert told == [(4, (7,), True), (5, (), False)]
+    fourth, fifth = (c.cut for c in log.tail(2))
+    assert (fourth.late_snapshots, fourth.has_incremental_rows, fourth.repeated) == (
+        (7,),
+        True,
+        frozenset({1}),
+    )
+    assert fifth == cut(5)
+
+
+def test_a_cut_lists_only_what_no_cut_of_another_sidecar_lists(
+    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+) -> None:
+    publisher.publish([cut(1), cut(2)], STATUS)
+    wide = replace(
+        cut(3),
+        previous_lsn=0,
+        transactions=(*cut(1).transactions, *cut(2).transactions, *cut(3).transactions),
+        skipped=(702, 703),
+    )
+    other.publish([wide], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    other.publish([], OTHER)
+
+    assert log.newest() == PublishedCut(replace(cut(3), skipped=(703,)), 2)
 
 
 def test_cuts_are_left_for_a_moment_to_the_sidecar_that_published_last(

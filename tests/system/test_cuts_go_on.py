@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -216,9 +215,10 @@ def test_two_sidecars_write_one_sequence_of_cuts_and_either_may_be_killed(
     follower.follow_until(lambda: follower.lsn == source.newest_lsn)
 
     assert source.oracle.complaints(follower.cuts) == []
-    written = Counter(published.cut.lsn for published in source.log.tail(-1))
-    repeated = sum(times - 1 for times in written.values())
-    assert repeated <= len(written) / 10
+    cuts = [published.cut for published in source.log.tail(-1)]
+    listed = sum(len(cut.transactions) for cut in cuts)
+    commits = len(source.oracle.commits)
+    assert commits <= listed <= 1.1 * commits  # once each; when both append at all times, a third is twice
 
 
 @contextmanager

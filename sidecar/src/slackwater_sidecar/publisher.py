@@ -20,34 +20,41 @@ from slackwater_sidecar.store_keeper import StoreKeeper, is_behind
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = timedelta(milliseconds=250)
+PATIENCE = timedelta(milliseconds=500)
 """How long a sidecar leaves a cut to the one that published last, before it appends the cut itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRows:
-    """Rows of snapshots in cuts of this sidecar that another one had written already.
+class Untold:
+    """What cuts of this sidecar say of rows that stand in Kafka, when another one had written them already.
 
     The other one's cuts may end before those rows, so the next cut must tell of them: saying so for nothing
     only costs readers a second look.
     """
 
-    late: frozenset[int] = frozenset()
-    has_incremental: bool = False
+    repeated: frozenset[int] = frozenset()
+    late_snapshots: frozenset[int] = frozenset()
+    has_incremental_rows: bool = False
 
-    def and_of(self, cut: Cut) -> "SnapshotRows":
-        """With those of another cut."""
-        return SnapshotRows(
-            self.late.union(cut.late_snapshots), self.has_incremental or cut.has_incremental_rows
+    def and_of(self, cut: Cut) -> "Untold":
+        """With what another cut says."""
+        return Untold(
+            self.repeated | cut.repeated,
+            self.late_snapshots.union(cut.late_snapshots),
+            self.has_incremental_rows or cut.has_incremental_rows,
         )
 
     def told_with(self, cut: Cut) -> Cut:
         """A cut that tells of these, too."""
-        told = self.and_of(cut)
-        late = tuple(sorted(told.late))
-        if (late, told.has_incremental) == (cut.late_snapshots, cut.has_incremental_rows):
+        if self == Untold():
             return cut
-        return replace(cut, late_snapshots=late, has_incremental_rows=told.has_incremental)
+        told = self.and_of(cut)
+        return replace(
+            cut,
+            repeated=told.repeated,
+            late_snapshots=tuple(sorted(told.late_snapshots)),
+            has_incremental_rows=told.has_incremental_rows,
+        )
 
 
 class Publisher:
@@ -82,7 +89,7 @@ class Publisher:
         self._keeper = StoreKeeper(source, log, store, restored_cuts, self._clock)
         self._unwritten: list[Cut] = []
         self._unwritten_ahead: list[AheadMarkers] = []
-        self._untold = SnapshotRows()
+        self._untold = Untold()
         self._waits_since: float | None = None
         self._newest: PublishedCut | None = None
         self.log_error: str | None = None
@@ -107,7 +114,7 @@ class Publisher:
         """Says what is in the log already. Forgets what was not written: it is found again."""
         self._newest = newest
         self._unwritten, self._unwritten_ahead, self._waits_since = [], [], None
-        self._untold = SnapshotRows()
+        self._untold = Untold()
 
     def publish(self, cuts: Sequence[Cut], status: FrontierStatus) -> None:
         """Publishes cuts, ascending; those that could not be written are tried again by the next call."""
@@ -143,7 +150,7 @@ class Publisher:
             return
         self._unwritten[0] = self._untold.told_with(self._unwritten[0])
         published = self._log.append(self._unwritten)
-        self._untold = SnapshotRows()
+        self._untold = Untold()
         is_whole = held is not None and (self._newest is None or not is_behind(held, self._newest))
         self._unwritten, self._waits_since = [], None
         self._newest = published[-1]
@@ -151,15 +158,15 @@ class Publisher:
 
     def _pass_over(self, held: StoredPosition | None) -> None:
         """Drops what another sidecar has written."""
-        if held is None or self._unwritten[0].position > held.position:
+        if held is None:
             return
         covered = [c for c in self._unwritten if c.position <= held.position]
-        self._unwritten = self._unwritten[len(covered) :]
+        self._unwritten = [_above(c, held.position) for c in self._unwritten[len(covered) :]]
         for cut in covered:
             self._untold = self._untold.and_of(cut)
-        self._waits_since = None
-        if covered[-1].timeline == held.position.timeline:
-            self._newest = PublishedCut(covered[-1], held.log_offset)
+            self._waits_since = None
+            if cut.timeline == held.position.timeline:
+                self._newest = PublishedCut(cut, held.log_offset)
 
     def _leaves_it_to_another(self, held: StoredPosition | None, status: FrontierStatus) -> bool:
         if held is None or held.publisher in ("", status.sidecar):
@@ -193,3 +200,17 @@ class Publisher:
         else:
             if not self._unwritten or self.is_waiting:
                 self.log_error = None
+
+
+def _above(cut: Cut, position: CommitPosition) -> Cut:
+    """A cut without the transactions at or below another cut of its timeline, which lists them already."""
+    lsn = position.lsn
+    if cut.timeline != position.timeline or cut.previous_lsn >= lsn:
+        return cut
+    listed = {t.xid for t in cut.transactions if t.commit_lsn <= lsn}
+    return replace(
+        cut,
+        previous_lsn=lsn,
+        transactions=tuple(t for t in cut.transactions if t.commit_lsn > lsn),
+        skipped=tuple(xid for xid in cut.skipped if xid not in listed),
+    )

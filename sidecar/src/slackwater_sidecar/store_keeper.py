@@ -65,8 +65,10 @@ class StoreKeeper:
     def position(self) -> StoredPosition | None:
         """How far the store is, as far as that can be believed; None when nothing is known."""
         held = None
-        with self._using() as store:
-            held = store.position(self._source) if store else None
+        if self._store is not None and self.error is None:
+            with self._watched():
+                store = self._bound(self._store)
+                held = store.position(self._source) if store else None
         return held if held is not None and self._is_in_log(held) else None
 
     def has_markers(self, markers: Sequence[AheadMarkers]) -> bool:
