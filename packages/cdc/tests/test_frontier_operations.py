@@ -147,6 +147,17 @@ def test_rows_that_come_again_are_named_whatever_the_evidence() -> None:
     assert cut.repeated == {556}
 
 
+def test_rows_of_tables_with_other_evidence_do_not_make_a_transaction_a_repeated_one() -> None:
+    source = Source({"inv.b": Evidence.OVERTAKEN})
+    source.tell(begin_value(5, 501), end(5, a=1, b=1), begin_value(6, 601), end(6, b=2))
+    source.row("b/0", row(5, 1, table="b"), row(6, 1, table="b"))
+    source.row("b/1", row(6, 2, table="b"))
+    source.row("a/0", row(5, 1))
+
+    (cut,) = source.cuts()
+    assert (cut.lsn, cut.repeated) == (556, frozenset())
+
+
 # --- evidence: offsets
 
 

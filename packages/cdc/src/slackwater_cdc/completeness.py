@@ -13,7 +13,7 @@ from slackwater_cdc.evidence import (
 )
 from slackwater_cdc.partition import Partition
 from slackwater_cdc.partitions import Partitions
-from slackwater_cdc.transaction import EndOffsets, Pending, Transaction
+from slackwater_cdc.transaction import EndOffsets, Pending, Transaction, Waiting
 from slackwater_protocol import Evidence, SourceTopics
 
 _MAX_ASKS = 64
@@ -112,13 +112,22 @@ class Completeness:
         is_complete = last_numbering_is_complete(transaction, newest_ms)
         if is_complete and self.is_read_past(transaction, partitions):
             return True
-        end = transaction.end
-        if end is None or transaction.begins_at_first_end > 1:
-            return is_overtaken(transaction, partitions, newest_ms)
-        return all(
-            is_overtaken(transaction, self._partitions.of_table(table), newest_ms)
-            for table in transaction.counted
-        )
+        if transaction.end is None or transaction.begins_at_first_end > 1:
+            overtaken = is_overtaken(transaction, partitions, newest_ms)
+        else:
+            overtaken = all(
+                is_overtaken(transaction, self._partitions.of_table(table), newest_ms)
+                for table in transaction.counted
+            )
+        return self._is_overtaken_everywhere(transaction, overtaken)
+
+    def _is_overtaken_everywhere(self, transaction: Transaction, overtaken: bool) -> bool:
+        """Whether it was overtaken in all partitions, those included that were found after that was so."""
+        if not overtaken:
+            transaction.overtaken = None
+            return False
+        transaction.overtaken = transaction.overtaken or Waiting()
+        return self.past(transaction.overtaken) is not None
 
     def _exempt_are_complete(self, transaction: Transaction) -> bool:
         """Whether the tables not judged by counts are; an END after a repeated BEGIN may name too few."""

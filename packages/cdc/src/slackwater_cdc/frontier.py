@@ -333,7 +333,18 @@ class Frontier:
         is_settled = self._is_at_rest or self._snapshots.is_before(snapshot, self._ends.newest)
         if snapshot.is_late and not is_settled:
             return False
-        return self._notifications_are_read_past(snapshot) and self._has_read_commits_below(snapshot)
+        return (
+            self._notifications_are_read_past(snapshot)
+            and self._has_read_commits_below(snapshot)
+            and self._has_read_earlier_runs(snapshot)
+        )
+
+    def _has_read_earlier_runs(self, snapshot: Snapshot) -> bool:
+        """Whether rows of interrupted runs would have been seen: they stand before all others."""
+        undecided = [
+            p for p in self._partitions if p not in snapshot.partitions and not p.has_streamed_rows()
+        ]
+        return self._completeness.is_read_past(snapshot, undecided)
 
     def _has_all_rows(self, snapshot: Snapshot) -> bool:
         """By counts; where there are no notifications, because all that is written later has been read."""
@@ -342,7 +353,7 @@ class Frontier:
         past = self._completeness.past(snapshot)
         if past is None or (self._topics.notifications, 0) in past:
             return False
-        if all(p.has_streamed_rows(snapshot) for p in self._partitions):
+        if all(p.has_streamed_rows() for p in self._partitions):
             return True
         is_over = self._is_at_rest and snapshot.has_last
         if is_over or self._snapshots.is_long_over(snapshot, self._ends.newest_written_ms):

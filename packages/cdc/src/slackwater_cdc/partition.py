@@ -219,9 +219,9 @@ class Partition:
         newest = max(firsts, key=lambda t: t.sequence or 0, default=None)
         return None if newest is None else (newest, firsts[newest])
 
-    def first_offset(self, pending: Pending) -> int:
-        """Offset of the first row of something above the frontier; -1 if none was read."""
-        return next((offset for p, offset, _ in self._firsts if p is pending), -1)
+    def first_offset(self, transaction: Transaction) -> int:
+        """Offset of the first row of a transaction above the frontier; -1 if none was read."""
+        return transaction.partitions.get(self, -1)
 
     def runs_after(self, sequence: int) -> frozenset[str]:
         """The connector runs that wrote rows of later commits here."""
@@ -231,9 +231,9 @@ class Partition:
             if isinstance(p, Transaction) and p.sequence is not None and p.sequence > sequence
         )
 
-    def has_streamed_rows(self, snapshot: Pending) -> bool:
-        """Whether a row was read here that the connector wrote after the snapshot."""
-        return any(first[0] is not snapshot for first in self._firsts)
+    def has_streamed_rows(self) -> bool:
+        """Whether a row of a transaction above the frontier was read here."""
+        return any(isinstance(first[0], Transaction) for first in self._firsts)
 
     def add_first(self, pending: Pending, offset: int) -> None:
         """Puts something that holds back end offsets at the end of the queue."""
@@ -292,7 +292,7 @@ class Partition:
         track = self._track(transaction, table, is_first=bool(flags & IS_FIRST))
         self.tables.add(table)
         if self not in transaction.partitions:
-            transaction.partitions[self] = None
+            transaction.partitions[self] = offset
             self._firsts.append((transaction, offset, self._run))
             self._newest = 0
         else:
@@ -321,8 +321,8 @@ class Partition:
         if self._is_exempt:
             rows = self._rows = transaction.exempt_rows_of(self._run)
             return rows.track(table)
-        rows = transaction if transaction.run == self._run else transaction.rows_of(self._run)
-        self._rows = rows
+        is_same_run = transaction.has_counted_rows and transaction.run == self._run
+        rows = self._rows = transaction if is_same_run else transaction.rows_of(self._run)
         if is_first:
             rows.has_first = True
         track = rows.tracks.get(table)

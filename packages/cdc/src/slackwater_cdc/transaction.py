@@ -84,6 +84,7 @@ class Transaction(RunRows):
         "end",
         "end_offset",
         "exempt",
+        "has_counted_rows",
         "is_behind_late_rows",
         "is_done",
         "is_keyless",
@@ -94,6 +95,7 @@ class Transaction(RunRows):
         "last_end",
         "last_end_ms",
         "later",
+        "overtaken",
         "partitions",
         "past",
         "sequence",
@@ -118,6 +120,8 @@ class Transaction(RunRows):
         """What the first END counts of tables that are judged by counts."""
         self.last_counted: Mapping[str, int] = {}
         """What the last END counts of them."""
+        self.has_counted_rows = False
+        """Whether rows of tables that are judged by counts were read."""
         self.exempt: dict[str, RunRows] | None = None
         """Rows, by connector run, of tables that are not judged by counts: kept to see repeats."""
         self.end_offset = 0
@@ -127,9 +131,12 @@ class Transaction(RunRows):
         self.last_end_ms = 0
         """Record timestamp of the last END."""
         self.begins_at_last_end = 0
+        self.overtaken: Waiting | None = None
+        """Asks for partitions that were added, once all that are known have rows of later transactions."""
         self.later: list[RunRows] | None = None
         """Rows of further connector runs, in the order in which they were met."""
-        self.partitions: dict[Partition, None] = {}
+        self.partitions: dict[Partition, int] = {}
+        """Where rows were read, with the offset of the first one."""
         self.is_repeated = False
         """Whether a row may have been read more than once."""
         self.is_behind_late_rows = False
@@ -185,7 +192,8 @@ class Transaction(RunRows):
 
     def rows_of(self, run: str) -> RunRows:
         """Where the rows of a run are kept."""
-        if not self.partitions:
+        if not self.has_counted_rows:
+            self.has_counted_rows = True
             self.run = run
         for rows in self.runs:
             if rows.run == run:
