@@ -26,7 +26,7 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
     """One run."""
     rate, seconds = int(parameters["records_per_second"]), float(parameters["seconds"])
     orders, clock = SteadyOrders(ORDERS), context.clock
-    with Bed(context) as bed:
+    with Bed(context, kafka_heap="512m") as bed:
         appender = TransactionAppender(bed.bootstrap, SOURCE, int(parameters["partitions"]), append_time=True)
         appender.append_all(map(orders.changes_of, range(ORDERS)), clock)
         bed.start_sidecar()
