@@ -7,14 +7,15 @@ and END of finished transactions with no count at all.
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from slackwater_cdc.testing import (
     begin_value,
     change_value,
     end_value,
+    incremental_value,
     notification_value,
     partition_of,
     snapshot_value,
@@ -59,6 +60,7 @@ class Connector:
         tables: All that are captured.
         broker: Asked for the number of partitions.
         keyless_partition: Where the next row without a key goes, of so many.
+        arrives: Whether a change, by number, is not dropped or lost on the way.
     """
 
     def __init__(
@@ -67,11 +69,13 @@ class Connector:
         tables: Mapping[str, Table],
         broker: Broker,
         keyless_partition: Callable[[int], int],
+        arrives: Callable[[Commit, int], bool],
     ) -> None:
         self._commits = commits
         self._tables = tables
         self._broker = broker
         self._keyless_partition = keyless_partition
+        self._arrives = arrives
         self._header = ""
         self._restart = Restart(Place(0))
         self._prelude: deque[tuple[Record, Place]] = deque()
@@ -113,20 +117,20 @@ class Connector:
         """Whether the slot is still behind: the run before started numbers again and stored no offset."""
         return self._restart.is_renumbering and place == self._restart.place
 
-    def next_records(self, now_ms: int) -> list[Record]:
-        """The next item's records; none when there is nothing to emit."""
+    def next_records(self, now_ms: int) -> list[Record] | None:
+        """The next item's records, which may be none at all; None when there is nothing to emit."""
         if self._snapshot:
             record = self._snapshot.popleft()
             self._unacknowledged.append(([record], Place(0)))
             return [record]
         if self.is_in_snapshot:
-            return []
+            return None
         if self._prelude:
             record, after = self._prelude.popleft()
             self._unacknowledged.append(([record], after))
             return [record]
         if self.place.commit >= len(self._commits):
-            return []
+            return None
         commit, place = self._commits[self.place.commit], self.place
         if place.item == 0:
             records = [self._transaction_record(begin_value(commit.xid, commit.first_lsn), now_ms)]
@@ -156,6 +160,8 @@ class Connector:
     def _row_records(self, commit: Commit, place: Place, now_ms: int) -> Iterator[Record]:
         number = place.item - 1
         change = commit.changes[number]
+        if not self._arrives(commit, number):
+            return
         counted = _counts(commit.changes[place.base : place.item])
         value = change_value(
             change.table,
@@ -190,7 +196,15 @@ class Connector:
     def _transaction_record(self, value: bytes, now_ms: int) -> Record:
         return Record(TRANSACTIONS, b"", value, "", now_ms)
 
-    # --- initial snapshots
+    # --- snapshots
+
+    def chunk_records(self, table: str, rows: Iterable[Row], now_ms: int) -> list[Record]:
+        """Rows of an incremental snapshot; they have no run header."""
+        records = []
+        for row in rows:
+            value = incremental_value(table, row_fields(row) or {}, ts_ms=now_ms)
+            records.append(replace(self._to_table(table, row[0], value, now_ms, None), run=""))
+        return records
 
     def start_snapshot(
         self, lsn: int, rows: Mapping[str, list[Row]], now_ms: int, *, is_announced: bool

@@ -8,6 +8,7 @@ from typing import Any
 from slackwater_cdc import Partition, completeness
 from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.context import Context
+from slackwater_cdc.cut_builder import CutBuilder
 from slackwater_cdc.ends import Ends
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
@@ -127,6 +128,24 @@ def _holes_accepted(right: Replacement) -> Replacement:
     return connected
 
 
+def _end_is_enough(right: object) -> Replacement:
+    return lambda transaction: transaction.end is not None
+
+
+def _overtaken_in_one(right: Replacement) -> Replacement:
+    def answer(self: Any, ends: Any, newest_sequence: int) -> None:
+        right(self, ends, newest_sequence)
+        for table in self._overtaken_to:
+            found = sorted(p.newest_sequence() for p in self._partitions.of_table(table))
+            self._overtaken_to[table] = found[-1]
+
+    return answer
+
+
+def _skips_not_named(right: object) -> Replacement:
+    return lambda *_: None
+
+
 _CRASHES = ("crashes", "renumbered", "stalls")
 
 FAULTS: Mapping[str, Fault] = {
@@ -138,7 +157,7 @@ FAULTS: Mapping[str, Fault] = {
         Completeness,
         "_renumbered_is_complete",
         _lower_end_believed,
-        _CRASHES,
+        ("renumbered",),
     ),
     "ends-not-awaited": Fault(
         "end offsets are not waited for", Completeness, "is_read_past", _always, _CRASHES
@@ -148,7 +167,7 @@ FAULTS: Mapping[str, Fault] = {
         completeness,
         "is_overtaken",
         _one_partition_left_out,
-        _CRASHES,
+        ("renumbered",),
     ),
     "any-order-is-original": Fault(
         "any run is taken for the original numbering",
@@ -156,6 +175,26 @@ FAULTS: Mapping[str, Fault] = {
         "original_numbering_is_complete",
         _always,
         _CRASHES,
+    ),
+    "any-run-is-last": Fault(
+        "any run is taken for the last numbering",
+        completeness,
+        "last_numbering_is_complete",
+        _always,
+        _CRASHES,
+    ),
+    "end-is-enough": Fault(
+        "END is enough, whatever it counts", completeness, "counts_are_complete", _end_is_enough, ("stalls",)
+    ),
+    "overtaken-in-one": Fault(
+        "evidence `overtaken` is content with one partition",
+        Completeness,
+        "answer",
+        _overtaken_in_one,
+        ("dropped", "stalls"),
+    ),
+    "skips-not-named": Fault(
+        "cuts do not name what an operator skipped", CutBuilder, "add_skipped", _skips_not_named, ("lost",)
     ),
     "old-end-accepted": Fault(
         "a repeated END is taken for a new one", Ends, "_read_end", _old_end_accepted, ("crashes", "tail")

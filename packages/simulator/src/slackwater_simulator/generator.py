@@ -12,8 +12,16 @@ _FEW = 4
 """When no more features than this are asked for, nearly every scenario has them."""
 _RESTARTS = {_F.CRASHES, _F.RENUMBERED, _F.TAIL}
 _APART: tuple[tuple[Feature, set[Feature]], ...] = (
-    # When a topic has grown, a key may be in another partition than before: repeats are not recognised.
-    (_F.NEW_PARTITIONS, {*_RESTARTS, _F.DOUBLED}),
+    # When a topic has grown, a key may be in another partition than before, and that may not be known yet.
+    (_F.NEW_PARTITIONS, {*_RESTARTS, _F.DOUBLED, _F.DROPPED, _F.INCREMENTAL}),
+    # Rows without keys beside a table that is not judged by counts are refused as if repeated.
+    (_F.OFFSETS, {_F.KEYLESS}),
+    (_F.DROPPED, {_F.KEYLESS}),
+    # A connector never goes on behind a row that is not acknowledged; and what is repeated may pass as
+    # overtaken, when all that is in Kafka was read.
+    (_F.LOST, {*_RESTARTS, _F.DROPPED, _F.OFFSETS, _F.DOUBLED}),
+    # Counts of notifications are too high then, too.
+    (_F.DROPPED, {_F.SNAPSHOT}),
 )
 """A feature, and those that are left out with it: known limits, see the README."""
 _KINDS: dict[str, tuple[Feature, int]] = {
@@ -23,6 +31,7 @@ _KINDS: dict[str, tuple[Feature, int]] = {
     "batch doubled": (_F.DOUBLED, 3),
     "partition stalls": (_F.STALLS, 4),
     "partitions added": (_F.NEW_PARTITIONS, 1),
+    "chunk of a snapshot": (_F.INCREMENTAL, 5),
     "sidecar killed": (_F.SIDECAR_CRASHES, 3),
     "sidecar killed writing": (_F.SIDECAR_CRASHES, 3),
     "sidecar stopped": (_F.SIDECAR_CRASHES, 1),
@@ -58,6 +67,7 @@ def generate(seed: int, only: Sequence[str] = ()) -> Scenario:
         snapshot_after=rng.randint(0, len(intents) // 2) if _F.SNAPSHOT in features else None,
         sidecars=2 if _F.TWO_SIDECARS in features else 1,
         steps=steps,
+        lost=(rng.randrange(len(intents) - 1), rng.random()) if _F.LOST in features else None,
         only=tuple(only),
     )
 
@@ -70,6 +80,8 @@ def _features(rng: random.Random, only: Sequence[str]) -> frozenset[Feature]:
     for kept, left_out in _APART:
         if kept in found:
             found -= left_out
+    if _F.OFFSETS in found:
+        found |= {_F.EXACTLY_ONCE}
     return frozenset(found)
 
 

@@ -73,6 +73,10 @@ class Incidents:
         """The producer does not get to know that a batch was written."""
         self._world.producer.doubles += 1
 
+    def emit_chunk(self, incident: Incident, rng: random.Random) -> None:
+        """A chunk of an incremental snapshot."""
+        self._world.emit_chunk(rng)
+
     # --- broker
 
     def stall(self, incident: Incident, rng: random.Random) -> None:
@@ -144,6 +148,7 @@ _HANDLERS: dict[str, Callable[[Incidents, Incident, random.Random], None]] = {
     "connector renumbers": Incidents.kill_connector,
     "connector goes far back": Incidents.kill_connector,
     "batch doubled": Incidents.double_batch,
+    "chunk of a snapshot": Incidents.emit_chunk,
     "partition stalls": Incidents.stall,
     "partitions added": Incidents.add_partitions,
     "sidecar killed": Incidents.kill_sidecar,

@@ -30,7 +30,11 @@ class Expected:
     xid: int
     lsn: int
     changes: dict[int, Change]
-    """Of the followed tables, by number."""
+    """Of the followed tables, those that arrive, by number."""
+    is_listed: bool
+    """Whether the table of transactions has it."""
+    is_whole: bool = True
+    """Whether all rows arrive; otherwise an operator has to let it pass."""
     places: dict[int, list[tuple[Key, int]]] = field(default_factory=dict)
     """Number of the change to all places where it stands, in the order of writing."""
 
@@ -93,6 +97,9 @@ class Oracle:
             if cut.previous_lsn <= start.lsn < cut.lsn:
                 self._judge_range(cut, start.lsn, start.end_offsets)
         self._judge_later(cut)
+        for commit in self.between(cut.previous_lsn, cut.lsn):
+            if not commit.is_whole and commit.xid not in cut.skipped:
+                raise ViolationError("G1", f"{name(cut)} passes {commit.xid}, of which a row is lost")
         self._cuts.append(cut)
 
     def judge_ahead(self, ahead: AheadMarkers, readable: Mapping[Key, int]) -> None:
@@ -105,7 +112,7 @@ class Oracle:
         for (topic, number), marker in ahead.markers.items():
             if marker.safe_offset > readable.get((topic, number), 0):
                 raise ViolationError("markers", f"{marker} of {topic}/{number} is not readable yet")
-        empty = {c.lsn for c in self.commits if not c.changes}
+        empty = {c.lsn for c in self.commits if not c.is_listed}
         listed = [t for t in ahead.transactions if t.commit_lsn not in empty]
         what = f"table of markers ahead {ahead.previous_lsn}..{ahead.lsn}"
         self._judge_listed(what, ahead.previous_lsn, ahead.lsn, listed)
@@ -149,7 +156,7 @@ class Oracle:
     ) -> None:
         actual = [(t.commit_lsn, t.xid) for t in listed]
         self._forget_late_snapshots(after_lsn, up_to_lsn, {lsn for lsn, _ in actual})
-        expected = [(c.lsn, c.xid) for c in self.between(after_lsn, up_to_lsn) if c.changes]
+        expected = [(c.lsn, c.xid) for c in self.between(after_lsn, up_to_lsn) if c.is_listed]
         if actual != expected:
             raise ViolationError("G1", f"{what} lists {actual}, expected {expected}")
 

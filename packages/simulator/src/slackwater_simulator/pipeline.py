@@ -14,7 +14,7 @@ from slackwater_simulator.oracle import ViolationError
 from slackwater_simulator.scenario import SOURCE
 from slackwater_simulator.stores import ProcessLog, ProcessStore
 from slackwater_spark.source.batch import BatchTask
-from slackwater_spark.source.changes import BatchChanges, find_places
+from slackwater_spark.source.changes import BatchChanges, find_keyless, find_places
 from slackwater_spark.source.cut_feed import CutFeed, FeedKey
 from slackwater_spark.source.errors import BadInputError, MissingCutsError
 from slackwater_spark.source.offset import SourceOffset
@@ -126,7 +126,7 @@ class Pipeline:
             self._refuse(error)
             return
         rows = [row for row, _ in found]
-        self._judge([row for row, is_late in found if not is_late], start.lsn, end.lsn)
+        self._judge([row for row, is_free in found if not is_free], start.lsn, end.lsn)
         if self._first_read is not None and rows != self._first_read:
             raise ViolationError("G3", f"batch {start.lsn}..{end.lsn} has other rows at the second attempt")
         self._read = self._first_read = rows
@@ -136,12 +136,16 @@ class Pipeline:
         portions = [(span, cast(Any, self._messages(span))) for span in task.spans]
         tables = self._options.tables
         places = find_places(task, SOURCE, tables, portions) if task.needs_look_ahead else None
-        changes = BatchChanges(task, SOURCE, tables, places)
+        keyless = None
+        if task.repeated and task.has_whole_topics:
+            keyless = find_keyless(task, SOURCE, tables, portions, places=places)
+        changes = BatchChanges(task, SOURCE, tables, places, keyless=keyless)
         for span, messages in portions:
             for message, change, commit_lsn in changes.of(span, messages):
                 before, after = (None if v is None else bytes(v) for v in (change.before, change.after))
                 seen = commit_lsn, change.table, change.op, message.key(), row_of(before), row_of(after)
-                yield seen, change.is_snapshot and change.lsn in task.late_snapshots
+                is_listed = change.is_snapshot and change.lsn in task.table.snapshot_lsns
+                yield seen, change.xid is None and not is_listed
 
     def _messages(self, span: OffsetSpan) -> list[_Message]:
         partition = self._world.broker.partitions[span.topic, span.partition]

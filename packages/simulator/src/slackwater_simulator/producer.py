@@ -83,6 +83,7 @@ class TransactionalProducer:
         self._queues: dict[Key, deque[Record]] = {}
         self._transaction = KafkaTransaction()
         self._written: list[tuple[Record, int]] = []
+        """What the open transaction holds, with offsets."""
         self._undecided: list[Key] = []
         """Partitions that wait for the marker of a decided transaction."""
         self.doubles = 0
@@ -102,7 +103,8 @@ class TransactionalProducer:
             offset = self._broker.partitions[key].append(record, self._transaction)
             self._written.append((record, offset))
             return f"a record to {key[0]}/{key[1]}"
-        if not self._written:
+        partitions = self._broker.partitions
+        if not self._written or any(o >= partitions[r.target].high_watermark for r, o in self._written):
             return ""
         self._decide(is_committed=True)
         return f"commits {len(self._written)} records"

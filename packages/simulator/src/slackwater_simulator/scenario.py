@@ -34,6 +34,14 @@ class Feature(StrEnum):
     """Topics get more partitions while they are written."""
     SNAPSHOT = "snapshot"
     """An initial snapshot, maybe interrupted and repeated."""
+    INCREMENTAL = "incremental"
+    """Chunks of incremental snapshots between transactions."""
+    DROPPED = "dropped"
+    """A transform drops rows of a table, which is then judged by ``overtaken``."""
+    OFFSETS = "offsets"
+    """With an exactly-once connector: a table is judged by ``offsets``."""
+    LOST = "lost"
+    """A row never arrives; in the end an operator skips its transaction."""
     UNANNOUNCED = "unannounced"
     """No notifications about snapshots."""
     SUBSET = "subset"
@@ -160,6 +168,8 @@ class Scenario:
     """The first so many transactions are only in the initial snapshot; None: there is none."""
     sidecars: int
     steps: int
+    lost: tuple[int, float] | None = None
+    """The transaction that loses a row, and which one, as a share of its rows."""
     only: tuple[str, ...] = ()
     """The choice of features it was generated with."""
     reduction: Reduction = NO_REDUCTION

@@ -121,4 +121,5 @@ class SidecarProcess:
             ahead_after=timedelta(milliseconds=30),
             ahead_interval=timedelta(milliseconds=10),
             sidecar_id=self.name,
+            evidence=world.evidence,
         )

@@ -1,12 +1,12 @@
 """Everything in one process: who does what next is decided by one seeded generator."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from slackwater_markers import InMemoryCutLog, InMemoryMarkerStore
-from slackwater_protocol import AheadMarkers, Cut, LogRecord
+from slackwater_protocol import AheadMarkers, Cut, Evidence, LogRecord, SkipDecision
 from slackwater_protocol.keys import data_topic
 from slackwater_simulator.broker import Broker, Record
 from slackwater_simulator.connector import NOTIFICATIONS, TRANSACTIONS, Connector, Place, Restart
@@ -16,6 +16,9 @@ from slackwater_simulator.pipeline import Pipeline
 from slackwater_simulator.producer import PlainProducer, TransactionalProducer
 from slackwater_simulator.scenario import SOURCE, Feature, Scenario
 from slackwater_simulator.sidecar_process import SidecarProcess
+
+JUDGED_TABLE = "inv.a"
+"""The table for which other evidence than counts is chosen."""
 
 
 class VirtualClock:
@@ -62,6 +65,7 @@ class World:
         self.step = 0
         self._tables = {table.name: table for table in scenario.tables}
         self.followed_tables = frozenset(t.name for t in scenario.tables if t.is_followed)
+        self.followed_tables_in_order = sorted(self.followed_tables)
         self.followed_topics = frozenset(data_topic(SOURCE, name) for name in self.followed_tables)
         keyless = (t.name for t in scenario.tables if t.is_keyless)
         self.oracle = Oracle(frozenset(data_topic(SOURCE, name) for name in keyless))
@@ -74,7 +78,7 @@ class World:
             self.broker.add_topic(NOTIFICATIONS[0], 1)
         self.commits: list[Commit] = []
         """What the connector may read: commits that are streamed."""
-        self.connector = Connector(self.commits, self._tables, self.broker, rng.randrange)
+        self.connector = Connector(self.commits, self._tables, self.broker, rng.randrange, self.arrives)
         make = TransactionalProducer if scenario.has(Feature.EXACTLY_ONCE) else PlainProducer
         self.producer = make(self.broker, self._note_written)
         self.log = InMemoryCutLog(SOURCE)
@@ -119,14 +123,39 @@ class World:
 
     def judge_state(self, lsn: int, state: State) -> None:
         """G1: a reader's state is the database's state at its LSN."""
+        if any(not c.is_whole for c in self.oracle.between(0, lsn)):
+            return  # what was lost is missing
         expected = self.database.state_at(lsn)
         for table in self.followed_tables:
-            if state[table] != expected[table]:
+            rows = [r for r in expected[table].elements() if not self.is_dropped(table, r[0])]
+            if sorted(state[table].elements()) != sorted(rows):
                 raise ViolationError(
                     "G1",
                     f"at {lsn} the reader's {table} is {sorted(state[table].elements())}, "
-                    f"the database's {sorted(expected[table].elements())}",
+                    f"the database's {sorted(rows)}",
                 )
+
+    @property
+    def evidence(self) -> dict[str, Evidence]:
+        """By table, where it is not ``counts``."""
+        if self.scenario.has(Feature.OFFSETS):
+            return {JUDGED_TABLE: Evidence.OFFSETS}
+        return {JUDGED_TABLE: Evidence.OVERTAKEN} if self.scenario.has(Feature.DROPPED) else {}
+
+    @property
+    def lost_commit(self) -> Expected | None:
+        """The transaction that lost a row, when it is committed."""
+        return next((c for c in self.oracle.commits if not c.is_whole), None)
+
+    def skip_lost(self) -> None:
+        """An operator lets the transaction pass that lost a row."""
+        lost = self.lost_commit
+        if lost is not None:
+            self.note("operator", lambda: f"skips to {lost.lsn}")
+            decision = SkipDecision(
+                source=SOURCE, timeline=1, to_lsn=lost.lsn, wall_ms=self.clock.now_ms, decided_by="operator"
+            )
+            self.log.append_records([decision])
 
     def is_keyless(self, table: str) -> bool:
         """Whether a table has no key."""
@@ -172,7 +201,8 @@ class World:
             rows[table] = sorted(self.database.state_after(self.committed)[table].elements())
         if not self._is_repeated:
             listed = [Change(t, "r", None, row, lsn) for t, found in rows.items() for row in found]
-            self.oracle.add_commit(Expected(0, lsn, self.followed_changes(tuple(listed))))
+            changes = self.followed_changes(listed)
+            self.oracle.add_commit(Expected(0, lsn, changes, is_listed=bool(changes)))
         self.note("connector", lambda: f"snapshot at {lsn}: {rows}")
         is_announced = not self.scenario.has(Feature.UNANNOUNCED)
         self.connector.start_snapshot(lsn, rows, self.clock.now_ms, is_announced=is_announced)
@@ -205,12 +235,34 @@ class World:
         commit = replace(self.database.commits[self.committed], ts_ms=self.clock.now_ms)
         self.committed += 1
         self.commits.append(commit)
-        self.oracle.add_commit(Expected(commit.xid, commit.lsn, self.followed_changes(commit.changes)))
+        followed = self.followed_changes(commit.changes)
+        arriving = {n: c for n, c in followed.items() if self.arrives(commit, n)}
+        is_whole = self._lost_change(commit) is None
+        self.oracle.add_commit(Expected(commit.xid, commit.lsn, arriving, bool(followed), is_whole))
         self.note("database", lambda: f"commits {commit.xid} at {commit.lsn}: {_changes(commit)}")
 
-    def followed_changes(self, changes: tuple[Change, ...]) -> dict[int, Change]:
-        """Those that the sidecar waits for, by number."""
+    def followed_changes(self, changes: Sequence[Change]) -> dict[int, Change]:
+        """Those of tables that the sidecar waits for, by number."""
         return {n: c for n, c in enumerate(changes) if c.table in self.followed_tables}
+
+    def arrives(self, commit: Commit, number: int) -> bool:
+        """Whether a change is neither dropped by a transform nor lost."""
+        change = commit.changes[number]
+        if self.is_dropped(change.table, change.key):
+            return False
+        return number != self._lost_change(commit)
+
+    def is_dropped(self, table: str, row_id: int) -> bool:
+        """Whether a transform drops a row."""
+        return self.scenario.has(Feature.DROPPED) and table == JUDGED_TABLE and row_id % 3 == 1
+
+    def _lost_change(self, commit: Commit) -> int | None:
+        """The number of the change of a transaction that is lost, if any is."""
+        number, share = self.scenario.lost or (None, 0.0)
+        followed = list(self.followed_changes(commit.changes))
+        if commit.number != number or not followed:
+            return None
+        return followed[int(share * len(followed))]
 
     def start_connector(self, restart: Restart) -> None:
         """Begins a run, some seconds after the one before."""
@@ -223,11 +275,24 @@ class World:
         """The connector hands a few items to its producer."""
         for _ in range(self.rng.choice((1, 3, 10, 40))):
             records = self.connector.next_records(self.clock.now_ms)
-            for record in records:
+            for record in records or ():
                 self.note("connector", lambda record=record: f"emits {_record(record)}")  # type: ignore[misc]
                 self.producer.send(record)
-            if not records:
+            if records is None:
                 return
+
+    def emit_chunk(self, rng: random.Random) -> None:
+        """The connector emits a chunk of an incremental snapshot, at the place where it is."""
+        connector = self.connector
+        if connector.is_in_snapshot or connector.place.item:
+            return
+        table = rng.choice([name for name in self.followed_tables_in_order if not self.is_keyless(name)])
+        emitted = self.committed - len(self.commits) + connector.place.commit
+        rows = sorted(self.database.state_after(emitted)[table].elements())
+        chosen = [row for row in rows if rng.random() < 0.5 and not self.is_dropped(table, row[0])]
+        self.note("connector", lambda: f"emits a chunk of {table}: {chosen}")
+        for record in connector.chunk_records(table, chosen, self.clock.now_ms):
+            self.producer.send(record)
 
     def produce(self) -> None:
         """The producer writes a batch."""
@@ -251,7 +316,7 @@ class World:
         """Everything that the connector can emit is written and readable."""
         while True:
             records = self.connector.next_records(self.clock.now_ms)
-            for record in records:
+            for record in records or ():
                 self.producer.send(record)
             while self.producer.work(self.rng):
                 pass
@@ -260,7 +325,7 @@ class World:
                     if isinstance(self.producer, PlainProducer):
                         record.is_acknowledged = True
             self.connector.note_acknowledgements()
-            if not records:
+            if records is None and self.producer.is_done and not self.broker.hidden():
                 return
 
     def _note_written(self, record: Record, offset: int) -> None:
