@@ -57,6 +57,14 @@ def test_cuts_hold_all_rows_of_their_commits_in_any_order_of_reading(name: str, 
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_offsets_behind_the_last_record_hold_nothing_up(name: str) -> None:
+    recording = load(name, 2)
+    ends = {spot: recording.end(spot) + 3 for spot in recording.topics}
+    cuts = follow(Recording(recording.source, recording.topics, ends), random.Random(1))
+    assert cuts[-1].lsn >= recording.oracle().commits[-1][0]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_frontier_that_goes_on_from_any_cut_holds_them_as_well(name: str) -> None:
     recording = load(name, 2)
     oracle = recording.oracle()

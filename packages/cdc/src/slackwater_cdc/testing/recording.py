@@ -225,8 +225,8 @@ class _Reading:
             self._frontier.read_notifications((r.offset, r.value) for r in records)
         else:
             self._read_rows(spot, records)
-        if first + len(records) == len(self._recording.topics[spot]) and spot in self._partitions:
-            self._partitions[spot].skip_to(self._ends[spot])
+        if first + len(records) == len(self._recording.topics[spot]):
+            self._skip_rest(spot)
 
     def cuts(self) -> list[Cut]:
         """The cuts that are possible now."""
@@ -238,7 +238,18 @@ class _Reading:
 
     def rest(self) -> None:
         """Everything was read, and nothing more will be written."""
+        for spot in self._ends:
+            self._skip_rest(spot)
         self._frontier.rest(self._ends)
+
+    def _skip_rest(self, spot: Spot) -> None:
+        """No record follows, but offsets may: ends and leavings of Kafka transactions."""
+        if spot[0] == self.transactions:
+            self._frontier.skip_transactions_to(self._ends[spot])
+        elif spot[0] == self._notifications:
+            self._frontier.skip_notifications_to(self._ends[spot])
+        else:
+            self._partitions[spot].skip_to(self._ends[spot])
 
     def _read_rows(self, spot: Spot, records: Sequence[RecordedRecord]) -> None:
         for run, group in groupby(records, key=lambda record: record.run):
