@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from slackwater_bench.replays.journal import JOURNAL
 from slackwater_bench.replays.rounds import STACK, Killed, Outcome, ReplayRun
 from slackwater_cdc import completeness
 from slackwater_cdc.testing.recording import follow
@@ -96,6 +97,15 @@ def test_every_document_is_the_one_the_database_had(outcome: Outcome) -> None:
     assert certificate.is_clean
     assert certificate.final_differences == 0
     assert certificate.documents > 1_000
+
+
+def test_rows_of_a_table_without_key_are_read_once_wherever_they_were_repeated(
+    outcome: Outcome, request: pytest.FixtureRequest
+) -> None:
+    written = [row for row in outcome.recording.rows() if row.identity[1] == JOURNAL]
+    is_exactly_once = "exactly once" in request.node.name
+    assert is_exactly_once or len(written) > sum(outcome.entries.values()), "no row was repeated"
+    assert outcome.entries_read == outcome.entries
 
 
 def test_the_same_topics_give_right_cuts_in_any_order_of_reading(outcome: Outcome) -> None:

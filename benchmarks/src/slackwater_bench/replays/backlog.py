@@ -29,6 +29,11 @@ _CHANGE_ORDER = """
     SET total = (SELECT sum(quantity * price) FROM inventory.order_lines WHERE order_id = %(id)s)
     WHERE id = %(id)s
 """
+_WRITE_JOURNAL = """
+    INSERT INTO inventory.journal
+    SELECT 'orders ' || i %% 7 FROM generate_series(%(first)s::bigint, %(last)s::bigint) i
+"""
+_WRITE_ENTRY = "INSERT INTO inventory.journal VALUES ('order ' || %(id)s %% 5)"
 
 
 class BacklogWriter:
@@ -67,6 +72,7 @@ class BacklogWriter:
             orders = [self._take(self._rng.randint(*ORDERS)) for _ in connections]
             for connection, share in zip(connections, orders, strict=True):
                 connection.execute(_CREATE_ORDERS, share)
+                connection.execute(_WRITE_JOURNAL, share)
                 connection.execute(_CREATE_LINES, share)
             with psycopg.connect(self._dsn) as short:
                 for connection in connections:
@@ -86,6 +92,7 @@ class BacklogWriter:
         order = {"id": self._rng.randint(1, SHARED_ORDERS)}
         connection.execute(_CHANGE_LINES, order)
         connection.execute(_CHANGE_ORDER, order)
+        connection.execute(_WRITE_ENTRY, order)
 
     def _take(self, count: int) -> dict[str, int]:
         first, self._next_order = self._next_order, self._next_order + count

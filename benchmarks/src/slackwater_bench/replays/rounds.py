@@ -1,6 +1,7 @@
 """Kills the connector, or the database, or both, inside long transactions, round after round."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import psycopg
 
 from slackwater_bench.replays.backlog import BacklogWriter
 from slackwater_bench.replays.errors import NotCaughtUpError, NotStreamingError
+from slackwater_bench.replays.journal import CREATE, JOURNAL, committed_entries, read_entries
 from slackwater_bench.replays.product import Product
 from slackwater_bench.replays.recorder import TopicRecorder
 from slackwater_bench.workloads.places import team_pipeline
@@ -23,7 +25,7 @@ from slackwater_markers import KafkaCutLog
 from slackwater_protocol import Cut, SystemClock, parse_lsn
 
 SOURCE = "inv"
-TABLES = ("inventory.orders", "inventory.order_lines")
+TABLES = ("inventory.orders", "inventory.order_lines", JOURNAL)
 ROUTE = "connect"
 STACK: Mapping[str, object] = {
     "prefix": SOURCE,
@@ -60,6 +62,10 @@ class Outcome:
     """By xid the rows of every commit, from the database's own log."""
     cuts: tuple[Cut, ...]
     certificate: Certificate
+    entries: Counter[str]
+    """The rows of the table without key, by text."""
+    entries_read: Counter[str]
+    """What the source reads of it."""
 
 
 def schedule(rounds: Sequence[Killed]) -> Iterator[Killed]:
@@ -108,12 +114,15 @@ class ReplayRun:
                 truth=self._truth(),
                 cuts=tuple(read_cuts(self._stack.kafka.bootstrap)),
                 certificate=self._judge(),
+                entries=committed_entries(self._stack.postgres.dsn()),
+                entries_read=read_entries(self._stack.kafka.bootstrap, SOURCE),
             )
 
     def _create_tables(self) -> None:
         with psycopg.connect(self._stack.postgres.dsn(), autocommit=True) as connection:
             connection.execute("CREATE SCHEMA inventory")
             connection.execute((self._pipeline / "schema.sql").read_text().encode())
+            connection.execute(CREATE)
         self._writer.write_first()
         self._log.begin()
 
