@@ -298,10 +298,25 @@ def test_a_sidecar_that_lost_its_turn_leaves_cuts_to_the_other(
 
 
 def test_two_sidecars_without_redis_both_append(log: FailingLog) -> None:
-    for status in (STATUS, OTHER):
-        Publisher(SOURCE, log, None, restored_cuts=100).publish([cut(1)], status)
+    both = [(Publisher(SOURCE, log, None, restored_cuts=100), status) for status in (STATUS, OTHER)]
+    for lsn in (1, 2):
+        for each, status in both:
+            each.publish([cut(lsn)], status)
 
-    assert logged(log) == [1, 1]
+    assert logged(log) == [1, 2, 2]
+
+
+def test_a_cut_that_the_other_sidecar_appended_before_it_was_killed_is_not_appended_again(
+    publisher: Publisher, other: Publisher, log: FailingLog, store: FailingStore, clock: StillClock
+) -> None:
+    """It had no time to tell Redis."""
+    publisher.publish([cut(1)], STATUS)
+    log.append([cut(2)])
+    other.publish([cut(2), cut(3)], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    other.publish([], OTHER)
+
+    assert logged(log) == [1, 2, 3]
 
 
 def test_a_cut_that_lies_beyond_the_end_of_the_log_is_not_believed(

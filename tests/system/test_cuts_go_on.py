@@ -205,7 +205,8 @@ def test_two_sidecars_write_one_sequence_of_cuts_and_either_may_be_killed(
 ) -> None:
     sidecars = Sidecars(source, start, follower)
     with writing(source):
-        sidecars.add(2)
+        sidecars.add(1)
+        sidecars.add(1)
         follower.follow_further()
         sidecars.kill_the_one_that_writes()
         sidecars.add(1)
@@ -218,7 +219,7 @@ def test_two_sidecars_write_one_sequence_of_cuts_and_either_may_be_killed(
     cuts = [published.cut for published in source.log.tail(-1)]
     listed = sum(len(cut.transactions) for cut in cuts)
     commits = len(source.oracle.commits)
-    assert commits <= listed <= 1.1 * commits  # once each; when both append at all times, a third is twice
+    assert commits <= listed <= 1.15 * commits  # once each; when both append at all times, a third is twice
 
 
 @contextmanager

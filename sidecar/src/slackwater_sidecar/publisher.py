@@ -91,6 +91,7 @@ class Publisher:
         self._unwritten_ahead: list[AheadMarkers] = []
         self._untold = Untold()
         self._waits_since: float | None = None
+        self._has_turn = False
         self._newest: PublishedCut | None = None
         self.log_error: str | None = None
         """Why the newest cuts are not in the log; None when they are."""
@@ -148,6 +149,11 @@ class Publisher:
         self._pass_over(held)
         if not self._unwritten or self._leaves_it_to_another(held, status):
             return
+        if not self._has_turn:
+            self._pass_over(self._end_of_log())
+            self._has_turn = True
+            if not self._unwritten:
+                return
         self._unwritten[0] = self._untold.told_with(self._unwritten[0])
         published = self._log.append(self._unwritten)
         self._untold = Untold()
@@ -168,10 +174,16 @@ class Publisher:
             if cut.timeline == held.position.timeline:
                 self._newest = PublishedCut(cut, held.log_offset)
 
+    def _end_of_log(self) -> StoredPosition | None:
+        """The newest cut in the log: whoever had the turn may have ended before it told the store."""
+        newest = self._log.newest()
+        return StoredPosition(newest.cut.position, newest.log_offset, "") if newest else None
+
     def _leaves_it_to_another(self, held: StoredPosition | None, status: FrontierStatus) -> bool:
         if held is None or held.publisher in ("", status.sidecar):
             self._waits_since = None
             return False
+        self._has_turn = False
         now = self._clock.monotonic()
         if self._waits_since is None:
             self._waits_since = now
