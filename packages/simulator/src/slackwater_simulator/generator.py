@@ -12,9 +12,11 @@ _FEW = 4
 """When no more features than this are asked for, nearly every scenario has them."""
 _RESTARTS = {_F.CRASHES, _F.RENUMBERED, _F.TAIL}
 _APART: tuple[tuple[Feature, set[Feature]], ...] = (
-    # When a topic has grown, rows of a chunk may stand in another partition than what they contain; and
-    # nothing may ever be written to a new partition.
-    (_F.NEW_PARTITIONS, {_F.INCREMENTAL, _F.DROPPED}),
+    # When a topic has grown, what belongs together may stand in two partitions; and nothing may ever be
+    # written to a new one.
+    (_F.NEW_PARTITIONS, {*_RESTARTS, _F.DOUBLED, _F.INCREMENTAL, _F.DROPPED}),
+    # A chunk shows what a lost row has changed.
+    (_F.LOST, {_F.INCREMENTAL}),
     # A connector never goes on behind a row that is not acknowledged; and what is repeated may pass as
     # overtaken, when all that is in Kafka was read.
     (_F.LOST, {*_RESTARTS, _F.DROPPED, _F.OFFSETS, _F.DOUBLED}),

@@ -88,7 +88,9 @@ class Incidents:
         self._for_a_while(rng, lambda: stalled.discard(key))
 
     def add_partitions(self, incident: Incident, rng: random.Random) -> None:
-        """A topic gets one or two more."""
+        """A topic gets one or two more, between two transactions of the connector."""
+        if self._world.connector.place.item:
+            return
         broker = self._world.broker
         topic = data_topic(SOURCE, rng.choice(self._world.scenario.tables).name)
         broker.add_topic(topic, broker.partition_count(topic) + rng.choice((1, 2)))
