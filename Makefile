@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := packages sidecar benchmarks tests pipelines infra
 
-.PHONY: help setup demo test check unit integration system soak simulate chaos bench bench-compare lock clean
+.PHONY: help setup demo test check unit integration system soak simulate chaos bench bench-sidecar bench-compare lock clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -57,6 +57,11 @@ chaos: setup
 ##                   BENCH="throughput --quick" passes options; BENCH=list says what there is
 bench: setup
 	$(BIN)/python -m slackwater_bench $(BENCH)
+	$(BIN)/python -m slackwater_bench page
+
+## make bench-sidecar   the sidecar alone: records per core, profile, delay, a thousand partitions, memory
+bench-sidecar: setup
+	$(BIN)/python -m slackwater_bench sidecar sidecar-profile sidecar-delay sidecar-partitions sidecar-memory
 	$(BIN)/python -m slackwater_bench page
 
 ## make bench-compare BASE=<revision>   this commit against another one, by alternating runs

@@ -17,6 +17,8 @@ from confluent_kafka import Message
 from slackwater_cdc import Change
 
 RUN_HEADER = "__debezium.context.runId"
+_MAX_PAIRS = 1_000_000
+"""Of rows that are compared to find a distance; a COPY of many rows has one LSN for hundreds of them."""
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -120,28 +122,55 @@ def _distance(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) ->
     if not any(row.content in contents for row in run.values()):
         return None
     in_both = places.keys() & others.keys()
-    candidates = {0} | {places[content] - others[content] for content in in_both}
-    possible = [distance for distance in candidates if _fits(known, run, distance, in_both)]
-    if len(possible) != 1:
+    candidates = {0} | {places[content] - others[content] for content in in_both} | _by_lsn(known, run)
+    possible = [distance for distance in candidates if _contradicts_nothing(known, run, distance)]
+    if 0 in possible:  # the same row under the same number: numbers that go on are the usual case
+        possible = [d for d in possible if d == 0 or any(order + d in known for order in run)]
+    if len(possible) != 1 or not _is_supported(known, run, possible[0], in_both):
         raise UndecidableError
     return possible[0]
 
 
-def _fits(
-    known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow], distance: int, unique: Set[Content]
-) -> bool:
-    """Whether a distance contradicts nothing, and enough rows speak for it.
+def _by_lsn(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) -> set[int]:
+    """The distances at which rows of one LSN may be the same, or stand side by side.
 
-    A single row, or equal rows of one LSN, may look like others by chance.
+    Raises:
+        UndecidableError: there are too many.
     """
+    orders, others = _orders_by_lsn(known), _orders_by_lsn(run)
+    in_both = orders.keys() & others.keys()
+    if sum(len(orders[lsn]) * len(others[lsn]) for lsn in in_both) > _MAX_PAIRS:
+        raise UndecidableError
+    found: set[int] = set()
+    for lsn in in_both:
+        found |= {order - other for order in orders[lsn] for other in others[lsn]}
+        found |= {max(orders[lsn]) + 1 - min(others[lsn]), min(orders[lsn]) - 1 - max(others[lsn])}
+    return found
+
+
+def _orders_by_lsn(numbering: Mapping[int, KeylessRow]) -> dict[int, list[int]]:
+    result: dict[int, list[int]] = {}
+    for order, row in numbering.items():
+        result.setdefault(row.content[0], []).append(order)
+    return result
+
+
+def _contradicts_nothing(
+    known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow], distance: int
+) -> bool:
     together = [(known[o + distance], row) for o, row in run.items() if o + distance in known]
     if any(one.content != other.content for one, other in together):
         return False
     merged = sorted([*known.items(), *((order + distance, row) for order, row in run.items())])
     lsns = [row.content[0] for _, row in merged]
-    if any(lsn > following for lsn, following in pairwise(lsns)):
-        return False
-    shared = {row.content for row, _ in together}
+    return all(lsn <= following for lsn, following in pairwise(lsns))
+
+
+def _is_supported(
+    known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow], distance: int, unique: Set[Content]
+) -> bool:
+    """Whether enough rows speak for a distance: rows of one LSN may look like others by chance."""
+    shared = {known[o + distance].content for o in run if o + distance in known}
     if len({content[0] for content in shared}) > 1:
         return True
     return distance == 0 and not shared.isdisjoint(unique)
