@@ -178,6 +178,8 @@ def connector_properties(
         "snapshot.mode": "initial",
         "provide.transaction.metadata": "true",
         "tombstones.on.delete": "true",
+        # Debezium leaves TRUNCATE out unless told otherwise: views would keep rows that the database has not.
+        "skipped.operations": "none",
         "decimal.handling.mode": "string",
         "heartbeat.interval.ms": milliseconds(settings.heartbeat_interval),
         # Debezium waits this long for a batch to fill; its default of half a second would be most of the lag.
