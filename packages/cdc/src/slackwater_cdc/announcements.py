@@ -48,7 +48,6 @@ class Announcements:
         begun = [a for a in self._announced if a.started_ms <= ts_ms] or self._announced
         return begun[-1] if begun else None
 
-    def has_interrupted_before(self, announcement: Announcement) -> bool:
-        """Whether an earlier snapshot has begun and was never completed."""
-        earlier = self._announced[: self._announced.index(announcement)]
-        return not all(a.is_completed for a in earlier)
+    def is_first(self, announcement: Announcement) -> bool:
+        """Whether no snapshot has begun before; rows of one that has may have been lost, even all."""
+        return self._announced[0] is announcement
