@@ -1,11 +1,13 @@
 """Planning in scope ``aggregate``: every group of partitions goes as far as its own markers allow."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slackwater_protocol import SNAPSHOT_XID, BatchHeader, encode_batch_header
 from slackwater_spark.source.batch import BatchContent, BatchTask, TransactionTable
+from slackwater_spark.source.batch_planner import BatchPlanner, cut_log, marker_store
 from slackwater_spark.source.group_offset import GroupOffset, PartitionPosition
 from slackwater_spark.source.groups import GroupWindow, Known, Spread, advance, group_spans, windows_between
 from slackwater_spark.source.plan import OffsetSpan, TaskPolicy, plan_tasks
@@ -13,23 +15,10 @@ from slackwater_spark.stage.owner import sequence_in_group
 
 if TYPE_CHECKING:
     from slackwater_spark.source.group_feed import GroupFeed
-    from slackwater_spark.source.options import SourceOptions
 
 
-class AggregatePlanner:
-    """Plans batches of groups in the driver.
-
-    What it keeps is a cache: tasks follow from two offsets and the cut log. Travels to the executors inside
-    the readers, without its connections.
-
-    Args:
-        options: Of the query.
-        feed: Where markers come from; None: connect as the options say, on first use.
-    """
-
-    def __init__(self, options: "SourceOptions", feed: "GroupFeed | None" = None) -> None:
-        self.options = options
-        self._feed = feed
+class AggregatePlanner(BatchPlanner[GroupOffset, "GroupFeed"]):
+    """Plans batches of groups: tasks follow from two offsets and the cut log."""
 
     def start(self) -> GroupOffset:
         """Where a query without a checkpoint begins."""
@@ -116,29 +105,18 @@ class AggregatePlanner:
         """Reads an offset that Spark hands over."""
         return GroupOffset.from_json(data, source=self.options.source, timeline=self.options.timeline)
 
-    def next_json(self, start: dict[str, Any], max_events: int | None, target: int | None) -> dict[str, Any]:
-        """:meth:`next` as Spark asks."""
-        return self.next(self.offset(start), max_events, target).to_json()
+    def _connect(self) -> "GroupFeed":
+        from slackwater_spark.source.cut_feed import FeedKey
+        from slackwater_spark.source.group_feed import GroupFeed
 
-    def tasks_json(self, start: dict[str, Any], end: dict[str, Any]) -> list[BatchTask]:
-        """:meth:`tasks` as Spark asks."""
-        return self.tasks(self.offset(start), self.offset(end))
-
-    @property
-    def feed(self) -> "GroupFeed":
-        """Connected on first use."""
-        if self._feed is None:
-            self._feed = _connect(self.options)
-        return self._feed
-
-    def close(self) -> None:
-        """Frees connections; the next use connects again."""
-        if self._feed is not None:
-            self._feed.close()
-            self._feed = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "_feed": None}
+        options = self.options
+        return GroupFeed(
+            FeedKey(options.source, options.timeline, options.allow_truncated_start),
+            options.topics,
+            store=marker_store(options),
+            log=cut_log(options),
+            monotonic=time.monotonic,
+        )
 
     def _is_enough(self, start: GroupOffset, max_events: int | None) -> bool:
         """Whether more of the log could not make the batch larger."""
@@ -210,26 +188,4 @@ def _header(
         event_count=end.event_count - start.event_count,
         transactions=tuple(passed[lsn] for lsn in sorted(passed)),
         skipped=content.skipped,
-    )
-
-
-def _connect(options: "SourceOptions") -> "GroupFeed":
-    import time
-    from datetime import timedelta
-
-    from slackwater_markers import KafkaCutLog, RedisMarkerStore
-    from slackwater_spark.source.cut_feed import FeedKey
-    from slackwater_spark.source.group_feed import GroupFeed
-
-    store = None
-    if options.redis_url is not None:
-        store = RedisMarkerStore.connect(
-            options.redis_url, password=options.redis_password, timeout=timedelta(seconds=1)
-        )
-    return GroupFeed(
-        FeedKey(options.source, options.timeline, options.allow_truncated_start),
-        options.topics,
-        store=store,
-        log=KafkaCutLog(options.source, options.bootstrap, kafka=options.kafka),
-        monotonic=time.monotonic,
     )

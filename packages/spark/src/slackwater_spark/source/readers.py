@@ -10,6 +10,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from slackwater_protocol import encode_batch_header
 from slackwater_spark.scope import Scope
 from slackwater_spark.source.batch import BatchContent, BatchTask, TransactionTable
+from slackwater_spark.source.batch_planner import BatchPlanner, cut_log, marker_store
 from slackwater_spark.source.collector import collector_at_rest
 from slackwater_spark.source.offset import SourceOffset
 from slackwater_spark.source.options import SourceOptions
@@ -23,19 +24,8 @@ if TYPE_CHECKING:
     from slackwater_spark.source.cut_feed import CutFeed
 
 
-class Planner:
-    """Plans batches in the driver. What it keeps is a cache: every answer follows from the arguments.
-
-    Travels to the tasks inside the readers, without its connections.
-
-    Args:
-        options: Of the query.
-        feed: Where cuts come from; None: connect as the options say, on first use.
-    """
-
-    def __init__(self, options: SourceOptions, feed: "CutFeed | None" = None) -> None:
-        self.options = options
-        self._feed = feed
+class Planner(BatchPlanner[SourceOffset, "CutFeed"]):
+    """Plans batches that end at cuts."""
 
     def start(self) -> SourceOffset:
         """Where a query without a checkpoint begins."""
@@ -97,29 +87,16 @@ class Planner:
         """Reads an offset that Spark hands over."""
         return SourceOffset.from_json(data, source=self.options.source, timeline=self.options.timeline)
 
-    def next_json(self, start: dict[str, Any], max_events: int | None, target: int | None) -> dict[str, Any]:
-        """:meth:`next` as Spark asks."""
-        return self.next(self.offset(start), max_events, target).to_json()
+    def _connect(self) -> "CutFeed":
+        from slackwater_spark.source.cut_feed import CutFeed, FeedKey
 
-    def tasks_json(self, start: dict[str, Any], end: dict[str, Any]) -> list[BatchTask]:
-        """:meth:`tasks` as Spark asks."""
-        return self.tasks(self.offset(start), self.offset(end))
-
-    @property
-    def feed(self) -> "CutFeed":
-        """Connected on first use."""
-        if self._feed is None:
-            self._feed = _connect(self.options)
-        return self._feed
-
-    def close(self) -> None:
-        """Frees connections; the next use connects again."""
-        if self._feed is not None:
-            self._feed.close()
-            self._feed = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "_feed": None}
+        options = self.options
+        return CutFeed(
+            FeedKey(options.source, options.timeline, options.allow_truncated_start),
+            store=marker_store(options),
+            log=cut_log(options),
+            monotonic=time.monotonic,
+        )
 
 
 def planner(options: SourceOptions) -> "Planner | AggregatePlanner":
@@ -236,22 +213,3 @@ def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iter
             yield from RowWriter(options.source, schema, changes, to_json).write(portions)
         else:
             yield from PackedWriter(options.packing, schema, changes).write(task.header, portions)
-
-
-def _connect(options: SourceOptions) -> "CutFeed":
-    from datetime import timedelta
-
-    from slackwater_markers import KafkaCutLog, RedisMarkerStore
-    from slackwater_spark.source.cut_feed import CutFeed, FeedKey
-
-    store = None
-    if options.redis_url is not None:
-        store = RedisMarkerStore.connect(
-            options.redis_url, password=options.redis_password, timeout=timedelta(seconds=1)
-        )
-    return CutFeed(
-        FeedKey(options.source, options.timeline, options.allow_truncated_start),
-        store=store,
-        log=KafkaCutLog(options.source, options.bootstrap, kafka=options.kafka),
-        monotonic=time.monotonic,
-    )
