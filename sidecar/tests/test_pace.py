@@ -27,6 +27,13 @@ def test_something_dear_takes_a_fifth_of_the_time(cost: float) -> None:
     assert busy / now == pytest.approx(0.2, rel=0.15)
 
 
+def test_a_rest_is_not_taken_when_nothing_else_is_to_be_done() -> None:
+    pace = Pace()
+    pace.note(0, 0.02)
+    assert not pace.is_due(0.03, 0.005)
+    assert pace.is_due(0.03, 0.005, others_wait=False)
+
+
 def test_something_that_had_to_wait_is_not_put_off_for_long() -> None:
     pace = Pace()
     pace.note(0, 5)

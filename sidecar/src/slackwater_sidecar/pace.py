@@ -14,9 +14,16 @@ class Pace:
     def __init__(self) -> None:
         self._started_at = self._due_at = float("-inf")
 
-    def is_due(self, now: float, interval_seconds: float) -> bool:
-        """Whether it is time, by the monotonic clock."""
-        return now >= max(self._due_at, self._started_at + interval_seconds)
+    def is_due(self, now: float, interval_seconds: float, *, others_wait: bool = True) -> bool:
+        """Whether it is time, by the monotonic clock.
+
+        Args:
+            now: The time.
+            interval_seconds: At least so much from one start to the next.
+            others_wait: Whether there is other work for the time in between; without, it need not be left.
+        """
+        due_at = self._started_at + interval_seconds
+        return now >= (max(self._due_at, due_at) if others_wait else due_at)
 
     def note(self, started: float, ended: float) -> None:
         """Says when the action was done last."""

@@ -50,18 +50,21 @@ class Publication:
         """Notes when the newest END was read."""
         self._delays.read(self._frontier.newest_lsn, self._clock.monotonic())
 
-    def publish_if_due(self, events: int, status: Callable[[], FrontierStatus]) -> None:
+    def publish_if_due(
+        self, events: int, status: Callable[[], FrontierStatus], *, is_behind: bool = True
+    ) -> None:
         """Publishes cuts, or markers ahead of a frontier that stands still, if it is time.
 
         Args:
             events: Change events that are in no cut yet.
             status: Makes the state to publish with them.
+            is_behind: Whether many records wait to be read, so that publishing must leave time for that.
         """
         settings, now = self._settings, self._clock.monotonic()
         if self._frontier.has_moved or self._publisher.is_waiting:
             is_urgent = events or self._publisher.is_waiting
             interval = settings.publish_interval if is_urgent else settings.quiet_interval
-            if self._cuts_pace.is_due(now, interval.total_seconds()):
+            if self._cuts_pace.is_due(now, interval.total_seconds(), others_wait=is_behind):
                 self.publish(status())
         elif now - self._moved_at >= settings.ahead_after.total_seconds() and self._ahead_pace.is_due(
             now, settings.ahead_interval.total_seconds()

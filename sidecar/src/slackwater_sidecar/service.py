@@ -28,6 +28,8 @@ NewDecisions = Callable[[], Sequence[Decision]]
 _BUSY_SECONDS = 0.005
 _IDLE_SECONDS = 0.02
 _ENDS_INTERVAL = 0.05
+_MANY_RECORDS = 2_000
+"""A poll that brings so many has not come to the end of what there is."""
 _REST_SECONDS = 10.0
 """After so long without a record the source is at rest: no commit that a snapshot holds is still to come."""
 
@@ -74,6 +76,7 @@ class Sidecar:
         self._trouble = ""
         self._reported_at = float("-inf")
         self._read_at = self._clock.monotonic()
+        self._is_behind = False
         self._status = self._frontier_status(FrontierState.WAITING, "starting")
         self.next_timeline: TimelineDecision | None = None
         """Set when an operator has decided so: this sidecar is over, another one begins there."""
@@ -88,7 +91,7 @@ class Sidecar:
         try:
             count = self._reader.poll(self._frontier, _BUSY_SECONDS if self._is_busy else _IDLE_SECONDS)
             self._monitor.records += count
-            self._is_busy = count > 0
+            self._is_busy, self._is_behind = count > 0, count >= _MANY_RECORDS
             if count:
                 self._read_at = self._clock.monotonic()
             self._publication.note_read()
@@ -115,7 +118,7 @@ class Sidecar:
         if frontier.end_offsets_wanted and self._asking.is_due(self._clock.monotonic(), _ENDS_INTERVAL):
             self._answer_end_offsets()
             events = frontier.advance()
-        self._publication.publish_if_due(events, self._status_now)
+        self._publication.publish_if_due(events, self._status_now, is_behind=self._is_behind)
 
     def _answer_end_offsets(self) -> None:
         started = self._clock.monotonic()
