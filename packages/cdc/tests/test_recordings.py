@@ -238,6 +238,22 @@ def test_rows_that_an_interrupted_blocking_snapshot_left_behind_hold_nothing_up(
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
+def test_of_two_snapshots_a_reader_sees_the_first_and_all_behind_it_or_begins_with_the_second(
+    partitions: int,
+) -> None:
+    first, second = 26404032, 26408776
+    for seed in range(40):
+        cuts = follow("snapshot_on_existing_slot", partitions, seed).cuts
+
+        if cuts[0].lsn < second:
+            beginning = cuts[0].transactions[0]
+            assert (beginning.xid, beginning.commit_lsn) == (SNAPSHOT_XID, first), f"seed {seed}"
+            assert cuts[-1].lsn < second, f"seed {seed}: rows deleted in between are not known"
+        else:
+            assert second in cuts[0].late_snapshots, f"seed {seed}"
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
 def test_cuts_tell_where_rows_of_an_incremental_snapshot_stand(partitions: int) -> None:
     _, topics = load("incremental_snapshot", partitions)
     places = [

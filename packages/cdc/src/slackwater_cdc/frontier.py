@@ -270,7 +270,7 @@ class Frontier:
         """Passes the next transaction or snapshot; False when it may not be passed yet."""
         snapshot = self._snapshots.pending
         head = self._ends.queue[0] if self._ends.queue else None
-        if snapshot is not None and not (isinstance(head, Transaction) and head.commit_lsn < snapshot.lsn):
+        if snapshot is not None and not self._passes_before(head, snapshot):
             if not self._snapshot_is_complete(snapshot):
                 return False
             self._pass_snapshot(snapshot)
@@ -295,6 +295,15 @@ class Frontier:
             topic = self._topics.transactions
             self._barrier = Obstacle(topic, 0, 0, "LSNs went back", is_misconfiguration=False)
             self._ends.stop_at(self._barrier)
+
+    def _passes_before(self, head: Transaction | Obstacle | None, snapshot: Snapshot) -> bool:
+        """Whether a commit below a snapshot is shown before it, for an earlier connector has written it.
+
+        Not if nothing was shown yet and an earlier snapshot is void: the commits behind that are of no use
+        without it, and the newer snapshot contains them.
+        """
+        is_new_beginning = not self._built.lsn and self._snapshots.is_late(snapshot)
+        return isinstance(head, Transaction) and head.commit_lsn < snapshot.lsn and not is_new_beginning
 
     def _has_begun(self, beginning: Pending) -> bool:
         """Whether it is certain that no snapshot rows come before the first transaction.
@@ -434,6 +443,10 @@ class Frontier:
     def _pass_snapshot(self, snapshot: Snapshot) -> None:
         for partition in snapshot.partitions:
             self._drop_replaced(snapshot, partition)
+        queue = self._ends.queue
+        while queue and isinstance(queue[0], Transaction) and queue[0].commit_lsn < snapshot.lsn:
+            self._context.drop(queue[0], queue[0].commit_lsn)
+            queue.popleft()
         self._snapshots.finish()
         if snapshot.is_repeated:
             self._context.repeated.add(snapshot.lsn)
