@@ -167,7 +167,7 @@ def test_aligned_output_is_clean(topics: Topics, stage: LocalStage) -> None:
 def test_without_alignment_torn_documents_are_found(
     topics: Topics, stage: LocalStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater_cdc.frontier.counts_are_complete", lambda _: True)
+    monkeypatch.setattr("slackwater_cdc.completeness.counts_are_complete", lambda _: True)
     for certificate in run(topics, stage):
         assert certificate.torn > 0
         assert certificate.invariant_violations > 0
