@@ -538,6 +538,14 @@ def test_a_repeated_initial_snapshot_is_shown_with_a_commit_that_is_newer() -> N
     assert [t.xid for t in cut.transactions] == [5, 6]
 
 
+def test_rest_is_over_with_the_next_record() -> None:
+    source = source_at_a_cut()
+    source.frontier.rest(source.ends)
+    source.row("a/0", blocking_row(1, read_at=9 * SECOND))
+
+    assert source.cuts() == []
+
+
 def test_a_new_snapshot_after_commits_needs_a_new_timeline() -> None:
     source = source_at_a_cut()
     source.row("a/0", snapshot_value("inv.a", 800, {"id": 1}, snapshot="first", ts_ms=60 * SECOND))

@@ -63,6 +63,14 @@ class Source:
             self.frontier.advance()
         return self.frontier.cuts()
 
+    def at_rest(self) -> list[Cut]:
+        """Everything it has to say while nothing is written for long."""
+        found = []
+        for _ in range(2):
+            self.frontier.rest(self.ends)
+            found += self.cuts()
+        return found
+
     def lsns(self) -> list[int]:
         return [t.commit_lsn for cut in self.cuts() for t in cut.transactions]
 
@@ -351,8 +359,7 @@ def test_an_interrupted_snapshot_is_void(source: Source) -> None:
     snapshot_rows(source, 600, {"s.inv.a/0": 2})
     source.cuts()
 
-    source.frontier.rest(source.ends)
-    (cut,) = source.cuts()
+    (cut,) = source.at_rest()
 
     assert [(t.xid, t.commit_lsn) for t in cut.transactions] == [(SNAPSHOT_XID, 600)]
     assert cut.event_count == 2
@@ -413,15 +420,14 @@ def test_without_notifications_a_snapshot_ends_when_the_source_is_at_rest(source
     unannounced_snapshot(source, written_at=1_000)
     assert source.lsns() == []
 
-    source.frontier.rest(source.ends)
-    assert source.lsns() == [500]
+    (cut,) = source.at_rest()
+    assert [t.commit_lsn for t in cut.transactions] == [500]
 
 
 def test_a_topic_of_notifications_must_say_that_the_snapshot_is_over(source: Source) -> None:
     unannounced_snapshot(source, written_at=1_000)
     source.ends = {("s.notifications", 0): 0}
-    source.frontier.rest(source.ends)
-    assert source.lsns() == []
+    assert source.at_rest() == []
 
     source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 1}))
     assert source.lsns() == [500]

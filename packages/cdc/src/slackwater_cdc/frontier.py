@@ -19,6 +19,7 @@ from slackwater_cdc.partitions import Partitions
 from slackwater_cdc.regression import Regression, RegressionWatch
 from slackwater_cdc.report import late_rows, open_snapshot, open_transaction
 from slackwater_cdc.snapshot import Snapshot, Snapshots
+from slackwater_cdc.snapshot_gate import SnapshotGate
 from slackwater_cdc.transaction import EndOffsets, Obstacle, Pending, Transaction, Waiting
 from slackwater_protocol import (
     AheadMarkers,
@@ -80,15 +81,16 @@ class Frontier:
             lsn=lsn,
             position=self._built.transaction_offset,
         )
+        self._gate = SnapshotGate(
+            self._topics, self._snapshots, self._ends, self._completeness, self._partitions
+        )
         self._ahead = Ahead(source, self._built.timeline)
         self._passed = 0
         self._whole_at = 0
         self._skip_lsn = 0
         self._cuts: list[Cut] = []
         self._barrier: Obstacle | None = None
-        self._is_at_rest = False
         self._beginning = None if start is not None else Waiting()
-        self._notification_position = 0
 
     # --- what is read
 
@@ -98,13 +100,12 @@ class Frontier:
 
     def read_transactions(self, records: Iterable[tuple[int, bytes | None, int]]) -> None:
         """Takes records of the transaction topic (partition 0): offset, value, record timestamp (ms)."""
-        self._is_at_rest = False
         self._ends.read(records)
 
     def read_notifications(self, records: Iterable[tuple[int, bytes | None]]) -> None:
         """Takes records of the notification topic (partition 0); passes over those it cannot read."""
         for offset, value in records:
-            self._notification_position = offset + 1
+            self._gate.notification_position = offset + 1
             if value is None:
                 continue
             try:
@@ -130,7 +131,7 @@ class Frontier:
 
     def skip_notifications_to(self, position: int) -> None:
         """Says that the notification topic holds nothing more below an offset."""
-        self._notification_position = max(self._notification_position, position)
+        self._gate.notification_position = max(self._gate.notification_position, position)
 
     def skip_to(self, lsn: int) -> None:
         """Lets incomplete transactions with a commit LSN up to this pass: an operator has decided so.
@@ -149,20 +150,26 @@ class Frontier:
         """Says that nothing was written to any topic of the source for long.
 
         Rows of a snapshot that may be newer than their LSN then need not wait for a commit any more: had
-        there been one that they hold, the connector would have written it by now.
+        there been one that they hold, the connector would have written it by now. Call it now and then while
+        :attr:`rest_wanted`: what it needs to know besides is asked for as :attr:`end_offsets_wanted`.
 
         Args:
             ends: Present end offsets, as in :meth:`end_offsets`.
         """
-        if self._has_read_to(ends):
-            self._is_at_rest = True
-            self._snapshots.settle_at_rest(self._ends.sequence)
-            self._built.add_late(self._snapshots.release(self._passed))
+        if not self._has_read_to(ends):
+            return
+        self._snapshots.settle_at_rest(self._ends.sequence)
+        self._built.add_late(self._snapshots.release(self._passed))
+        self._gate.is_at_rest = True
+        try:
+            self.advance()
+        finally:
+            self._gate.is_at_rest = False
 
     def _has_read_to(self, ends: EndOffsets) -> bool:
         positions = {p.key: p.position for p in self._partitions}
         positions[self._topics.transactions, 0] = self._ends.position
-        positions[self._topics.notifications, 0] = self._notification_position
+        positions[self._topics.notifications, 0] = self._gate.notification_position
         return all(positions.get(key, 0) >= end for key, end in ends.items())
 
     # --- what comes out
@@ -270,8 +277,10 @@ class Frontier:
         """Passes the next transaction or snapshot; False when it may not be passed yet."""
         snapshot = self._snapshots.pending
         head = self._ends.queue[0] if self._ends.queue else None
-        if snapshot is not None and not self._passes_before(head, snapshot):
-            if not self._snapshot_is_complete(snapshot):
+        if snapshot is not None and not self._gate.shows_before(
+            head, snapshot, is_beginning=not self._built.lsn
+        ):
+            if not self._gate.may_pass(snapshot):
                 return False
             self._pass_snapshot(snapshot)
             return True
@@ -296,22 +305,13 @@ class Frontier:
             self._barrier = Obstacle(topic, 0, 0, "LSNs went back", is_misconfiguration=False)
             self._ends.stop_at(self._barrier)
 
-    def _passes_before(self, head: Transaction | Obstacle | None, snapshot: Snapshot) -> bool:
-        """Whether a commit below a snapshot is shown before it, for an earlier connector has written it.
-
-        Not if nothing was shown yet and an earlier snapshot is void: the commits behind that are of no use
-        without it, and the newer snapshot contains them.
-        """
-        is_new_beginning = not self._built.lsn and self._snapshots.is_late(snapshot)
-        return isinstance(head, Transaction) and head.commit_lsn < snapshot.lsn and not is_new_beginning
-
     def _has_begun(self, beginning: Pending) -> bool:
         """Whether it is certain that no snapshot rows come before the first transaction.
 
         They would be the first records of partitions, so one record of each that is not empty is enough.
         """
         unread = [p for p in self._partitions if p.position == p.start]
-        if self._completeness.is_read_past(beginning, unread) and self._notifications_are_read_past(
+        if self._completeness.is_read_past(beginning, unread) and self._gate.has_read_notifications(
             beginning
         ):
             self._beginning = None
@@ -333,55 +333,6 @@ class Frontier:
                 return False
             self._whole_at = max(self._whole_at, sequence)
         return True
-
-    def _snapshot_is_complete(self, snapshot: Snapshot) -> bool:
-        if not self._has_all_rows(snapshot):
-            return False
-        nothing_behind = self._is_at_rest and not self._ends.queue
-        snapshot.is_late = self._snapshots.is_late(snapshot) and not nothing_behind
-        is_settled = self._is_at_rest or self._snapshots.is_before(snapshot, self._ends.newest)
-        if snapshot.is_late and not is_settled:
-            return False
-        return (
-            self._notifications_are_read_past(snapshot)
-            and self._has_read_commits_below(snapshot)
-            and self._has_read_earlier_runs(snapshot)
-        )
-
-    def _has_read_earlier_runs(self, snapshot: Snapshot) -> bool:
-        """Whether rows of interrupted runs would have been seen: they stand before all others."""
-        undecided = [
-            p for p in self._partitions if p not in snapshot.partitions and not p.has_streamed_rows()
-        ]
-        return self._completeness.is_read_past(snapshot, undecided)
-
-    def _has_all_rows(self, snapshot: Snapshot) -> bool:
-        """By counts; where there are no notifications, because all that is written later has been read."""
-        if self._snapshots.announced:
-            return self._snapshots.is_counted(snapshot)
-        past = self._completeness.past(snapshot)
-        if past is None or (self._topics.notifications, 0) in past:
-            return False
-        if all(p.has_streamed_rows() for p in self._partitions):
-            return True
-        is_over = self._is_at_rest and snapshot.has_last
-        if is_over or self._snapshots.is_long_over(snapshot, self._ends.newest_written_ms):
-            snapshot.over = snapshot.over or Waiting()
-            return self._completeness.is_read_past(snapshot.over, self._partitions)
-        return False
-
-    def _notifications_are_read_past(self, pending: Pending) -> bool:
-        past = self._completeness.past(pending)
-        topic = self._topics.notifications
-        return past is not None and self._notification_position >= past.get((topic, 0), 0)
-
-    def _has_read_commits_below(self, snapshot: Snapshot) -> bool:
-        """Whether every END below the snapshot was read: an earlier connector may have written some."""
-        past = self._completeness.past(snapshot)
-        topic = self._topics.transactions
-        return self._ends.last_lsn > snapshot.lsn or (
-            past is not None and self._ends.position >= past.get((topic, 0), 0)
-        )
 
     @property
     def _has_rows_between_commits(self) -> bool:
