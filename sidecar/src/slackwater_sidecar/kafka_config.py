@@ -12,6 +12,8 @@ _QUEUE_KIB_OF_PARTITION = (128, 32 * 1024)
 """The least and the most for one partition."""
 _FETCH_KIB = 1024
 """The most per partition and fetch, compressed: small, so that partitions are read evenly."""
+_MANY_PARTITIONS = 200
+"""From here on fetches are fewer and larger: each names every partition, which is work for the broker."""
 _OF_CONNECTIONS = (
     "security.",
     "sasl.",
@@ -33,6 +35,7 @@ def admin_config(settings: SidecarSettings) -> dict[str, str | int | float | boo
 def consumer_config(settings: SidecarSettings, partitions: int) -> dict[str, str | int | bool]:
     """Of the consumer; what it keeps in its queues is bounded over all partitions known at the start."""
     least, most = _QUEUE_KIB_OF_PARTITION
+    is_wide = partitions > _MANY_PARTITIONS
     queue_kib = min(most, max(least, _QUEUE_KIB // partitions))
     return {
         "bootstrap.servers": settings.bootstrap,
@@ -43,7 +46,8 @@ def consumer_config(settings: SidecarSettings, partitions: int) -> dict[str, str
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
         "allow.auto.create.topics": False,
-        "fetch.wait.max.ms": 10,
+        "fetch.wait.max.ms": min(100, partitions // 20) if is_wide else 10,
+        "fetch.min.bytes": 64 * partitions if is_wide else 1,
         "fetch.queue.backoff.ms": _FETCH_PAUSE_MS,
         "fetch.message.max.bytes": 1024 * min(_FETCH_KIB, max(least, queue_kib // 4)),
         "queued.min.messages": 50_000,
