@@ -10,7 +10,6 @@ from slackwater_bench.scenarios.latency import LATENCY
 from slackwater_bench.scenarios.live import LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
 from slackwater_bench.scenarios.sidecar import SIDECAR
-from slackwater_bench.scenarios.sidecar_alone import SIDECAR_ALONE
 from slackwater_bench.scenarios.sidecar_delay import SIDECAR_DELAY
 from slackwater_bench.scenarios.sidecar_memory import SIDECAR_MEMORY
 from slackwater_bench.scenarios.sidecar_partitions import SIDECAR_PARTITIONS
@@ -37,7 +36,6 @@ SCENARIOS: Mapping[str, Scenario] = {
         SIDECAR_PARTITIONS,
         SIDECAR_MEMORY,
         SIDECAR_PROFILE,
-        SIDECAR_ALONE,
         SINK_ALONE,
         MANY_PIPELINES,
         CUT_COST,

@@ -14,7 +14,7 @@ from slackwater_bench.scenario import RunContext
 from slackwater_bench.subject import Subject
 from slackwater_protocol import SystemClock
 
-DEFAULT_SCENARIOS = ("throughput", "latency", "sidecar-alone", "sink-alone")
+DEFAULT_SCENARIOS = ("throughput", "latency", "sidecar", "sink-alone")
 
 
 @click.command()
