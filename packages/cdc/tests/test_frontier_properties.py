@@ -286,7 +286,7 @@ def test_the_oracle_complains_when_a_rule_is_taken_out(
             evidence.counts_are_complete,
         ),
         "last numbering": (completeness, "last_numbering_is_complete", always),
-        "overtaken": (completeness, "is_overtaken", always),
+        "overtaken": (completeness.Completeness, "_is_overtaken", always),
         "detection": (
             completeness.Completeness,
             "_renumbered_is_complete",

@@ -1,7 +1,8 @@
 """Is a transaction complete? The evidence of all its tables together."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 
 from slackwater_cdc.context import Context
 from slackwater_cdc.envelope import End
@@ -13,9 +14,11 @@ from slackwater_cdc.evidence import (
 )
 from slackwater_cdc.partition import Partition
 from slackwater_cdc.partitions import Partitions
-from slackwater_cdc.transaction import EndOffsets, Pending, Transaction, Waiting
+from slackwater_cdc.transaction import EndOffsets, Pending, Transaction
 from slackwater_protocol import Evidence, SourceTopics
 
+_SERVED = 10_000
+"""Transactions that one answer is kept for."""
 _MAX_ASKS = 64
 """Answers that partitions have not been read past yet; more are not asked for."""
 
@@ -56,22 +59,28 @@ class Completeness:
         self._overtaken_to: dict[str, int] = {}
         self._offsets_to = 0
         self._asks: deque[tuple[int, EndOffsets]] = deque()
+        self._newest: dict[tuple[str, int], int] = {}
 
     @property
     def is_waiting(self) -> bool:
         """Whether end offsets are needed to go on."""
         return bool(self._waiting) or (self._wants_answer and len(self._asks) < _MAX_ASKS)
 
-    def answer(self, ends: EndOffsets, newest_sequence: int) -> None:
+    def answer(self, ends: EndOffsets, newest_sequence: int, queue: Iterable[Pending]) -> None:
         """Takes end offsets asked for after everything up to now was read.
 
         Args:
             ends: By topic and partition.
             newest_sequence: Of the newest END read.
+            queue: What is above the frontier, in commit order: one answer serves all that wait.
         """
         for pending in self._waiting:
             pending.past = ends
         self._waiting.clear()
+        for transaction in islice(queue, _SERVED):
+            if isinstance(transaction, Transaction) and _is_told_again(transaction):
+                transaction.past = transaction.past or ends
+        self._newest = {p.key: p.newest_sequence() for p in self._partitions}
         if not self._wants_answer:
             return
         self._wants_answer = False
@@ -95,7 +104,7 @@ class Completeness:
     def is_complete(self, transaction: Transaction) -> bool:
         """Whether every row of a transaction with END has been read."""
         complete = not transaction.is_renumbered and counts_are_complete(transaction)
-        if not complete and (transaction.is_renumbered or transaction.begins > 1):
+        if not complete and _is_told_again(transaction):
             complete = self._renumbered_is_complete(transaction)
         return complete and (not self._evidence or self._exempt_are_complete(transaction))
 
@@ -113,21 +122,20 @@ class Completeness:
         if is_complete and self.is_read_past(transaction, partitions):
             return True
         if transaction.end is None or transaction.begins_at_first_end > 1:
-            overtaken = is_overtaken(transaction, partitions, newest_ms)
-        else:
-            overtaken = all(
-                is_overtaken(transaction, self._partitions.of_table(table), newest_ms)
-                for table in transaction.counted
-            )
-        return self._is_overtaken_everywhere(transaction, overtaken)
+            return self._is_overtaken(transaction, partitions)
+        return all(
+            self._is_overtaken(transaction, self._partitions.of_table(table)) for table in transaction.counted
+        )
 
-    def _is_overtaken_everywhere(self, transaction: Transaction, overtaken: bool) -> bool:
-        """Whether it was overtaken in all partitions, those included that were found after that was so."""
-        if not overtaken:
-            transaction.overtaken = None
+    def _is_overtaken(self, transaction: Transaction, partitions: Collection[Partition]) -> bool:
+        """Rule 3, by rows that were read before the list of partitions was looked at last."""
+        if not is_overtaken(transaction, partitions, self._context.newest_ms):
             return False
-        transaction.overtaken = transaction.overtaken or Waiting()
-        return self.past(transaction.overtaken) is not None
+        sequence = transaction.sequence or 0
+        if all(self._newest.get(p.key, 0) > sequence for p in partitions):
+            return True
+        self._wants_answer = True
+        return False
 
     def _exempt_are_complete(self, transaction: Transaction) -> bool:
         """Whether the tables not judged by counts are; an END after a repeated BEGIN may name too few."""
@@ -157,3 +165,8 @@ class Completeness:
                 return
             self._offsets_to = sequence
             self._asks.popleft()
+
+
+def _is_told_again(transaction: Transaction) -> bool:
+    """Whether the connector has begun a transaction more than once, or may have."""
+    return transaction.is_renumbered or transaction.begins > 1

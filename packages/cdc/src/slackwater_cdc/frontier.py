@@ -121,7 +121,7 @@ class Frontier:
         everything that was given to the frontier was read; new partitions must have been looked for and
         declared in between. A topic that does not exist is left out.
         """
-        self._completeness.answer(ends, self._ends.sequence)
+        self._completeness.answer(ends, self._ends.sequence, self._ends.queue)
 
     def skip_transactions_to(self, position: int) -> None:
         """Says that the transaction topic holds nothing more below an offset, or nothing of this timeline."""

@@ -95,7 +95,6 @@ class Transaction(RunRows):
         "last_end",
         "last_end_ms",
         "later",
-        "overtaken",
         "partitions",
         "past",
         "sequence",
@@ -131,8 +130,6 @@ class Transaction(RunRows):
         self.last_end_ms = 0
         """Record timestamp of the last END."""
         self.begins_at_last_end = 0
-        self.overtaken: Waiting | None = None
-        """Asks for partitions that were added, once all that are known have rows of later transactions."""
         self.later: list[RunRows] | None = None
         """Rows of further connector runs, in the order in which they were met."""
         self.partitions: dict[Partition, int] = {}

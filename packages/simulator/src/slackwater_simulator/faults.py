@@ -56,8 +56,8 @@ def _always(right: object) -> Replacement:
 
 
 def _one_partition_left_out(right: Replacement) -> Replacement:
-    def is_overtaken(transaction: Any, partitions: Sequence[Any], *rest: Any) -> bool:
-        return bool(right(transaction, partitions[1:] or partitions, *rest))
+    def is_overtaken(self: Any, transaction: Any, partitions: Sequence[Any]) -> bool:
+        return bool(right(self, transaction, partitions[1:] or partitions))
 
     return is_overtaken
 
@@ -133,8 +133,8 @@ def _end_is_enough(right: object) -> Replacement:
 
 
 def _overtaken_in_one(right: Replacement) -> Replacement:
-    def answer(self: Any, ends: Any, newest_sequence: int) -> None:
-        right(self, ends, newest_sequence)
+    def answer(self: Any, ends: Any, newest_sequence: int, queue: Any) -> None:
+        right(self, ends, newest_sequence, queue)
         for table in self._overtaken_to:
             found = sorted(p.newest_sequence() for p in self._partitions.of_table(table))
             self._overtaken_to[table] = found[-1]
@@ -164,8 +164,8 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "overtaken-in-part": Fault(
         "a transaction counts as overtaken with one partition left out",
-        completeness,
-        "is_overtaken",
+        Completeness,
+        "_is_overtaken",
         _one_partition_left_out,
         ("renumbered",),
     ),
