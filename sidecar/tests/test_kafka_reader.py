@@ -16,7 +16,12 @@ from slackwater_cdc import Frontier
 from slackwater_cdc.testing import RUN_HEADER, Oracle, transaction_values
 from slackwater_devstack import KafkaBroker
 from slackwater_protocol import SourceTopics
-from slackwater_sidecar import SidecarSettings, SourceTruncatedError, SourceUnavailableError
+from slackwater_sidecar import (
+    ScatteredTopicError,
+    SidecarSettings,
+    SourceTruncatedError,
+    SourceUnavailableError,
+)
 from slackwater_sidecar.lookup import data_topics
 from slackwater_sidecar.reader import SourceReader
 from slackwater_sidecar.worker_reader import WorkerSourceReader, source_reader
@@ -110,6 +115,16 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
     wait_until(partial(is_at, reader, frontier, topics.commit(2, 2)))
 
     assert frontier.cuts()[-1].end_offsets == {topics.data: (2, 0, 2)}
+
+
+def test_a_transaction_topic_of_several_partitions_is_an_error_that_says_what_to_do(topics: Topics) -> None:
+    topics.create(topics.data)
+    topics.create(f"{topics.name}.transaction", partitions=2)
+    reader = source_reader(topics.settings(), from_beginning)
+
+    with pytest.raises(ScatteredTopicError, match="has 2 partitions, expected 1"):
+        reader.discover(Frontier(topics.name))
+    reader.close()
 
 
 def test_end_offsets_count_records_of_kafka_transactions_that_are_still_open(

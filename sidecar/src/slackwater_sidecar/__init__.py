@@ -2,6 +2,7 @@
 
 from slackwater_sidecar.errors import (
     HttpAddressError,
+    ScatteredTopicError,
     SidecarError,
     SourcesFailedError,
     SourceTruncatedError,
@@ -18,6 +19,7 @@ from slackwater_sidecar.status import SidecarStatus, describe_open, format_statu
 __all__ = [
     "HttpAddressError",
     "Publisher",
+    "ScatteredTopicError",
     "Sidecar",
     "SidecarError",
     "SidecarSettings",

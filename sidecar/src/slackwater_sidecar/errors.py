@@ -4,6 +4,7 @@
 
     SidecarError
     ├── HttpAddressError         the pages cannot be answered at the address of the settings
+    ├── ScatteredTopicError      a topic whose records must be in one order has several partitions
     ├── SourceTruncatedError     records that have to be read are no longer, or not yet, in their topic
     ├── SourcesFailedError       some of several sources cannot be followed any more
     └── SourceUnavailableError   Kafka does not answer; recoverable: the sidecar waits and says so
@@ -68,6 +69,22 @@ class SourcesFailedError(SidecarError):
 
     def __str__(self) -> str:
         return "\n".join(f"source {source}: {reason}" for source, reason in self.failures.items())
+
+
+class ScatteredTopicError(SidecarError):
+    """A topic whose records must be in one order has several partitions."""
+
+    def __init__(self, topic: str, partitions: int) -> None:
+        super().__init__(topic, partitions)
+        self.topic = topic
+        self.partitions = partitions
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic} has {self.partitions} partitions, expected 1: BEGIN and END have different keys, "
+            "so their order would be lost; delete the topic, have the connector make it with one partition "
+            "(topic.creation.<group>.partitions=1 in its configuration), and take a new snapshot"
+        )
 
 
 class SourceUnavailableError(SidecarError):

@@ -11,6 +11,7 @@ from slackwater_cdc import EndOffsets
 from slackwater_protocol.keys import cut_log_topic
 from slackwater_sidecar.consumption import Failure, Key, reason_of
 from slackwater_sidecar.errors import (
+    ScatteredTopicError,
     SchemasUnavailableError,
     SidecarError,
     SourceTruncatedError,
@@ -56,9 +57,13 @@ class Lookup:
         Raises:
             SourceUnavailableError: Kafka does not answer.
             SourceTruncatedError: a partition does not have the offset from which it must be read.
+            ScatteredTopicError: a topic that tells of order has several partitions.
         """
         metadata = self._ask("listing topics", lambda: self._admin.list_topics(timeout=_SECONDS))
         found = {name: len(t.partitions) for name, t in metadata.topics.items() if t.error is None}
+        for topic, _ in (self.transactions, self.notifications):
+            if found.get(topic, 1) > 1:
+                raise ScatteredTopicError(topic, found[topic])
         data = sorted(filter(self.is_data_topic, found))
         wanted = [(topic, number) for topic in data for number in range(found[topic])]
         wanted += [key for key in (self.transactions, self.notifications) if key[0] in found]
