@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slackwater_spark.source.plan import OffsetSpan, TaskPolicy, plan_tasks, spans_between
@@ -45,6 +45,15 @@ def test_tasks_hold_every_offset_once_in_order(
     assert all(tasks)
 
 
+@example(
+    spans=[
+        *(("a", n, 0, size) for n, size in enumerate((3012, 47, 418, 905, 106, 16))),
+        ("b", 0, 0, 349),
+        ("c", 0, 0, 4326),
+        ("c", 1, 0, 835),
+    ],
+    policy=TaskPolicy(parallelism=1, min_task_events=1, target_task_events=835),
+)
 @given(SPANS, POLICIES)
 def test_a_task_reads_a_partition_in_one_span(spans: list[Span], policy: TaskPolicy) -> None:
     for task in plan_tasks(spans, policy, may_split=True):

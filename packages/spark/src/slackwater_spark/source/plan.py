@@ -94,10 +94,19 @@ def plan_tasks(
                 middle = done + (first - from_offset) + (last - first) / 2
                 task = min(count - 1, int(middle * count / size))
             previous = topic
-            tasks[task].append(OffsetSpan(topic, partition, first, last, sequence))
-            sequence += 1
+            sequence += _append(tasks[task], OffsetSpan(topic, partition, first, last, sequence))
         done += to_offset - from_offset
     return [task for task in tasks if task]
+
+
+def _append(task: list[OffsetSpan], span: OffsetSpan) -> int:
+    """Adds a span, or lengthens the last one that it continues; returns how many were added."""
+    before = task[-1] if task else None
+    if before is None or (before.topic, before.partition) != (span.topic, span.partition):
+        task.append(span)
+        return 1
+    task[-1] = OffsetSpan(span.topic, span.partition, before.from_offset, span.to_offset, before.sequence)
+    return 0
 
 
 def _pieces(done: int, from_offset: int, to_offset: int, share: float | None) -> list[tuple[int, int]]:
