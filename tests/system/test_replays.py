@@ -16,6 +16,7 @@ import pytest
 from slackwater_bench.replays.journal import JOURNAL
 from slackwater_bench.replays.rounds import STACK, Killed, Outcome, ReplayRun
 from slackwater_cdc import completeness
+from slackwater_cdc.testing.naive import has_as_many_rows_as_counted
 from slackwater_cdc.testing.recording import follow
 from slackwater_cdc.transaction import Transaction
 from slackwater_devstack import ConnectMode, DevStack
@@ -111,14 +112,6 @@ def test_the_same_topics_give_right_cuts_in_any_order_of_reading(outcome: Outcom
 
         assert oracle.complaints(cuts) == [], f"reading {seed}"
         assert cuts[-1].lsn == oracle.commits[-1][0], f"reading {seed}"
-
-
-def has_as_many_rows_as_counted(transaction: Transaction) -> bool:
-    """What one would write who does not know connectors."""
-    end = transaction.end
-    tracks = [track for rows in transaction.runs for track in rows.tracks.values()]
-    read = sum(len(track) - track.count(0) for track in tracks)
-    return end is not None and read >= sum(end.counts.values())
 
 
 def test_a_frontier_that_counts_rows_makes_cuts_too_early(

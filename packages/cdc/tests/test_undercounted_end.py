@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from slackwater_cdc import completeness
+from slackwater_cdc.testing.naive import has_as_many_rows_as_counted
 from slackwater_cdc.testing.oracle import Oracle
 from slackwater_cdc.testing.recording import Recording, follow
 from slackwater_cdc.transaction import Transaction
@@ -51,14 +52,6 @@ def test_a_frontier_that_goes_on_from_any_cut_is_right(recording: Recording, ora
         cuts = follow(recording, rng, transactions_first=number % 2 == 0, before=before)
 
         assert oracle.complaints([*before, *cuts]) == [], f"from cut {number}"
-
-
-def has_as_many_rows_as_counted(transaction: Transaction) -> bool:
-    """What one would write who does not know connectors."""
-    end = transaction.end
-    tracks = [track for rows in transaction.runs for track in rows.tracks.values()]
-    read = sum(len(track) - track.count(0) for track in tracks)
-    return end is not None and read >= sum(end.counts.values())
 
 
 def test_a_frontier_that_counts_rows_makes_cuts_too_early(

@@ -48,6 +48,7 @@ class Announcements:
         begun = [a for a in self._announced if a.started_ms <= ts_ms] or self._announced
         return begun[-1] if begun else None
 
-    def is_first(self, announcement: Announcement) -> bool:
-        """Whether no snapshot has begun before; rows of one that has may have been lost, even all."""
-        return self._announced[0] is announcement
+    def is_again(self, ts_ms: int) -> bool:
+        """Whether a snapshot had begun before the one of a time; rows of that may be lost, even all."""
+        announced = self.of(ts_ms)
+        return announced is not None and announced is not self._announced[0]

@@ -373,12 +373,8 @@ class Frontier:
         """
         if transaction.commit_lsn > self._skip_lsn:
             return False
-        for partition in transaction.partitions:
-            front = partition.front()
-            while isinstance(front, Transaction) and front.sequence is None:
-                self._built.add_skipped(front.xid)
-                self._context.drop(front, transaction.commit_lsn)
-                front = partition.front()
+        for xid in self._drop_unfinished(transaction.partitions, transaction.commit_lsn):
+            self._built.add_skipped(xid)
         return self._may_pass(transaction)
 
     # --- moves
@@ -392,8 +388,7 @@ class Frontier:
             self._built.add_late(self._snapshots.release(self._passed))
 
     def _pass_snapshot(self, snapshot: Snapshot) -> None:
-        for partition in snapshot.partitions:
-            self._drop_replaced(snapshot, partition)
+        self._drop_unfinished(snapshot.partitions, snapshot.lsn)  # an earlier connector's: contained in it
         queue = self._ends.queue
         while queue and isinstance(queue[0], Transaction) and queue[0].commit_lsn < snapshot.lsn:
             self._context.drop(queue[0], queue[0].commit_lsn)
@@ -406,12 +401,16 @@ class Frontier:
             self._whole_at = max(self._whole_at, self._ends.sequence)
         self._ends.last_lsn = max(self._ends.last_lsn, snapshot.lsn)
 
-    def _drop_replaced(self, snapshot: Snapshot, partition: Partition) -> None:
-        """What an earlier connector left without END is contained in the snapshot that replaced it."""
-        front = partition.front()
-        while isinstance(front, Transaction) and front.sequence is None:
-            self._context.drop(front, snapshot.lsn)
+    def _drop_unfinished(self, partitions: Iterable[Partition], lsn: int) -> list[int]:
+        """Drops transactions without END at the front of partitions, as if done by an LSN; their xids."""
+        dropped = []
+        for partition in partitions:
             front = partition.front()
+            while isinstance(front, Transaction) and front.sequence is None:
+                self._context.drop(front, lsn)
+                dropped.append(front.xid)
+                front = partition.front()
+        return dropped
 
     def _new_cut(self) -> Cut:
         self._context.repeated |= self._snapshots.doubled

@@ -229,15 +229,12 @@ class Snapshots:
             self._watch.read_snapshot_after_commits(lsn)
         if pending is not None:
             pending.is_done = True
-        announced = self.announced.of(ts_ms)
-        is_again = announced is not None and not self.announced.is_first(announced)
-        self.pending = Snapshot(lsn, ts_ms, is_late=is_again or pending is not None)
+        self.pending = Snapshot(lsn, ts_ms, is_late=self.announced.is_again(ts_ms) or pending is not None)
         return self.pending
 
     def is_late(self, snapshot: Snapshot) -> bool:
         """Whether a complete snapshot repeats an interrupted one, of which rows or the start were read."""
-        announced = self.announced.of(snapshot.ts_ms)
-        return snapshot.is_late or (announced is not None and not self.announced.is_first(announced))
+        return snapshot.is_late or self.announced.is_again(snapshot.ts_ms)
 
     def _is_ad_hoc(self, lsn: int, value: bytes) -> bool:
         """Whether rows with this LSN belong to a snapshot that paused the stream, not to one at start-up."""
