@@ -1,3 +1,4 @@
+from slackwater_cdc.testing import end_value, snapshot_notifications, snapshot_value
 from slackwater_markers import InMemoryCutLog
 from slackwater_protocol import (
     AheadMarkers,
@@ -138,6 +139,22 @@ def test_a_decided_timeline_begins_where_the_decision_says() -> None:
     assert (found.timeline, found.newest, frontier_lsn(found)) == (2, None, 0)
     assert (start("inv.s.a", 1), start("inv.transaction", 0)) == (14, 33)
     assert found.done == ()
+
+
+def test_a_cut_of_a_decided_timeline_never_leads_back_before_the_decision() -> None:
+    found = resumed(cut(7), begins(2, transaction_offset=33))
+    frontier = found.frontier(SidecarSettings(source="inv", bootstrap="h:1"))
+    rows = frontier.add_partition("inv.s.a", 0, 7)
+    frontier.read_notifications(enumerate(snapshot_notifications({"s.a": 1})))
+    rows.read([(7, snapshot_value("s.a", 5, {"id": 1}))])
+    frontier.read_transactions([(33, end_value(9, 90, {"s.a": 1}), 0)])
+    for _ in range(3):
+        frontier.advance()
+        frontier.end_offsets({("inv.s.a", 0): 8})
+    frontier.advance()
+
+    (snapshot,) = frontier.cuts()
+    assert (snapshot.lsn, snapshot.transaction_offset) == (5, 33)
 
 
 def test_cuts_written_behind_the_decision_by_a_sidecar_that_had_not_heard_of_it_count_for_nothing() -> None:

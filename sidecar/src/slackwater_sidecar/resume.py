@@ -35,7 +35,7 @@ class Resumption:
 
     def frontier(self, settings: SidecarSettings) -> Frontier:
         """A frontier that goes on from here."""
-        return Frontier(
+        frontier = Frontier(
             settings.source,
             tables=settings.tables,
             timeline=self.timeline,
@@ -44,6 +44,9 @@ class Resumption:
             topics=settings.source_topics,
             evidence=settings.evidence,
         )
+        if self.newest is None and self.transaction_offset is not None:
+            frontier.skip_transactions_to(self.transaction_offset)
+        return frontier
 
     def starts(self, topics: SourceTopics) -> Starts:
         """The offsets from which to read; notifications always from their beginning."""
