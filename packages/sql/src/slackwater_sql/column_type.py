@@ -42,13 +42,16 @@ class TypeKind(StrEnum):
     JSON = "json"
     BYTEA = "bytea"
     ARRAY = "array"
+    CARRIED = "carried"
     UNSUPPORTED = "unsupported"
 
 
 INTEGER_KINDS = frozenset({TypeKind.SMALLINT, TypeKind.INTEGER, TypeKind.BIGINT})
 TIME_KINDS = frozenset({TypeKind.DATE, TypeKind.TIMESTAMP, TypeKind.TIME})
 FLOAT_KINDS = frozenset({TypeKind.REAL, TypeKind.DOUBLE})
-ELEMENT_KINDS = frozenset(set(TypeKind) - {TypeKind.ARRAY, TypeKind.BYTEA, TypeKind.UNSUPPORTED})
+ELEMENT_KINDS = frozenset(
+    set(TypeKind) - {TypeKind.ARRAY, TypeKind.BYTEA, TypeKind.CARRIED, TypeKind.UNSUPPORTED}
+)
 
 # What Debezium 3.7 writes for -infinity and infinity, as observed.
 _INFINITE_DATES = (-2_147_472_691, 2_146_033_979)
@@ -87,6 +90,7 @@ _EXPECTED = {
     TypeKind.UUID: "a string of 36 characters",
     TypeKind.JSON: "a string that holds JSON",
     TypeKind.BYTEA: "a base64 string",
+    TypeKind.CARRIED: "DuckDB's text of the value",
 }
 
 
@@ -122,13 +126,15 @@ class ColumnType:
     def is_key_safe(self) -> bool:
         """Equal in SQL means equal on the wire, and the wire form stands in documents as it is."""
         blank_padded_or_folded = self.postgres == "citext" or self.postgres.startswith("character(")
-        return self.kind in INTEGER_KINDS | {TypeKind.UUID} or (
+        return self.kind in INTEGER_KINDS | {TypeKind.UUID, TypeKind.BOOLEAN, TypeKind.CARRIED} or (
             self.kind is TypeKind.TEXT and not blank_padded_or_folded
         )
 
     @property
     def wire_family(self) -> str:
         """Types of one family that are key safe have equal wire values exactly when they are equal in SQL."""
+        if self.kind is TypeKind.CARRIED:
+            return self.postgres
         return "integer" if self.kind in INTEGER_KINDS else self.kind.value
 
     @property
@@ -160,6 +166,8 @@ class ColumnType:
         """The DuckDB type that views see."""
         if self.element is not None:
             return f"{self.element.duckdb}[]"
+        if self.kind is TypeKind.CARRIED:
+            return self.postgres
         if self.kind is TypeKind.NUMERIC:
             return f"DECIMAL({self.digits},{self.decimals})"
         return _DUCKDB.get(self.kind, self.kind.value.upper())
@@ -207,7 +215,7 @@ class ColumnType:
             return _with_infinities(column, "TIMESTAMP", _INFINITE_MS, f"epoch_ms({column})")
         if self.kind is TypeKind.TIMESTAMP:
             return _with_infinities(column, "TIMESTAMP", _INFINITE_US, f"make_timestamp({column})")
-        if self.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON}:
+        if self.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON, TypeKind.CARRIED}:
             return f"CAST({column} AS {self.duckdb})"
         return column
 
@@ -216,6 +224,26 @@ class ColumnType:
             return f"CAST({column} AS {self.duckdb})"
         converted = element.duckdb_expression("x")
         return column if converted == "x" else f"list_transform({column}, lambda x: {converted})"
+
+
+def carried(duckdb_type: str) -> ColumnType:
+    """How a value of this DuckDB type travels between stages: as it is in JSON if that is exact, else as text.
+
+    Texts are DuckDB's own, so equal values of one type have equal texts, but for floats: 0.0 and -0.0.
+    """
+    native = _NATIVE.get(duckdb_type)
+    return native or ColumnType(TypeKind.CARRIED, duckdb_type)
+
+
+_NATIVE = {
+    "TINYINT": ColumnType(TypeKind.SMALLINT, "smallint"),
+    "SMALLINT": ColumnType(TypeKind.SMALLINT, "smallint"),
+    "INTEGER": ColumnType(TypeKind.INTEGER, "integer"),
+    "BIGINT": ColumnType(TypeKind.BIGINT, "bigint"),
+    "BOOLEAN": ColumnType(TypeKind.BOOLEAN, "boolean"),
+    "VARCHAR": ColumnType(TypeKind.TEXT, "text"),
+    "UUID": ColumnType(TypeKind.UUID, "uuid"),
+}
 
 
 def _with_infinities(column: str, duckdb: str, infinities: tuple[int, int], finite: str) -> str:
@@ -266,4 +294,5 @@ _SIMPLE_WIRE: dict[TypeKind, Any] = {
     TypeKind.UUID: Annotated[str, Meta(min_length=36, max_length=36)],
     TypeKind.JSON: str,
     TypeKind.BYTEA: str,
+    TypeKind.CARRIED: str,
 }

@@ -1,0 +1,306 @@
+"""A view as a tree of relations, before it is cut into stages.
+
+Every column of the tree has an id of its own (``c1``, ``c2``, …), so that no two are ever confused;
+expressions are DuckDB SQL over these ids. Relations are bags; `identity` tells their rows apart: its values
+are unique, NULL being equal to NULL.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from slackwater_sql.catalog import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters `[start, end)` of the view's text."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A scalar expression.
+
+    Attributes:
+        sql: DuckDB SQL; columns are written as quoted ids, ``"c7"``.
+        columns: The ids it reads, each once.
+        span: Where the user wrote it.
+        text: What the user wrote, for messages.
+    """
+
+    sql: str
+    columns: tuple[str, ...]
+    span: Span
+    text: str = ""
+
+    @property
+    def column(self) -> str | None:
+        """The id, if the expression is nothing but a column."""
+        return self.columns[0] if len(self.columns) == 1 and self.sql == f'"{self.columns[0]}"' else None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Rows of a declared table.
+
+    Attributes:
+        table: The table.
+        ids: Id of each of the table's columns that may be used (all supported ones), by column name.
+        alias: What the view calls it.
+        span: Where it stands in FROM.
+    """
+
+    table: Table
+    ids: dict[str, str]
+    alias: str
+    span: Span
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Ids of the columns."""
+        return tuple(self.ids.values())
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The primary key."""
+        return tuple(self.ids[name] for name in self.table.primary_key)
+
+
+@dataclass(frozen=True)
+class Extend:
+    """The child's rows with computed columns added."""
+
+    child: "Relation"
+    computed: tuple[tuple[str, Expression], ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The child's and the computed ones."""
+        return (*self.child.columns, *(name for name, _ in self.computed))
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The child's."""
+        return self.child.identity
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The child's rows for which the condition is true."""
+
+    child: "Relation"
+    condition: Expression
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The child's."""
+        return self.child.columns
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The child's."""
+        return self.child.identity
+
+
+class JoinKind(StrEnum):
+    """Joins as SQL has them; RIGHT JOIN is a LEFT JOIN with its sides exchanged."""
+
+    INNER = "INNER"
+    LEFT = "LEFT"
+    FULL = "FULL"
+    SEMI = "SEMI"
+    ANTI = "ANTI"
+
+    @property
+    def keeps_left_only(self) -> bool:
+        """The result has the left side's columns only."""
+        return self in {JoinKind.SEMI, JoinKind.ANTI}
+
+
+@dataclass(frozen=True)
+class Join:
+    """Pairs of rows.
+
+    Attributes:
+        kind: Which.
+        left: Left side.
+        right: Right side.
+        equal: Comparisons `left = right` that all must hold; may be empty (every pair).
+        residual: What else must hold, over columns of both sides.
+        span: Where it stands.
+    """
+
+    kind: JoinKind
+    left: "Relation"
+    right: "Relation"
+    equal: tuple[tuple[Expression, Expression], ...]
+    residual: Expression | None
+    span: Span
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of both sides, or of the left one."""
+        return self.left.columns if self.kind.keeps_left_only else (*self.left.columns, *self.right.columns)
+
+    @cached_property
+    def identity(self) -> tuple[str, ...]:
+        """The left side's where each of its rows finds at most one on the right, else both."""
+        joined = {right.column for _, right in self.equal}
+        right_is_unique = set(self.right.identity) <= joined
+        if self.kind.keeps_left_only or (right_is_unique and self.kind is not JoinKind.FULL):
+            return self.left.identity
+        if self.kind is JoinKind.INNER and set(self.left.identity) <= {left.column for left, _ in self.equal}:
+            return self.right.identity
+        return (*self.left.identity, *self.right.identity)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """An aggregate function over the rows of a group.
+
+    Attributes:
+        sql: The whole call as DuckDB SQL over ids, FILTER included. An aggregate that depends on the order of
+            its rows has an ORDER BY that ends with the child's identity.
+        function: Lower-case name: ``sum``, ``count``, ``list``, …; ``count`` without arguments is count(*).
+        arguments: Its arguments.
+        is_distinct: DISTINCT stands in it.
+        condition: What stands in FILTER.
+        columns: The ids it reads; those in ORDER BY, too.
+        span: Where it stands.
+        text: What the user wrote.
+    """
+
+    sql: str
+    function: str
+    arguments: tuple[Expression, ...]
+    is_distinct: bool
+    condition: Expression | None
+    columns: tuple[str, ...]
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One row per group; without groups one row, always. DISTINCT is an aggregate without calls.
+
+    Attributes:
+        child: What is grouped.
+        groups: The columns of GROUP BY with the ids they have above.
+        calls: The aggregates with the ids they have above.
+        identity: Those of the groups that tell the groups apart; others depend on them.
+        span: Where it stands.
+    """
+
+    child: "Relation"
+    groups: tuple[tuple[str, Expression], ...]
+    calls: tuple[tuple[str, AggregateCall], ...]
+    identity: tuple[str, ...]
+    span: Span
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Groups and aggregates."""
+        return (*(name for name, _ in self.groups), *(name for name, _ in self.calls))
+
+
+@dataclass(frozen=True)
+class Union:
+    """The rows of all children (UNION ALL).
+
+    Attributes:
+        children: The branches.
+        sources: For each column above: its id there and the id in each branch.
+        identity: Ids of the columns that tell the rows apart: the branch's number, then the branch's identity
+            as text, padded with NULL to the longest one.
+        span: Where it stands.
+    """
+
+    children: tuple["Relation", ...]
+    sources: tuple[tuple[str, tuple[str, ...]], ...]
+    identity: tuple[str, ...]
+    span: Span
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The common columns and the identity."""
+        return (*(name for name, _ in self.sources), *self.identity)
+
+
+@dataclass(frozen=True)
+class Window:
+    """The child's rows with values computed from the rows of their partition.
+
+    Attributes:
+        child: The rows.
+        partition: What all the windows partition by, at least.
+        calls: Id above, and the whole call as SQL, OVER included. A call that depends on the order of rows
+            that compare equal has an ORDER BY that ends with the child's identity.
+        span: Where it stands.
+    """
+
+    child: "Relation"
+    partition: tuple[Expression, ...]
+    calls: tuple[tuple[str, Expression], ...]
+    span: Span
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The child's and the computed ones."""
+        return (*self.child.columns, *(name for name, _ in self.calls))
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The child's."""
+        return self.child.identity
+
+
+Relation = Scan | Extend | Filter | Join | Aggregate | Union | Window
+
+
+@dataclass(frozen=True)
+class LogicalView:
+    """A view as a tree.
+
+    Attributes:
+        name: Its name.
+        sql: The user's text.
+        path: The file, for messages.
+        relation: The tree.
+        outputs: Name and id of each column, in select order.
+        types: DuckDB type of each output, as DuckDB's own binder gives it for the user's text.
+        labels: For ids of base columns and groups, what the user calls them (``o.id``).
+    """
+
+    name: str
+    sql: str
+    path: str
+    relation: Relation
+    outputs: tuple[tuple[str, str], ...]
+    types: tuple[str, ...]
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+def children(relation: Relation) -> tuple[Relation, ...]:
+    """The relations directly below."""
+    match relation:
+        case Scan():
+            return ()
+        case Join(left=left, right=right):
+            return (left, right)
+        case Union(children=branches):
+            return branches
+        case Extend(child=child) | Filter(child=child) | Aggregate(child=child) | Window(child=child):
+            return (child,)
+
+
+def scans(relation: Relation) -> Iterator[Scan]:
+    """All table scans below, left to right."""
+    if isinstance(relation, Scan):
+        yield relation
+    for child in children(relation):
+        yield from scans(child)

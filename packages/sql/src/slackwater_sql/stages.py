@@ -1,0 +1,246 @@
+"""What a pipeline's views are computed by: stages with keys, the SQL each evaluates, and where results go.
+
+A stage's result is a relation at *points* (a stage key at a commit LSN). What a stage hands on is the
+difference between the points of a key in a row:
+
+* `RowsOutput`: changed rows, to inputs of later stages. Statement: ``(point INTEGER, row VARCHAR)``, the row
+  a JSON array of wire values: its identity, then the columns that the edges take.
+* `PartialsOutput`: what the changes add to groups. Statement: ``(lsn BIGINT, number INTEGER, row VARCHAR)``.
+  Number -1: JSON array of the group's key, then `n` (rows more), then for each COUNT an integer, for each SUM
+  the number of values more and the sum more (as decimal text, NULL: nothing). Number i >= 0, a value of the
+  multiset of accumulator i: JSON array of the group's key, then the value's sort key (upper-case hex), its
+  DuckDB text, how many more.
+* `DocumentsOutput`: changed documents, to the sink. Statement: ``(point INTEGER, key VARCHAR, document BLOB)``,
+  the key a JSON object.
+
+Statements read tables that are handed to them: `rows_table(i)` for input i of a rows part,
+`ACCUMULATORS_TABLE` for an accumulate part, `POINTS_TABLE (point, group, lsn)`, and for partials
+`STEPS_TABLE (point, lsn, weight)`: each point but the first of its key adds its rows at its own LSN (+1), and
+each but the last takes them away at the LSN of the next point of its key (-1).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from slackwater_sql.plan import InputPlan, KeyColumn, OutputColumn
+
+STEPS_TABLE = "__slackwater_steps"
+ACCUMULATORS_TABLE = "__slackwater_accumulators"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Where changed rows go.
+
+    Attributes:
+        stage: Number of the receiving stage.
+        input: Number of its input.
+        key: Positions of its key in the wire row.
+        columns: Positions of its columns, in the order of the input's columns.
+        keeps_null_keys: Rows with a NULL in the key are wanted.
+    """
+
+    stage: int
+    input: int
+    key: tuple[int, ...]
+    columns: tuple[int, ...]
+    keeps_null_keys: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOutput:
+    """Changed rows for later stages.
+
+    Attributes:
+        identity: How many leading values of the wire row are its identity.
+        edges: Who takes them.
+    """
+
+    identity: int
+    edges: tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartialsOutput:
+    """What changes add to groups.
+
+    Attributes:
+        key: How many leading values of the wire row are the group's key.
+        stage: The stage that adds up; the stage itself if its own accumulate part does.
+    """
+
+    key: int
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsOutput:
+    """Changed documents of a view.
+
+    Attributes:
+        view: Number of the view in the pipeline.
+    """
+
+    view: int
+
+
+Output = RowsOutput | PartialsOutput | DocumentsOutput
+
+
+class Reads(StrEnum):
+    """Which rows of a touched key are evaluated when no other input of the key has changed."""
+
+    GROUP = "group"
+    """All: an unchanged row's result may depend on the changed ones."""
+    CHANGED = "changed"
+    """The changed ones."""
+    CHANGED_AND_WITNESS = "changed and witness"
+    """The changed ones and any one unchanged row: others depend on whether there is a row, not on which."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPart:
+    """Evaluates SQL over the rows of a stage key.
+
+    Attributes:
+        inputs: Tables, or rows of earlier stages in the form of tables.
+        origins: For each input the number of the stage whose rows these are; 0: a table of the database.
+        reads: For each input.
+        statement: The result at points, in the form that `output` says.
+        latest_statement: If the part publishes documents, one per stage key: the documents
+            ``(group INTEGER, key VARCHAR, document BLOB)`` of rows that all are live.
+        output: Where the results go.
+    """
+
+    inputs: tuple[InputPlan, ...]
+    origins: tuple[int, ...]
+    reads: tuple[Reads, ...]
+    statement: str
+    latest_statement: str | None
+    output: Output
+
+
+class AccumulatorKind(StrEnum):
+    """How an aggregate is kept."""
+
+    COUNT = "count"
+    """Integer. Column ``a<i>`` BIGINT."""
+    SUM = "sum"
+    """Number of values and exact sum. Columns ``a<i>_n`` BIGINT, ``a<i>`` VARCHAR with `scale` decimals."""
+    MIN = "min"
+    """Ordered multiset. Column ``a<i>`` VARCHAR: DuckDB's text of the smallest; NULL if there is none."""
+    MAX = "max"
+    """Ordered multiset. Column ``a<i>`` VARCHAR: DuckDB's text of the largest; NULL if there is none."""
+    DISTINCT = "distinct"
+    """Multiset. Column ``a<i>`` BIGINT: number of different values."""
+
+
+MULTISETS = frozenset({AccumulatorKind.MIN, AccumulatorKind.MAX, AccumulatorKind.DISTINCT})
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """An aggregate that is kept up to date by what changes.
+
+    Attributes:
+        kind: How.
+        text: What the user wrote.
+        scale: Decimals of a SUM.
+        multiset: For MIN, MAX and DISTINCT: number of the accumulator that keeps the values; equal arguments
+            share one. Partials name that number.
+    """
+
+    kind: AccumulatorKind
+    text: str
+    scale: int = 0
+    multiset: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatePart:
+    """Keeps aggregates of groups without keeping their rows.
+
+    A group is there while its `n` is positive; the group of no columns (`is_global`) always.
+
+    Attributes:
+        key: The groups' key. `ACCUMULATORS_TABLE` has it as columns ``k<i>`` in transport form, beside
+            ``__slackwater_point`` INTEGER, ``n`` BIGINT and the accumulators' columns.
+        accumulators: What is kept.
+        is_global: GROUP BY is missing.
+        statement: The result at points, in the form that `output` says.
+        output: Where the results go.
+    """
+
+    key: tuple[KeyColumn, ...]
+    accumulators: tuple[Accumulator, ...]
+    is_global: bool
+    statement: str
+    output: Output
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """A stateful step of a pipeline: at least one of the two parts.
+
+    With both, the rows part's partials go to the accumulate part of the same bucket; its groups are then at
+    least as fine as the stage's key.
+
+    Attributes:
+        number: From 1, ascending in the direction of the data.
+        key: What buckets are chosen by.
+        rows: Evaluates rows.
+        accumulate: Keeps aggregates.
+        why: For people: why this is a stage of its own.
+    """
+
+    number: int
+    key: tuple[KeyColumn, ...]
+    rows: RowsPart | None
+    accumulate: AccumulatePart | None
+    why: str
+
+    @property
+    def output(self) -> Output:
+        """Of the last part."""
+        part = self.accumulate or self.rows
+        assert part is not None  # noqa: S101 - a stage has a part
+        return part.output
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedView:
+    """A view that is written to an output.
+
+    Attributes:
+        name: The view's name: the file's without its extension.
+        sql: The SQL as the user wrote it.
+        key: The record key's columns; those that are not selected are in the key only.
+        outputs: The documents' columns in select order.
+        fingerprint: Differs when the meaning of the view, or of state kept for it, differs; equal under
+            changed spacing and comments, and under changes of columns the view does not use.
+        stages: Numbers of the stages it needs.
+    """
+
+    name: str
+    sql: str
+    key: tuple[str, ...]
+    outputs: tuple[OutputColumn, ...]
+    fingerprint: str
+    stages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """All views of a pipeline. Plain data: it pickles and compares by value.
+
+    Attributes:
+        stages: Ascending by number.
+        views: In the order of their numbers.
+    """
+
+    stages: tuple[StagePlan, ...]
+    views: tuple[PublishedView, ...]
+
+    def stage(self, number: int) -> StagePlan:
+        """The stage of this number."""
+        return self.stages[number - 1]
