@@ -227,7 +227,7 @@ class ColumnType:
 
 
 def carried(duckdb_type: str) -> ColumnType:
-    """How a value of this DuckDB type travels between stages: as it is in JSON if that is exact, else as text.
+    """How values of this DuckDB type travel between stages: as they are in JSON if that is exact, else as text.
 
     Texts are DuckDB's own, so equal values of one type have equal texts, but for floats: 0.0 and -0.0.
     """

@@ -10,8 +10,8 @@ difference between the points of a key in a row:
   the number of values more and the sum more (as decimal text, NULL: nothing). Number i >= 0, a value of the
   multiset of accumulator i: JSON array of the group's key, then the value's sort key (upper-case hex), its
   DuckDB text, how many more.
-* `DocumentsOutput`: changed documents, to the sink. Statement: ``(point INTEGER, key VARCHAR, document BLOB)``,
-  the key a JSON object.
+* `DocumentsOutput`: changed documents, to the sink. Statement: ``(point INTEGER, key VARCHAR, document
+  BLOB)``, the key a JSON object.
 
 Statements read tables that are handed to them: `rows_table(i)` for input i of a rows part,
 `ACCUMULATORS_TABLE` for an accumulate part, `POINTS_TABLE (point, group, lsn)`, and for partials
