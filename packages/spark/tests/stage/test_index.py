@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast
 
 import msgspec
 import pytest
@@ -13,9 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater_spark.stage import IndexFolderError
-from slackwater_spark.stage.entry import META_NAME, part
+from slackwater_spark.stage.entry import (
+    ACCUMULATORS_TAG,
+    DOCUMENT_TAG,
+    MAX_INPUTS,
+    META_NAME,
+    MULTISET_TAG,
+    input_tag,
+    part,
+)
 from slackwater_spark.stage.index import BucketIndex, IndexTransaction
 from slackwater_spark.stage.lmdb_index import LmdbIndex, OpenIndexes
+from slackwater_spark.stage.owner import OWNER_TAG
+from slackwater_spark.stage.testing import MemoryIndex
 
 MakeIndex = Callable[[], BucketIndex]
 
@@ -87,6 +99,71 @@ def test_work_that_fails_changes_nothing(make_index: MakeIndex) -> None:
     assert everything(index) == (b"t1", ENTRIES)
 
 
+def test_entries_are_read_by_name(make_index: MakeIndex) -> None:
+    names = [name for name, _ in ENTRIES]
+    index = make_index()
+    index.update(fill)
+    assert index.update(lambda contents: contents.get(names[1])) == b"row"
+    assert index.update(lambda contents: contents.get(b"absent")) is None
+    assert index.update(lambda contents: contents.get_many([names[2], b"absent", names[0]])) == {
+        names[0]: b"hash",
+        names[2]: b"other",
+    }
+
+
+def test_what_a_transaction_has_put_or_removed_is_what_it_reads(make_index: MakeIndex) -> None:
+    def work(contents: IndexTransaction) -> tuple[object, ...]:
+        contents.apply([(b"b1", b"1"), (b"b2", b"2"), (b"b3", b"3")])
+        contents.apply([(b"b1", None), (b"b3", None)])
+        return (
+            contents.get(b"b1"),
+            contents.get_many([b"b1", b"b2"]),
+            contents.first(b"b"),
+            contents.last(b"b"),
+        )
+
+    assert make_index().update(work) == (None, {b"b2": b"2"}, (b"b2", b"2"), (b"b2", b"2"))
+
+
+def test_a_scan_reads_while_other_reads_go_on(make_index: MakeIndex) -> None:
+    def work(contents: IndexTransaction) -> list[bytes]:
+        fill(contents)
+        read = []
+        for name, _ in contents.scan(b"\x91\x01"):
+            read.append(name)
+            assert contents.last(b"\x91\x02") == ENTRIES[2]
+            assert contents.get(name) is not None
+        return read
+
+    assert make_index().update(work) == [name for name, _ in ENTRIES[:2]]
+
+
+few_bytes = st.binary(min_size=1, max_size=3).map(
+    lambda data: bytes((b"\x01", b"\x02", b"\xff")[b % 3][0] for b in data)
+)
+
+
+@given(names=st.sets(few_bytes, max_size=12), prefix=few_bytes)
+def test_both_kinds_of_index_read_a_prefix_from_either_end_alike(names: set[bytes], prefix: bytes) -> None:
+    def work(contents: IndexTransaction) -> tuple[object, ...]:
+        contents.clear()
+        contents.apply([(name, name) for name in names])
+        upwards = list(contents.scan(prefix))
+        downwards = list(contents.scan(prefix, descending=True))
+        return contents.first(prefix), contents.last(prefix), contents.group(prefix), upwards, downwards
+
+    expected = sorted((name, name) for name in names if name.startswith(prefix))
+    smallest, largest = (expected[0], expected[-1]) if expected else (None, None)
+    with TemporaryDirectory() as folder:
+        indexes: tuple[BucketIndex, ...] = (
+            MemoryIndex(),
+            LmdbIndex(Path(folder) / "0", initial_map_bytes=1 << 20),
+        )
+        for index in indexes:
+            assert index.update(work) == (smallest, largest, expected, expected, expected[::-1])
+        cast("LmdbIndex", indexes[1]).close()
+
+
 keys = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=400), min_size=1, max_size=2)
 
 
@@ -96,6 +173,13 @@ def test_no_group_is_within_another(one: list[object], other: list[object]) -> N
     assert (one == other) == first.startswith(second) == (first == second)
     assert not META_NAME.startswith(first)
     assert len(first) <= 240
+
+
+def test_tags_of_inputs_are_no_others() -> None:
+    others = {DOCUMENT_TAG, ACCUMULATORS_TAG, MULTISET_TAG, OWNER_TAG}
+    assert others.isdisjoint(input_tag(number) for number in range(MAX_INPUTS))
+    with pytest.raises(ValueError, match="input 239 of a stage"):
+        input_tag(MAX_INPUTS)
 
 
 def test_it_is_there_again_when_the_process_is_another(index_folder: Path) -> None:

@@ -1,9 +1,18 @@
 """How a bucket's contents are laid out in an index: sorted entries, those of one stage key side by side.
 
-An entry's name is ``group + tag + row``: `group` from the stage key, `tag` 0 for the hash of the last
-document and 1 + number of the input for rows, `row` from the primary key. Packed keys are msgpack arrays, of
-which none is a prefix of another, so a group's entries are exactly those that start with it. Keys too long
-for an index entry are represented by a digest, after a byte that starts no msgpack value.
+An entry's name is ``group + tag + rest``: `group` from the stage key, or from the key of a group whose
+aggregates are kept. The tag says what the entry is and what its rest means:
+
+* 0: the hash of the last document; no rest.
+* 1 + number of the input: a row; its primary key.
+* `ACCUMULATORS_TAG`: a group's counts and sums; no rest.
+* `MULTISET_TAG`: a value of an ordered multiset; number of the multiset (2 bytes), then the sort key.
+* 0xff: the partition that a key's rows come from; no rest.
+
+Packed keys are msgpack arrays, of which none is a prefix of another, so a group's entries are exactly those
+that start with it. Keys too long for an index entry are represented by a digest, after a byte that starts no
+msgpack value. A stage with rows and accumulators may have both under one key: rows are read by
+``group + tag``.
 """
 
 from hashlib import blake2b
@@ -12,7 +21,12 @@ from typing import Final
 MAX_PART_BYTES: Final = 240
 """Of `group` and of `row`; LMDB takes names of 511 bytes."""
 
+MAX_INPUTS: Final = 0xEF
+"""Tags of inputs end below those with a meaning of their own."""
+
 DOCUMENT_TAG: Final = b"\x00"
+ACCUMULATORS_TAG: Final = b"\xf0"
+MULTISET_TAG: Final = b"\xf1"
 META_NAME: Final = b"\x00meta"
 """Not the name of an entry: no msgpack array starts with a zero byte."""
 
@@ -74,7 +88,14 @@ def _end_of_items(data: bytes, start: int, count: int) -> int:
 
 
 def input_tag(number: int) -> bytes:
-    """The tag of an input's rows."""
+    """The tag of an input's rows.
+
+    Raises:
+        ValueError: there are no tags for so many inputs.
+    """
+    if number >= MAX_INPUTS:
+        msg = f"input {number} of a stage, expected at most {MAX_INPUTS} inputs; make the view smaller"
+        raise ValueError(msg)
     return bytes((number + 1,))
 
 

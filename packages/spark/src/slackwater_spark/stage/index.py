@@ -16,8 +16,31 @@ class IndexTransaction(Protocol):
         """Names the state whose contents the index has; None for a new index."""
         ...
 
+    def get(self, name: bytes) -> bytes | None:
+        """The value of an entry, or None; changes of this transaction included, as in all reads."""
+        ...
+
+    def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The values of those of the entries that are there, by name."""
+        ...
+
+    def first(self, prefix: bytes) -> Entry | None:
+        """The entry with the smallest name that starts with `prefix`, which is not empty."""
+        ...
+
+    def last(self, prefix: bytes) -> Entry | None:
+        """The entry with the largest name that starts with `prefix`, which is not empty."""
+        ...
+
     def group(self, prefix: bytes) -> list[Entry]:
-        """The entries whose names start with `prefix`, ascending; changes of this transaction included."""
+        """The entries whose names start with `prefix`, ascending."""
+        ...
+
+    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
+        """Like :meth:`group`, but reads no further than it is asked to. Not to be mixed with changes.
+
+        Other reads in between are fine, other scans, too. `prefix` is not empty.
+        """
         ...
 
     def entries(self) -> Iterator[Entry]:

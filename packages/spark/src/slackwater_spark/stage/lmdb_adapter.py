@@ -25,6 +25,22 @@ class Cursor(Protocol):
         """Moves to the first entry at or after `key`; False if there is none."""
         ...
 
+    def last(self) -> bool:
+        """Moves to the last entry; False if there is none."""
+        ...
+
+    def prev(self) -> bool:
+        """Moves to the entry before; False if there is none."""
+        ...
+
+    def getmulti(self, keys: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+        """The entries of those of the keys that are there."""
+        ...
+
+    def iterprev(self, keys: bool = True, values: bool = True) -> Iterator[tuple[bytes, bytes]]:
+        """From the present entry to the first."""
+        ...
+
     def iternext(self, keys: bool = True, values: bool = True) -> Iterator[tuple[bytes, bytes]]:
         """From the present entry to the last."""
         ...

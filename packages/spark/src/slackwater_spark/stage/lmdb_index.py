@@ -12,6 +12,7 @@ from slackwater_spark.stage.errors import IndexFolderError
 from slackwater_spark.stage.index import IndexTransaction
 from slackwater_spark.stage.lmdb_adapter import (
     OPEN_FAILURES,
+    Cursor,
     Database,
     DiskFull,
     Environment,
@@ -148,6 +149,21 @@ class _LmdbTransaction:
     def token(self) -> bytes | None:
         return self._transaction.get(META_NAME)
 
+    def get(self, name: bytes) -> bytes | None:
+        return self._transaction.get(name)
+
+    def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        return dict(self._cursor.getmulti(sorted(names)))
+
+    def first(self, prefix: bytes) -> Entry | None:
+        return next(self._within(prefix, self._cursor, descending=False), None)
+
+    def last(self, prefix: bytes) -> Entry | None:
+        return next(self._within(prefix, self._cursor, descending=True), None)
+
+    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
+        return self._within(prefix, self._transaction.cursor(), descending=descending)
+
     def group(self, prefix: bytes) -> list[Entry]:
         found: list[Entry] = []
         if not self._cursor.set_range(prefix):
@@ -171,11 +187,27 @@ class _LmdbTransaction:
             if value is None:
                 self._transaction.delete(name)
 
+    def _within(self, prefix: bytes, cursor: Cursor, *, descending: bool) -> Iterator[Entry]:
+        found = _go_to_last(cursor, prefix) if descending else cursor.set_range(prefix)
+        if not found:
+            return
+        for entry in cursor.iterprev() if descending else cursor.iternext():
+            if not entry[0].startswith(prefix):
+                return
+            yield entry
+
     def clear(self) -> None:
         self._transaction.drop(self._database(), delete=False)
 
     def set_token(self, token: bytes) -> None:
         self._transaction.put(META_NAME, token)
+
+
+def _go_to_last(cursor: Cursor, prefix: bytes) -> bool:
+    """Moves to the last entry that is not behind all that start with `prefix`; False if there is none."""
+    stem = prefix.rstrip(b"\xff")
+    behind = stem[:-1] + bytes((stem[-1] + 1,)) if stem else b""
+    return cursor.prev() if behind and cursor.set_range(behind) else cursor.last()
 
 
 def _is_usable(folder: Path) -> bool:

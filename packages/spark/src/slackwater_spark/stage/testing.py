@@ -49,6 +49,26 @@ class MemoryTransaction:
         self.contents = contents
         self.token = token
 
+    def get(self, name: bytes) -> bytes | None:
+        """The value, or None."""
+        return self.contents.get(name)
+
+    def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Those that are there."""
+        return {name: self.contents[name] for name in names if name in self.contents}
+
+    def first(self, prefix: bytes) -> Entry | None:
+        """Smallest name."""
+        return next(self.scan(prefix), None)
+
+    def last(self, prefix: bytes) -> Entry | None:
+        """Largest name."""
+        return next(self.scan(prefix, descending=True), None)
+
+    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
+        """In order of names."""
+        return reversed(self.group(prefix)) if descending else iter(self.group(prefix))
+
     def group(self, prefix: bytes) -> list[Entry]:
         """Entries that start with `prefix`."""
         return [entry for entry in self.entries() if entry[0].startswith(prefix)]
