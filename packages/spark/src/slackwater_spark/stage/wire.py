@@ -12,6 +12,15 @@ from slackwater_spark.stage.errors import UnreadablePayloadError
 HEADER_BUCKET: Final = -1
 """The bucket of the row that carries the batch header."""
 
+HEADER_STAGE: Final = 0
+"""The stage of the row that carries the batch header."""
+
+TOUCH_INPUT: Final = -2
+"""The input of an event without a row: from its LSN on the group of no columns exists, rows or not."""
+
+EMPTY_KEY: Final = b"\x90"
+"""The packed key of a stage, or of a group, of no columns."""
+
 ROW_SCHEMA: Final = "bucket INT, sequence BIGINT, payload BINARY"
 """Of packed rows: from the source to the stage, and from the stage to the sink."""
 
@@ -21,7 +30,9 @@ PackedRow = bytes | tuple[bytes] | None
 Event = tuple[int, int, bytes, bytes, PackedRow, int]
 """``(commit LSN, input, stage key, primary key, row, lead)``; keys are msgpack arrays of wire values.
 
-Both keys empty: TRUNCATE, all rows of the input vanish. `lead` is how far the change lies before its commit
+Both keys empty: TRUNCATE, all rows of the input vanish. An event of another stage has lead 0. Partials of
+aggregates are events, too: input -1 or the number of an accumulator, the group's key, no primary key, and
+what is added as a msgpack array. `lead` is how far the change lies before its commit
 in the database's log: the only order of changes of different rows that survives a restart of the connector.
 """
 
@@ -30,7 +41,9 @@ Document = tuple[int, bytes, bytes | None]
 
 COMPRESSION_LEVEL: Final = 1
 MAX_PAYLOAD_BYTES: Final = 4 << 20
-"""Payloads of documents are cut at about this size before compression."""
+"""Payloads of documents, and of events between stages, are cut at about this size before compression."""
+
+_OWN_SEQUENCES: Final = 1 << 62
 
 _ARRAY_32: Final = b"\xdd"
 _EVENTS = msgspec.msgpack.Decoder(list[Event])
@@ -40,6 +53,16 @@ _ENCODER = msgspec.msgpack.Encoder()
 def bucket_of(key: bytes, buckets: int) -> int:
     """The bucket of a packed stage key: the same in every process and version."""
     return zlib.crc32(key) % buckets
+
+
+def documents_stage(view: int) -> int:
+    """What packed rows have as their stage when they hold documents of this view."""
+    return -1 - view
+
+
+def sequence_from(stage: int, bucket: int) -> int:
+    """The sequence of payloads that a bucket of a stage sends to later stages: no other sender has it."""
+    return _OWN_SEQUENCES | stage << 32 | bucket
 
 
 def array_header(length: int) -> bytes:
@@ -61,10 +84,19 @@ def decode_events(bucket: int, payload: bytes) -> list[Event]:
 
 def document_payloads(documents: Iterable[Document]) -> Iterator[bytes]:
     """The documents in their order, packed, in payloads of bounded size; nothing if there are none."""
+    return _payloads(documents)
+
+
+def event_payloads(events: Iterable[Event]) -> Iterator[bytes]:
+    """The events in their order, packed, in payloads of bounded size; nothing if there are none."""
+    return _payloads(events)
+
+
+def _payloads(items: Iterable[Document] | Iterable[Event]) -> Iterator[bytes]:
     compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
     buffer, count = bytearray(), 0
-    for document in documents:
-        _ENCODER.encode_into(document, buffer, -1)
+    for item in items:
+        _ENCODER.encode_into(item, buffer, -1)
         count += 1
         if len(buffer) >= MAX_PAYLOAD_BYTES:
             yield compress(array_header(count) + buffer)

@@ -1,0 +1,69 @@
+"""What a bucket of a stage hands on in a batch, by who takes it."""
+
+from collections.abc import Iterator
+
+from slackwater_spark.stage.wire import (
+    Document,
+    Event,
+    PackedRow,
+    bucket_of,
+    document_payloads,
+    documents_stage,
+    event_payloads,
+    sequence_from,
+)
+
+PackedPayload = tuple[int, int, int, bytes]
+"""``(stage, bucket, sequence, payload)``: a packed row."""
+
+Partial = tuple[int, int, bytes, bytes]
+"""``(commit LSN, number, packed key of the group, packed rest)``: what a change adds to a group."""
+
+
+class Outbox:
+    """Collects events for later stages, partials for the stage's own accumulators, and documents.
+
+    Attributes:
+        documents: By view, in the order in which they were added.
+        partials: For the accumulate part of the same bucket.
+    """
+
+    def __init__(self, buckets: int) -> None:
+        """An empty one.
+
+        Args:
+            buckets: Buckets of every stage of the pipeline.
+        """
+        self.documents: dict[int, list[Document]] = {}
+        self.partials: list[Partial] = []
+        self._buckets = buckets
+        self._events: dict[tuple[int, int], list[Event]] = {}
+
+    def event(self, stage: int, lsn: int, number: int, key: bytes, identity: bytes, row: PackedRow) -> None:
+        """Adds an event for a later stage."""
+        bucket = bucket_of(key, self._buckets)
+        event = (lsn, number, key, identity, row, 0)
+        of_bucket = self._events.get((stage, bucket))
+        if of_bucket is None:
+            self._events[stage, bucket] = [event]
+        else:
+            of_bucket.append(event)
+
+    def view(self, number: int) -> list[Document]:
+        """Where the documents of a view are added."""
+        return self.documents.setdefault(number, [])
+
+    def payloads(self, stage: int, bucket: int) -> Iterator[PackedPayload]:
+        """All that leaves the bucket, packed: a pure function of what was added.
+
+        Args:
+            stage: Number of the sending stage.
+            bucket: The sending bucket.
+        """
+        sequence = sequence_from(stage, bucket)
+        for target in sorted(self._events):
+            for payload in event_payloads(self._events[target]):
+                yield (*target, sequence, payload)
+        for view in sorted(self.documents):
+            for part, payload in enumerate(document_payloads(self.documents[view])):
+                yield documents_stage(view), bucket, part, payload

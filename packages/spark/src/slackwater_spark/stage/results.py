@@ -1,0 +1,241 @@
+"""From results at points to what a stage hands on: the difference of consecutive points of a key.
+
+No result is kept: what it was before a batch is evaluated again, from the rows as they were.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from slackwater_spark.stage.outbox import Outbox
+from slackwater_spark.stage.wire import Document
+from slackwater_sql.stages import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
+
+BEFORE: Final = 0
+"""The LSN of a point that stands for the time before the batch; all commits are later."""
+
+ResultRows = Sequence[tuple[Any, ...]]
+"""What a statement gives; for the columns see :mod:`slackwater_sql.stages`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What each point adds to groups, and takes away: the rows of ``STEPS_TABLE``, column by column."""
+
+    points: list[int]
+    lsns: list[int]
+    weights: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPoints:
+    """Where results are wanted. Points of one key stand side by side, ascending by LSN.
+
+    The first point of a key is there only to compare later ones with: the result before the batch.
+
+    Attributes:
+        groups: For each point the number of its key.
+        lsns: For each point its commit LSN.
+        fresh: Numbers of keys that had no result before: already their first point is news.
+    """
+
+    groups: Sequence[int]
+    lsns: Sequence[int]
+    fresh: frozenset[int] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.lsns)
+
+    @property
+    def previous(self) -> list[int]:
+        """For each point the number of the one before it of the same key; -1: there is none."""
+        groups = self.groups
+        return [
+            number - 1 if number and groups[number - 1] == group else -1
+            for number, group in enumerate(groups)
+        ]
+
+    def steps(self) -> Steps:
+        """Each point adds its rows at its own LSN, and takes away those of the one before it."""
+        steps = Steps([], [], [])
+        for number, before, lsn in self.news():
+            for point, weight in ((number, 1), (before, -1)):
+                if point >= 0:
+                    steps.points.append(point)
+                    steps.lsns.append(lsn)
+                    steps.weights.append(weight)
+        return steps
+
+
+Route = Callable[[ResultPoints, ResultRows, Outbox], None]
+"""Adds to the outbox what the results, as a statement gives them, differ by from point to point.
+
+Results of one key may come in several calls, if the last point of one is the first of the next.
+"""
+
+
+def route_of(output: Output, stage: int) -> Route:
+    """How the results of a stage's part are handed on.
+
+    Args:
+        output: Of the part.
+        stage: Number of the stage: its own partials stay in the bucket.
+    """
+    match output:
+        case RowsOutput():
+            return _RowsRoute(output)
+        case DocumentsOutput():
+            return _DocumentsRoute(output)
+        case PartialsOutput():
+            return _PartialsRoute(output, stage)
+
+
+def decoded_rows(texts: Sequence[str]) -> list[tuple[Any, ...]]:
+    """JSON arrays of wire values, read all at once."""
+    return _ROWS.decode("[" + ",".join(texts) + "]")
+
+
+_ROWS: Final = msgspec.json.Decoder(list[tuple[Any, ...]])
+
+
+class _RowsRoute:
+    """Rows that vanish, come and change, to the inputs that take them."""
+
+    def __init__(self, output: RowsOutput) -> None:
+        self._identity = output.identity
+        self._edges = [_EdgeRoute(edge) for edge in output.edges]
+
+    def __call__(self, points: ResultPoints, rows: ResultRows, outbox: Outbox) -> None:
+        changes = list(_changed_texts(points, rows))
+        texts = list(dict.fromkeys(text for _, gone, come in changes for text in (*gone, *come)))
+        wire_rows = dict(zip(texts, decoded_rows(texts), strict=True))
+        for lsn, gone, come in changes:
+            old, new = (self._by_identity(texts, wire_rows) for texts in (gone, come))
+            for identity in sorted(old.keys() | new.keys()):
+                for edge in self._edges:
+                    edge.add(lsn, identity, old.get(identity), new.get(identity), outbox)
+
+    def _by_identity(
+        self, texts: set[str], wire_rows: Mapping[str, tuple[Any, ...]]
+    ) -> dict[bytes, tuple[Any, ...]]:
+        rows = (wire_rows[text] for text in texts)
+        return {_pack(row[: self._identity]): row for row in rows}
+
+
+class _EdgeRoute:
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+
+    def add(
+        self,
+        lsn: int,
+        identity: bytes,
+        old: tuple[Any, ...] | None,
+        new: tuple[Any, ...] | None,
+        outbox: Outbox,
+    ) -> None:
+        """One row's change; nothing if the edge's columns do not show it."""
+        edge = self._edge
+        old_key, old_row = self._projected(old)
+        new_key, new_row = self._projected(new)
+        if (old_key, old_row) == (new_key, new_row):
+            return
+        if old_key is not None and old_key != new_key:
+            outbox.event(edge.stage, lsn, edge.input, old_key, identity, None)
+        if new_key is not None:
+            outbox.event(edge.stage, lsn, edge.input, new_key, identity, new_row)
+
+    def _projected(self, row: tuple[Any, ...] | None) -> tuple[bytes | None, bytes | None]:
+        if row is None:
+            return None, None
+        key = tuple(row[position] for position in self._edge.key)
+        if not self._edge.keeps_null_keys and None in key:
+            return None, None
+        return _pack(key), _pack(tuple(row[position] for position in self._edge.columns))
+
+
+class _DocumentsRoute:
+    """Documents that vanish, come and change."""
+
+    def __init__(self, output: DocumentsOutput) -> None:
+        self._view = output.view
+
+    def __call__(self, points: ResultPoints, rows: ResultRows, outbox: Outbox) -> None:
+        at_points: list[dict[str, bytes]] = [{} for _ in range(len(points))]
+        for point, key, document in rows:
+            at_points[point][key] = document
+        documents = outbox.view(self._view)
+        for number, before, lsn in points.news():
+            old = at_points[before] if before >= 0 else {}
+            documents += _changed_documents(lsn, old, at_points[number])
+
+
+class _PartialsRoute:
+    """What changes add to groups."""
+
+    def __init__(self, output: PartialsOutput, stage: int) -> None:
+        self._key = output.key
+        self._stage = output.stage
+        self._is_own = output.stage == stage
+
+    def __call__(self, points: ResultPoints, rows: ResultRows, outbox: Outbox) -> None:
+        width = self._key
+        values = decoded_rows([row[2] for row in rows])
+        partials = sorted(
+            (lsn, number, _pack(value[:width]), _pack(value[width:]))
+            for (lsn, number, _), value in zip(rows, values, strict=True)
+        )
+        if self._is_own:
+            outbox.partials += partials
+            return
+        for lsn, number, key, rest in partials:
+            outbox.event(self._stage, lsn, number, key, b"", rest)
+
+
+def settled(documents: Sequence[Document], *, every_commit: bool) -> list[Document]:
+    """The documents of a view in commit order, without deletes that are none.
+
+    A key may move between buckets in a commit: one sends its delete, the other its document. What is a state
+    of the view is what both say together: the document.
+
+    Args:
+        documents: Of all buckets of a batch.
+        every_commit: The documents are those of each commit; else those of the batch, whatever their LSNs.
+    """
+    there = {(lsn if every_commit else 0, key) for lsn, key, document in documents if document is not None}
+    kept = [
+        (lsn, key, document)
+        for lsn, key, document in documents
+        if document is not None or (lsn if every_commit else 0, key) not in there
+    ]
+    kept.sort(key=lambda document: document[0])
+    return kept
+
+
+def _changed_texts(points: ResultPoints, rows: ResultRows) -> Iterator[tuple[int, set[str], set[str]]]:
+    """For each point that differs from the one before: its LSN, what is gone, and what has come."""
+    at_points: list[set[str] | None] = [None] * len(points)
+    for point, text in rows:
+        at_point = at_points[point]
+        if at_point is None:
+            at_points[point] = {text}
+        else:
+            at_point.add(text)
+    nothing: set[str] = set()
+    for number, before, lsn in points.news():
+        old = (at_points[before] if before >= 0 else None) or nothing
+        new = at_points[number] or nothing
+        if old != new:
+            yield lsn, old - new, new - old
+
+
+def _changed_documents(lsn: int, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> Iterator[Document]:
+    for key in sorted(old.keys() | new.keys()):
+        document = new.get(key)
+        if old.get(key) != document:
+            yield lsn, key.encode(), document
+
+
+_pack = msgspec.msgpack.Encoder().encode
