@@ -48,14 +48,15 @@ class ResultPoints:
     def __len__(self) -> int:
         return len(self.lsns)
 
-    @property
-    def previous(self) -> list[int]:
-        """For each point the number of the one before it of the same key; -1: there is none."""
-        groups = self.groups
-        return [
-            number - 1 if number and groups[number - 1] == group else -1
-            for number, group in enumerate(groups)
-        ]
+    def news(self) -> Iterator[tuple[int, int, int]]:
+        """``(point, point before it or -1, commit LSN)`` of each point that is to be handed on."""
+        last = None
+        for number, (group, lsn) in enumerate(zip(self.groups, self.lsns, strict=True)):
+            if group == last:
+                yield number, number - 1, lsn
+            elif group in self.fresh:
+                yield number, -1, lsn
+            last = group
 
     def steps(self) -> Steps:
         """Each point adds its rows at its own LSN, and takes away those of the one before it."""
