@@ -9,7 +9,7 @@ from itertools import islice
 from time import monotonic, process_time
 
 from slackwater_protocol import BatchHeader
-from slackwater_spark.sink import DocumentBatch, KafkaSink, KafkaSinkSettings
+from slackwater_spark.sink import DocumentBatch, KafkaSink, KafkaSinkSettings, OutputTopic
 from slackwater_spark.stage.wire import document_payloads
 
 TEXT = '"customer":"customer-17","status":"open","line_count":3,"total":"123.45","lines":['
@@ -33,13 +33,14 @@ def batch(number: int, documents: int) -> DocumentBatch:
         event_count=documents,
         transactions=((number + 1, number + 1, 1),),
     )
-    return DocumentBatch(number, header, tuple(document_payloads(rows)))
+    return DocumentBatch(number, header, {0: tuple(document_payloads(rows))})
 
 
 def main() -> None:
     """Writes one batch to warm up, then the measured ones."""
     bootstrap, documents, transactions = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    sink = KafkaSink(KafkaSinkSettings(pipeline="bench", topic="bench", bootstrap=bootstrap))
+    outputs = (OutputTopic("bench"),)
+    sink = KafkaSink(KafkaSinkSettings(pipeline="bench", outputs=outputs, bootstrap=bootstrap))
     sink.open()
     sink.write("query", batch(0, documents))
     seconds = cpu = 0.0

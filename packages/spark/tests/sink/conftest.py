@@ -17,7 +17,7 @@ from slackwater_protocol import (
     decode_commit_record,
     decode_progress_record,
 )
-from slackwater_spark.sink import DocumentBatch, Emit, KafkaSinkSettings
+from slackwater_spark.sink import DocumentBatch, Emit, KafkaSinkSettings, OutputTopic
 from slackwater_spark.stage.wire import Document
 
 MakeBatch = Callable[..., DocumentBatch]
@@ -75,14 +75,22 @@ class TopicReader:
             found.append(Record(partition, offset, message.key(), message.value(), headers))
         return sorted(found, key=lambda r: (r.partition, r.offset))
 
-    def documents(self, settings: KafkaSinkSettings, isolation: str = "read_committed") -> list[Record]:
-        return self.records(settings.topic, isolation)
+    def documents(
+        self, settings: KafkaSinkSettings, isolation: str = "read_committed", view: int = 0
+    ) -> list[Record]:
+        return self.records(settings.outputs[view].name, isolation)
 
-    def commits(self, settings: KafkaSinkSettings) -> list[CommitRecord]:
-        return [decode_commit_record(r.value or b"") for r in self.records(settings.commit_topic)]
+    def commits(self, settings: KafkaSinkSettings, view: int = 0) -> list[CommitRecord]:
+        return [decode_commit_record(r.value or b"") for r in self.records(settings.outputs[view].commits)]
 
     def progress(self, settings: KafkaSinkSettings) -> list[ProgressRecord]:
         return [decode_progress_record(r.value or b"") for r in self.records(settings.progress_topic)]
+
+
+def packed(documents: list[Document]) -> tuple[bytes, ...]:
+    """Two payloads."""
+    pack = zstandard.ZstdCompressor(level=1).compress
+    return tuple(pack(msgspec.msgpack.encode(half)) for half in (documents[1::2], documents[::2]))
 
 
 @pytest.fixture(scope="session")
@@ -99,14 +107,13 @@ def topics(bootstrap: str) -> TopicReader:
 def make_settings(bootstrap: str) -> MakeSettings:
     """Settings of a pipeline nobody else has."""
 
-    def make(emit: Emit = Emit.LATEST, partitions: int | None = None) -> KafkaSinkSettings:
+    def make(emit: Emit = Emit.LATEST, partitions: int | None = None, views: int = 1) -> KafkaSinkSettings:
         name = f"p{uuid.uuid4().hex[:12]}"
         return KafkaSinkSettings(
             pipeline=name,
-            topic=f"{name}.out",
+            outputs=tuple(OutputTopic(f"{name}.out{view or ''}", partitions) for view in range(views)),
             emit=emit,
             bootstrap=bootstrap,
-            partitions=partitions,
             replication_factor=1,
             request_timeout=timedelta(seconds=20),
         )
@@ -125,6 +132,7 @@ def make_batch() -> MakeBatch:
         from_lsn: int | None = None,
         to_lsn: int | None = None,
         timeline: int = 1,
+        others: dict[int, list[Document]] | None = None,
     ) -> DocumentBatch:
         start = 10 * batch_id if from_lsn is None else from_lsn
         end = start + 10 if to_lsn is None else to_lsn
@@ -140,8 +148,7 @@ def make_batch() -> MakeBatch:
         )
         if documents is None:
             documents = [(lsn, b"k%d" % lsn, b"batch %d lsn %d" % (batch_id, lsn)) for lsn in lsns]
-        halves = (documents[1::2], documents[::2])
-        pack = zstandard.ZstdCompressor(level=1).compress
-        return DocumentBatch(batch_id, header, tuple(pack(msgspec.msgpack.encode(half)) for half in halves))
+        views = {0: documents} if others is None else {0: documents, **others}
+        return DocumentBatch(batch_id, header, {view: packed(found) for view, found in views.items()})
 
     return make

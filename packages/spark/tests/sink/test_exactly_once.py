@@ -130,7 +130,7 @@ def values(topics: Topics, settings: KafkaSinkSettings) -> list[bytes]:
 
 
 def expected(*batches: DocumentBatch) -> list[bytes]:
-    return sorted(value for batch in batches for _, _, value in batch.in_commit_order() if value is not None)
+    return sorted(value for batch in batches for _, _, value in batch.in_commit_order(0) if value is not None)
 
 
 def test_batches_become_visible_with_their_commit_records_and_progress(
@@ -160,7 +160,8 @@ def test_commit_records_name_exactly_the_offsets_of_the_documents(
     commits = topics.commits(settings)
     told = {
         commit.commit_lsn: {
-            p: (r.count, r.first_offset, r.last_offset) for p, r in commit.offsets[settings.topic].items()
+            p: (r.count, r.first_offset, r.last_offset)
+            for p, r in commit.offsets[settings.outputs[0].name].items()
         }
         for commit in commits
     }
@@ -377,7 +378,46 @@ def test_an_output_topic_with_other_partitions_is_refused(make_settings: MakeSet
     settings = make_settings(partitions=2)
     KafkaSink(settings).open()
     with pytest.raises(OutputTopicError, match=r"expected 3 partition\(s\), found 2"):
-        KafkaSink(replace(settings, partitions=3)).open()
+        KafkaSink(replace(settings, outputs=(replace(settings.outputs[0], partitions=3),))).open()
+
+
+def test_all_views_of_a_batch_become_visible_at_once(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
+) -> None:
+    settings = make_settings(views=2)
+    batches = [make_batch(n, others={1: [(10 * n + 1, b"b", b"%d" % n)]}) for n in range(2)]
+    seen: list[int] = []
+    probe = LookAt(
+        SinkStep.PROGRESS, lambda: seen.extend(len(topics.documents(settings, view=v)) for v in (0, 1))
+    )
+    run(settings, batches, probe=probe)
+    assert seen == [0, 0, 10, 1]
+    assert [len(topics.documents(settings, view=view)) for view in (0, 1)] == [20, 2]
+    assert topics.commits(settings, view=0) == topics.commits(settings, view=1)
+    assert set(topics.commits(settings)[0].offsets) == {output.name for output in settings.outputs}
+
+
+def test_an_output_that_another_pipeline_has_written_is_refused(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
+) -> None:
+    settings = make_settings()
+    run(settings, [make_batch(0)])
+    other = replace(settings, pipeline=f"{settings.pipeline}.v2")
+    with pytest.raises(OutputTopicError, match=f"pipeline '{settings.pipeline}' wrote up to 0/A"):
+        run(other, [make_batch(0)])
+    assert len(topics.documents(settings)) == 10
+
+
+def test_an_output_that_outlived_its_progress_is_refused(
+    make_settings: MakeSettings, make_batch: MakeBatch
+) -> None:
+    settings = make_settings()
+    run(settings, [make_batch(0)])
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    for future in admin.delete_topics([settings.progress_topic]).values():
+        future.result(20)
+    with pytest.raises(OutputTopicError, match="wrote up to 0/A"):
+        run(settings, [make_batch(0)])
 
 
 def test_a_progress_topic_that_is_not_compacted_is_refused(make_settings: MakeSettings) -> None:
@@ -400,13 +440,14 @@ def test_a_broker_that_is_away_is_one_clear_error(make_settings: MakeSettings) -
 
 
 def end_offsets(settings: KafkaSinkSettings, isolation: str) -> int:
+    topic = settings.outputs[0].name
     consumer = Consumer(
         {"bootstrap.servers": settings.bootstrap, "group.id": "ends", "isolation.level": isolation}
     )
     try:
         ends = [
-            consumer.get_watermark_offsets(TopicPartition(settings.topic, p), 20)[1]
-            for p in consumer.list_topics(settings.topic, 20).topics[settings.topic].partitions
+            consumer.get_watermark_offsets(TopicPartition(topic, p), 20)[1]
+            for p in consumer.list_topics(topic, 20).topics[topic].partitions
         ]
         return sum(ends)
     finally:

@@ -5,7 +5,14 @@ import pytest
 
 from slackwater_protocol import ProgressRecord, decode_commit_record, decode_progress_record
 from slackwater_spark.scope import Scope
-from slackwater_spark.sink import DocumentBatch, Emit, KafkaSinkSettings, MalformedBatchError, SinkStep
+from slackwater_spark.sink import (
+    DocumentBatch,
+    Emit,
+    KafkaSinkSettings,
+    MalformedBatchError,
+    OutputTopic,
+    SinkStep,
+)
 from slackwater_spark.sink.producer import DeliveryReport, Headers, TransactionFailedError
 from slackwater_spark.sink.transaction import BatchTransaction, commit_units
 
@@ -79,10 +86,20 @@ PROGRESS = ProgressRecord(
 
 
 def written(
-    batch: DocumentBatch, emit: Emit, producer: FakeProducer | None = None, scope: Scope = Scope.STRICT
+    batch: DocumentBatch,
+    emit: Emit,
+    producer: FakeProducer | None = None,
+    scope: Scope = Scope.STRICT,
+    topics: tuple[str, ...] = ("out",),
 ) -> FakeProducer:
     producer = producer or FakeProducer()
-    settings = KafkaSinkSettings(pipeline="orders", topic="out", emit=emit, scope=scope, bootstrap="nowhere")
+    settings = KafkaSinkSettings(
+        pipeline="orders",
+        outputs=tuple(OutputTopic(topic) for topic in topics),
+        emit=emit,
+        scope=scope,
+        bootstrap="nowhere",
+    )
     transaction = BatchTransaction(settings, producer, batch, lambda step: producer.calls.append(f"[{step}]"))
     transaction.produce(PROGRESS)
     transaction.commit()
@@ -183,6 +200,44 @@ def test_a_batch_that_ends_above_its_last_transaction_is_closed_by_a_record(make
 def test_a_document_of_a_foreign_transaction_is_refused(make_batch: MakeBatch) -> None:
     with pytest.raises(MalformedBatchError, match="commit LSN 99"):
         written(make_batch(0, [(99, b"a", b"1")]), Emit.TRANSACTIONS)
+
+
+@pytest.mark.parametrize("emit", list(Emit))
+def test_documents_go_to_the_topic_of_their_view_and_commit_records_name_all_topics(
+    make_batch: MakeBatch, emit: Emit
+) -> None:
+    batch = make_batch(0, [(3, b"a", b"1")], others={1: [(3, b"b", b"2"), (7, b"c", None)]})
+    producer = written(batch, emit, topics=("out", "totals"))
+    assert {key for _, key, _, _ in of_topic(producer, "out")} == {b"a"}
+    assert {key for _, key, _, _ in of_topic(producer, "totals")} == {b"b", b"c"}
+    commits = [value for _, _, value, _ in of_topic(producer, "out.commits")]
+    assert commits == [value for _, _, value, _ in of_topic(producer, "totals.commits")]
+    records = [decode_commit_record(value or b"") for value in commits]
+    counts = dict.fromkeys(("out", "totals"), 0)
+    for record in records:
+        for topic, ranges in record.offsets.items():
+            counts[topic] += sum(each.count for each in ranges.values())
+    assert counts == {"out": 1, "totals": 2}
+    if emit is Emit.TRANSACTIONS:
+        assert [(r.commit_lsn, sorted(r.offsets)) for r in records if r.offsets] == [
+            (3, ["out", "totals"]),
+            (7, ["totals"]),
+        ]
+
+
+def test_each_view_is_written_in_commit_order(make_batch: MakeBatch) -> None:
+    batch = make_batch(0, [(7, b"a", b"1"), (3, b"a", b"2")], others={1: [(9, b"b", b"3"), (1, b"b", b"4")]})
+    producer = written(batch, Emit.TRANSACTIONS, topics=("out", "totals"))
+    found = [(topic, value) for topic, _, value, _ in producer.produced if topic in {"out", "totals"}]
+    assert found == [("out", b"2"), ("out", b"1"), ("totals", b"4"), ("totals", b"3")]
+
+
+def test_documents_of_a_view_that_has_no_output_are_refused(make_batch: MakeBatch) -> None:
+    batch = make_batch(0, [], others={1: [(3, b"b", b"2")]})
+    producer = FakeProducer()
+    with pytest.raises(MalformedBatchError, match=r"documents of view 1, of 1 view\(s\)"):
+        written(batch, Emit.LATEST, producer)
+    assert producer.calls == []
 
 
 def test_an_unacknowledged_document_fails_the_transaction(make_batch: MakeBatch) -> None:

@@ -103,7 +103,7 @@ class Job:
             if row.bucket == HEADER_BUCKET:
                 self.headers.append(bytes(row.payload))
                 continue
-            (payload,) = DocumentBatch(batch_id, None, (bytes(row.payload),)).chunks()  # type: ignore[arg-type]
+            (payload,) = DocumentBatch(batch_id, None, {0: (bytes(row.payload),)}).chunks(0)  # type: ignore[arg-type]
             for _, key, document in payload:
                 self.documents[json.loads(key)["id"]] = document and json.loads(document)
 

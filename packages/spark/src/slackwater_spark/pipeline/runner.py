@@ -19,7 +19,15 @@ from slackwater_spark.pipeline.reporting import BatchDurations, BatchJournal, Pi
 from slackwater_spark.pipeline.session import spark_session
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.pipeline.writer import BatchWriter, RunStoppedError
-from slackwater_spark.sink import Emit, KafkaSink, KafkaSinkSettings, SinkProbe, check_owner, read_progress
+from slackwater_spark.sink import (
+    Emit,
+    KafkaSink,
+    KafkaSinkSettings,
+    OutputTopic,
+    SinkProbe,
+    check_owner,
+    read_progress,
+)
 from slackwater_spark.stage import StageSettings, packing_spec, stage
 
 if TYPE_CHECKING:
@@ -206,11 +214,10 @@ def sink_settings(definition: PipelineDefinition, settings: RunSettings) -> Kafk
     """The sink of a pipeline."""
     return KafkaSinkSettings(
         pipeline=definition.name,
-        topic=definition.topic,
+        outputs=(OutputTopic(definition.topic, settings.output_partitions or definition.partitions),),
         emit=definition.emit,
         scope=definition.scope,
         bootstrap=settings.bootstrap,
         kafka=settings.kafka,
-        partitions=settings.output_partitions or definition.partitions,
         replication_factor=settings.replication_factor,
     )

@@ -13,7 +13,7 @@ from slackwater_spark.sink.errors import (
 from slackwater_spark.sink.kafka import KafkaSink, WriteReport
 from slackwater_spark.sink.probe import SinkProbe, SinkStep
 from slackwater_spark.sink.progress import check_owner, read_progress
-from slackwater_spark.sink.settings import Emit, KafkaSinkSettings
+from slackwater_spark.sink.settings import Emit, KafkaSinkSettings, OutputTopic
 
 __all__ = [
     "DocumentBatch",
@@ -21,6 +21,7 @@ __all__ = [
     "KafkaSink",
     "KafkaSinkSettings",
     "MalformedBatchError",
+    "OutputTopic",
     "OutputTopicError",
     "OutputUnavailableError",
     "PipelineNameTakenError",

@@ -1,11 +1,11 @@
 """A batch of documents as the query hands it to a sink.
 
-The last stage yields rows ``bucket INT, sequence BIGINT, payload BINARY``. The row of bucket -1 holds the
-batch header, every other
-payload is ``zstd(msgpack([(commit LSN, key, document or nil), ...]))``.
+The last stage yields rows ``stage INT, bucket INT, sequence BIGINT, payload BINARY``. The row of stage 0
+holds the batch header; stage -1, -2, ... are documents of view 0, 1, ...: a payload is
+``zstd(msgpack([(commit LSN, key, document or nil), ...]))``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -20,18 +20,21 @@ from slackwater_spark.stage.wire import HEADER_BUCKET, Document
 if TYPE_CHECKING:
     import pyarrow as pa
 
+HEADER_STAGE = 0
+"""In the column ``stage``: the row that carries the batch header."""
+
 _DECODER = msgspec.msgpack.Decoder(list[Document])
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentBatch:
-    """All that one batch changes in a view."""
+    """All that one batch changes in the views of a pipeline."""
 
     batch_id: int
     """Spark's number of the batch; the same batch has the same number when it is repeated."""
     header: BatchHeader
-    payloads: tuple[bytes, ...]
-    """Packed documents, one payload per bucket or part of a bucket."""
+    payloads: Mapping[int, tuple[bytes, ...]]
+    """Packed documents by number of the view, one payload per bucket or part of a bucket."""
 
     @property
     def size_bytes(self) -> int:
@@ -41,26 +44,30 @@ class DocumentBatch:
             MalformedBatchError: a payload is not what a stage writes.
         """
         try:
-            return sum(max(0, zstandard.frame_content_size(payload)) for payload in self.payloads)
+            return sum(
+                max(0, zstandard.frame_content_size(payload))
+                for payloads in self.payloads.values()
+                for payload in payloads
+            )
         except zstandard.ZstdError as error:
             raise MalformedBatchError(self.batch_id, f"unreadable payload: {error}") from error
 
-    def chunks(self) -> Iterator[list[Document]]:
-        """The documents payload by payload, in no particular order.
+    def chunks(self, view: int) -> Iterator[list[Document]]:
+        """A view's documents payload by payload, in no particular order.
 
         Raises:
             MalformedBatchError: a payload is not what a stage writes.
         """
         decompress = zstandard.ZstdDecompressor().decompress
-        for payload in self.payloads:
+        for payload in self.payloads.get(view, ()):
             try:
                 yield _DECODER.decode(decompress(payload))
             except (msgspec.MsgspecError, zstandard.ZstdError) as error:
                 raise MalformedBatchError(self.batch_id, f"unreadable payload: {error}") from error
 
-    def in_commit_order(self) -> list[Document]:
-        """All documents, ascending by commit LSN."""
-        documents = [document for chunk in self.chunks() for document in chunk]
+    def in_commit_order(self, view: int) -> list[Document]:
+        """All documents of a view, ascending by commit LSN."""
+        documents = [document for chunk in self.chunks(view) for document in chunk]
         documents.sort(key=itemgetter(0))
         return documents
 
@@ -73,16 +80,27 @@ def document_batch(batch_id: int, rows: "pa.Table") -> DocumentBatch | None:
     """
     if rows.num_rows == 0:
         return None
-    buckets: list[int] = rows.column("bucket").to_pylist()
+    stages = _stages(rows)
     payloads: list[bytes] = rows.column("payload").to_pylist()
-    headers = [payload for bucket, payload in zip(buckets, payloads, strict=True) if bucket == HEADER_BUCKET]
+    headers: list[bytes] = []
+    documents: dict[int, list[bytes]] = {}
+    for stage, payload in zip(stages, payloads, strict=True):
+        if stage == HEADER_STAGE:
+            headers.append(payload)
+        elif stage < HEADER_STAGE:
+            documents.setdefault(-stage - 1, []).append(payload)
+        else:
+            raise MalformedBatchError(batch_id, f"events for stage {stage} have reached the sink")
     if len(headers) != 1:
         raise MalformedBatchError(batch_id, f"expected exactly one batch header, found {len(headers)}")
     try:
         header = decode_batch_header(headers[0])
     except ProtocolError as error:
         raise MalformedBatchError(batch_id, str(error)) from error
-    documents = (
-        payload for bucket, payload in zip(buckets, payloads, strict=True) if bucket != HEADER_BUCKET
-    )
-    return DocumentBatch(batch_id, header, tuple(documents))
+    return DocumentBatch(batch_id, header, {view: tuple(packed) for view, packed in documents.items()})
+
+
+def _stages(rows: "pa.Table") -> list[int]:
+    if "stage" in rows.column_names:
+        return list(rows.column("stage").to_pylist())
+    return [HEADER_STAGE if bucket == HEADER_BUCKET else -1 for bucket in rows.column("bucket").to_pylist()]

@@ -19,7 +19,7 @@ from slackwater_spark.sink.batch import DocumentBatch
 from slackwater_spark.sink.errors import OutputUnavailableError, ProducerFencedError, SinkError
 from slackwater_spark.sink.probe import NoProbe, SinkProbe, SinkStep
 from slackwater_spark.sink.producer import OutputProducer, TransactionalProducer, TransactionFailedError
-from slackwater_spark.sink.progress import check_owner, is_covered, read_progress
+from slackwater_spark.sink.progress import check_owner, check_unused, is_covered, read_progress
 from slackwater_spark.sink.settings import KafkaSinkSettings
 from slackwater_spark.sink.topics import ensure_topics
 from slackwater_spark.sink.transaction import BatchTransaction, Written
@@ -34,7 +34,7 @@ class WriteReport:
     batch_id: int
     header: BatchHeader
     documents: int
-    """Records in the output topic, deletes included; 0 for a batch that was visible already."""
+    """Records in the output topics, deletes included; 0 for a batch that was visible already."""
     deletes: int
     was_covered: bool
     """Whether the output held the batch already (the run before ended between Kafka's commit and Spark's)."""
@@ -45,7 +45,7 @@ class WriteReport:
 
 
 class KafkaSink:
-    """Writes a pipeline's batches to its output topic, each exactly once and all at once.
+    """Writes a pipeline's batches to its output topics, each exactly once and all at once.
 
     Used by one thread at a time.
     """
@@ -72,12 +72,14 @@ class KafkaSink:
         """Takes the pipeline over: creates missing topics, fences earlier runs, then reads the progress.
 
         Raises:
-            OutputTopicError: a topic does not fit.
+            OutputTopicError: a topic does not fit, or holds what was written without this progress.
             OutputUnavailableError: Kafka does not answer.
         """
         ensure_topics(self._settings)
         try:
             self._take_over()
+            if self._progress is None:
+                check_unused(self._settings)
         except TransactionFailedError as error:
             raise OutputUnavailableError(self._settings.pipeline, error.what, 1, error.detail) from error
         return self._progress

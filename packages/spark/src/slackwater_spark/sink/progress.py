@@ -4,8 +4,15 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from slackwater_protocol import BatchHeader, ProgressRecord, decode_progress_record
+from slackwater_protocol import (
+    BatchHeader,
+    ProgressRecord,
+    decode_commit_record,
+    decode_progress_record,
+    format_lsn,
+)
 from slackwater_spark.sink.errors import (
+    OutputTopicError,
     OutputUnavailableError,
     PipelineNameTakenError,
     ProgressMismatchError,
@@ -32,6 +39,29 @@ def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -
         OutputUnavailableError: the broker does not answer.
         ProtocolError: the newest record is no progress record or is of a newer version.
     """
+    value = _newest_value(settings, settings.progress_topic, may_be_absent=may_be_absent)
+    return None if value is None else decode_progress_record(value)
+
+
+def check_unused(settings: KafkaSinkSettings) -> None:
+    """Whether a pipeline without progress, which starts at the beginning, may write to its outputs.
+
+    Raises:
+        OutputTopicError: an output has commit records: its readers would see LSNs go back.
+        OutputUnavailableError: the broker does not answer.
+        ProtocolError: the newest commit record is none or is of a newer version.
+    """
+    for output in settings.outputs:
+        value = _newest_value(settings, output.commits)
+        if value is not None:
+            record = decode_commit_record(value)
+            lsn = format_lsn(record.commit_lsn)
+            found = f"what pipeline {record.pipeline!r} wrote up to {lsn}"
+            raise OutputTopicError(output.name, "a topic that nobody has written to yet", found)
+
+
+def _newest_value(settings: KafkaSinkSettings, topic: str, *, may_be_absent: bool = False) -> bytes | None:
+    """Of the newest committed record in a topic of one partition."""
     consumer = Consumer(
         {
             "fetch.wait.max.ms": 10,
@@ -47,20 +77,17 @@ def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -
     try:
         while True:
             try:
-                return _progress(consumer, settings, deadline, may_be_absent=may_be_absent)
+                return _search(consumer, topic, deadline, may_be_absent=may_be_absent)
             except KafkaException as error:
                 if time.monotonic() >= deadline:
-                    what = "reading its progress"
+                    what = f"reading {topic}"
                     raise OutputUnavailableError(settings.pipeline, what, 1, str(error)) from error
                 consumer.poll(_RETRY_WAIT_SECONDS)
     finally:
         consumer.close()
 
 
-def _progress(
-    consumer: Consumer, settings: KafkaSinkSettings, deadline: float, *, may_be_absent: bool
-) -> ProgressRecord | None:
-    topic = settings.progress_topic
+def _search(consumer: Consumer, topic: str, deadline: float, *, may_be_absent: bool) -> bytes | None:
     error = consumer.list_topics(topic, timeout=_left(deadline)).topics[topic].error
     if error is not None:
         if may_be_absent and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -72,7 +99,7 @@ def _progress(
         start = max(low, end - look_back)
         value = _last_value_from(consumer, TopicPartition(topic, 0, start), deadline)
         if value is not None:
-            return decode_progress_record(value)
+            return value
         if start == low:
             break
         look_back *= 8

@@ -23,22 +23,34 @@ class Emit(StrEnum):
     """The state after each source transaction that changes it."""
 
 
+@dataclass(frozen=True, slots=True)
+class OutputTopic:
+    """Where the documents of one view go."""
+
+    name: str
+    partitions: int | None = None
+    """None takes an existing topic as it is and creates one with four partitions."""
+
+    @property
+    def commits(self) -> str:
+        """The topic of its commit records."""
+        return commit_topic(self.name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSinkSettings:
     """Where a pipeline writes and how."""
 
     pipeline: str
     """Name of the pipeline; the transactional id and the progress topic derive from it."""
-    topic: str
-    """Output topic."""
+    outputs: tuple[OutputTopic, ...]
+    """By number of the view; no two are the same topic."""
     emit: Emit = Emit.LATEST
     scope: Scope = Scope.STRICT
     """``aggregate``: documents of a batch are of different commits, and a batch has one commit record."""
     bootstrap: str
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """More librdkafka settings (security, ...); not shown, they may hold secrets."""
-    partitions: int | None = None
-    """Of the output topic. None takes an existing topic as it is and creates one with four partitions."""
     replication_factor: int = -1
     """Of topics that have to be created; -1 is the broker's default."""
     transaction_timeout: timedelta = timedelta(seconds=60)
@@ -58,11 +70,6 @@ class KafkaSinkSettings:
         """How long the transaction of a batch of so many bytes may stand open."""
         writing = timedelta(seconds=batch_bytes / _SLOWEST_BYTES_PER_SECOND)
         return max(self.transaction_timeout, min(writing, _LONGEST_TRANSACTION))
-
-    @property
-    def commit_topic(self) -> str:
-        """Where the commit records go."""
-        return commit_topic(self.topic)
 
     @property
     def progress_topic(self) -> str:

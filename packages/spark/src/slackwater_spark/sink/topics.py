@@ -30,19 +30,20 @@ class TopicRule:
 
 
 def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
-    """Output, commit and progress topic of a sink.
+    """Output, commit and progress topics of a sink.
 
     The output of ``latest`` is created compacted: the newest document of each key stays. Commit records stay
     for ever.
     """
     output_config = {"cleanup.policy": "compact"} if settings.emit is Emit.LATEST else {}
-    return [
-        TopicRule(
-            settings.topic, settings.partitions or DEFAULT_PARTITIONS, settings.partitions, output_config
-        ),
-        TopicRule(settings.commit_topic, 1, 1, {"cleanup.policy": "delete", "retention.ms": "-1"}),
-        TopicRule(settings.progress_topic, 1, 1, {"cleanup.policy": "compact"}, compacted=True),
-    ]
+    rules = [TopicRule(settings.progress_topic, 1, 1, {"cleanup.policy": "compact"}, compacted=True)]
+    for output in settings.outputs:
+        create = output.partitions or DEFAULT_PARTITIONS
+        rules += [
+            TopicRule(output.name, create, output.partitions, output_config),
+            TopicRule(output.commits, 1, 1, {"cleanup.policy": "delete", "retention.ms": "-1"}),
+        ]
+    return rules
 
 
 def ensure_topics(settings: KafkaSinkSettings) -> None:

@@ -35,12 +35,17 @@ class CommitUnit:
     commit_ts_ms: int
     skipped: tuple[int, ...] = ()
     """Transactions in it that an operator let pass though rows were missing."""
-    offsets: DeliveredOffsets = field(default_factory=DeliveredOffsets)
+    offsets: dict[str, DeliveredOffsets] = field(default_factory=dict)
+    """By output topic."""
+
+    def offsets_of(self, topic: str) -> DeliveredOffsets:
+        """Of the documents in one topic."""
+        return self.offsets.setdefault(topic, DeliveredOffsets())
 
 
 @dataclass(slots=True)
 class Written:
-    """What went into the output topic."""
+    """What went into the output topics."""
 
     documents: int = 0
     deletes: int = 0
@@ -95,12 +100,14 @@ class BatchTransaction:
         Raises:
             TransactionFailedError: a record was not acknowledged.
             ProducerFencedError: another run took over.
-            MalformedBatchError: a document belongs to no transaction of the batch.
+            MalformedBatchError: a document belongs to no transaction of the batch, or to no view.
         """
+        self._check_views()
         self._producer.begin()
         self._reached(SinkStep.BEGUN)
-        for unit, headers, documents in self._documents():
-            self._produce_documents(unit, headers, documents)
+        for view, output in enumerate(self._settings.outputs):
+            for unit, headers, documents in self._documents(view):
+                self._produce_documents(output.name, unit.offsets_of(output.name), headers, documents)
         self._reached(SinkStep.PRODUCED)
         self._producer.flush()
         self._check_delivered()
@@ -116,17 +123,23 @@ class BatchTransaction:
         """Makes all of it visible at once; raises like :meth:`produce`, the outcome is then unknown."""
         self._producer.commit()
 
-    def _documents(self) -> Iterator[tuple[CommitUnit, Headers, Iterable[Document]]]:
+    def _check_views(self) -> None:
+        foreign = sorted(set(self._batch.payloads) - set(range(len(self._settings.outputs))))
+        if foreign:
+            reason = f"documents of view {foreign[0]}, of {len(self._settings.outputs)} view(s)"
+            raise MalformedBatchError(self._batch.batch_id, reason)
+
+    def _documents(self, view: int) -> Iterator[tuple[CommitUnit, Headers, Iterable[Document]]]:
         whole = self._units[0]
         is_latest, is_strict = self._settings.emit is Emit.LATEST, self._settings.scope is Scope.STRICT
         if is_latest and is_strict:
             headers = self._headers(whole.commit_lsn, None)
-            for chunk in self._batch.chunks():
+            for chunk in self._batch.chunks(view):
                 yield whole, headers, chunk
             return
         xids = {commit_lsn: xid for xid, commit_lsn, _ in self._batch.header.transactions}
         by_lsn = {unit.commit_lsn: unit for unit in self._units}
-        for commit_lsn, documents in groupby(self._in_commit_order(), itemgetter(0)):
+        for commit_lsn, documents in groupby(self._in_commit_order(view), itemgetter(0)):
             unit = by_lsn.get(commit_lsn)
             if not is_strict:  # rows of snapshots may be shown at LSNs that no transaction has
                 unit = whole if commit_lsn > whole.previous_lsn else None
@@ -137,15 +150,17 @@ class BatchTransaction:
                 )
             yield unit, self._headers(commit_lsn, None if is_latest else xids.get(commit_lsn)), documents
 
-    def _in_commit_order(self) -> Iterable[Document]:
-        """All documents; those of a single commit, however many, are never in memory together."""
+    def _in_commit_order(self, view: int) -> Iterable[Document]:
+        """A view's documents; those of a single commit, however many, are never in memory together."""
         if self._settings.scope is Scope.STRICT and len(self._units) == 1:
-            return chain.from_iterable(self._batch.chunks())
-        return self._batch.in_commit_order()
+            return chain.from_iterable(self._batch.chunks(view))
+        return self._batch.in_commit_order(view)
 
-    def _produce_documents(self, unit: CommitUnit, headers: Headers, documents: Iterable[Document]) -> None:
+    def _produce_documents(
+        self, topic: str, offsets: DeliveredOffsets, headers: Headers, documents: Iterable[Document]
+    ) -> None:
         produce, serve = self._producer.produce, self._producer.serve
-        topic, report = self._settings.topic, unit.offsets.report
+        report = offsets.report
         written = self._written
         for _, key, document in documents:
             produce(topic, key, document, headers, report)
@@ -156,9 +171,10 @@ class BatchTransaction:
                 serve()
 
     def _check_delivered(self) -> None:
-        delivered = sum(unit.offsets.delivered for unit in self._units)
+        reports = [offsets for unit in self._units for offsets in unit.offsets.values()]
+        delivered = sum(offsets.delivered for offsets in reports)
         if delivered != self._written.documents:
-            errors = (unit.offsets.first_error for unit in self._units)
+            errors = (offsets.first_error for offsets in reports)
             reason = next((error.str() for error in errors if error is not None), "no reason given")
             raise TransactionFailedError(
                 "flush",
@@ -167,7 +183,9 @@ class BatchTransaction:
             )
 
     def _produce_commit_record(self, unit: CommitUnit) -> None:
-        header, ranges = self._batch.header, unit.offsets.ranges()
+        """The same into the commit topic of each output: who reads one learns where the others stand."""
+        header = self._batch.header
+        ranges = {topic: offsets.ranges() for topic, offsets in unit.offsets.items()}
         record = CommitRecord(
             pipeline=self._settings.pipeline,
             source=header.source,
@@ -176,11 +194,12 @@ class BatchTransaction:
             previous_lsn=unit.previous_lsn,
             xid=unit.xid,
             commit_ts_ms=unit.commit_ts_ms,
-            offsets={self._settings.topic: ranges} if ranges else {},
+            offsets={topic: found for topic, found in ranges.items() if found},
             skipped=unit.skipped,
         )
-        headers = self._headers(unit.commit_lsn, unit.xid)
-        self._producer.produce(self._settings.commit_topic, None, encode_commit_record(record), headers, None)
+        headers, value = self._headers(unit.commit_lsn, unit.xid), encode_commit_record(record)
+        for output in self._settings.outputs:
+            self._producer.produce(output.commits, None, value, headers, None)
 
     def _produce_progress(self, progress: ProgressRecord) -> None:
         self._producer.produce(
