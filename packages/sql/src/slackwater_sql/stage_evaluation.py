@@ -1,0 +1,265 @@
+"""Evaluating the statements of stages over many keys in one DuckDB call each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slackwater_sql.errors import EvaluationError
+from slackwater_sql.plan import InputPlan
+from slackwater_sql.prepared import PreparedQuery
+from slackwater_sql.stages import STEPS_TABLE, PartialsOutput, RowsPart
+from slackwater_sql.statement import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, TO_LSN, rows_table
+
+WEIGHT: Final = "__slackwater_weight"
+
+OPEN_LSN: Final = 2**63 - 1
+"""`to_lsn` of a row version that is still live."""
+
+ResultRows = Sequence[tuple[Any, ...]]
+"""What a statement gives; for the columns see :mod:`slackwater_sql.stages`."""
+
+KeyName = Callable[[int], str]
+"""The key of this number as a person reads it; asked for errors only."""
+
+POINTS_SCHEMA: Final = pa.schema([(POINT, pa.int32()), (GROUP, pa.int32()), (LSN, pa.int64())])
+STEPS_SCHEMA: Final = pa.schema([(POINT, pa.int32()), (LSN, pa.int64()), (WEIGHT, pa.int32())])
+
+
+class PointColumns(Protocol):
+    """Where results are wanted, column by column."""
+
+    @property
+    def groups(self) -> Sequence[int]:
+        """For each point the number of its key."""
+        ...
+
+    @property
+    def lsns(self) -> Sequence[int]:
+        """For each point its commit LSN."""
+        ...
+
+
+class StepColumns(Protocol):
+    """What the points add and take away, column by column: see ``STEPS_TABLE``."""
+
+    @property
+    def points(self) -> Sequence[int]:
+        """Numbers of points."""
+        ...
+
+    @property
+    def lsns(self) -> Sequence[int]:
+        """Commit LSNs."""
+        ...
+
+    @property
+    def weights(self) -> Sequence[int]:
+        """1 or -1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowVersions:
+    """Rows of one input, column by column.
+
+    Attributes:
+        groups: For each row the number of its key.
+        columns: The wire values of `InputPlan.columns`, one sequence per column.
+        from_lsn: For each row the commit LSN from which it is live; None if all rows simply are live.
+        to_lsn: For each row the commit LSN from which it no longer is (`OPEN_LSN`: still live).
+    """
+
+    groups: Sequence[int]
+    columns: Sequence[Sequence[Any]]
+    from_lsn: Sequence[int] | None = None
+    to_lsn: Sequence[int] | None = None
+
+
+class StatementEvaluator:
+    """Runs one statement over tables that are handed to it. Keeps a DuckDB connection; for one thread."""
+
+    def __init__(
+        self, statement: str, tables: Mapping[str, pa.Schema], *, name: str, memory_limit: str = "1GB"
+    ) -> None:
+        """An evaluator; DuckDB plans the statement when it is first used.
+
+        Args:
+            statement: DuckDB SQL over `tables`.
+            tables: The tables' columns, by name.
+            name: Of what is computed, for errors.
+            memory_limit: DuckDB's limit for one call.
+        """
+        self._statement = statement
+        self._schemas = dict(tables)
+        self._name = name
+        self._memory_limit = memory_limit
+        self._query: PreparedQuery | None = None
+
+    def close(self) -> None:
+        """Give the connection's memory back; may be called twice."""
+        if self._query is not None:
+            self._query.close()
+            self._query = None
+
+    def rows(self, tables: Mapping[str, pa.Table], key_name: KeyName) -> ResultRows:
+        """The statement's rows over these tables.
+
+        Args:
+            tables: All tables; keys are numbered by their column `GROUP`, or else by `POINT`.
+            key_name: Of the key with a number.
+
+        Raises:
+            EvaluationError: The SQL failed on some row; names the key.
+        """
+        try:
+            return self._run(tables)
+        except duckdb.Error as error:
+            raise self._named(tables, key_name, error) from error
+
+    def _run(self, tables: Mapping[str, pa.Table]) -> ResultRows:
+        if self._query is None:
+            empty = {name: schema.empty_table() for name, schema in self._schemas.items()}
+            self._query = PreparedQuery(self._statement, empty, memory_limit=self._memory_limit)
+        return self._query.rows(tables)
+
+    def _named(
+        self, tables: Mapping[str, pa.Table], key_name: KeyName, error: duckdb.Error
+    ) -> EvaluationError:
+        """The error with the key it belongs to, found by halving the keys."""
+        column = GROUP if any(GROUP in table.column_names for table in tables.values()) else POINT
+        low, high = 0, 1 + max(_largest(table, column) for table in tables.values())
+        while high - low > 1:
+            middle = (low + high) // 2
+            failure = self._failure(tables, column, (low, middle))
+            error = failure or error
+            low, high = (low, middle) if failure is not None else (middle, high)
+        failure = self._failure(tables, column, (low, high))
+        key = "" if failure is None else key_name(low)
+        problem = str(failure or error).splitlines()[0].rstrip(".")
+        return EvaluationError(self._name, key, problem)
+
+    def _failure(
+        self, tables: Mapping[str, pa.Table], column: str, numbers: tuple[int, int]
+    ) -> duckdb.Error | None:
+        """What fails when only these keys are evaluated."""
+        try:
+            self._run({name: _between(table, column, numbers) for name, table in tables.items()})
+        except duckdb.Error as error:
+            return error
+        return None
+
+
+class RowsEvaluator:
+    """Evaluates the rows part of a stage; for one thread.
+
+    Statements are pure: what they give depends on the rows, not on their order.
+    """
+
+    def __init__(self, part: RowsPart, *, name: str, memory_limit: str = "1GB") -> None:
+        """An evaluator of this part; `name` is shown in errors."""
+        self._inputs = part.inputs
+        self._has_steps = isinstance(part.output, PartialsOutput)
+        lifted = {rows_table(n): rows_schema(plan, is_lifted=True) for n, plan in enumerate(part.inputs)}
+        lifted[POINTS_TABLE] = POINTS_SCHEMA
+        if self._has_steps:
+            lifted[STEPS_TABLE] = STEPS_SCHEMA
+        self._lifted = StatementEvaluator(part.statement, lifted, name=name, memory_limit=memory_limit)
+        self._latest: StatementEvaluator | None = None
+        if part.latest_statement is not None:
+            live = {rows_table(n): rows_schema(plan, is_lifted=False) for n, plan in enumerate(part.inputs)}
+            self._latest = StatementEvaluator(
+                part.latest_statement, live, name=name, memory_limit=memory_limit
+            )
+
+    def close(self) -> None:
+        """Give the connections' memory back; may be called twice."""
+        self._lifted.close()
+        if self._latest is not None:
+            self._latest.close()
+
+    def at_points(
+        self,
+        versions: Sequence[RowVersions],
+        points: PointColumns,
+        steps: StepColumns | None,
+        key_name: KeyName,
+    ) -> ResultRows:
+        """The result of the part's statement at points.
+
+        Args:
+            versions: For each input the rows that are live at some point.
+            points: Where it is wanted.
+            steps: For partials: what the points add and take away.
+            key_name: Of the key with a number.
+
+        Raises:
+            EvaluationError: The SQL failed on some row; names the key.
+            ValueError: Values do not fit the inputs' columns.
+        """
+        tables = self._tables(versions, is_lifted=True)
+        tables[POINTS_TABLE] = _table(
+            POINTS_SCHEMA, [range(len(points.lsns)), points.groups, points.lsns], POINTS_TABLE
+        )
+        if steps is not None and self._has_steps:
+            tables[STEPS_TABLE] = _table(STEPS_SCHEMA, [steps.points, steps.lsns, steps.weights], STEPS_TABLE)
+        return self._lifted.rows(tables, key_name)
+
+    def latest(self, rows: Sequence[RowVersions], key_name: KeyName) -> ResultRows:
+        """The result of `latest_statement`, over rows that all are live.
+
+        Raises:
+            EvaluationError: The SQL failed on some row; names the key.
+            ValueError: Values do not fit the inputs' columns, or there is no such statement.
+        """
+        if self._latest is None:
+            msg = "this part has no statement for live rows"
+            raise ValueError(msg)
+        return self._latest.rows(self._tables(rows, is_lifted=False), key_name)
+
+    def _tables(self, versions: Sequence[RowVersions], *, is_lifted: bool) -> dict[str, pa.Table]:
+        tables = {}
+        for number, (plan, rows) in enumerate(zip(self._inputs, versions, strict=True)):
+            values: list[Sequence[Any]] = [rows.groups, *rows.columns]
+            if is_lifted:
+                values += [rows.from_lsn or [], rows.to_lsn or []]
+            schema = rows_schema(plan, is_lifted=is_lifted)
+            tables[rows_table(number)] = _table(schema, values, plan.alias)
+        return tables
+
+
+def rows_schema(plan: InputPlan, *, is_lifted: bool) -> pa.Schema:
+    """Columns of an input's table: the key's number, the wire values, and the LSNs at which a row is live."""
+    fields = [(GROUP, pa.int32()), *((column.name, column.type.arrow) for column in plan.columns)]
+    return pa.schema([*fields, (FROM_LSN, pa.int64()), (TO_LSN, pa.int64())] if is_lifted else fields)
+
+
+def _table(schema: pa.Schema, columns: Sequence[Sequence[Any]], what: str) -> pa.Table:
+    if len(columns) != len(schema):
+        msg = f"{what}: expected columns {schema.names}, got {len(columns)}"
+        raise ValueError(msg)
+    arrays = []
+    for field, values in zip(schema, columns, strict=True):
+        try:
+            arrays.append(pa.array(values, field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            msg = f"{what}.{field.name}: values do not fit the transport type {field.type}: {error}"
+            raise ValueError(msg) from error
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _largest(table: pa.Table, column: str) -> int:
+    if column not in table.column_names or not table.num_rows:
+        return 0
+    return int(pc.max(table[column]).as_py())
+
+
+def _between(table: pa.Table, column: str, numbers: tuple[int, int]) -> pa.Table:
+    if column not in table.column_names:
+        return table
+    values = table[column]
+    chosen = pc.and_(pc.greater_equal(values, numbers[0]), pc.less(values, numbers[1]))
+    return table.filter(chosen)
