@@ -15,7 +15,7 @@ from slackwater_spark.stage import (
     UnreadableStateError,
 )
 from slackwater_spark.stage.index import BucketIndex
-from slackwater_spark.stage.state_log import COMPACTION_SLACK_BYTES, LogMeta, decode_changes
+from slackwater_spark.stage.state_log import COMPACTION_SLACK_BYTES, LogMeta, LogWrite, decode_changes
 from slackwater_spark.stage.testing import BucketState, ChangeEvent, LocalStage, MemoryIndex
 from slackwater_spark.stage.wire import Document, document_payloads
 from slackwater_sql.ddl import parse_catalog
@@ -69,7 +69,7 @@ def contents(stage: LocalStage) -> list[tuple[bytes, bytes]]:
 def logged(stage: LocalStage) -> dict[bytes, bytes]:
     """What the log alone says the contents are."""
     result: dict[bytes, bytes] = {}
-    for (blob,) in stage.states[0].blobs.values:
+    for _, (blob,) in stage.states[0].blobs.iterator():
         for name, value in decode_changes(0, blob):
             if value is None:
                 result.pop(name, None)
@@ -86,9 +86,9 @@ def test_a_document_is_exactly_the_json_of_the_view(stage: LocalStage) -> None:
 
 def test_a_row_written_again_unchanged_emits_and_logs_nothing(stage: LocalStage) -> None:
     stage.run([order(100)])
-    before = list(stage.states[0].blobs.values), stage.states[0].cell.value
+    before = dict(stage.states[0].blobs.items), stage.states[0].cell.value
     assert stage.run([order(200)]) == []
-    assert (stage.states[0].blobs.values, stage.states[0].cell.value) == before
+    assert (stage.states[0].blobs.items, stage.states[0].cell.value) == before
 
 
 def test_a_change_and_its_reversal_in_one_batch_emit_nothing(stage: LocalStage) -> None:
@@ -173,9 +173,9 @@ def test_a_lost_index_is_rebuilt_from_the_log(stage: LocalStage) -> None:
 def test_an_index_ahead_of_the_state_is_rebuilt(stage: LocalStage) -> None:
     """The task was killed after it had committed the index; Spark runs the batch again."""
     stage.run([order(100)])
-    meta, blobs = stage.states[0].cell.value, list(stage.states[0].blobs.values)
+    meta, blobs = stage.states[0].cell.value, dict(stage.states[0].blobs.items)
     first = stage.run([order(200, "b"), order(200, "b", order_id=2)])
-    stage.states[0].cell.value, stage.states[0].blobs.values = meta, blobs
+    stage.states[0].cell.value, stage.states[0].blobs.items = meta, blobs
     assert stage.run([order(200, "b"), order(200, "b", order_id=2)]) == first
     assert dict(contents(stage)) == logged(stage)
 
@@ -183,7 +183,7 @@ def test_an_index_ahead_of_the_state_is_rebuilt(stage: LocalStage) -> None:
 def test_an_index_without_a_state_is_emptied(stage: LocalStage) -> None:
     """The first batch was killed after it had committed the index."""
     first = stage.run([order(100)])
-    stage.states[0].cell.value, stage.states[0].blobs.values = None, []
+    stage.states[0].cell.value, stage.states[0].blobs.items = None, {}
     assert stage.run([order(100)]) == first
 
 
@@ -191,9 +191,9 @@ def test_without_the_token_check_a_repeated_batch_would_be_lost(stage: LocalStag
     """Shows that the tests above can fail: an index that lies about its token hides the batch."""
     stage.run([order(100)])
     state = stage.states[0]
-    meta, blobs = state.cell.value, list(state.blobs.values)
+    meta, blobs = state.cell.value, dict(state.blobs.items)
     stage.run([order(200, "b")])
-    state.cell.value, state.blobs.values = meta, blobs
+    state.cell.value, state.blobs.items = meta, blobs
     assert meta is not None
     stage.indexes[0].update(lambda c: c.set_token(meta[2]))
     assert stage.run([order(200, "b")]) == []
@@ -207,7 +207,7 @@ def test_the_log_is_compacted_to_what_is_live(stage: LocalStage) -> None:
     assert meta is not None
     assert meta.live_bytes == sum(len(name) + len(value) for name, value in contents(stage))
     assert meta.log_bytes <= 2 * meta.live_bytes + COMPACTION_SLACK_BYTES
-    assert len(stage.states[0].blobs.values) < rounds - 1
+    assert len(stage.states[0].blobs.items) < rounds - 1
     assert logged(stage) == dict(contents(stage))
 
 
@@ -222,7 +222,7 @@ def test_live_bytes_follow_every_kind_of_change(stage: LocalStage) -> None:
 
 def test_the_state_of_another_view_is_refused(stage: LocalStage) -> None:
     state = BucketState()
-    state.log.append([], LogMeta("another", b"", 0, 0))
+    state.log.write(LogWrite([], LogMeta("another", b"", 0, 0)))
     stage.states[0] = state
     with pytest.raises(StateMismatchError, match="another"):
         stage.run([order(100)])
@@ -239,7 +239,8 @@ def test_a_state_of_a_newer_version_is_refused(stage: LocalStage) -> None:
 
 def test_a_damaged_log_is_an_error(stage: LocalStage) -> None:
     stage.run([order(100)])
-    stage.states[0].blobs.values = [(b"damaged",)]
+    for key in stage.states[0].blobs.items:
+        stage.states[0].blobs.items[key] = (b"damaged",)
     stage.lose_index(0)
     with pytest.raises(UnreadableStateError):
         stage.run([order(200)])
@@ -253,10 +254,10 @@ def test_a_payload_of_something_else_is_an_error(stage: LocalStage) -> None:
 
 def test_an_error_in_a_batch_changes_neither_index_nor_state(stage: LocalStage) -> None:
     stage.run([order(100)])
-    before = contents(stage), stage.states[0].cell.value, list(stage.states[0].blobs.values)
+    before = contents(stage), stage.states[0].cell.value, dict(stage.states[0].blobs.items)
     with pytest.raises(UnknownRowError):
         stage.run([order(200, "b"), line(200, "d", LINE, None)])
-    assert (contents(stage), stage.states[0].cell.value, stage.states[0].blobs.values) == before
+    assert (contents(stage), stage.states[0].cell.value, stage.states[0].blobs.items) == before
 
 
 def test_keys_longer_than_an_index_entry_work(

@@ -112,11 +112,11 @@ def test_it_survives_the_loss_of_the_index(plan: ViewPlan, evaluator: Evaluator)
 def test_it_leaves_almost_nothing_in_the_state(plan: ViewPlan, evaluator: Evaluator) -> None:
     stage = LocalStage(plan, evaluator, buckets=1)
     stage.run([order(n, (100, n), customer="x" * 100) for n in range(1, 2000)])
-    before = sum(len(blob) for (blob,) in stage.states[0].blobs.values)
+    before = sum(len(blob) for (blob,) in stage.states[0].blobs.items.values())
     stage.run([truncate(ORDERS, (200, 150))])
 
     assert list(stage.indexes[0].update(lambda contents: list(contents.entries()))) == []
-    assert sum(len(blob) for (blob,) in stage.states[0].blobs.values) < before / 50
+    assert sum(len(blob) for (blob,) in stage.states[0].blobs.items.values()) < before / 50
 
 
 def test_keys_too_long_for_the_index_are_found_in_the_rows() -> None:

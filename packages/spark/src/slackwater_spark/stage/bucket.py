@@ -7,10 +7,10 @@ from operator import itemgetter
 from typing import Final
 
 from slackwater_spark.stage.apply import ApplyEvents, Outcome
-from slackwater_spark.stage.entry import Entry
+from slackwater_spark.stage.compaction import log_write
 from slackwater_spark.stage.index import BucketIndex, IndexTransaction
 from slackwater_spark.stage.owner import KeyOwners, Owners
-from slackwater_spark.stage.state_log import LogMeta, StateLog, changes_bytes
+from slackwater_spark.stage.state_log import LogMeta, LogWrite, StateLog, changes_bytes
 from slackwater_spark.stage.truncate import in_log_order, is_truncate
 from slackwater_spark.stage.wire import Document, Event, decode_events
 
@@ -20,10 +20,8 @@ _TOKEN_BYTES: Final = 16
 @dataclass(frozen=True, slots=True)
 class _Work:
     outcome: Outcome
-    meta: LogMeta | None
-    """After the batch; None if nothing changed."""
-    compacted: list[Entry] | None
-    """The contents, if the log is to be rewritten."""
+    write: LogWrite | None
+    """None if nothing changed."""
 
 
 class BucketStage:
@@ -58,11 +56,8 @@ class BucketStage:
         events = events_in_commit_order(decoded)
         before = log.meta(bucket, self._view)
         work = index.update(lambda contents: self._work(bucket, (events, owners), before, log, contents))
-        if work.meta is not None:
-            if work.compacted is not None:
-                log.replace(work.compacted, work.meta)
-            else:
-                log.append(work.outcome.changes, work.meta)
+        if work.write is not None:
+            log.write(work.write)
         return work.outcome.documents
 
     def _work(
@@ -75,19 +70,15 @@ class BucketStage:
     ) -> _Work:
         token = None if before is None else before.token
         if contents.token != token:
-            _rebuild(bucket, token, log, contents)
+            _rebuild(bucket, before, log, contents)
         events, owners = batch
         outcome = self._apply(events, contents, owners)
         if not outcome.changes:
-            return _Work(outcome, None, None)
+            return _Work(outcome, None)
         contents.apply(outcome.changes)
         meta = self._meta_after(before, outcome)
         contents.set_token(meta.token)
-        if not meta.is_worth_compacting:
-            return _Work(outcome, meta, None)
-        entries = list(contents.entries())
-        size = changes_bytes(entries)
-        return _Work(outcome, LogMeta(meta.view, meta.token, size, size), entries)
+        return _Work(outcome, log_write(bucket, outcome.changes, meta, log, contents))
 
     def _meta_after(self, before: LogMeta | None, outcome: Outcome) -> LogMeta:
         return LogMeta(
@@ -95,6 +86,7 @@ class BucketStage:
             token=secrets.token_bytes(_TOKEN_BYTES),
             log_bytes=(0 if before is None else before.log_bytes) + changes_bytes(outcome.changes),
             live_bytes=(0 if before is None else before.live_bytes) + outcome.live_bytes,
+            blobs=range(0) if before is None else before.blobs,
         )
 
 
@@ -114,10 +106,10 @@ def events_in_commit_order(payloads: Iterable[tuple[int, Sequence[Event]]]) -> l
     return events
 
 
-def _rebuild(bucket: int, token: bytes | None, log: StateLog, contents: IndexTransaction) -> None:
+def _rebuild(bucket: int, before: LogMeta | None, log: StateLog, contents: IndexTransaction) -> None:
     contents.clear()
-    if token is None:
+    if before is None:
         return
-    for changes in log.changes(bucket):
+    for changes in log.changes(bucket, before):
         contents.apply(changes)
-    contents.set_token(token)
+    contents.set_token(before.token)

@@ -25,6 +25,8 @@ def required_conf() -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         # One task's input to Python: few large payloads, so bound bytes rather than rows.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "256",
+        # Blobs of a log that travel at once when an index is rebuilt: some megabytes, not hundreds of them.
+        "spark.sql.execution.arrow.transformWithStateInPySpark.maxStateRecordsPerBatch": "16",
         # Stages keep no time, so an empty batch has nothing to do.
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         # State's partitioning by bucket is fixed by the checkpoint; adaptive execution must not merge tasks.

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from slackwater_spark.scope import Scope
 from slackwater_spark.stage.conf import check_conf
 from slackwater_spark.stage.settings import StageSettings
-from slackwater_spark.stage.state_log import LOG_SCHEMA, META_SCHEMA, StateLog
+from slackwater_spark.stage.state_log import LOG_KEY_SCHEMA, LOG_SCHEMA, META_SCHEMA, StateLog
 from slackwater_spark.stage.wire import HEADER_BUCKET, ROW_SCHEMA, document_payloads
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ class StageProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Names the state variables."""
-        self._log = StateLog(
-            handle.getValueState("meta", META_SCHEMA), handle.getListState("log", LOG_SCHEMA)
-        )
+        blobs = handle.getMapState("log", LOG_KEY_SCHEMA, LOG_SCHEMA)
+        self._log = StateLog(handle.getValueState("meta", META_SCHEMA), blobs)
 
     def handleInputRows(
         self,

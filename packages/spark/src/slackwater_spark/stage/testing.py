@@ -109,23 +109,31 @@ class MemoryCell:
         self.value = newValue
 
 
-class MemoryList:
-    """Stands in for Spark's ListState."""
+class MemoryMap:
+    """Stands in for Spark's MapState."""
 
     def __init__(self) -> None:
-        self.values: list[tuple[Any, ...]] = []
+        self.items: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
-    def get(self) -> Iterator[tuple[Any, ...]]:
-        """All values."""
-        return iter(list(self.values))
+    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The value, or None."""
+        return self.items.get(key)
 
-    def put(self, newState: list[tuple[Any, ...]]) -> None:
-        """Replaces all values."""
-        self.values = list(newState)
+    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
+        """Sets a value."""
+        self.items[key] = value
 
-    def appendValue(self, newState: tuple[Any, ...]) -> None:
-        """Adds a value."""
-        self.values.append(newState)
+    def removeKey(self, key: tuple[Any, ...]) -> None:
+        """Removes a key."""
+        self.items.pop(key, None)
+
+    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """All, ascending."""
+        return iter(sorted(self.items.items()))
+
+    def clear(self) -> None:
+        """Removes all."""
+        self.items.clear()
 
 
 class BucketState:
@@ -133,7 +141,7 @@ class BucketState:
 
     def __init__(self) -> None:
         self.cell = MemoryCell()
-        self.blobs = MemoryList()
+        self.blobs = MemoryMap()
         self.log = StateLog(self.cell, self.blobs)
 
 
