@@ -20,12 +20,15 @@ class SlackwaterSource(DataSource):
         """The name of the format."""
         return FORMAT
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
         """The columns; refuses options that cannot be used."""
         from slackwater_spark.source.options import SourceOptions
-        from slackwater_spark.source.rows import ROW_SCHEMA
+        from slackwater_spark.source.rows import ROW_SCHEMA, typed_row_schema
 
-        return ROW_SCHEMA if SourceOptions.parse(self.options).packing is None else PACKED_SCHEMA
+        options = SourceOptions.parse(self.options)
+        if options.typing is not None:
+            return typed_row_schema(options.typing)
+        return ROW_SCHEMA if options.packing is None else PACKED_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""

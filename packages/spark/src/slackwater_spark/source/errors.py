@@ -8,6 +8,7 @@
     ├── MissingCutsError        cuts that a batch needs are neither in Redis nor in the cut log
     ├── UnlikePartitionsError   scope aggregate: the topics have different numbers of partitions
     ├── PartitionsChangedError  scope aggregate: a topic has another number of partitions than before
+    ├── UnheldValueError        typed rows: Spark's type cannot hold a value; becomes a BadInputError
     ├── BadInputError           a record cannot be understood; the query must not go on without it
     ├── TruncatedTopicError     records that a batch needs are no longer in Kafka
     ├── MissingTopicError       a topic that held records is gone
@@ -118,6 +119,25 @@ class PartitionsChangedError(SourceError):
             "life of a checkpoint: with another number, keys move from group to group. Start with a new "
             "checkpoint and a new output after a new snapshot, all topics with the same number of "
             "partitions, or use scope 'strict', which takes new partitions as they come"
+        )
+
+
+class UnheldValueError(SourceError):
+    """A value that the Spark type of its column cannot hold."""
+
+    def __init__(self, table: str, column: str, column_type: str, value: str, spark_type: str) -> None:
+        super().__init__(table, column, column_type, value, spark_type)
+        self.table = table
+        self.column = column
+        self.column_type = column_type
+        self.value = value
+        self.spark_type = spark_type
+
+    def __str__(self) -> str:
+        return (
+            f"column {self.column} ({self.column_type}) of {self.table} holds {self.value}, which Spark's "
+            f"{self.spark_type} cannot hold; read the column as text (as_text=[{self.column!r}]), or correct "
+            "the row"
         )
 
 

@@ -13,6 +13,7 @@ from slackwater_spark.source.errors import OptionError
 
 if TYPE_CHECKING:
     from slackwater_registry import RegistrySettings
+    from slackwater_spark.source.typed_rows import TypedTable
 
 _TABLE = re.compile(r"[^.,\s][^.,]*\.[^.,]*[^.,\s]")
 _KAFKA_PREFIX = "kafka."
@@ -68,6 +69,8 @@ class SourceOptions:
     """How long Kafka may deliver nothing before a task fails."""
     packing: str | None = field(default=None, repr=False)
     """Internal: how a stage wants its rows, JSON."""
+    typing: "TypedTable | None" = field(default=None, repr=False)
+    """Internal: the only table that is read, whose rows are to be typed, JSON."""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Options ``kafka.*``: further librdkafka settings, e.g. ``kafka.sasl.password``."""
 
@@ -183,6 +186,12 @@ def _scope(options: Mapping[str, str], name: str) -> Scope:
         raise OptionError(name, f"is {options[name]!r}, expected {expected}") from None
 
 
+def _typing(options: Mapping[str, str], name: str) -> "TypedTable":
+    from slackwater_spark.source.typed_rows import TypedTable
+
+    return TypedTable.from_json(options[name])
+
+
 def _redis_url(options: Mapping[str, str], name: str) -> str:
     url = _text(options, name)
     parts = urlsplit(url)
@@ -231,5 +240,6 @@ _KNOWN: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
     "target_task_events": ("target_task_events", _integer(1)),
     "read_timeout_ms": ("read_timeout_ms", _integer(100)),
     "packing": ("packing", _text),
+    "typing": ("typing", _typing),
 }
 _NAMES = _KNOWN.keys() | {_REGISTRY, f"{_REGISTRY}.user", f"{_REGISTRY}.password"}

@@ -114,9 +114,12 @@ class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._schema = schema
         self._target: int | None = None
         self._seen: dict[str, Any] | None = None
+        self._begins_at_newest = False
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
+        options = self._planner.options
+        self._begins_at_newest = options.starting == "latest" and options.scope is Scope.STRICT
         return self._planner.start().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -128,7 +131,14 @@ class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._target = self._planner.target()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The newest cut that the limit admits, at least the next one; ``start`` when there is none."""
+        """The newest cut that the limit admits, at least the next one; ``start`` when there is none.
+
+        A query that begins at the newest cut gets an empty first batch: Spark asks for the beginning again when
+        it repeats that batch, and is then told a newer one.
+        """
+        if self._begins_at_newest and self._seen is None:
+            self._seen = start
+            return start
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with collector_at_rest():
             self._seen = self._planner.next_json(start, max_events, self._target)
@@ -188,7 +198,7 @@ def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iter
     from slackwater_spark.source.changes import BatchChanges, find_keyless, find_places
     from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
     from slackwater_spark.source.packed import PackedWriter
-    from slackwater_spark.source.rows import RowWriter
+    from slackwater_spark.source.rows import RowWriter, TypedRowWriter
 
     topics, to_json = options.source_topics, kept_decoder(options)
     places = None
@@ -209,7 +219,9 @@ def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iter
             task, options.source, options.tables, places, topics=topics, to_json=to_json, keyless=keyless
         )
         portions = reader.read(task.spans)
-        if options.packing is None:
+        if options.typing is not None:
+            yield from TypedRowWriter(options.source, options.typing, schema, changes).write(portions)
+        elif options.packing is None:
             yield from RowWriter(options.source, schema, changes, to_json).write(portions)
         else:
             yield from PackedWriter(options.packing, schema, changes).write(task.header, portions)

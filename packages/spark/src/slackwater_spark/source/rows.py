@@ -1,18 +1,20 @@
-"""Changes as rows for any Spark code: the public schema."""
+"""Changes as rows for any Spark code: the public schemas, with rows as JSON or typed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater_cdc import CdcError
 from slackwater_spark.source.changes import BatchChanges, Located, bad_input
+from slackwater_spark.source.errors import UnheldValueError
 from slackwater_spark.source.plan import OffsetSpan
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
-    from pyarrow import RecordBatch
+    from pyarrow import DataType, RecordBatch
     from pyspark.sql.types import StructType
 
     from slackwater_cdc.wire import ToJson
+    from slackwater_spark.source.typed_rows import TypedTable
 
 ROW_SCHEMA: Final = (
     "source STRING, `table` STRING, op STRING, key STRING, before STRING, after STRING, xid BIGINT, "
@@ -24,12 +26,31 @@ TRUNCATE is a row with ``op`` ``t`` and neither key nor row, in any partition: e
 also those of its own transaction with a smaller ``order_in_transaction``.
 """
 
+UNCHANGED_COLUMN: Final = "unchanged"
 _ROWS_PER_ARROW_BATCH = 10_000
 _NULL = b"null"
 
 
+def typed_row_schema(typed: "TypedTable") -> "StructType":
+    """The public schema with ``key``, ``before`` and ``after`` as structs of one declared table.
+
+    ``unchanged`` has the names of the columns that an update left out because it did not change them (TOAST);
+    they are null in ``after``. Without a primary key there is no column ``key``.
+    """
+    from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructType, TimestampType
+
+    schema = StructType().add("source", StringType()).add("table", StringType()).add("op", StringType())
+    if typed.table.primary_key:
+        schema = schema.add("key", typed.key_type)
+    schema = schema.add("before", typed.row_type).add("after", typed.row_type)
+    schema = schema.add(UNCHANGED_COLUMN, ArrayType(StringType())).add("xid", LongType())
+    schema = schema.add("commit_lsn", LongType()).add("commit_ts", TimestampType())
+    schema = schema.add("order_in_transaction", LongType())
+    return schema.add("partition", IntegerType()).add("offset", LongType())
+
+
 class RowWriter:
-    """Turns changes into Arrow batches of the public schema.
+    """Turns changes into Arrow batches of :data:`ROW_SCHEMA`.
 
     Args:
         source: The connector's ``topic.prefix``.
@@ -90,10 +111,80 @@ class RowWriter:
         import pyarrow
 
         columns = [
-            pyarrow.array(column, type=field.type)
+            _array(column, field.type)
             for column, field in zip(zip(*rows, strict=True), self._schema, strict=True)
         ]
         return pyarrow.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+class TypedRowWriter(RowWriter):
+    """Turns changes of one declared table into Arrow batches of :func:`typed_row_schema`.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        typed: The table.
+        schema: As Spark resolved it.
+        changes: Decides what counts.
+    """
+
+    def __init__(self, source: str, typed: "TypedTable", schema: "StructType", changes: BatchChanges) -> None:
+        from slackwater_spark.source.typed_rows import RowImages
+
+        super().__init__(source, schema, changes)
+        self._images = RowImages(typed)
+        self._key_positions = self._images.key_positions
+
+    def _row(self, span: OffsetSpan, located: Located) -> tuple[Any, ...]:
+        from slackwater_sql.errors import SqlError
+
+        message, change, commit_lsn = located
+        before, after = _image(change.before), _image(change.after)
+        old = new = left_out = None
+        try:
+            if before is not None:
+                old = self._images.before(before)
+            if after is not None:
+                new, left_out = self._images.after(change.op, before, after)
+        except (SqlError, UnheldValueError) as error:
+            raise bad_input(message, str(error)) from error
+        return (
+            self._source,
+            change.table,
+            change.op,
+            *self._key_of(new or old),
+            old,
+            new,
+            left_out,
+            change.xid,
+            commit_lsn,
+            change.commit_ts_ms * 1000,
+            change.total_order or None,
+            span.partition,
+            message.offset(),
+        )
+
+    def _key_of(self, row: tuple[Any, ...] | None) -> tuple[tuple[Any, ...] | None, ...]:
+        if not self._key_positions:
+            return ()
+        return (None if row is None else tuple(row[position] for position in self._key_positions),)
+
+
+def _array(values: Sequence[Any], of_type: "DataType") -> Any:
+    """An array; the values of a struct are tuples."""
+    import pyarrow
+
+    if not pyarrow.types.is_struct(of_type):
+        return pyarrow.array(values, type=of_type)
+    fields = list(of_type)
+    absent = (None,) * len(fields)
+    columns = zip(*(absent if value is None else value for value in values), strict=True)
+    arrays = [_array(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    mask = pyarrow.array([value is None for value in values], pyarrow.bool_())
+    return pyarrow.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+
+
+def _image(image: Any) -> bytes | None:
+    return None if image is None or image == _NULL else bytes(image)
 
 
 def _unwrapped(key: Any) -> bytes | None:

@@ -1,0 +1,285 @@
+"""Rows of one declared table with their values typed exactly: which Spark types, and how values get there."""
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    TimeType,
+)
+
+from slackwater_spark.source.errors import UnheldValueError
+from slackwater_spark.source.value_text import INFINITE_DAYS, INFINITE_TIMES, value_text
+from slackwater_sql.catalog import Column, Table
+from slackwater_sql.column_type import ColumnType, TypeKind
+from slackwater_sql.errors import RowContradictsSchemaError
+from slackwater_sql.row_codec import UNAVAILABLE, RowCodec, WireRow
+
+Convert = Callable[[Any], Any]
+"""From a wire value to what Arrow takes; raises ValueError with what the value is."""
+
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_DAY_US: Final = 86_400_000_000
+_FIRST_US: Final = (1 - _EPOCH_DAY) * _DAY_US
+_LAST_US: Final = (date.max.toordinal() + 1 - _EPOCH_DAY) * _DAY_US - 1
+
+_SPARK: Final[dict[TypeKind, DataType]] = {
+    TypeKind.SMALLINT: ShortType(),
+    TypeKind.INTEGER: IntegerType(),
+    TypeKind.BIGINT: LongType(),
+    TypeKind.BOOLEAN: BooleanType(),
+    TypeKind.REAL: FloatType(),
+    TypeKind.DOUBLE: DoubleType(),
+    TypeKind.BYTEA: BinaryType(),
+    TypeKind.DATE: DateType(),
+    TypeKind.TIMESTAMP: TimestampNTZType(),
+    TypeKind.TIMESTAMPTZ: TimestampType(),
+    TypeKind.TIME: TimeType(6),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TypedTable:
+    """A declared table as a frame of typed rows shows it.
+
+    Attributes:
+        table: The table.
+        as_text: Names of columns shown as text: those that Spark's types cannot hold.
+    """
+
+    table: Table
+    as_text: tuple[str, ...] = ()
+
+    @property
+    def row_type(self) -> StructType:
+        """Of ``before`` and ``after``; every field may be null, since a record may leave values out."""
+        return StructType([self._field(column) for column in self.table.columns])
+
+    @property
+    def key_type(self) -> StructType:
+        """Of the primary key."""
+        return StructType([self._field(_column(self.table, name)) for name in self.table.primary_key])
+
+    def to_json(self) -> str:
+        """The text form, as the source's option ``typing`` takes it."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> "TypedTable":
+        """Inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: the text is nothing that :meth:`to_json` wrote.
+        """
+        return msgspec.json.decode(text, type=cls)
+
+    def _field(self, column: Column) -> StructField:
+        kept_as_text = column.name in self.as_text
+        return StructField(column.name, StringType() if kept_as_text else spark_type(column.type))
+
+
+class RowImages:
+    """Turns the row images of a table's changes into values that Arrow takes.
+
+    Args:
+        typed: The table.
+    """
+
+    def __init__(self, typed: TypedTable) -> None:
+        table = typed.table
+        exact = tuple(column for column in table.columns if column.name not in typed.as_text)
+        self._table = table
+        self._exact = exact
+        self._codec = RowCodec(table, [column.name for column in exact])
+        self._converters = [(n, c) for n, column in enumerate(exact) if (c := converter(column.type))]
+        self._texts = tuple(column for column in table.columns if column.name in typed.as_text)
+        names = [column.name for column in (*exact, *self._texts)]
+        self._order = tuple(names.index(column.name) for column in table.columns)
+        key = tuple(column for column in exact if column.name in table.primary_key)
+        self._key_codec = RowCodec(table, [column.name for column in key])
+        self._key_positions = tuple(exact.index(column) for column in key)
+        self.key_positions = tuple(table.columns.index(_column(table, name)) for name in table.primary_key)
+        """Where in a row the primary key's values are."""
+
+    def after(self, op: str, before: bytes | None, after: bytes) -> tuple[tuple[Any, ...], list[str] | None]:
+        """The new row, and the names of the columns that an update left out (null in the row).
+
+        Raises:
+            RowContradictsSchemaError: the record is not what the declaration says.
+            UnheldValueError: a value has no place in Spark's type.
+        """
+        row, texts = self._codec.decode(after), self._texts_of(after)
+        if op != "u" or not (self._codec.has_unavailable(row) or UNAVAILABLE in texts):
+            return self._values(row, texts), None
+        if before is not None and self._table.replica_identity_full:
+            row = self._codec.merge(row, self._codec.decode(before))
+        values = (*self._codec.merge(row, (UNAVAILABLE,) * len(row)), *texts)
+        columns = (*self._exact, *self._texts)
+        left_out = [c.name for c, value in zip(columns, values, strict=True) if value == UNAVAILABLE]
+        known = tuple(None if value == UNAVAILABLE else value for value in values)
+        return self._values(known[: len(row)], known[len(row) :]), left_out or None
+
+    def before(self, before: bytes) -> tuple[Any, ...]:
+        """The old row: all of it with REPLICA IDENTITY FULL, else the primary key's columns.
+
+        Raises:
+            RowContradictsSchemaError: the record is not what the declaration says.
+            UnheldValueError: a value has no place in Spark's type.
+        """
+        if self._table.replica_identity_full:
+            return self._values(self._codec.decode(before), self._texts_of(before))
+        row: list[Any] = [None] * len(self._exact)
+        for position, value in zip(self._key_positions, self._key_codec.decode(before), strict=True):
+            row[position] = value
+        texts = self._texts_of(before)
+        for number, column in enumerate(self._texts):
+            if column.name not in self._table.primary_key:
+                texts[number] = None
+        return self._values(tuple(row), texts)
+
+    def _values(self, row: WireRow, texts: Sequence[str | None]) -> tuple[Any, ...]:
+        values = [*row, *texts]
+        for position, convert in self._converters:
+            value = values[position]
+            if value is not None:
+                try:
+                    values[position] = convert(value)
+                except ValueError as error:
+                    raise self._unheld(self._exact[position], str(error)) from error
+        return tuple(values[position] for position in self._order)
+
+    def _texts_of(self, image: bytes) -> list[str | None]:
+        if not self._texts:
+            return []
+        fields = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
+        missing = [column.name for column in self._texts if column.name not in fields]
+        if missing:
+            raise RowContradictsSchemaError(self._table.full_name, missing[0], "any value", "no such field")
+        return [value_text(column.type, bytes(fields[column.name])) for column in self._texts]
+
+    def _unheld(self, column: Column, value: str) -> UnheldValueError:
+        spark = spark_type(column.type).simpleString()
+        return UnheldValueError(self._table.full_name, column.name, str(column.type), value, spark)
+
+
+def spark_type(column_type: ColumnType) -> DataType:
+    """The Spark type that holds a column's values exactly.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not column_type.is_supported:
+        raise ValueError(column_type.reason or "the type is not supported")
+    if column_type.element is not None:
+        return ArrayType(spark_type(column_type.element))
+    if column_type.kind is TypeKind.NUMERIC:
+        return DecimalType(column_type.digits, column_type.decimals)
+    return _SPARK.get(column_type.kind, StringType())
+
+
+def converter(column_type: ColumnType) -> Convert | None:
+    """What makes Arrow values of a column's wire values; None: they are."""
+    if column_type.element is not None:
+        of_element = converter(column_type.element)
+        return None if of_element is None else _of_list(of_element)
+    if column_type.kind is TypeKind.TIMESTAMP:
+        return _timestamp_ms if column_type.is_millisecond else _timestamp_us
+    if column_type.kind is TypeKind.TIME:
+        return _time_ms if column_type.is_millisecond else _time_us
+    return _CONVERTERS.get(column_type.kind)
+
+
+def unsupported_columns(typed: TypedTable) -> Sequence[tuple[Column, str]]:
+    """Columns that have no exact Spark type and are not shown as text, each with the reason."""
+    return [
+        (column, column.type.reason)
+        for column in typed.table.columns
+        if not column.type.is_supported and column.name not in typed.as_text
+    ]
+
+
+def _column(table: Table, name: str) -> Column:
+    column = table.column(name)
+    if column is None:
+        msg = f"{table.full_name} has no column {name}, which its primary key names"
+        raise ValueError(msg)
+    return column
+
+
+def _of_list(convert: Convert) -> Convert:
+    return lambda values: [None if value is None else convert(value) for value in values]
+
+
+def _date(days: int) -> int:
+    if not 1 <= days + _EPOCH_DAY <= date.max.toordinal():
+        raise ValueError(INFINITE_DAYS.get(days, f"a date {days} days from 1970-01-01"))
+    return days
+
+
+def _timestamp_ms(value: int) -> int:
+    return _timestamp(value, value * 1000)
+
+
+def _timestamp_us(value: int) -> int:
+    return _timestamp(value, value)
+
+
+def _timestamp(wire: int, microseconds: int) -> int:
+    if not _FIRST_US <= microseconds <= _LAST_US:
+        raise ValueError(INFINITE_TIMES.get(wire, f"a time {microseconds} µs from 1970-01-01"))
+    return microseconds
+
+
+def _timestamptz(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        raise ValueError(text) from None
+
+
+def _time_ms(value: int) -> int:
+    return _time_us(value * 1000)
+
+
+def _time_us(value: int) -> int:
+    if value >= _DAY_US:
+        msg = "24:00:00"
+        raise ValueError(msg)
+    return value * 1000
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except Base64Error as error:
+        msg = f"{text[:40]!r}, which is not base64 (binary.handling.mode=bytes)"
+        raise ValueError(msg) from error
+
+
+_CONVERTERS: Final[dict[TypeKind, Convert]] = {
+    TypeKind.NUMERIC: Decimal,
+    TypeKind.DATE: _date,
+    TypeKind.TIMESTAMPTZ: _timestamptz,
+    TypeKind.BYTEA: _bytes,
+}
