@@ -23,7 +23,13 @@ Record = Callable[..., Message]
 Portions = list[tuple[OffsetSpan, list[Message]]]
 
 TOPIC = "inv.s.a"
-SCHEMA = StructType().add("bucket", "integer").add("sequence", "long").add("payload", "binary")
+SCHEMA = (
+    StructType()
+    .add("stage", "integer")
+    .add("bucket", "integer")
+    .add("sequence", "long")
+    .add("payload", "binary")
+)
 DDL = "CREATE TABLE s.a (id bigint PRIMARY KEY, name text);"
 VIEW = "SELECT TRANSACTIONALLY a.id, list(a.name ORDER BY a.name) AS names FROM s.a a GROUP BY a.id"
 
@@ -67,12 +73,14 @@ Portion = Callable[..., tuple[OffsetSpan, list[Message]]]
 
 def test_the_header_comes_first(write: Write, portion: Portion) -> None:
     rows = write([portion(0, 0, 1)], header=b"header")
-    assert rows[0] == {"bucket": HEADER_BUCKET, "sequence": 0, "payload": b"header"}
+    assert rows[0] == {"stage": 0, "bucket": HEADER_BUCKET, "sequence": 0, "payload": b"header"}
     assert len(rows) == 2
 
 
 def test_a_batch_without_rows_is_only_its_header(write: Write) -> None:
-    assert write([], header=b"header") == [{"bucket": HEADER_BUCKET, "sequence": 0, "payload": b"header"}]
+    assert write([], header=b"header") == [
+        {"stage": 0, "bucket": HEADER_BUCKET, "sequence": 0, "payload": b"header"}
+    ]
     assert write([]) == []
 
 

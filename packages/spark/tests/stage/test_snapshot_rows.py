@@ -237,7 +237,7 @@ class Reader:
                 before = None if change.before is None else bytes(change.before)
                 after = None if change.after is None else bytes(change.after)
                 packer.add(change.table, change.op, lsn, before, after, change.lsn)
-            result += [(span.sequence, bucket, payload) for bucket, payload in packer.payloads()]
+            result += [(span.sequence, bucket, payload) for _, bucket, payload in packer.payloads()]
         return result
 
     def _messages(self, span: OffsetSpan) -> list[Message]:

@@ -73,15 +73,16 @@ class Job:
             packer.add("inventory.orders", "u", lsn, None, json.dumps(row).encode())
             line = {"id": 1000 * number + order, "order_id": order, "product": "x"}
             packer.add("inventory.order_lines", "c", lsn, None, json.dumps(line).encode())
-        rows = [(HEADER_BUCKET, 0, HEADER), *((bucket, 0, data) for bucket, data in packer.payloads())]
-        buckets, sequences, payloads = zip(*rows, strict=True)
+        rows = [(0, HEADER_BUCKET, 0, HEADER), *((1, b, 0, data) for _, b, data in packer.payloads())]
+        stages, buckets, sequences, payloads = zip(*rows, strict=True)
         columns = [
+            pa.array(stages, pa.int32()),
             pa.array(buckets, pa.int32()),
             pa.array(sequences, pa.int64()),
             pa.array(payloads, pa.binary()),
         ]
         target = self.batches / f"{number}.parquet"
-        pq.write_table(pa.table(columns, names=["bucket", "sequence", "payload"]), target)
+        pq.write_table(pa.table(columns, names=["stage", "bucket", "sequence", "payload"]), target)
         os.utime(target, (number, number))
 
     def packed_rows(self, spark: SparkSession) -> DataFrame:

@@ -4,7 +4,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 FORMAT = "slackwater"
-PACKED_SCHEMA = "bucket INT, sequence BIGINT, payload BINARY"
+PACKED_SCHEMA = "stage INT, bucket INT, sequence BIGINT, payload BINARY"
 
 
 class SlackwaterSource(DataSource):

@@ -40,10 +40,8 @@ class PackedWriter:
         self, header: bytes | None, portions: Iterator[tuple[OffsetSpan, list["Message"]]]
     ) -> Iterator["RecordBatch"]:
         """The header's row first, if there is one, then one batch per span that holds changes."""
-        from slackwater_spark.stage.wire import HEADER_BUCKET
-
         if header is not None:
-            yield self._batch([HEADER_BUCKET], 0, [header])
+            yield from self._of_header(header)
         packers: dict[int, EventPacker] = {}
         for span, messages in portions:
             packer = packers.get(span.sequence)
@@ -53,9 +51,19 @@ class PackedWriter:
         for sequence in sorted(packers):
             packed = list(packers[sequence].payloads())
             if packed:
-                buckets, payloads = zip(*packed, strict=True)
-                yield self._batch(list(buckets), sequence, list(payloads))
+                yield self._batch(packed, sequence)
         _idle.setdefault(self._packing, []).extend(packers.values())
+
+    def _of_header(self, header: bytes) -> Iterator["RecordBatch"]:
+        """The header, and for stages of no key columns that their group exists from the first commit on."""
+        from slackwater_spark.stage.wire import HEADER_BUCKET, HEADER_STAGE, TOUCH_SEQUENCE
+
+        yield self._batch([(HEADER_STAGE, HEADER_BUCKET, header)], 0)
+        packer = self._packer()
+        if packer.can_touch:
+            packer.touch(_first_lsn(header))
+            yield self._batch(list(packer.payloads()), TOUCH_SEQUENCE)
+        _idle.setdefault(self._packing, []).append(packer)
 
     def _pack(self, packer: "EventPacker", span: OffsetSpan, messages: list["Message"]) -> None:
         from slackwater_spark.stage.errors import PackingError
@@ -83,12 +91,21 @@ class PackedWriter:
         idle = _idle.get(self._packing)
         return idle.pop() if idle else EventPacker(PackingSpec.from_json(self._packing))
 
-    def _batch(self, buckets: list[int], sequence: int, payloads: list[bytes]) -> "RecordBatch":
+    def _batch(self, packed: list[tuple[int, int, bytes]], sequence: int) -> "RecordBatch":
         import pyarrow
 
-        columns = [buckets, [sequence] * len(buckets), payloads]
+        stages, buckets, payloads = zip(*packed, strict=True)
+        columns = [stages, buckets, [sequence] * len(packed), payloads]
         arrays = [
             pyarrow.array(column, type=field.type)
             for column, field in zip(columns, self._schema, strict=True)
         ]
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _first_lsn(header: bytes) -> int:
+    """Of the batch's first commit."""
+    from slackwater_protocol import decode_batch_header
+
+    decoded = decode_batch_header(header)
+    return decoded.transactions[0][1] if decoded.transactions else decoded.to_lsn

@@ -14,7 +14,14 @@ from slackwater_spark.stage.errors import (
     UnsupportedChangeError,
 )
 from slackwater_spark.stage.packing import PackingInput, PackingSpec
-from slackwater_spark.stage.wire import COMPRESSION_LEVEL, PackedRow, array_header, bucket_of
+from slackwater_spark.stage.wire import (
+    COMPRESSION_LEVEL,
+    EMPTY_KEY,
+    TOUCH_INPUT,
+    PackedRow,
+    array_header,
+    bucket_of,
+)
 from slackwater_sql.column_type import TypeKind
 from slackwater_sql.row_codec import UNAVAILABLE, RowCodec, WireRow
 
@@ -37,12 +44,15 @@ class EventPacker:
 
     def __init__(self, spec: PackingSpec) -> None:
         self._buckets = spec.buckets
-        self._buffers: dict[int, bytearray] = {}
-        self._counts: dict[int, int] = {}
+        self._stages = {number: _StageBuffers() for number in _stage_numbers(spec)}
+        self._touched = spec.touched
         self._encode_into = msgspec.msgpack.Encoder().encode_into
         self._inputs: dict[str, list[_InputPacker]] = {}
-        for number, packing_input in enumerate(spec.inputs):
-            packer = _InputPacker(packing_input, self._writer(number), self._broadcaster(number))
+        for packing_input in spec.inputs:
+            buffers, number = self._stages[packing_input.stage], packing_input.number
+            packer = _InputPacker(
+                packing_input, self._writer(buffers, number), self._broadcaster(buffers, number)
+            )
             self._inputs.setdefault(packing_input.table.full_name, []).append(packer)
 
     def add(
@@ -82,36 +92,66 @@ class EventPacker:
             else:
                 raise UnsupportedChangeError(table, op)
 
-    def payloads(self) -> Iterator[tuple[int, bytes]]:
-        """`(bucket, payload)` of the events added so far, ascending; afterwards the packer is empty."""
-        buffers, counts = self._buffers, self._counts
-        self._buffers, self._counts = {}, {}
-        compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
-        for bucket in sorted(buffers):
-            yield bucket, compress(array_header(counts[bucket]) + buffers.pop(bucket))
+    @property
+    def can_touch(self) -> bool:
+        """There are stages of no key columns."""
+        return bool(self._touched)
 
-    def _writer(self, number: int) -> Write:
+    def touch(self, lsn: int) -> None:
+        """Tells stages of no key columns that their group exists from this LSN on, if it does not yet."""
+        for stage in self._touched:
+            self._writer(self._stages[stage], TOUCH_INPUT)(lsn, EMPTY_KEY, b"", None, 0)
+
+    def payloads(self) -> Iterator[tuple[int, int, bytes]]:
+        """`(stage, bucket, payload)` of the events added so far, ascending; then the packer is empty."""
+        compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
+        for stage, buffers in self._stages.items():
+            packed, counts = buffers.taken()
+            for bucket in sorted(packed):
+                yield stage, bucket, compress(array_header(counts[bucket]) + packed.pop(bucket))
+
+    def _writer(self, buffers: "_StageBuffers", number: int) -> Write:
         encode_into, buckets = self._encode_into, self._buckets
+        packed, counts = buffers.packed, buffers.counts
 
         def write(commit_lsn: int, key: bytes, primary_key: bytes, row: PackedRow, lead: int) -> None:
             bucket = bucket_of(key, buckets)
-            buffer = self._buffers.get(bucket)
+            buffer = packed.get(bucket)
             if buffer is None:
-                buffer = self._buffers[bucket] = bytearray()
-                self._counts[bucket] = 0
+                buffer = packed[bucket] = bytearray()
+                counts[bucket] = 0
             encode_into((commit_lsn, number, key, primary_key, row, lead), buffer, -1)
-            self._counts[bucket] += 1
+            counts[bucket] += 1
 
         return write
 
-    def _broadcaster(self, number: int) -> Truncate:
+    def _broadcaster(self, buffers: "_StageBuffers", number: int) -> Truncate:
         def truncate(commit_lsn: int, lead: int) -> None:
             for bucket in range(self._buckets):
-                buffer = self._buffers.setdefault(bucket, bytearray())
+                buffer = buffers.packed.setdefault(bucket, bytearray())
                 self._encode_into((commit_lsn, number, b"", b"", None, lead), buffer, -1)
-                self._counts[bucket] = self._counts.get(bucket, 0) + 1
+                buffers.counts[bucket] = buffers.counts.get(bucket, 0) + 1
 
         return truncate
+
+
+class _StageBuffers:
+    """Events of one stage, packed by bucket."""
+
+    def __init__(self) -> None:
+        self.packed: dict[int, bytearray] = {}
+        self.counts: dict[int, int] = {}
+
+    def taken(self) -> tuple[dict[int, bytearray], dict[int, int]]:
+        """Packed events and their number; afterwards there are none."""
+        taken = dict(self.packed), dict(self.counts)
+        self.packed.clear()
+        self.counts.clear()
+        return taken
+
+
+def _stage_numbers(spec: PackingSpec) -> list[int]:
+    return sorted({*(each.stage for each in spec.inputs), *spec.touched})
 
 
 class _InputPacker:

@@ -1,21 +1,25 @@
 """How change events become events of a stage: the specification, which travels as an option of the source."""
 
 from dataclasses import dataclass
+from hashlib import sha256
 
 import msgspec
 
 from slackwater_sql.catalog import Table
 from slackwater_sql.plan import InputPlan, ViewPlan
+from slackwater_sql.stages import EnginePlan, StagePlan
 
-SPEC_VERSION = 1
+SPEC_VERSION = 2
 MIN_BUCKETS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class PackingInput:
-    """One input of the view; a table that occurs twice in FROM is two inputs.
+    """One input of a stage; a table that occurs twice in FROM is two inputs.
 
     Attributes:
+        stage: Number of the stage that takes the rows.
+        number: By which its events name the input.
         alias: Name of the input.
         table: The declared table, with the needed columns only.
         key: Columns of the stage key.
@@ -24,6 +28,8 @@ class PackingInput:
             at all; if so, they are the group of that key.
     """
 
+    stage: int
+    number: int
     alias: str
     table: Table
     key: tuple[str, ...]
@@ -42,13 +48,14 @@ class PackingInput:
 
 @dataclass(frozen=True, slots=True)
 class PackingSpec:
-    """All that a source must know to pack for a stage.
+    """All that a source must know to pack for the stages of a pipeline.
 
     Attributes:
-        inputs: In the order of the view's FROM: an event names its input by the position here.
-        key: Names of the key's columns in documents.
-        buckets: Number of buckets; fixed for a pipeline's life.
-        fingerprint: Of the view.
+        inputs: Of all stages that read tables.
+        key: Names of the key's columns in documents; only if there is one stage.
+        buckets: Number of buckets of each stage; fixed for a pipeline's life.
+        fingerprint: Of the plan.
+        touched: Stages of no key columns: each batch tells them that their only group exists.
         version: Of this format.
     """
 
@@ -56,6 +63,7 @@ class PackingSpec:
     key: tuple[str, ...]
     buckets: int
     fingerprint: str
+    touched: tuple[int, ...] = ()
     version: int = SPEC_VERSION
 
     @property
@@ -89,8 +97,8 @@ class PackingSpec:
         return spec
 
 
-def packing_spec(plan: ViewPlan, buckets: int) -> PackingSpec:
-    """What a source has to pack for this view.
+def packing_spec(plan: EnginePlan | ViewPlan, buckets: int) -> PackingSpec:
+    """What a source has to pack for these stages.
 
     Raises:
         ValueError: `buckets` is not positive.
@@ -98,17 +106,44 @@ def packing_spec(plan: ViewPlan, buckets: int) -> PackingSpec:
     if buckets < MIN_BUCKETS:
         msg = f"buckets is {buckets}, expected a positive number"
         raise ValueError(msg)
+    if isinstance(plan, ViewPlan):
+        return PackingSpec(
+            inputs=tuple(_packing_input(1, number, each) for number, each in enumerate(plan.inputs)),
+            key=tuple(column.name for column in plan.key),
+            buckets=buckets,
+            fingerprint=plan.fingerprint,
+        )
+    stages = plan.stages
     return PackingSpec(
-        inputs=tuple(_packing_input(i) for i in plan.inputs),
-        key=tuple(column.name for column in plan.key),
+        inputs=tuple(i for each in stages for i in stage_inputs(each) if _origin(each, i.number) == 0),
+        key=tuple(column.name for column in stages[0].key) if len(stages) == 1 else (),
         buckets=buckets,
-        fingerprint=plan.fingerprint,
+        fingerprint=fingerprint(plan.stages),
+        touched=tuple(each.number for each in stages if not each.key),
     )
 
 
-def _packing_input(plan: InputPlan) -> PackingInput:
+def stage_inputs(stage: StagePlan) -> tuple[PackingInput, ...]:
+    """All inputs of a stage, tables and rows of earlier stages."""
+    if stage.rows is None:
+        return ()
+    return tuple(_packing_input(stage.number, number, each) for number, each in enumerate(stage.rows.inputs))
+
+
+def fingerprint(plan: StagePlan | tuple[StagePlan, ...]) -> str:
+    """Differs when what a stage keeps or computes differs."""
+    return sha256(msgspec.json.encode(plan)).hexdigest()
+
+
+def _origin(stage: StagePlan, number: int) -> int:
+    return 0 if stage.rows is None else stage.rows.origins[number]
+
+
+def _packing_input(stage: int, number: int, plan: InputPlan) -> PackingInput:
     table = plan.table
     return PackingInput(
+        stage=stage,
+        number=number,
         alias=plan.alias,
         table=Table(
             schema=table.schema,

@@ -20,7 +20,7 @@ from slackwater_spark.scope import Scope
 from slackwater_spark.stage.conf import check_conf
 from slackwater_spark.stage.settings import StageSettings
 from slackwater_spark.stage.state_log import LOG_KEY_SCHEMA, LOG_SCHEMA, META_SCHEMA, StateLog
-from slackwater_spark.stage.wire import HEADER_BUCKET, ROW_SCHEMA, document_payloads
+from slackwater_spark.stage.wire import HEADER_BUCKET, ROW_SCHEMA, document_payloads, documents_stage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,8 +35,8 @@ _QUERY_ID = "sql.streaming.queryId"
 def stage(df: "DataFrame", plan: "ViewPlan", settings: StageSettings) -> "DataFrame":
     """The documents that a stream of packed rows makes of a view.
 
-    Input and output have the columns ``bucket, sequence, payload``; rows of bucket -1 pass unchanged. The
-    session's `spark.sql.shuffle.partitions` is the number of tasks, fixed by the query's checkpoint.
+    Input and output have the columns ``stage, bucket, sequence, payload``; rows of bucket -1 pass unchanged.
+    The session's `spark.sql.shuffle.partitions` is the number of tasks, fixed by the query's checkpoint.
 
     Raises:
         RefusedSettingError: the session lacks a setting of `required_conf`, or has one that leaks data.
@@ -77,7 +77,7 @@ class StageProcessor(StatefulProcessor):
             documents = bucket_stage.process(bucket, payloads, self._log, index)
             packed = list(document_payloads(documents))
         for sequence, payload in enumerate(packed):
-            yield Row(bucket=bucket, sequence=sequence, payload=payload)
+            yield Row(stage=documents_stage(0), bucket=bucket, sequence=sequence, payload=payload)
 
     def close(self) -> None:
         """Nothing to free: indexes and evaluators stay open for the next task of this worker."""

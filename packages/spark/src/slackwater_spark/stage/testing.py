@@ -203,7 +203,7 @@ class LocalStage:
             for change in changes:
                 if _task_of(change, tasks) == task:
                     packer.add(*change)
-            for bucket, payload in packer.payloads():
+            for _, bucket, payload in packer.payloads():
                 by_bucket.setdefault(bucket, []).insert(0, (task, payload))
         return by_bucket
 

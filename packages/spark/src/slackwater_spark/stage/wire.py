@@ -18,11 +18,16 @@ HEADER_STAGE: Final = 0
 TOUCH_INPUT: Final = -2
 """The input of an event without a row: from its LSN on the group of no columns exists, rows or not."""
 
+TOUCH_SEQUENCE: Final = -1
+"""Of the payloads that hold such events: no span of the source has it."""
+
 EMPTY_KEY: Final = b"\x90"
 """The packed key of a stage, or of a group, of no columns."""
 
-ROW_SCHEMA: Final = "bucket INT, sequence BIGINT, payload BINARY"
-"""Of packed rows: from the source to the stage, and from the stage to the sink."""
+ROW_SCHEMA: Final = "stage INT, bucket INT, sequence BIGINT, payload BINARY"
+"""Of packed rows: from the source to the stages, between them, and to the sink.
+
+Stage 0 is the batch header, a negative one says which view's documents these are."""
 
 PackedRow = bytes | tuple[bytes] | None
 """A row as its codec packs it; in a tuple when values are left out of it; None when it is deleted."""
