@@ -259,7 +259,22 @@ class Window:
         return self.child.identity
 
 
-Relation = Scan | Extend | Filter | Join | Aggregate | Union | Window
+@dataclass(frozen=True)
+class Leaf:
+    """Rows that a stage is handed; stands for a scan or for what an earlier stage computes.
+
+    Attributes:
+        number: Of the leaf, in the pipeline.
+        columns: Ids.
+        identity: Ids.
+    """
+
+    number: int
+    columns: tuple[str, ...]
+    identity: tuple[str, ...]
+
+
+Relation = Scan | Leaf | Extend | Filter | Join | Aggregate | Union | Window
 
 
 @dataclass(frozen=True)
@@ -288,7 +303,7 @@ class LogicalView:
 def children(relation: Relation) -> tuple[Relation, ...]:
     """The relations directly below."""
     match relation:
-        case Scan():
+        case Scan() | Leaf():
             return ()
         case Join(left=left, right=right):
             return (left, right)

@@ -1,0 +1,1 @@
+"""Cuts trees of relations into stages."""

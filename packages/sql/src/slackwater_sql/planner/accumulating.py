@@ -1,0 +1,231 @@
+"""Aggregates that are kept up to date by what changes: what is kept, what a change adds, what it comes to.
+
+| aggregate | kept |
+|---|---|
+| count(*), count(x) | a number |
+| sum(x), avg(x) of integers and decimals | number of values, exact sum |
+| min(x), max(x), count(DISTINCT x) | the different values, ordered, each with its count |
+
+All others, and sums of floats (adding a float cannot be undone), are computed from all rows of a group.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from slackwater_sql.document import identifier
+from slackwater_sql.logical import Aggregate, AggregateCall, Expression
+from slackwater_sql.planner.rendering import AT
+from slackwater_sql.stage_evaluation import WEIGHT
+from slackwater_sql.stages import ACCUMULATORS_TABLE, MULTISETS, STEPS_TABLE, Accumulator, AccumulatorKind
+from slackwater_sql.statement import LSN, POINT
+
+TypeOf = Callable[[Expression], str]
+"""DuckDB type of an expression over the aggregate's child."""
+
+_INTEGERS = frozenset(
+    {
+        "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT",
+        "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT",
+    }
+)  # fmt: skip
+_DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
+_FLOATS = frozenset({"FLOAT", "DOUBLE"})
+_UNORDERED = frozenset({"INTERVAL", "TIME WITH TIME ZONE"})
+"""DuckDB's sort key tells values apart that are equal in SQL."""
+
+_MULTISET_OF = {"min": AccumulatorKind.MIN, "max": AccumulatorKind.MAX}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An accumulator with what feeds it.
+
+    Attributes:
+        accumulator: As the stage's plan has it.
+        value: SQL of the value that a row adds; empty for count(*).
+        condition: SQL that must hold for a row to count.
+        columns: Ids that both read.
+    """
+
+    accumulator: Accumulator
+    value: str
+    condition: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """How an aggregate is kept.
+
+    Attributes:
+        kept: The accumulators.
+        results: SQL of each call's result over the accumulators' columns, by id.
+    """
+
+    kept: tuple[Kept, ...]
+    results: tuple[tuple[str, str], ...]
+
+    @property
+    def accumulators(self) -> tuple[Accumulator, ...]:
+        """As the stage's plan has them."""
+        return tuple(each.accumulator for each in self.kept)
+
+
+def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
+    """How the aggregate can be kept without its rows; None if some call needs them."""
+    builder = _Builder(type_of)
+    results = []
+    for name, call in aggregate.calls:
+        result = builder.result(call)
+        if result is None:
+            return None
+        results.append((name, result))
+    return Accumulation(tuple(builder.kept), tuple(results))
+
+
+def partials_statement(
+    relation_sql: str, groups: Sequence[str], kept: Sequence[Kept], wire: Sequence[str]
+) -> str:
+    """What changed rows add to groups, see `slackwater_sql.stages`.
+
+    Args:
+        relation_sql: SELECT of the point, the groups and the columns the accumulators read.
+        groups: Ids of the groups.
+        kept: The accumulators.
+        wire: SQL of the wire value of each group.
+    """
+    grouped = "".join(f", {identifier(name)}" for name in groups)
+    key = ", ".join(wire)
+    totals = list(_totals(kept))
+    shown = "".join(f", {sql} AS {name}" for name, sql in totals)
+    named = [name for name, _ in totals]
+    row = ", ".join(part for part in (key, "n", *named) if part)
+    changed = " OR ".join(["n <> 0", *(f"coalesce(CAST({name} AS VARCHAR), '0') <> '0'" for name in named)])
+    parts = [
+        f"SELECT {LSN} AS lsn, -1 AS number, CAST(json_array({row}) AS VARCHAR) AS row FROM ("  # noqa: S608
+        f"SELECT {LSN}{grouped}, CAST(sum({WEIGHT}) AS BIGINT) AS n{shown} FROM d GROUP BY {LSN}{grouped}"
+        f") WHERE {changed}"
+    ]
+    for number, each in enumerate(kept):
+        if each.accumulator.multiset == number:
+            parts.append(_multiset_part(number, each, grouped, key))
+    return (
+        f"WITH d AS MATERIALIZED (SELECT s.{LSN}, s.{WEIGHT}, r.* FROM ({relation_sql}) AS r "  # noqa: S608
+        f"JOIN {STEPS_TABLE} AS s ON s.{POINT} = r.{AT}) " + " UNION ALL ".join(parts)
+    )
+
+
+def accumulated_relation(
+    groups: Sequence[tuple[str, str]], accumulation: Accumulation, wanted: Sequence[str], *, is_global: bool
+) -> str:
+    """SELECT of the point and the wanted columns of an aggregate, from its accumulators.
+
+    Args:
+        groups: Id of each group and the SQL of its value from its transport column ``k<i>``.
+        accumulation: How it is kept.
+        wanted: Ids.
+        is_global: The one group is there also when it has no rows.
+    """
+    values = dict(groups) | dict(accumulation.results)
+    shown = "".join(f", {values[name]} AS {identifier(name)}" for name in wanted)
+    there = "" if is_global else " WHERE n > 0"
+    return f"SELECT {POINT} AS {AT}{shown} FROM {ACCUMULATORS_TABLE}{there}"  # noqa: S608 - own names
+
+
+class _Builder:
+    def __init__(self, type_of: TypeOf) -> None:
+        self._type_of = type_of
+        self.kept: list[Kept] = []
+
+    def result(self, call: AggregateCall) -> str | None:
+        if call.function == "count":
+            return self._count(call)
+        if len(call.arguments) != 1:
+            return None
+        if call.function in _MULTISET_OF:
+            return self._extreme(call, _MULTISET_OF[call.function])
+        if call.function in {"sum", "avg", "mean"} and not call.is_distinct:
+            return self._sum(call)
+        return None
+
+    def _count(self, call: AggregateCall) -> str | None:
+        if not call.is_distinct:
+            return f"a{self._keep(AccumulatorKind.COUNT, call)}"
+        if len(call.arguments) != 1 or self._type_of(call.arguments[0]) in _UNORDERED:
+            return None
+        return f"a{self._keep(AccumulatorKind.DISTINCT, call, self._comparable(call))}"
+
+    def _extreme(self, call: AggregateCall, kind: AccumulatorKind) -> str | None:
+        if self._type_of(call.arguments[0]) in _UNORDERED:
+            return None
+        number = self._keep(kind, call, self._comparable(call))
+        return f"CAST(a{number} AS {self._type_of(call.arguments[0])})"
+
+    def _sum(self, call: AggregateCall) -> str | None:
+        argument = call.arguments[0]
+        of_type = self._type_of(argument)
+        decimal = _DECIMAL.fullmatch(of_type)
+        if of_type not in _INTEGERS and decimal is None:
+            return None
+        scale = int(decimal[1]) if decimal else 0
+        number = self._keep(AccumulatorKind.SUM, call, argument.sql, scale)
+        total = f"CAST(a{number} AS {f'DECIMAL(38,{scale})' if decimal else 'HUGEINT'})"
+        if call.function == "sum":
+            return f"CASE WHEN a{number}_n > 0 THEN {total} END"
+        return f"CASE WHEN a{number}_n > 0 THEN CAST({total} AS DOUBLE) / a{number}_n END"
+
+    def _comparable(self, call: AggregateCall) -> str:
+        argument = call.arguments[0]
+        # -0.0 equals 0.0, but is another text.
+        return f"({argument.sql}) + 0.0" if self._type_of(argument) in _FLOATS else argument.sql
+
+    def _keep(self, kind: AccumulatorKind, call: AggregateCall, value: str = "", scale: int = 0) -> int:
+        if not value and call.arguments:
+            value = call.arguments[0].sql
+        condition = "" if call.condition is None else call.condition.sql
+        multiset = -1
+        for number, each in enumerate(self.kept):
+            if (each.value, each.condition) == (value, condition):
+                if each.accumulator.kind is kind:
+                    return number
+                if kind in MULTISETS and each.accumulator.multiset >= 0:
+                    multiset = each.accumulator.multiset
+        if kind in MULTISETS and multiset < 0:
+            multiset = len(self.kept)
+        accumulator = Accumulator(kind, call.text, scale, multiset)
+        self.kept.append(Kept(accumulator, value, condition, call.columns))
+        return len(self.kept) - 1
+
+
+def _totals(kept: Sequence[Kept]) -> Iterator[tuple[str, str]]:
+    """Columns of the sums that a change adds, in the order of the wire row."""
+    for number, each in enumerate(kept):
+        counted = _counted(each)
+        if each.accumulator.kind is AccumulatorKind.COUNT:
+            yield f"t{number}", f"coalesce(CAST(sum({WEIGHT}){counted} AS BIGINT), 0)"
+        elif each.accumulator.kind is AccumulatorKind.SUM:
+            yield f"t{number}_n", f"coalesce(CAST(sum({WEIGHT}){counted} AS BIGINT), 0)"
+            added = f"coalesce(sum({each.value}){_counted(each, f'{WEIGHT} > 0')}, 0)"
+            taken = f"coalesce(sum({each.value}){_counted(each, f'{WEIGHT} < 0')}, 0)"
+            yield f"t{number}", f"CAST(nullif({added} - {taken}, 0) AS VARCHAR)"
+
+
+def _counted(each: Kept, further: str = "") -> str:
+    conditions = [f"({each.value}) IS NOT NULL"] if each.value else []
+    conditions += [f"({each.condition})"] if each.condition else []
+    conditions += [further] if further else []
+    return f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
+
+
+def _multiset_part(number: int, each: Kept, grouped: str, key: str) -> str:
+    condition = f" AND ({each.condition})" if each.condition else ""
+    row = ", ".join(
+        part for part in (key, "hex(create_sort_key(x, 'ASC NULLS LAST'))", "CAST(x AS VARCHAR)", "m") if part
+    )
+    return (
+        f"SELECT {LSN} AS lsn, {number} AS number, CAST(json_array({row}) AS VARCHAR) AS row FROM ("  # noqa: S608
+        f"SELECT {LSN}{grouped}, x, CAST(sum({WEIGHT}) AS BIGINT) AS m FROM ("
+        f"SELECT {LSN}, {WEIGHT}{grouped}, {each.value} AS x FROM d "
+        f"WHERE ({each.value}) IS NOT NULL{condition}) GROUP BY {LSN}{grouped}, x HAVING sum({WEIGHT}) <> 0)"
+    )

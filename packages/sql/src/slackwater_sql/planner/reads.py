@@ -1,0 +1,88 @@
+"""Which rows of a key must be looked at when only one input of it has changed."""
+
+from slackwater_sql.logical import (
+    Aggregate,
+    Extend,
+    Filter,
+    Join,
+    JoinKind,
+    Leaf,
+    Relation,
+    Scan,
+    Union,
+    Window,
+)
+from slackwater_sql.planner.partitioning import Partitioning
+from slackwater_sql.stages import Reads
+
+
+def reads(relation: Relation, split: Partitioning) -> dict[int, Reads]:
+    """For each leaf, by number. `split` is how the relation's leaves are split."""
+    keys = {part.leaf.number: part.key for part in split}
+    return _Modes(keys).of(relation)
+
+
+class _Modes:
+    def __init__(self, keys: dict[int, tuple[str, ...]]) -> None:
+        self._keys = keys
+
+    def of(self, relation: Relation) -> dict[int, Reads]:
+        match relation:
+            case Leaf(number=number):
+                return {number: Reads.CHANGED}
+            case Filter(child=child) | Extend(child=child):
+                return self.of(child)
+            case Aggregate(child=child) | Window(child=child):
+                return dict.fromkeys(self.of(child), Reads.GROUP)
+            case Union(children=branches):
+                return {number: mode for branch in branches for number, mode in self.of(branch).items()}
+            case Join():
+                return self._join(relation)
+            case Scan():
+                return {}
+
+    def _join(self, join: Join) -> dict[int, Reads]:
+        left, right = self.of(join.left), self.of(join.right)
+        if join.kind is JoinKind.INNER:
+            return left | right
+        is_pure = self._is_pure(join)
+        right = self._witnessed(join.right, right) if is_pure else dict.fromkeys(right, Reads.GROUP)
+        if join.kind is JoinKind.FULL:
+            left = self._witnessed(join.left, left) if is_pure else dict.fromkeys(left, Reads.GROUP)
+        return left | right
+
+    def _witnessed(self, side: Relation, modes: dict[int, Reads]) -> dict[int, Reads]:
+        """Modes of a side of which another one wants to know whether it has a row."""
+        mode = Reads.CHANGED_AND_WITNESS if self._has_any_row_as_witness(side) else Reads.GROUP
+        return dict.fromkeys(modes, mode)
+
+    def _is_pure(self, join: Join) -> bool:
+        """All rows of a key meet: the comparisons are those of the key, and nothing else is asked."""
+        compared = {(left.column, right.column) for left, right in join.equal}
+        return join.residual is None and compared <= self._key_pairs(join)
+
+    def _key_pairs(self, join: Join) -> set[tuple[str | None, str | None]]:
+        left, right = self._key_of(join.left), self._key_of(join.right)
+        return set(zip(left, right, strict=True)) if left is not None and right is not None else set()
+
+    def _key_of(self, relation: Relation) -> tuple[str, ...] | None:
+        """The stage key in the columns of a leaf, computed columns looked through."""
+        match relation:
+            case Leaf(number=number):
+                return self._keys[number]
+            case Filter(child=child):
+                return self._key_of(child)
+            case Join(kind=kind, left=left) if kind is not JoinKind.FULL:
+                return self._key_of(left)
+            case Extend(child=child, computed=computed):
+                below = self._key_of(child)
+                renamed = {each.column: name for name, each in computed if each.column is not None}
+                return None if below is None else tuple(renamed.get(name, name) for name in below)
+            case _:
+                return None
+
+    def _has_any_row_as_witness(self, relation: Relation) -> bool:
+        """Whether any row of a leaf shows that the relation has a row."""
+        return isinstance(relation, Leaf) or (
+            isinstance(relation, Extend) and self._has_any_row_as_witness(relation.child)
+        )

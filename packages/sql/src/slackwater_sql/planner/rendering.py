@@ -1,0 +1,202 @@
+"""The SQL of a tree at points.
+
+Every relation gets one more column, the point (a stage key at a commit LSN) at which its rows are live. Rows
+of different points never meet: joins compare the point, too, groups and windows are split by it. What the
+user wrote stays as it is between these.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import sqlglot
+from sqlglot import exp
+
+from slackwater_sql.document import identifier
+from slackwater_sql.logical import (
+    Aggregate,
+    Expression,
+    Extend,
+    Filter,
+    Join,
+    JoinKind,
+    Leaf,
+    Relation,
+    Union,
+    Window,
+)
+from slackwater_sql.plan import InputPlan
+from slackwater_sql.statement import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, TO_LSN, rows_table
+
+AT = "__slackwater_at"
+"""The column of the point."""
+
+RenderLeaf = Callable[[Leaf, tuple[str, ...]], str]
+"""A SELECT of a leaf's point and of these columns."""
+
+
+def render(relation: Relation, wanted: Iterable[str], leaf: RenderLeaf) -> str:
+    """A SELECT of the point and of the wanted columns, in their order."""
+    return _Renderer(leaf).select(relation, tuple(dict.fromkeys(wanted)))
+
+
+def columns_sql(names: Iterable[str]) -> str:
+    """Quoted ids, each preceded by a comma."""
+    return "".join(f", {identifier(name)}" for name in names)
+
+
+class _Renderer:
+    def __init__(self, leaf: RenderLeaf) -> None:
+        self._leaf = leaf
+
+    def select(self, relation: Relation, wanted: tuple[str, ...]) -> str:
+        match relation:
+            case Leaf():
+                return self._leaf(relation, wanted)
+            case Extend():
+                return self._extend(relation, wanted)
+            case Filter(child=child, condition=condition):
+                below = self.select(child, _needed(child, [*wanted, *condition.columns]))
+                return f"SELECT {AT}{columns_sql(wanted)} FROM ({below}) WHERE {condition.sql}"  # noqa: S608
+            case Join():
+                return self._join(relation, wanted)
+            case Aggregate():
+                return self._aggregate(relation, wanted)
+            case Union():
+                return self._union(relation, wanted)
+            case Window():
+                return self._window(relation, wanted)
+            case _:
+                msg = f"{type(relation).__name__} is not part of a stage"
+                raise TypeError(msg)
+
+    def _extend(self, extend: Extend, wanted: tuple[str, ...]) -> str:
+        computed = dict(extend.computed)
+        read = (column for name in wanted if name in computed for column in computed[name].columns)
+        below = self.select(extend.child, _needed(extend.child, [*wanted, *read]))
+        return f"SELECT {AT}{_named(wanted, computed)} FROM ({below})"  # noqa: S608 - made of ids
+
+    def _join(self, join: Join, wanted: tuple[str, ...]) -> str:
+        conditions = [f"l.{AT} = r.{AT}"]
+        conditions += [f"({left.sql}) = ({right.sql})" for left, right in join.equal]
+        read = [column for pair in join.equal for side in pair for column in side.columns]
+        if join.residual is not None:
+            conditions.append(f"({join.residual.sql})")
+            read += join.residual.columns
+        left = self.select(join.left, _needed(join.left, [*wanted, *read]))
+        right = self.select(join.right, _needed(join.right, [*wanted, *read]))
+        at = f"coalesce(l.{AT}, r.{AT})" if join.kind is JoinKind.FULL else f"l.{AT}"
+        return (
+            f"SELECT {at} AS {AT}{columns_sql(wanted)} FROM ({left}) AS l "  # noqa: S608 - made of ids
+            f"{join.kind} JOIN ({right}) AS r ON {' AND '.join(conditions)}"
+        )
+
+    def _aggregate(self, aggregate: Aggregate, wanted: tuple[str, ...]) -> str:
+        calls = {name: call.sql for name, call in aggregate.calls if name in wanted}
+        read = [column for name, call in aggregate.calls if name in wanted for column in call.columns]
+        read += [column for _, group in aggregate.groups for column in group.columns]
+        below = self.select(aggregate.child, _needed(aggregate.child, read))
+        groups = dict(aggregate.groups)
+        shown = "".join(f", {calls.get(name) or groups[name].sql} AS {identifier(name)}" for name in wanted)
+        by = "".join(f", {group.sql}" for group in groups.values())
+        grouped = f"SELECT {AT}{shown} FROM ({below}) GROUP BY {AT}{by}"  # noqa: S608 - made of ids
+        return grouped if groups else f"{grouped} UNION ALL {_of_no_rows(below, shown)}"
+
+    def _union(self, union: Union, wanted: tuple[str, ...]) -> str:
+        return " UNION ALL ".join(
+            self._branch(union, number, wanted) for number in range(len(union.children))
+        )
+
+    def _branch(self, union: Union, number: int, wanted: tuple[str, ...]) -> str:
+        branch = union.children[number]
+        below = {name: ids[number] for name, ids in union.sources}
+        texts = dict(zip(union.identity, _branch_identity(union, number), strict=True))
+        read = [*(below[name] for name in wanted if name in below), *branch.identity]
+        rows = self.select(branch, _needed(branch, read))
+        shown = "".join(
+            f", {identifier(below[name]) if name in below else texts[name]} AS {identifier(name)}"
+            for name in wanted
+        )
+        return f"SELECT {AT}{shown} FROM ({rows})"  # noqa: S608 - made of ids
+
+    def _window(self, window: Window, wanted: tuple[str, ...]) -> str:
+        calls = {name: _split_by_point(call) for name, call in window.calls if name in wanted}
+        read = (column for call in calls.values() for column in call.columns)
+        below = self.select(window.child, _needed(window.child, [*wanted, *read]))
+        return f"SELECT {AT}{_named(wanted, calls)} FROM ({below})"  # noqa: S608 - made of ids
+
+
+def lifted_leaf(inputs: dict[int, tuple[int, InputPlan, dict[str, str]]]) -> RenderLeaf:
+    """Leaves at points: the versions of rows that are live at a point's LSN.
+
+    Args:
+        inputs: By number of the leaf: number of the input, the input, and its column by id.
+    """
+
+    def select(leaf: Leaf, wanted: tuple[str, ...]) -> str:
+        number, plan, names = inputs[leaf.number]
+        shown = _typed_columns(plan, names, wanted)
+        return (
+            f"SELECT p.{POINT} AS {AT}{shown} FROM {POINTS_TABLE} AS p JOIN {rows_table(number)} AS r "  # noqa: S608
+            f"ON r.{GROUP} = p.{GROUP} AND r.{FROM_LSN} <= p.{LSN} AND p.{LSN} < r.{TO_LSN}"
+        )
+
+    return select
+
+
+def live_leaf(inputs: dict[int, tuple[int, InputPlan, dict[str, str]]]) -> RenderLeaf:
+    """Leaves of rows that all are live; the point is the number of the stage key."""
+
+    def select(leaf: Leaf, wanted: tuple[str, ...]) -> str:
+        number, plan, names = inputs[leaf.number]
+        shown = _typed_columns(plan, names, wanted)
+        return f"SELECT r.{GROUP} AS {AT}{shown} FROM {rows_table(number)} AS r"  # noqa: S608 - own names
+
+    return select
+
+
+def _typed_columns(plan: InputPlan, names: dict[str, str], wanted: tuple[str, ...]) -> str:
+    types = {column.name: column.type for column in plan.columns}
+    return "".join(
+        f", {types[names[name]].duckdb_expression('r.' + identifier(names[name]))} AS {identifier(name)}"
+        for name in wanted
+    )
+
+
+def _of_no_rows(below: str, shown: str) -> str:
+    """A global aggregate has a row also where it has nothing to aggregate."""
+    return (
+        f"SELECT p.{POINT} AS {AT}, e.* FROM {POINTS_TABLE} AS p, "  # noqa: S608 - made of ids
+        f"(SELECT {shown.removeprefix(', ')} FROM ({below}) WHERE false) AS e "
+        f"WHERE p.{POINT} NOT IN (SELECT {AT} FROM ({below}))"
+    )
+
+
+def _branch_identity(union: Union, number: int) -> list[str]:
+    own = [f"CAST({identifier(name)} AS VARCHAR)" for name in union.children[number].identity]
+    padding = ["CAST(NULL AS VARCHAR)"] * (len(union.identity) - 1 - len(own))
+    return [str(number), *own, *padding]
+
+
+def _named(wanted: tuple[str, ...], computed: dict[str, Expression]) -> str:
+    return "".join(
+        f", {computed[name].sql} AS {identifier(name)}" if name in computed else f", {identifier(name)}"
+        for name in wanted
+    )
+
+
+def _needed(relation: Relation, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the names that a relation has, each once."""
+    columns = set(relation.columns)
+    return tuple(name for name in dict.fromkeys(names) if name in columns)
+
+
+def _split_by_point(call: Expression) -> Expression:
+    tree = sqlglot.parse_one(call.sql, dialect="duckdb").transform(partial(_add_point))
+    return Expression(tree.sql(dialect="duckdb"), call.columns, call.span, call.text)
+
+
+def _add_point(node: exp.Expression) -> exp.Expression:
+    if isinstance(node, exp.Window):
+        by = [exp.column(AT), *(node.args.get("partition_by") or [])]
+        node.set("partition_by", by)
+    return node
