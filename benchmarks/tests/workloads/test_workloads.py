@@ -222,7 +222,7 @@ def test_the_pipeline_compiles_and_reads_the_workloads_tables(name: str) -> None
     definition = load_pipeline(workload.pipeline)
     certify = tomllib.loads((workload.pipeline / "certify.toml").read_text())
     assert definition.source == certify["source"]["name"] == "inv"
-    assert definition.topic == certify["output"]["name"]
+    assert definition.outputs[0].topic == certify["output"]["name"]
     assert set(definition.tables) == set(certify["view"]["rows"]) <= set(tables_of(workload))
     assert [column.name for column in definition.view.key] == certify["view"]["key"]
     assert workload.name == name

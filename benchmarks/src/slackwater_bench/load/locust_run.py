@@ -62,9 +62,11 @@ def run_load(options: LoadOptions, context: RunContext) -> Mapping[str, object]:
         bed.start_sidecar()
         bed.start_pipeline(workload.pipeline)
         context.say("waiting until the initial snapshot is visible")
-        with closing(CommitWatcher(bed.bootstrap, definition.topic, context.clock, bed.check)) as watcher:
+        with closing(
+            CommitWatcher(bed.bootstrap, definition.outputs[0].topic, context.clock, bed.check)
+        ) as watcher:
             watcher.until(1, START_SECONDS)
-        probe = _start_probe(bed, definition.topic, context)
+        probe = _start_probe(bed, definition.outputs[0].topic, context)
         context.say(f"Locust: {options.arrivals} arrivals; metrics at {probe}/metrics")
         bed.start("locust", locust_command(options, dsn, probe, bed.folder))
         bed.wait("locust", options.seconds + SPARE_SECONDS)

@@ -48,7 +48,7 @@ class Product:
             run = ["--config", str(self._settings_file()), "run", str(self._pipeline), *self._servers()]
             run += ["--checkpoint", str(self._folder / "checkpoint"), "--master", LOCAL]
             self._start("pipeline", run)
-            topic = load_pipeline(self._pipeline).topic
+            topic = load_pipeline(self._pipeline).outputs[0].topic
             self.visible = Visibility(self._stack.kafka.bootstrap, topic, self.clock)
             self.visible.start()
             self._running.callback(self.visible.stop)

@@ -1,7 +1,8 @@
 """Runs a pipeline in a process of its own and tells in JSON lines what happens.
 
 Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch
-id at which the process kills itself, and ``name``, ``source``, ``topic``, ``emit`` instead of the folder's.
+id at which the process kills itself, and ``name``, ``source``, ``topic`` (further views: ``topic-view``),
+``emit`` instead of the folder's.
 """
 
 import json
@@ -36,7 +37,12 @@ def main(order: dict[str, Any]) -> int:
         definition,
         name=order.get("name", definition.name),
         source=order.get("source", definition.source),
-        topic=order.get("topic", definition.topic),
+        outputs=tuple(
+            replace(output, topic=order["topic"] + ("" if number == 0 else f"-{output.view}"))
+            if "topic" in order
+            else output
+            for number, output in enumerate(definition.outputs)
+        ),
         emit=Emit(order.get("emit", definition.emit)),
     )
     settings = RunSettings(**{**order["settings"], "checkpoint": Path(order["settings"]["checkpoint"])})

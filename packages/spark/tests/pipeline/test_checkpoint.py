@@ -1,21 +1,35 @@
 import json
+import pickle
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slackwater_spark.pipeline import IncompatibleCheckpointError, RunSettings, RunSettingsError
-from slackwater_spark.pipeline.checkpoint import FINGERPRINT_FILE, Checkpoint, PipelineFingerprint
+from slackwater_spark.pipeline import (
+    IncompatibleCheckpointError,
+    RunSettings,
+    RunSettingsError,
+    load_pipeline,
+)
+from slackwater_spark.pipeline.checkpoint import FINGERPRINT_FILE, Checkpoint
+from slackwater_spark.pipeline.fingerprint import PipelineFingerprint, ViewFingerprint
 
+ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
+
+FACTS = {"column inventory.orders.total": "numeric(12,2) NOT NULL", "output total": "DECIMAL(12,2)"}
+VIEW = ViewFingerprint(topic="out", fingerprint="abc", facts=FACTS)
 FINGERPRINT = PipelineFingerprint(
     pipeline="orders",
+    revision=1,
     source="inv",
     timeline=1,
     scope="strict",
     emit="latest",
     buckets=64,
-    output="out",
-    view="abc",
+    stages="s1",
+    views={"orders": VIEW},
 )
 
 
@@ -28,20 +42,38 @@ def test_a_new_checkpoint_is_claimed_once_and_then_fits(tmp_path: Path) -> None:
     Checkpoint(tmp_path / "new").check(FINGERPRINT)
 
 
+def other_view(**changes: Any) -> dict[str, object]:
+    return {"views": {"orders": replace(VIEW, **changes)}}
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"view": "abd"}, "view or schema (fingerprint) was abc, is abd"),
         ({"buckets": 32}, "buckets was 64, is 32"),
         ({"source": "erp"}, "source was inv, is erp"),
         ({"emit": "transactions"}, "emit was latest, is transactions"),
-        ({"output": "other"}, "output topic was out, is other"),
         ({"pipeline": "p"}, "name was orders, is p"),
         ({"timeline": 2}, "timeline was 1, is 2"),
         ({"scope": "aggregate"}, "scope was strict, is aggregate"),
+        ({"stages": "s2"}, "the stages are planned otherwise by this version"),
+        (other_view(topic="other"), "output topic of view orders was out, is other"),
+        (other_view(fingerprint="abd"), "view orders has another SQL"),
+        ({"views": {"orders": VIEW, "totals": VIEW}}, "view totals is new"),
+        ({"views": {"totals": VIEW}}, "view orders is gone; view totals is new"),
+        (
+            other_view(
+                fingerprint="abd", facts={**FACTS, "column inventory.orders.total": "numeric(14,2) NOT NULL"}
+            ),
+            "view orders has another meaning; "
+            "column inventory.orders.total was numeric(12,2) NOT NULL, is numeric(14,2) NOT NULL",
+        ),
+        (
+            other_view(fingerprint="abd", facts={**FACTS, "column inventory.orders.status": "text"}),
+            "column inventory.orders.status was not used, is text",
+        ),
     ],
 )
-def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed(
+def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed_and_the_way_out(
     tmp_path: Path, change: dict[str, object], says: str
 ) -> None:
     checkpoint = Checkpoint(tmp_path)
@@ -49,19 +81,57 @@ def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed(
     with pytest.raises(IncompatibleCheckpointError) as caught:
         checkpoint.check(replace(FINGERPRINT, **change))  # type: ignore[arg-type]
     assert says in str(caught.value)
-    assert "new name, with a new checkpoint" in str(caught.value)
+    assert "write `revision = 2` into pipeline.toml" in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - made here
 
 
-def test_a_checkpoint_from_before_there_were_scopes_is_strict(tmp_path: Path) -> None:
+def test_facts_that_change_without_the_meaning_do_not_matter(tmp_path: Path) -> None:
+    """For instance when another view of the same stage is what changed them."""
     checkpoint = Checkpoint(tmp_path)
     checkpoint.claim(FINGERPRINT)
-    file = tmp_path / FINGERPRINT_FILE
-    fields = json.loads(file.read_text())
-    del fields["scope"]
-    file.write_text(json.dumps(fields))
-    checkpoint.check(FINGERPRINT)
-    with pytest.raises(IncompatibleCheckpointError, match="scope was strict, is aggregate"):
-        checkpoint.check(replace(FINGERPRINT, scope="aggregate"))
+    checkpoint.check(replace(FINGERPRINT, views={"orders": replace(VIEW, facts={})}))
+
+
+def test_a_checkpoint_from_before_there_were_stages_does_not_fit(tmp_path: Path) -> None:
+    (tmp_path / FINGERPRINT_FILE).write_text(json.dumps({"version": "1", "name": "orders"}))
+    with pytest.raises(IncompatibleCheckpointError, match="the form of the state was 1, is 2"):
+        Checkpoint(tmp_path).check(FINGERPRINT)
+
+
+def test_the_fingerprint_of_a_pipeline_names_the_columns_its_views_use() -> None:
+    definition = load_pipeline(ORDERS_PIPELINE)
+    fingerprint = PipelineFingerprint.of(definition, 1)
+    facts = fingerprint.views["orders_with_lines"].facts
+    assert facts["column inventory.order_lines.price"] == "numeric(10,2) NOT NULL"
+    assert facts["primary key of inventory.orders"] == "id"
+    assert facts["output total"] == "DECIMAL(12,2)"
+    assert facts["record key"] == "id"
+    assert fingerprint.changes_since(json.loads(json.dumps(fingerprint.to_json()))) == ()
+
+
+def test_a_retyped_column_is_named_when_the_old_checkpoint_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    shutil.copytree(ORDERS_PIPELINE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint.claim(PipelineFingerprint.of(load_pipeline(folder), 1))
+    schema = folder / "schema.sql"
+    schema.write_text(schema.read_text().replace("numeric(12, 2)", "numeric(14, 2)"))
+    with pytest.raises(IncompatibleCheckpointError) as caught:
+        checkpoint.check(PipelineFingerprint.of(load_pipeline(folder), 1))
+    said = "column inventory.orders.total was numeric(12,2) NOT NULL, is numeric(14,2) NOT NULL"
+    assert said in str(caught.value)
+
+
+def test_a_column_that_no_view_uses_may_change(tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    shutil.copytree(ORDERS_PIPELINE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint.claim(PipelineFingerprint.of(load_pipeline(folder), 1))
+    schema = folder / "schema.sql"
+    schema.write_text(
+        schema.read_text().replace("customer text NOT NULL,", "customer text NOT NULL, note text,")
+    )
+    checkpoint.check(PipelineFingerprint.of(load_pipeline(folder), 1))
 
 
 def test_the_checkpoint_of_another_spark_query_does_not_fit(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_spark.pipeline import DefinitionError, load_pipeline
+from slackwater_spark.pipeline import DefinitionError, ViewOutput, load_pipeline
 from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
 from slackwater_sql.errors import ViewError
@@ -26,7 +26,8 @@ def write(folder: Path, text: str) -> None:
 def test_the_orders_pipeline_loads() -> None:
     definition = load_pipeline(ORDERS_PIPELINE)
     assert (definition.name, definition.source, definition.emit) == ("orders", "inv", Emit.LATEST)
-    assert (definition.topic, definition.partitions, definition.buckets) == ("orders_with_lines", 4, 64)
+    assert definition.outputs == (ViewOutput("orders_with_lines", "orders_with_lines", 4),)
+    assert (definition.buckets, definition.revision) == (64, 1)
     assert definition.tables == ("inventory.order_lines", "inventory.orders")
 
 
@@ -34,7 +35,7 @@ def test_only_name_and_source_are_required(folder: Path) -> None:
     write(folder, 'name = "o"\nsource = "inv"')
     definition = load_pipeline(folder)
     assert (definition.emit, definition.buckets) == (Emit.LATEST, 64)
-    assert (definition.topic, definition.partitions) == ("orders_with_lines", None)
+    assert definition.outputs == (ViewOutput("orders_with_lines", "orders_with_lines"),)
 
 
 def test_the_scope_is_strict_unless_said_otherwise(folder: Path) -> None:
@@ -46,6 +47,25 @@ def test_the_scope_is_strict_unless_said_otherwise(folder: Path) -> None:
 def test_tables_may_have_topics_of_other_names(folder: Path) -> None:
     write(folder, 'name = "o"\nsource = "inv"\n[topics]\n"inventory.orders" = "routed"')
     assert load_pipeline(folder).topics == {"inventory.orders": "routed"}
+
+
+def test_a_revision_has_a_name_outputs_and_a_checkpoint_of_its_own(folder: Path) -> None:
+    write(folder, 'name = "o"\nsource = "inv"\nrevision = 2')
+    definition = load_pipeline(folder)
+    assert definition.name == "o.v2"
+    assert definition.outputs == (ViewOutput("orders_with_lines", "orders_with_lines.v2"),)
+    assert definition.checkpoint(Path("/var/lib/o")) == Path("/var/lib/o.v2")
+
+
+def test_a_topic_that_is_named_is_taken_in_every_revision(folder: Path) -> None:
+    write(folder, 'name = "o"\nsource = "inv"\nrevision = 3\n[output]\ntopic = "mine"')
+    assert load_pipeline(folder).outputs == (ViewOutput("orders_with_lines", "mine"),)
+
+
+def test_the_first_revision_is_named_as_it_is(folder: Path) -> None:
+    write(folder, 'name = "o"\nsource = "inv"')
+    definition = load_pipeline(folder)
+    assert (definition.name, definition.checkpoint(Path("c"))) == ("o", Path("c"))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +93,7 @@ def test_tables_may_have_topics_of_other_names(folder: Path) -> None:
             "did you mean 'inventory.orders'?",
         ),
         ('name = "o"\nsource = "inv"\n[topics]\n"inventory.orders" = 1', "topics.inventory.orders", "got 1"),
+        ('name = "o"\nsource = "inv"\nrevision = 0', "revision", "at least 1, got 0"),
         ('name = "o"\nsource = "inv"\nbuckets = 0', "buckets", "a whole number of at least 1, got 0"),
         ('name = "o"\nsource = "inv"\nbuckets = true', "buckets", "a whole number of at least 1, got True"),
         ('name = "o"\nsource = "inv"\noutput = "x"', "output", "expected a table, got 'x'"),
@@ -110,9 +131,9 @@ def test_a_pipeline_without_a_view_is_refused(folder: Path) -> None:
         load_pipeline(folder)
 
 
-def test_two_views_are_refused(folder: Path) -> None:
+def test_an_output_has_to_say_which_of_two_views_it_is_of(folder: Path) -> None:
     shutil.copy(folder / "views" / "orders_with_lines.sql", folder / "views" / "other.sql")
-    with pytest.raises(DefinitionError, match=r"2 views \(orders_with_lines\.sql, other\.sql\)"):
+    with pytest.raises(DefinitionError, match=r"with several views \(orders_with_lines, other\)"):
         load_pipeline(folder)
 
 

@@ -2,16 +2,20 @@ from datetime import UTC, datetime, timedelta
 
 from slackwater_markers import InMemoryMarkerStore, MarkerStoreUnavailableError, PipelineStatus
 from slackwater_protocol import BatchHeader, SystemClock
-from slackwater_spark.pipeline import PipelineDefinition
+from slackwater_spark.pipeline import PipelineDefinition, ViewOutput
 from slackwater_spark.pipeline.reporting import BatchJournal, PipelineRegistry
 from slackwater_spark.pipeline.writer import WrittenBatch
 from slackwater_spark.sink import Emit, WriteReport
-from slackwater_sql.plan import ViewPlan
+from slackwater_sql.stages import EnginePlan
 
 AT_ONCE = timedelta(milliseconds=1)
-NO_VIEW = ViewPlan("v", "", (), (), (), "", "", "")
 DEFINITION = PipelineDefinition(
-    name="orders", source="inv", emit=Emit.LATEST, buckets=4, topic="out", partitions=None, view=NO_VIEW
+    name="orders",
+    source="inv",
+    emit=Emit.LATEST,
+    buckets=4,
+    outputs=(ViewOutput("orders", "out"), ViewOutput("totals", "sums")),
+    plan=EnginePlan((), ()),
 )
 
 
@@ -81,7 +85,7 @@ def test_the_registry_holds_the_newest_visible_batch() -> None:
     registry.visible("q", journal.rest()[0])
     status = store.pipeline("orders")
     assert status is not None
-    assert (status.batch_id, status.commit_lsn, status.output, status.query_id) == (4, 20, "out", "q")
+    assert (status.batch_id, status.commit_lsn, status.output, status.query_id) == (4, 20, "out, sums", "q")
 
 
 def test_a_marker_store_that_is_away_is_no_error() -> None:

@@ -238,7 +238,7 @@ def output_topic(folder: Path) -> str:
     definition = load_pipeline(folder)
     if definition.source != SOURCE or set(definition.tables) != set(TABLES):
         raise UnsuitablePipelineError(folder, SOURCE, TABLES)
-    return definition.topic
+    return definition.outputs[0].topic
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from slackwater_spark.pipeline.errors import (
     RunSettingsError,
     SessionStartError,
 )
+from slackwater_spark.pipeline.outputs import ViewOutput
 from slackwater_spark.pipeline.progress import BatchProgress
 from slackwater_spark.pipeline.runner import run_pipeline
 from slackwater_spark.pipeline.settings import RunSettings
@@ -23,6 +24,7 @@ __all__ = [
     "RunSettings",
     "RunSettingsError",
     "SessionStartError",
+    "ViewOutput",
     "load_pipeline",
     "run_pipeline",
 ]

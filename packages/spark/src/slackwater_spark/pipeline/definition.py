@@ -2,31 +2,32 @@
 
 ::
 
-    pipeline.toml      name, source, scope, emit, buckets, [output] topic, partitions, [topics] by table
-    schema.sql         CREATE TABLE of the tables the view reads (or several files schema/*.sql)
-    views/<view>.sql   SELECT TRANSACTIONALLY ...
+    pipeline.toml      name, source, scope, emit, buckets, revision, [topics] by table, and for one view
+                       [output] topic, partitions; for several [outputs.<view>] topic, partitions, publish
+    schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
+    views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from slackwater_spark.pipeline.errors import DefinitionError
+from slackwater_spark.pipeline.outputs import ViewOutput, read_outputs, revised, topic_name
+from slackwater_spark.pipeline.tables import table_names
 from slackwater_spark.pipeline.toml import TomlTable, read_toml
 from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.plan import ViewPlan
+from slackwater_sql.stages import DocumentsOutput, EnginePlan, PublishedView, Reads, RowsPart, StagePlan
 from slackwater_sql.view import compile_view
 
 DEFAULT_BUCKETS = 64
 DEFINITION_FILE = "pipeline.toml"
 
-_KEYS = ("name", "source", "scope", "emit", "buckets", "output", "topics")
-_OUTPUT_KEYS = ("topic", "partitions")
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+_KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,26 +35,31 @@ class PipelineDefinition:
     """What a pipeline computes and where it writes: all that decides its results."""
 
     name: str
-    """Also the base of its progress topic and its transactional id."""
+    """Also the base of its progress topic and its transactional id. Ends in ``.v<revision>`` from 2 on."""
     source: str
     """The connector's ``topic.prefix``."""
     scope: Scope = Scope.STRICT
-    """Whether all of the view is of one commit, or each document by itself."""
+    """Whether all of the views is of one commit, or each document by itself."""
     emit: Emit
     buckets: int
-    """Slices of the stage's keys; fixed for the life of a checkpoint."""
-    topic: str
-    """Output topic."""
-    partitions: int | None
-    """Of the output topic; None: as it is, or four."""
+    """Slices of each stage's keys; fixed for the life of a checkpoint."""
+    revision: int = 1
+    """Counts the meanings that the views have had; each has its checkpoint and its outputs."""
+    outputs: tuple[ViewOutput, ...]
+    """In the order of the plan's views."""
     topics: Mapping[str, str] = field(default_factory=dict)
     """Table to topic, for tables whose rows a transform of the connector sends elsewhere."""
-    view: ViewPlan
+    plan: EnginePlan
+    view: ViewPlan | None = None
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Full names of the tables the view reads, each once."""
-        return tuple(sorted({item.table.full_name for item in self.view.inputs}))
+        """Full names of the tables the views read, each once."""
+        return table_names(self.plan)
+
+    def checkpoint(self, folder: Path) -> Path:
+        """Where this revision keeps its state, if the first one does in `folder`."""
+        return folder.with_name(revised(folder.name, self.revision))
 
 
 def load_pipeline(folder: Path) -> PipelineDefinition:
@@ -65,34 +71,33 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     """
     toml = read_toml(folder / DEFINITION_FILE)
     toml.only(_KEYS)
-    output = toml.table("output")
-    output.only(_OUTPUT_KEYS)
-    name = _topic_name(toml, "name")
-    buckets = toml.integer("buckets", DEFAULT_BUCKETS, minimum=1)
+    views = _view_files(folder)
+    revision = toml.integer("revision", 1, minimum=1) or 1
+    outputs = read_outputs(toml, [path.stem for path in views], revision)
+    name = topic_name(toml, "name")
+    source = topic_name(toml, "source")
+    scope = Scope(toml.choice("scope", [str(scope) for scope in Scope], str(Scope.STRICT)))
+    emit = Emit(toml.choice("emit", [str(emit) for emit in Emit], str(Emit.LATEST)))
+    buckets = toml.integer("buckets", DEFAULT_BUCKETS, minimum=1) or DEFAULT_BUCKETS
     view = _view(folder, _catalog(folder))
+    plan = _plan(view)
     return PipelineDefinition(
-        name=name,
-        source=_topic_name(toml, "source"),
-        scope=Scope(toml.choice("scope", [str(scope) for scope in Scope], str(Scope.STRICT))),
-        emit=Emit(toml.choice("emit", [str(emit) for emit in Emit], str(Emit.LATEST))),
-        buckets=buckets or DEFAULT_BUCKETS,
-        topic=_topic_name(output, "topic", view.name),
-        partitions=output.integer("partitions", None, minimum=1),
-        topics=_topics(toml.table("topics"), view),
+        name=revised(name, revision),
+        source=source,
+        scope=scope,
+        emit=emit,
+        buckets=buckets,
+        revision=revision,
+        outputs=outputs,
+        topics=_topics(toml.table("topics"), plan),
+        plan=plan,
         view=view,
     )
 
 
-def _topics(table: TomlTable, view: ViewPlan) -> dict[str, str]:
-    table.only(sorted({item.table.full_name for item in view.inputs}))
-    return {name: _topic_name(table, name) for name in table.values}
-
-
-def _topic_name(table: TomlTable, key: str, default: str | None = None) -> str:
-    name = table.text(key, default)
-    if not _TOPIC_NAME.fullmatch(name):
-        raise table.error(key, f"{name!r} names Kafka topics: expected letters, digits, '.', '_' and '-'")
-    return name
+def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:
+    table.only(table_names(plan))
+    return {name: topic_name(table, name) for name in table.values}
 
 
 def _catalog(folder: Path) -> Catalog:
@@ -108,10 +113,15 @@ def _catalog(folder: Path) -> Catalog:
     return parse_catalog({str(path): path.read_text(encoding="utf-8") for path in paths})
 
 
-def _view(folder: Path, catalog: Catalog) -> ViewPlan:
+def _view_files(folder: Path) -> list[Path]:
     paths = sorted((folder / "views").glob("*.sql"))
     if not paths:
-        raise DefinitionError(str(folder / "views"), "", "no view", "expected one file views/<name>.sql")
+        raise DefinitionError(str(folder / "views"), "", "no view", "expected files views/<name>.sql")
+    return paths
+
+
+def _view(folder: Path, catalog: Catalog) -> ViewPlan:
+    paths = _view_files(folder)
     if len(paths) > 1:
         names = ", ".join(path.name for path in paths)
         raise DefinitionError(
@@ -121,3 +131,19 @@ def _view(folder: Path, catalog: Catalog) -> ViewPlan:
             "one per pipeline: make several folders",
         )
     return compile_view(paths[0].read_text(encoding="utf-8"), catalog, path=str(paths[0]))
+
+
+def _plan(view: ViewPlan) -> EnginePlan:
+    """The one stage that a view of the old kind is."""
+    inputs = len(view.inputs)
+    rows = RowsPart(
+        view.inputs,
+        (0,) * inputs,
+        (Reads.GROUP,) * inputs,
+        view.lifted_statement,
+        view.latest_statement,
+        DocumentsOutput(0),
+    )
+    key = tuple(column.name for column in view.key)
+    published = PublishedView(view.name, view.sql, key, view.outputs, view.fingerprint, (1,))
+    return EnginePlan((StagePlan(1, view.key, rows, None, "all tables are joined by one key"),), (published,))

@@ -49,18 +49,24 @@ class RunSettingsError(PipelineError):
 class IncompatibleCheckpointError(PipelineError):
     """State in the checkpoint belongs to a pipeline that meant something else."""
 
-    def __init__(self, checkpoint: str, changes: tuple[tuple[str, str, str], ...]) -> None:
-        super().__init__(checkpoint, changes)
+    def __init__(self, checkpoint: str, changes: tuple[tuple[str, str, str], ...], revision: int = 1) -> None:
+        super().__init__(checkpoint, changes, revision)
         self.checkpoint = checkpoint
         self.changes = changes
-        """What changed: name, value in the checkpoint, value now."""
+        """What changed: name, value in the checkpoint, value now; an empty value: the last is a sentence."""
+        self.revision = revision
+        """Of the pipeline that was to run."""
 
     def __str__(self) -> str:
-        changes = "; ".join(f"{name} was {was}, is {now}" for name, was, now in self.changes)
+        changes = "; ".join(
+            f"{name} was {was}, is {now}" if was else f"{name} {now}" for name, was, now in self.changes
+        )
         return (
             f"checkpoint {self.checkpoint} does not fit the pipeline any more: {changes}. Undo the change, "
-            "or run the changed pipeline under a new name, with a new checkpoint and output topic: it "
-            "builds its view from the beginning of the source's topics"
+            f"or write `revision = {self.revision + 1}` into pipeline.toml: the changed pipeline then has a "
+            "checkpoint of its own beside this one and output topics of its own (give new ones where "
+            "pipeline.toml names topics), and builds its views from the beginning of the source's topics, "
+            "while readers of the old ones are not disturbed"
         )
 
 

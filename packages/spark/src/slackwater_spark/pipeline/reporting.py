@@ -135,7 +135,7 @@ class PipelineRegistry:
         status = PipelineStatus(
             name=self._definition.name,
             source=self._definition.source,
-            output=self._definition.topic,
+            output=", ".join(output.topic for output in self._definition.outputs),
             query_id=query_id,
             batch_id=batch_id,
             timeline=timeline,

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from slackwater_protocol import Clock, SystemClock
 from slackwater_spark.errors import SlackwaterSparkError
-from slackwater_spark.pipeline.checkpoint import Checkpoint, PipelineFingerprint
+from slackwater_spark.pipeline.checkpoint import Checkpoint
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.errors import QueryFailedError
 from slackwater_spark.pipeline.failure import root_cause
+from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.progress import BatchProgress
 from slackwater_spark.pipeline.reporting import BatchDurations, BatchJournal, PipelineRegistry
 from slackwater_spark.pipeline.session import spark_session
@@ -84,7 +85,7 @@ class _PipelineRun:
         self._definition = definition
         self._settings = settings
         self._clock = clock
-        self._checkpoint = Checkpoint(settings.checkpoint)
+        self._checkpoint = Checkpoint(definition.checkpoint(settings.checkpoint))
         self._fingerprint = PipelineFingerprint.of(definition, settings.timeline)
         self._sink_settings = sink_settings(definition, settings)
         self._sink = KafkaSink(self._sink_settings, probe=probe, clock=clock)
@@ -94,7 +95,7 @@ class _PipelineRun:
     @property
     def spark_log(self) -> Path:
         """Where Spark's JVM writes."""
-        return self._settings.spark_log or self._settings.checkpoint / SPARK_LOG
+        return self._settings.spark_log or self._checkpoint.folder / SPARK_LOG
 
     def check(self) -> None:
         """Refuses what can be refused before anything is started, written or fenced."""
@@ -121,9 +122,10 @@ class _PipelineRun:
             registry.close()
 
     def _start(self, session: "SparkSession") -> "StreamingQuery":
+        assert self._definition.view is not None  # noqa: S101 - until stages run plans
         documents = stage(self._rows(session), self._definition.view, self._stage_settings())
         writer = documents.writeStream.queryName(self._definition.name).foreachBatch(self._writer)
-        writer = writer.option("checkpointLocation", str(self._settings.checkpoint))
+        writer = writer.option("checkpointLocation", str(self._checkpoint.folder))
         if self._settings.available_now:
             writer = writer.trigger(availableNow=True)
         return writer.start()
@@ -138,7 +140,7 @@ class _PipelineRun:
             "timeline": str(settings.timeline),
             "scope": str(definition.scope),
             "parallelism": str(settings.parallelism or cores),
-            "packing": packing_spec(definition.view, definition.buckets).to_json(),
+            "packing": packing_spec(definition.view, definition.buckets).to_json(),  # type: ignore[arg-type]
             **{f"kafka.{name}": value for name, value in settings.kafka.items()},
         }
         optional = {
@@ -214,7 +216,10 @@ def sink_settings(definition: PipelineDefinition, settings: RunSettings) -> Kafk
     """The sink of a pipeline."""
     return KafkaSinkSettings(
         pipeline=definition.name,
-        outputs=(OutputTopic(definition.topic, settings.output_partitions or definition.partitions),),
+        outputs=tuple(
+            OutputTopic(output.topic, settings.output_partitions or output.partitions)
+            for output in definition.outputs
+        ),
         emit=definition.emit,
         scope=definition.scope,
         bootstrap=settings.bootstrap,

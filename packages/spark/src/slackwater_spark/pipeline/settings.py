@@ -16,7 +16,7 @@ class RunSettings:
     bootstrap: str
     """Kafka's ``bootstrap.servers``."""
     checkpoint: Path
-    """Folder where Spark keeps offsets and state; one per pipeline."""
+    """Folder where Spark keeps offsets and state; one per pipeline. Later revisions are kept beside it."""
     redis_url: str | None = None
     """``redis://host:port/db``, without a password. Without it cuts are read from the cut log in Kafka."""
     redis_password: str | None = field(default=None, repr=False)
@@ -45,7 +45,7 @@ class RunSettings:
     index_root: Path | None = None
     """Where the stage keeps its indexes, a cache; None is Spark's local folder."""
     output_partitions: int | None = None
-    """Overrides the definition's number of partitions of the output topic."""
+    """Overrides the definition's numbers of partitions of the output topics."""
     replication_factor: int = -1
     """Of topics that have to be created; -1 is the broker's default."""
     spark_log: Path | None = None

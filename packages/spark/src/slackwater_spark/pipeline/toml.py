@@ -51,6 +51,13 @@ class TomlTable:
             raise self.error(key, f"expected a whole number of at least {minimum}, got {_shown(value)}")
         return value
 
+    def boolean(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self.values.get(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, f"expected true or false, got {_shown(value)}")
+        return value
+
     def table(self, key: str) -> "TomlTable":
         """A table below this one; an empty one if it is absent."""
         value = self.values.get(key, {})

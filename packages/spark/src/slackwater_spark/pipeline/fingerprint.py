@@ -1,0 +1,161 @@
+"""What a checkpoint's state depends on, in a form that can say what has changed."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_spark.pipeline.tables import view_inputs
+from slackwater_sql.plan import InputPlan
+from slackwater_sql.stages import EnginePlan, PublishedView, StagePlan
+
+VERSION = 2
+"""Of the form of the state as a whole: 2 has stages."""
+
+Change = tuple[str, str, str]
+"""What has changed, its value in the checkpoint, its value now; without the first the last says it all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewFingerprint:
+    """What must be equal of a view, and facts that tell a person why it is not."""
+
+    topic: str
+    fingerprint: str
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """By name: types of the columns it uses, its record key, the types of its outputs."""
+
+    @classmethod
+    def of(cls, plan: EnginePlan, view: PublishedView, topic: str) -> "ViewFingerprint":
+        """Of a view of a plan."""
+        facts = {"record key": ", ".join(view.key)}
+        facts |= {f"output {each.name}": each.type for each in view.outputs}
+        for each in view_inputs(plan, view):
+            facts |= _table_facts(each)
+        return cls(topic=topic, fingerprint=view.fingerprint, facts=facts)
+
+    def changes(self, name: str, now: "ViewFingerprint") -> Iterator[Change]:
+        """What differs."""
+        if self.topic != now.topic:
+            yield f"output topic of view {name}", self.topic, now.topic
+        if self.fingerprint == now.fingerprint:
+            return
+        found = [
+            (fact, self.facts.get(fact, "not used"), now.facts.get(fact, "not used"))
+            for fact in sorted({*self.facts, *now.facts})
+            if self.facts.get(fact) != now.facts.get(fact)
+        ]
+        yield f"view {name}", "", "has another " + ("meaning" if found else "SQL")
+        yield from found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineFingerprint:
+    """Two pipelines with equal ones can continue each other."""
+
+    pipeline: str
+    revision: int
+    """For people: the name has it, too."""
+    source: str
+    timeline: int
+    scope: str
+    emit: str
+    buckets: int
+    stages: str
+    """Of all that stages keep: differs, too, when another version plans the same views otherwise."""
+    views: Mapping[str, ViewFingerprint]
+
+    @classmethod
+    def of(cls, definition: PipelineDefinition, timeline: int) -> "PipelineFingerprint":
+        """The fingerprint of a pipeline that reads a timeline."""
+        plan = definition.plan
+        return cls(
+            pipeline=definition.name,
+            revision=definition.revision,
+            source=definition.source,
+            timeline=timeline,
+            scope=str(definition.scope),
+            emit=str(definition.emit),
+            buckets=definition.buckets,
+            stages=_stages(plan),
+            views={
+                view.name: ViewFingerprint.of(plan, view, output.topic)
+                for view, output in zip(plan.views, definition.outputs, strict=True)
+            },
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in the checkpoint."""
+        views = {
+            name: {"topic": view.topic, "fingerprint": view.fingerprint, "facts": dict(view.facts)}
+            for name, view in self.views.items()
+        }
+        return {"version": str(VERSION), **self._fields(), "stages": self.stages, "views": views}
+
+    def changes_since(self, before: Mapping[str, Any]) -> tuple[Change, ...]:
+        """What has changed since this was written; nothing if the state fits.
+
+        Args:
+            before: What :meth:`to_json` gave, perhaps of an older version.
+        """
+        if before.get("version") != str(VERSION):
+            return (("the form of the state", str(before.get("version")), str(VERSION)),)
+        fields = [(name, str(before.get(name)), now) for name, now in self._fields().items()]
+        changes = [change for change in fields if change[1] != change[2]]
+        changes += self._view_changes(before["views"])
+        if not changes and before["stages"] != self.stages:
+            changes.append(("the stages", "", "are planned otherwise by this version"))
+        return tuple(changes)
+
+    def _fields(self) -> dict[str, str]:
+        """By the name a person knows."""
+        return {
+            "name": self.pipeline,
+            "source": self.source,
+            "timeline": str(self.timeline),
+            "scope": self.scope,
+            "emit": self.emit,
+            "buckets": str(self.buckets),
+        }
+
+    def _view_changes(self, before: Mapping[str, Any]) -> Iterator[Change]:
+        for name in sorted({*before, *self.views}):
+            now = self.views.get(name)
+            if now is None:
+                yield f"view {name}", "", "is gone"
+            elif name not in before:
+                yield f"view {name}", "", "is new"
+            else:
+                yield from ViewFingerprint(**before[name]).changes(name, now)
+
+
+def _table_facts(item: InputPlan) -> dict[str, str]:
+    table = item.table.full_name
+    facts = {
+        f"column {table}.{column.name}": str(column.type) + ("" if column.nullable else " NOT NULL")
+        for column in item.columns
+    }
+    return {**facts, f"primary key of {table}": ", ".join(item.table.primary_key)}
+
+
+def _stages(plan: EnginePlan) -> str:
+    return hashlib.sha256(repr([_kept(stage) for stage in plan.stages]).encode()).hexdigest()
+
+
+def _kept(stage: StagePlan) -> list[object]:
+    """All that decides what the state of a stage looks like."""
+    rows, accumulate = stage.rows, stage.accumulate
+    kept: list[object] = [stage.number, [str(column.type) for column in stage.key]]
+    if rows is not None:
+        kept += [_kept_rows(each, origin) for each, origin in zip(rows.inputs, rows.origins, strict=True)]
+        kept.append(rows.latest_statement is not None)
+    if accumulate is not None:
+        kept += [[str(column.type) for column in accumulate.key], accumulate.is_global]
+        kept += [(str(each.kind), each.scale, each.multiset) for each in accumulate.accumulators]
+    return kept
+
+
+def _kept_rows(item: InputPlan, origin: int) -> list[object]:
+    columns = [(column.name, str(column.type), column.nullable) for column in item.columns]
+    return [origin, item.table.full_name, columns, item.key, item.table.primary_key, item.keeps_null_keys]

@@ -1,0 +1,65 @@
+import pytest
+
+from slackwater_spark.pipeline import DefinitionError, ViewOutput
+from slackwater_spark.pipeline.outputs import read_outputs
+from slackwater_spark.pipeline.toml import TomlTable
+
+VIEWS = ("orders", "totals")
+
+
+def outputs(values: dict[str, object], revision: int = 1) -> tuple[ViewOutput, ...]:
+    return read_outputs(TomlTable("pipeline.toml", "", values), VIEWS, revision)
+
+
+def test_every_view_is_published_under_its_name_unless_said_otherwise() -> None:
+    assert outputs({}) == (ViewOutput("orders", "orders"), ViewOutput("totals", "totals"))
+
+
+def test_topics_and_partitions_are_said_by_view() -> None:
+    found = outputs({"outputs": {"totals": {"topic": "t", "partitions": 2}}})
+    assert found == (ViewOutput("orders", "orders"), ViewOutput("totals", "t", 2))
+
+
+def test_a_view_that_is_only_read_by_others_has_no_output() -> None:
+    assert outputs({"outputs": {"orders": {"publish": False}}}) == (ViewOutput("totals", "totals"),)
+
+
+def test_a_revision_writes_to_topics_of_its_own() -> None:
+    found = outputs({"outputs": {"totals": {"topic": "t"}}}, revision=2)
+    assert found == (ViewOutput("orders", "orders.v2"), ViewOutput("totals", "t"))
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "says"),
+    [
+        ({"output": {"topic": "x"}}, "output", "does not say which view it is of; with several views"),
+        ({"output": {"topic": "x"}, "outputs": {"orders": {"topic": "y"}}}, "output", "keep one of the two"),
+        ({"outputs": {"order": {}}}, "outputs.order", "did you mean 'orders'?"),
+        ({"outputs": {"orders": {"topics": "x"}}}, "outputs.orders.topics", "did you mean 'topic'?"),
+        ({"outputs": {"orders": {"topic": "a b"}}}, "outputs.orders.topic", "names Kafka topics"),
+        ({"outputs": {"orders": {"partitions": 0}}}, "outputs.orders.partitions", "at least 1, got 0"),
+        ({"outputs": {"orders": {"publish": "no"}}}, "outputs.orders.publish", "expected true or false"),
+        ({"outputs": {"orders": 1}}, "outputs.orders", "expected a table, got 1"),
+        (
+            {"outputs": {"orders": {"publish": False, "partitions": 3}}},
+            "outputs.orders.partitions",
+            "stands beside publish = false",
+        ),
+        (
+            {"outputs": {"orders": {"publish": False}, "totals": {"publish": False}}},
+            "outputs.orders",
+            "no view is published",
+        ),
+        ({"outputs": {"orders": {"topic": "totals"}}}, "outputs", "both write topic 'totals'"),
+        (
+            {"outputs": {"orders": {"topic": "totals.commits"}}},
+            "outputs",
+            "both write topic 'totals.commits'",
+        ),
+    ],
+)
+def test_outputs_that_cannot_be_are_named_by_key(values: dict[str, object], key: str, says: str) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        outputs(values)
+    assert caught.value.key == key
+    assert says in str(caught.value)
