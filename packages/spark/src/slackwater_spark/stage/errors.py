@@ -12,6 +12,7 @@
     ├── UnknownRowError             a change of a row the stage has never seen
     ├── SplitKeyError               scope aggregate: rows of one stage key come from several partitions
     ├── TruncateInGroupsError       scope aggregate: TRUNCATE, which concerns all groups at once
+    ├── ImpossibleCountError        an aggregate would count fewer rows than none
     ├── StateMismatchError          the state belongs to another view, or was written by a newer version
     ├── UnreadableStateError        a blob of the state log cannot be read
     ├── IndexFolderError            the local index cannot be kept
@@ -156,6 +157,25 @@ class TruncateInGroupsError(StageError):
             f"TRUNCATE of {self.table}, commit LSN {self.commit_lsn}, in partition {self.partition}: it "
             "concerns the rows of all partitions, which in scope 'aggregate' are at other commits. Use "
             "DELETE, or scope 'strict'; to go on, take a new snapshot and start with a new checkpoint"
+        )
+
+
+class ImpossibleCountError(StageError):
+    """What was added to a group and taken away cannot be."""
+
+    def __init__(self, group: str, what: str, count: int, commit_lsn: int) -> None:
+        super().__init__(group, what, count, commit_lsn)
+        self.group = group
+        self.what = what
+        """The aggregate, and for a multiset the value."""
+        self.count = count
+        self.commit_lsn = commit_lsn
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group}, commit LSN {self.commit_lsn}: {self.what} counts {self.count} rows, "
+            "expected none less than 0, and all 0 in a group without rows: a row was taken away that was "
+            "never added. The state is damaged, or this is a bug: start with a new checkpoint, and report it"
         )
 
 

@@ -1,0 +1,111 @@
+"""For tests: a bucket of groups without Spark, and index transactions that count what is read."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from slackwater_spark.stage.accumulate import AccumulateLogic, AccumulateOutcome
+from slackwater_spark.stage.entry import Change, Entry
+from slackwater_spark.stage.index import BucketIndex, IndexTransaction
+from slackwater_spark.stage.outbox import Partial
+
+T = TypeVar("T")
+
+
+class AccumulateBucket:
+    """Batches of partials, a log of changes, and an index that follows from it."""
+
+    def __init__(self, logic: AccumulateLogic, make_index: Callable[[], BucketIndex]) -> None:
+        self._logic = logic
+        self._make_index = make_index
+        self._index = make_index()
+        self.log: list[list[Change]] = []
+        self.live_bytes = 0
+
+    def lose_index(self) -> None:
+        """Makes a new one from the log."""
+        self._index = self._make_index()
+        for changes in self.log:
+            self._apply(changes)
+
+    def process(self, partials: Sequence[Partial]) -> AccumulateOutcome:
+        """Runs a batch."""
+        outcome = self._index.update(lambda contents: self._logic(partials, contents))
+        self._apply(outcome.changes)
+        if outcome.changes:
+            self.log.append(outcome.changes)
+        self.live_bytes += outcome.live_bytes
+        return outcome
+
+    def entries(self) -> list[Entry]:
+        """All of the index."""
+        return self._index.update(lambda contents: list(contents.entries()))
+
+    def _apply(self, changes: Iterable[Change]) -> None:
+        self._index.update(lambda contents: contents.apply(changes))
+
+
+class CountingIndex:
+    """Counts the entries that are read of another index, and those that are asked for and not there.
+
+    Attributes:
+        reads: So far.
+    """
+
+    def __init__(self, index: BucketIndex) -> None:
+        self._index = index
+        self.reads = 0
+
+    def update(self, work: Callable[[IndexTransaction], T]) -> T:
+        """See :class:`~slackwater_spark.stage.index.BucketIndex`."""
+        return self._index.update(lambda contents: work(_CountingTransaction(contents, self)))
+
+
+class _CountingTransaction:
+    def __init__(self, contents: IndexTransaction, counter: CountingIndex) -> None:
+        self._contents = contents
+        self._counter = counter
+
+    @property
+    def token(self) -> bytes | None:
+        return self._contents.token
+
+    def get(self, name: bytes) -> bytes | None:
+        self._counter.reads += 1
+        return self._contents.get(name)
+
+    def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        names = list(names)
+        self._counter.reads += len(names)
+        return self._contents.get_many(names)
+
+    def first(self, prefix: bytes) -> Entry | None:
+        self._counter.reads += 1
+        return self._contents.first(prefix)
+
+    def last(self, prefix: bytes) -> Entry | None:
+        self._counter.reads += 1
+        return self._contents.last(prefix)
+
+    def group(self, prefix: bytes) -> list[Entry]:
+        entries = self._contents.group(prefix)
+        self._counter.reads += len(entries)
+        return entries
+
+    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
+        for entry in self._contents.scan(prefix, descending=descending):
+            self._counter.reads += 1
+            yield entry
+
+    def entries(self) -> Iterator[Entry]:
+        for entry in self._contents.entries():
+            self._counter.reads += 1
+            yield entry
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        self._contents.apply(changes)
+
+    def clear(self) -> None:
+        self._contents.clear()
+
+    def set_token(self, token: bytes) -> None:
+        self._contents.set_token(token)
