@@ -59,6 +59,10 @@ class CountingIndex:
         """See :class:`~slackwater_spark.stage.index.BucketIndex`."""
         return self._index.update(lambda contents: work(_CountingTransaction(contents, self)))
 
+    def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
+        """See :class:`~slackwater_spark.stage.index.BucketIndex`."""
+        self._index.load(batches, token)
+
 
 class _CountingTransaction:
     def __init__(self, contents: IndexTransaction, counter: CountingIndex) -> None:

@@ -24,7 +24,7 @@ SORT_KEY_BYTES: Final = 248
 _NUMBER_BYTES: Final = 2
 
 
-class Value(msgspec.Struct, array_like=True, omit_defaults=True, gc=False):
+class Value(msgspec.Struct, array_like=True, gc=False):
     """What an entry holds.
 
     Attributes:
@@ -60,6 +60,12 @@ def sort_key_part(sort_key: bytes) -> bytes:
     if len(sort_key) <= SORT_KEY_BYTES:
         return sort_key
     return sort_key[:SORT_KEY_BYTES] + digest(sort_key)
+
+
+def _packed(value: Value, sort_key: bytes) -> bytes:
+    if len(sort_key) <= SORT_KEY_BYTES:
+        return _encode((value.count, value.text))
+    return _encode((value.count, value.text, sort_key))
 
 
 class OrderedMultiset:
@@ -132,9 +138,7 @@ class OrderedMultiset:
         for rank, (name, value) in enumerate(zip(self._names, self._values, strict=True)):
             if value.count == self._counts_before[rank]:
                 continue
-            if value.count and len(name) - len(self._prefix) > SORT_KEY_BYTES:
-                value.sort_key = self._sort_keys[rank]
-            data = _encode(value) if value.count else None
+            data = _packed(value, self._sort_keys[rank]) if value.count else None
             old = self._stored[rank]
             before = 0 if old is None else len(name) + len(old)
             yield (name, data), (0 if data is None else len(name) + len(data)) - before
