@@ -133,8 +133,8 @@ class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The newest cut that the limit admits, at least the next one; ``start`` when there is none.
 
-        A query that begins at the newest cut gets an empty first batch: Spark asks for the beginning again when
-        it repeats that batch, and is then told a newer one.
+        A query that begins at the newest cut gets an empty first batch: Spark asks for the beginning again
+        when it repeats that batch, and is then told a newer one.
         """
         if self._begins_at_newest and self._seen is None:
             self._seen = start

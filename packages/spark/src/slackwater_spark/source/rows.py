@@ -111,7 +111,7 @@ class RowWriter:
         import pyarrow
 
         columns = [
-            _array(column, field.type)
+            arrow_array(column, field.type)
             for column, field in zip(zip(*rows, strict=True), self._schema, strict=True)
         ]
         return pyarrow.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -132,29 +132,22 @@ class TypedRowWriter(RowWriter):
 
         super().__init__(source, schema, changes)
         self._images = RowImages(typed)
-        self._key_positions = self._images.key_positions
+        self._has_key = bool(typed.table.primary_key)
 
     def _row(self, span: OffsetSpan, located: Located) -> tuple[Any, ...]:
         from slackwater_sql.errors import SqlError
 
         message, change, commit_lsn = located
-        before, after = _image(change.before), _image(change.after)
-        old = new = left_out = None
         try:
-            if before is not None:
-                old = self._images.before(before)
-            if after is not None:
-                new, left_out = self._images.after(change.op, before, after)
+            key, *images = self._images.typed(change.op, _image(change.before), _image(change.after))
         except (SqlError, UnheldValueError) as error:
             raise bad_input(message, str(error)) from error
         return (
             self._source,
             change.table,
             change.op,
-            *self._key_of(new or old),
-            old,
-            new,
-            left_out,
+            *((key,) if self._has_key else ()),
+            *images,
             change.xid,
             commit_lsn,
             change.commit_ts_ms * 1000,
@@ -163,13 +156,8 @@ class TypedRowWriter(RowWriter):
             message.offset(),
         )
 
-    def _key_of(self, row: tuple[Any, ...] | None) -> tuple[tuple[Any, ...] | None, ...]:
-        if not self._key_positions:
-            return ()
-        return (None if row is None else tuple(row[position] for position in self._key_positions),)
 
-
-def _array(values: Sequence[Any], of_type: "DataType") -> Any:
+def arrow_array(values: Sequence[Any], of_type: "DataType") -> Any:
     """An array; the values of a struct are tuples."""
     import pyarrow
 
@@ -178,7 +166,7 @@ def _array(values: Sequence[Any], of_type: "DataType") -> Any:
     fields = list(of_type)
     absent = (None,) * len(fields)
     columns = zip(*(absent if value is None else value for value in values), strict=True)
-    arrays = [_array(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    arrays = [arrow_array(column, field.type) for column, field in zip(columns, fields, strict=True)]
     mask = pyarrow.array([value is None for value in values], pyarrow.bool_())
     return pyarrow.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 

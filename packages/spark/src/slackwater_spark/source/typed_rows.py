@@ -39,6 +39,10 @@ from slackwater_sql.row_codec import UNAVAILABLE, RowCodec, WireRow
 Convert = Callable[[Any], Any]
 """From a wire value to what Arrow takes; raises ValueError with what the value is."""
 
+Values = tuple[Any, ...]
+TypedImages = tuple[Values | None, Values | None, Values | None, list[str] | None]
+"""Key, old row, new row, and the names of the columns left out of the new row."""
+
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
 _FIRST_US: Final = (1 - _EPOCH_DAY) * _DAY_US
@@ -119,10 +123,22 @@ class RowImages:
         key = tuple(column for column in exact if column.name in table.primary_key)
         self._key_codec = RowCodec(table, [column.name for column in key])
         self._key_positions = tuple(exact.index(column) for column in key)
-        self.key_positions = tuple(table.columns.index(_column(table, name)) for name in table.primary_key)
-        """Where in a row the primary key's values are."""
+        self._row_key = tuple(table.columns.index(_column(table, name)) for name in table.primary_key)
 
-    def after(self, op: str, before: bytes | None, after: bytes) -> tuple[tuple[Any, ...], list[str] | None]:
+    def typed(self, op: str, before: bytes | None, after: bytes | None) -> TypedImages:
+        """Key, old row, new row, and the names of the columns that an update left out (null in the row).
+
+        Raises:
+            RowContradictsSchemaError: the record is not what the declaration says.
+            UnheldValueError: a value has no place in Spark's type.
+        """
+        old = None if before is None else self.before(before)
+        new, left_out = (None, None) if after is None else self.after(op, before, after)
+        row = new or old
+        key = None if row is None or not self._row_key else tuple(row[n] for n in self._row_key)
+        return key, old, new, left_out
+
+    def after(self, op: str, before: bytes | None, after: bytes) -> tuple[Values, list[str] | None]:
         """The new row, and the names of the columns that an update left out (null in the row).
 
         Raises:
@@ -140,7 +156,7 @@ class RowImages:
         known = tuple(None if value == UNAVAILABLE else value for value in values)
         return self._values(known[: len(row)], known[len(row) :]), left_out or None
 
-    def before(self, before: bytes) -> tuple[Any, ...]:
+    def before(self, before: bytes) -> Values:
         """The old row: all of it with REPLICA IDENTITY FULL, else the primary key's columns.
 
         Raises:
@@ -158,7 +174,7 @@ class RowImages:
                 texts[number] = None
         return self._values(tuple(row), texts)
 
-    def _values(self, row: WireRow, texts: Sequence[str | None]) -> tuple[Any, ...]:
+    def _values(self, row: WireRow, texts: Sequence[str | None]) -> Values:
         values = [*row, *texts]
         for position, convert in self._converters:
             value = values[position]

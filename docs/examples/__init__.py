@@ -1,0 +1,1 @@
+"""The examples of docs/python.md; packages/spark/tests/api runs them."""

@@ -1,0 +1,202 @@
+"""The row-level source: changes of database tables for any Spark code."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+from slackwater_spark.api.errors import InexactColumnsError, UndeclaredTableError
+from slackwater_spark.api.schema import Schema, declared_table, declared_tables
+from slackwater_spark.source.data_source import FORMAT
+from slackwater_spark.source.options import SourceOptions
+from slackwater_sql.catalog import Catalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from slackwater_spark.source.typed_rows import TypedTable
+
+
+class ChangesOptions(TypedDict, total=False):
+    """Further options of :func:`changes`; each is an option of ``format("slackwater")``."""
+
+    topics: Mapping[str, str]
+    """Table to topic, for tables whose rows a transform of the connector sends elsewhere."""
+    redis_password: str
+    schema_registry: str
+    """Address, when the topics are in Avro."""
+    schema_registry_user: str
+    schema_registry_password: str
+    timeline: int
+    """Of the source's LSNs; 1 unless they started over."""
+    starting: Literal["earliest", "latest"]
+    """Where a query without a checkpoint starts."""
+    allow_truncated_start: bool
+    """Begin with what is left of truncated topics; only without a checkpoint."""
+    max_events_per_batch: int
+    parallelism: int
+    """Tasks of a large batch; the number of cores is a good value."""
+    min_task_events: int
+    target_task_events: int
+    read_timeout_ms: int
+    kafka: Mapping[str, str]
+    """Further librdkafka settings, e.g. ``{"sasl.password": ...}``."""
+
+
+_DOTTED = {
+    "redis_password": "redis.password",
+    "schema_registry_user": "schema_registry.user",
+    "schema_registry_password": "schema_registry.password",
+}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes of a source's tables, in whole transactions; made by :func:`changes`.
+
+    Every frame made of it is a read of its own: within one query use one frame, since two of them may be at
+    different commits.
+    """
+
+    session: "SparkSession" = field(repr=False)
+    options: SourceOptions
+    """Checked; without secrets when printed."""
+    catalog: Catalog | None = field(repr=False)
+    streaming: bool
+    """Whether frames are streams, or end at what is the newest cut when they are evaluated."""
+    spark_options: Mapping[str, str] = field(repr=False)
+    """The options as ``format("slackwater")`` takes them; may hold secrets."""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Full names of the tables that are read."""
+        return self.options.tables
+
+    def rows(self) -> "DataFrame":
+        """All tables' changes, rows as JSON: the columns of ``slackwater_spark.source.rows.ROW_SCHEMA``."""
+        return self._load({})
+
+    def table(self, name: str, *, as_text: Collection[str] = ()) -> "DataFrame":
+        """One declared table's changes with typed rows.
+
+        Columns as in :meth:`rows`, but ``key``, ``before`` and ``after`` are structs of the declared columns,
+        every value exactly as in the database, and ``unchanged`` names the columns that an update left out
+        (TOAST; null in ``after``). ``before`` has the key only, unless the table has REPLICA IDENTITY FULL.
+        A value that the Spark type cannot hold (an infinite timestamp, a year above 9999) stops the query
+        with its topic, partition and offset.
+
+        Args:
+            name: ``schema.table``.
+            as_text: Columns to show as text instead: decimals of more than 38 digits, infinite times, types
+                that Spark does not have.
+
+        Raises:
+            UndeclaredTableError: the table is not declared, or not read.
+            InexactColumnsError: columns have no exact Spark type and are not in `as_text`.
+        """
+        typed = self.typed_table(name, as_text=as_text)
+        narrowed = {"tables": name, "typing": typed.to_json()}
+        routed = {table: topic for table, topic in self.options.routed.items() if table == name}
+        if self.options.routed:
+            narrowed["topics"] = json.dumps(routed)
+        return self._load(narrowed)
+
+    def typed(self, rows: "DataFrame", name: str, *, as_text: Collection[str] = ()) -> "DataFrame":
+        """One table's rows out of a frame of :meth:`rows`, typed as :meth:`table` does it.
+
+        For batches that hold several tables: all frames made of one batch are of the same transactions.
+
+        Args:
+            rows: A frame with the columns of :meth:`rows`.
+            name: ``schema.table``.
+            as_text: As for :meth:`table`.
+
+        Raises:
+            UndeclaredTableError: the table is not declared, or not read.
+            InexactColumnsError: columns have no exact Spark type and are not in `as_text`.
+        """
+        from slackwater_spark.api.typed_frame import typed_frame
+
+        return typed_frame(
+            rows, self.typed_table(name, as_text=as_text), self.options.source_topics.data(name)
+        )
+
+    def typed_table(self, name: str, *, as_text: Collection[str] = ()) -> "TypedTable":
+        """The declaration behind typed rows; see :meth:`table`."""
+        from slackwater_spark.source.typed_rows import TypedTable, unsupported_columns
+
+        table = declared_table(self.catalog, name)
+        if name not in self.tables:
+            raise UndeclaredTableError(name, "is not among the tables that are read", self.tables)
+        unknown = [column for column in as_text if table.column(column) is None]
+        if unknown:
+            columns = tuple(column.name for column in table.columns)
+            raise UndeclaredTableError(name, f"has no column {unknown[0]!r}, which as_text names", columns)
+        typed = TypedTable(table, tuple(as_text))
+        inexact = unsupported_columns(typed)
+        if inexact:
+            reasons = tuple((column.name, str(column.type), reason) for column, reason in inexact)
+            raise InexactColumnsError(name, reasons)
+        return typed
+
+    def _load(self, narrowed: Mapping[str, str]) -> "DataFrame":
+        options = {**self.spark_options, **narrowed}
+        if self.streaming:
+            return self.session.readStream.format(FORMAT).options(**options).load()
+        return self.session.read.format(FORMAT).options(**options).load()
+
+
+def changes(
+    session: "SparkSession",
+    *,
+    source: str,
+    bootstrap: str,
+    tables: Collection[str] | None = None,
+    schema: Schema | None = None,
+    redis_url: str | None = None,
+    streaming: bool = True,
+    **options: Unpack[ChangesOptions],
+) -> Changes:
+    """Changes of database tables for any Spark code: whole transactions, each row with its true commit LSN.
+
+    Reads what a sidecar has declared complete. A batch of a stream ends at a cut, so no code that works on a
+    batch ever sees a part of a transaction; batches can be repeated from Kafka alone.
+
+    Args:
+        session: Any session whose workers have this package; see :func:`session_builder`.
+        source: The connector's ``topic.prefix``.
+        bootstrap: Kafka's ``bootstrap.servers``.
+        tables: Tables as ``schema.table``; None: all declared ones.
+        schema: Declared tables, for typed rows: CREATE TABLE text, a path, or a catalog.
+        redis_url: ``redis://host:port/db``, without a password. Without it cuts come from Kafka: slower to
+            see, otherwise the same.
+        streaming: False: frames are finite and hold everything up to the newest cut.
+        options: See :class:`ChangesOptions`.
+
+    Raises:
+        OptionError: names the first option that cannot be used.
+        SchemaError: the schema cannot be read; with its place.
+    """
+    catalog = None if schema is None else declared_tables(schema)
+    if tables is None and catalog is not None:
+        tables = [table.full_name for table in catalog.tables]
+    spark_options = {"source": source, "bootstrap": bootstrap} | _as_text(options)
+    if tables:
+        spark_options["tables"] = ",".join(tables)
+    if redis_url is not None:
+        spark_options["redis_url"] = redis_url
+    return Changes(session, SourceOptions.parse(spark_options), catalog, streaming, spark_options)
+
+
+def _as_text(options: ChangesOptions) -> dict[str, str]:
+    text: dict[str, str] = {}
+    for name, value in options.items():
+        if name == "kafka":
+            text |= {f"kafka.{setting}": str(each) for setting, each in options["kafka"].items()}
+        elif name == "topics":
+            text["topics"] = json.dumps(dict(options["topics"]))
+        elif isinstance(value, bool):
+            text[name] = str(value).lower()
+        elif value is not None:
+            text[_DOTTED.get(name, name)] = str(value)
+    return text

@@ -1,0 +1,184 @@
+"""``foreachBatch`` over whole transactions, which knows which ones a batch holds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from slackwater_spark.api.errors import QueryShapeError
+from slackwater_spark.api.offset_log import OffsetLog, file_reader
+from slackwater_spark.scope import Scope
+from slackwater_spark.source.offset import SourceOffset
+from slackwater_spark.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction of the source database."""
+
+    xid: int | None
+    """Its top-level transaction id; None for the rows of a snapshot."""
+    commit_lsn: int
+    commit_time: datetime
+    """In the database, UTC."""
+
+
+@dataclass(frozen=True)
+class CommitBatch:
+    """Which commits a batch holds: exactly those in ``(from_lsn, to_lsn]``, all of each."""
+
+    batch_id: int
+    """Spark's number of the batch; repeated after a crash it has the same one, and the same rows."""
+    source: str
+    timeline: int
+    from_lsn: int
+    """Exclusive: where the batch before ended; 0 at the beginning of the source."""
+    to_lsn: int
+    """Inclusive. May be above the last transaction that touches the tables of the query."""
+    load: Callable[[], tuple[Transaction, ...]] = field(repr=False, compare=False)
+    """How :attr:`transactions` are looked up."""
+
+    @cached_property
+    def transactions(self) -> tuple[Transaction, ...]:
+        """All transactions with a change event, in commit order, whichever tables they touch.
+
+        Looked up when first asked for: in Redis, or in the cut log in Kafka.
+
+        Raises:
+            MissingCutsError: neither lists them any more.
+        """
+        return self.load()
+
+
+EachBatch = Callable[["DataFrame", CommitBatch], None]
+"""Takes a batch's rows and what the batch is."""
+
+
+class ChangeStream(Protocol):
+    """What :func:`for_each_commit_batch` reads: :class:`Changes`, or the documents of a stage."""
+
+    @property
+    def session(self) -> "SparkSession":
+        """Where the query runs."""
+        ...
+
+    @property
+    def options(self) -> SourceOptions:
+        """Of the source."""
+        ...
+
+    def rows(self) -> "DataFrame":
+        """A stream of rows."""
+        ...
+
+
+def for_each_commit_batch(
+    stream: ChangeStream,
+    function: EachBatch,
+    *,
+    checkpoint: str | Path,
+    rows: "DataFrame | None" = None,
+    available_now: bool = False,
+    interval: timedelta | None = None,
+    name: str | None = None,
+) -> "StreamingQuery":
+    """Starts a query that hands whole transactions to a function, batch by batch, in commit order.
+
+    The function is called at least once for each batch. When the process crashes before Spark has noted
+    that the batch is done, it is called again with the same batch id, commits and rows: write the effect and
+    ``batch.to_lsn`` in one transaction of your database, skip what is written already, and the effect is
+    there exactly once. It is also called for batches without rows, so that ``to_lsn`` goes on.
+
+    Args:
+        stream: :func:`changes`, or the documents of :func:`stateful` or of a :class:`Pipeline`.
+        function: Called in this process, one batch at a time. What it raises ends the query.
+        checkpoint: Folder or address where Spark keeps the query's position; one per query.
+        rows: What is handed over, if not ``stream.rows()``: a frame made of *one* frame of `stream`, e.g.
+            ``changes.table("inventory.orders").where(...)``.
+        available_now: Ends after what is there when the query starts.
+        interval: How often a batch is made; None: as soon as there is something new.
+        name: The query's name.
+
+    Raises:
+        QueryShapeError: batches would not be whole transactions.
+    """
+    options = stream.options
+    if options.scope is not Scope.STRICT:
+        raise QueryShapeError("in scope 'aggregate' batches are not whole transactions", "use scope 'strict'")
+    frame = stream.rows() if rows is None else rows
+    if not frame.isStreaming:
+        raise QueryShapeError("the rows are no stream", "make changes(...) without streaming=False")
+    log = OffsetLog(
+        str(checkpoint), options.source, options.timeline, file_reader(stream.session, str(checkpoint))
+    )
+    batches = CommitBatches(log, options)
+    writer = frame.writeStream.option("checkpointLocation", str(checkpoint))
+    writer = writer.foreachBatch(lambda batch, batch_id: function(batch, batches.batch(batch_id)))
+    if name is not None:
+        writer = writer.queryName(name)
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    elif interval is not None:
+        writer = writer.trigger(processingTime=f"{interval // timedelta(milliseconds=1)} milliseconds")
+    return writer.start()
+
+
+class CommitBatches:
+    """Says what the batches of a query hold.
+
+    Args:
+        log: Of the query.
+        options: Of its source.
+    """
+
+    def __init__(self, log: OffsetLog, options: SourceOptions) -> None:
+        self._log = log
+        self._options = options
+
+    def batch(self, batch_id: int) -> CommitBatch:
+        """The batch of this number.
+
+        Raises:
+            OffsetLogError: the checkpoint does not say.
+            QueryShapeError: the query reads changes more than once.
+        """
+        end = self._log.end(batch_id)
+        start = self._start(batch_id, end)
+        return CommitBatch(
+            batch_id, end.source, end.timeline, start.lsn, end.lsn, lambda: self._transactions(start, end)
+        )
+
+    def _start(self, batch_id: int, end: SourceOffset) -> SourceOffset:
+        if batch_id > 0:
+            return self._log.end(batch_id - 1)
+        if self._options.starting == "latest":
+            return end  # the source makes such a first batch empty
+        return SourceOffset.before_everything(end.source, end.timeline)
+
+    def _transactions(self, start: SourceOffset, end: SourceOffset) -> tuple[Transaction, ...]:
+        from slackwater_spark.source.batch import BatchContent
+        from slackwater_spark.source.readers import Planner
+
+        if start.lsn >= end.lsn:
+            return ()
+        planner = Planner(self._options)
+        try:
+            content = BatchContent.of(planner.feed.between(start, end), start, end)
+        finally:
+            planner.close()
+        return tuple(
+            Transaction(
+                None if each.is_snapshot else each.xid,
+                each.commit_lsn,
+                _EPOCH + timedelta(milliseconds=each.commit_ts_ms),
+            )
+            for each in content.transactions
+        )
