@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import chain
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from slackwater_spark.sink import (
     OutputTopic,
     document_batch,
 )
+from slackwater_spark.stage.wire import Document
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -44,7 +46,11 @@ def test_documents_are_told_apart_by_their_view(make_batch: MakeBatch) -> None:
     found = document_batch(3, table)
     assert found == batch
     assert found is not None
-    assert [found.in_commit_order(view) for view in (0, 1, 2)] == [[(31, b"a", b"1")], [], [(31, b"b", b"2")]]
+    assert [list(chain.from_iterable(found.chunks(view))) for view in (0, 1, 2)] == [
+        [(31, b"a", b"1")],
+        [],
+        [(31, b"b", b"2")],
+    ]
 
 
 def test_events_that_no_stage_took_are_refused(make_batch: MakeBatch) -> None:
@@ -79,11 +85,26 @@ def test_an_unreadable_payload_is_refused(make_batch: MakeBatch, payload: bytes)
         list(batch.chunks(0))
 
 
-def test_documents_are_put_into_commit_order_over_all_payloads(make_batch: MakeBatch) -> None:
-    documents = [(3, b"b", b"1"), (1, b"a", b"2"), (2, b"b", None), (1, b"c", b"3")]
-    ordered = make_batch(0, documents).in_commit_order(0)
-    assert [lsn for lsn, _, _ in ordered] == [1, 1, 2, 3]
-    assert sorted(ordered) == sorted(documents)
+@pytest.mark.parametrize(
+    ("every_commit", "kept"),
+    [
+        (True, [(1, b"a", None), (1, b"b", b"2"), (2, b"a", b"1"), (3, b"c", None)]),
+        (False, [(1, b"b", b"2"), (2, b"a", b"1"), (3, b"c", None)]),
+    ],
+)
+def test_a_key_that_moved_between_buckets_has_its_document_only(
+    make_batch: MakeBatch, every_commit: bool, kept: list[Document]
+) -> None:
+    """A bucket sends the delete, another one the document, in any order."""
+    documents = [(1, b"b", None), (1, b"b", b"2"), (2, b"a", b"1"), (1, b"a", None), (3, b"c", None)]
+    batch = make_batch(0, documents)
+    assert sorted(chain.from_iterable(batch.settled(0, every_commit=every_commit)), key=str) == kept
+    assert len(list(chain.from_iterable(batch.chunks(0)))) == 5
+
+
+def test_documents_of_which_no_key_moved_stay_as_they_are(make_batch: MakeBatch) -> None:
+    batch = make_batch(0, [(1, b"a", None), (2, b"b", b"1"), (2, b"a", b"2")])
+    assert list(batch.settled(0, every_commit=True)) == list(batch.chunks(0))
 
 
 def test_the_size_of_a_batch_is_that_of_its_documents(make_batch: MakeBatch) -> None:

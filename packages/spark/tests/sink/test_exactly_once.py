@@ -130,7 +130,8 @@ def values(topics: Topics, settings: KafkaSinkSettings) -> list[bytes]:
 
 
 def expected(*batches: DocumentBatch) -> list[bytes]:
-    return sorted(value for batch in batches for _, _, value in batch.in_commit_order(0) if value is not None)
+    documents = [document for batch in batches for chunk in batch.chunks(0) for document in chunk]
+    return sorted(value for _, _, value in documents if value is not None)
 
 
 def test_batches_become_visible_with_their_commit_records_and_progress(

@@ -12,9 +12,11 @@ from slackwater_spark.sink import (
     MalformedBatchError,
     OutputTopic,
     SinkStep,
+    transaction,
 )
 from slackwater_spark.sink.producer import DeliveryReport, Headers, TransactionFailedError
 from slackwater_spark.sink.transaction import BatchTransaction, commit_units
+from slackwater_spark.stage.wire import Document
 
 MakeBatch = Callable[..., DocumentBatch]
 Produced = tuple[str, bytes | None, bytes | None, Headers]
@@ -91,18 +93,20 @@ def written(
     producer: FakeProducer | None = None,
     scope: Scope = Scope.STRICT,
     topics: tuple[str, ...] = ("out",),
+    *,
+    keys_move: bool = False,
 ) -> FakeProducer:
     producer = producer or FakeProducer()
     settings = KafkaSinkSettings(
         pipeline="orders",
-        outputs=tuple(OutputTopic(topic) for topic in topics),
+        outputs=tuple(OutputTopic(topic, keys_move=keys_move) for topic in topics),
         emit=emit,
         scope=scope,
         bootstrap="nowhere",
     )
-    transaction = BatchTransaction(settings, producer, batch, lambda step: producer.calls.append(f"[{step}]"))
-    transaction.produce(PROGRESS)
-    transaction.commit()
+    write = BatchTransaction(settings, producer, batch, lambda step: producer.calls.append(f"[{step}]"))
+    write.produce(PROGRESS)
+    write.commit()
     return producer
 
 
@@ -165,7 +169,7 @@ def test_documents_of_a_single_commit_are_not_put_into_order(
     make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There may be more of them than fit into memory."""
-    monkeypatch.delattr(DocumentBatch, "in_commit_order")
+    monkeypatch.delattr(transaction, "in_commit_order")
     batch = make_batch(0, [(1, b"b", b"2"), (1, b"a", b"1")], to_lsn=1)
     producer = written(batch, Emit.TRANSACTIONS)
     assert sorted(value or b"" for _, _, value, _ in of_topic(producer, "out")) == [b"1", b"2"]
@@ -230,6 +234,16 @@ def test_each_view_is_written_in_commit_order(make_batch: MakeBatch) -> None:
     producer = written(batch, Emit.TRANSACTIONS, topics=("out", "totals"))
     found = [(topic, value) for topic, _, value, _ in producer.produced if topic in {"out", "totals"}]
     assert found == [("out", b"2"), ("out", b"1"), ("totals", b"4"), ("totals", b"3")]
+
+
+@pytest.mark.parametrize("emit", list(Emit))
+def test_the_delete_of_a_key_that_moved_to_another_bucket_is_not_written(
+    make_batch: MakeBatch, emit: Emit
+) -> None:
+    moved: list[Document] = [(3, b"a", b"1"), (3, b"a", None), (3, b"b", None)]
+    producer = written(make_batch(0, moved), emit, keys_move=True)
+    assert [(key, value) for _, key, value, _ in of_topic(producer, "out")] == [(b"a", b"1"), (b"b", None)]
+    assert len(of_topic(written(make_batch(0, moved), emit), "out")) == 3, "the test cannot fail"
 
 
 def test_documents_of_a_view_that_has_no_output_are_refused(make_batch: MakeBatch) -> None:

@@ -7,7 +7,6 @@ holds the batch header; stage -1, -2, ... are documents of view 0, 1, ...: a pay
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -65,11 +64,33 @@ class DocumentBatch:
             except (msgspec.MsgspecError, zstandard.ZstdError) as error:
                 raise MalformedBatchError(self.batch_id, f"unreadable payload: {error}") from error
 
-    def in_commit_order(self, view: int) -> list[Document]:
-        """All documents of a view, ascending by commit LSN."""
-        documents = [document for chunk in self.chunks(view) for document in chunk]
-        documents.sort(key=itemgetter(0))
-        return documents
+    def settled(self, view: int, *, every_commit: bool) -> Iterator[list[Document]]:
+        """A view's documents without deletes that are none: a key may have moved from bucket to bucket.
+
+        Then one bucket sends its delete, the other its document; what counts is the document.
+
+        Args:
+            view: Number of the view.
+            every_commit: The documents are those of each commit; else those of the batch, whatever their LSNs.
+        """
+        gone = {_state(d, every_commit) for chunk in self.chunks(view) for d in chunk if d[2] is None}
+        moved: set[tuple[int, bytes]] = set()
+        if gone:
+            there = (
+                _state(d, every_commit) for chunk in self.chunks(view) for d in chunk if d[2] is not None
+            )
+            moved = gone.intersection(there)
+        if not moved:
+            return self.chunks(view)
+        return (
+            [d for d in chunk if d[2] is not None or _state(d, every_commit) not in moved]
+            for chunk in self.chunks(view)
+        )
+
+
+def _state(document: Document, every_commit: bool) -> tuple[int, bytes]:
+    """What a key has one state of."""
+    return document[0] if every_commit else 0, document[1]
 
 
 def document_batch(batch_id: int, rows: "pa.Table") -> DocumentBatch | None:

@@ -31,6 +31,9 @@ class OutputTopic:
     partitions: int | None = None
     """None takes an existing topic as it is and creates one with four partitions."""
 
+    keys_move: bool = False
+    """Whether a document's key may move from one bucket to another, which sends its delete beside it."""
+
     @property
     def commits(self) -> str:
         """The topic of its commit records."""

@@ -77,6 +77,11 @@ def commit_units(header: BatchHeader, emit: Emit, scope: Scope = Scope.STRICT) -
     return units
 
 
+def in_commit_order(chunks: Iterable[list[Document]]) -> list[Document]:
+    """All documents, ascending by commit LSN."""
+    return sorted(chain.from_iterable(chunks), key=itemgetter(0))
+
+
 class BatchTransaction:
     """Writes one batch through a producer, from begin to commit. Used once."""
 
@@ -134,7 +139,7 @@ class BatchTransaction:
         is_latest, is_strict = self._settings.emit is Emit.LATEST, self._settings.scope is Scope.STRICT
         if is_latest and is_strict:
             headers = self._headers(whole.commit_lsn, None)
-            for chunk in self._batch.chunks(view):
+            for chunk in self._chunks(view):
                 yield whole, headers, chunk
             return
         xids = {commit_lsn: xid for xid, commit_lsn, _ in self._batch.header.transactions}
@@ -153,8 +158,13 @@ class BatchTransaction:
     def _in_commit_order(self, view: int) -> Iterable[Document]:
         """A view's documents; those of a single commit, however many, are never in memory together."""
         if self._settings.scope is Scope.STRICT and len(self._units) == 1:
-            return chain.from_iterable(self._batch.chunks(view))
-        return self._batch.in_commit_order(view)
+            return chain.from_iterable(self._chunks(view))
+        return in_commit_order(self._chunks(view))
+
+    def _chunks(self, view: int) -> Iterator[list[Document]]:
+        if not self._settings.outputs[view].keys_move:
+            return self._batch.chunks(view)
+        return self._batch.settled(view, every_commit=self._settings.emit is Emit.TRANSACTIONS)
 
     def _produce_documents(
         self, topic: str, offsets: DeliveredOffsets, headers: Headers, documents: Iterable[Document]
