@@ -73,3 +73,18 @@ class BucketIndex(Protocol):
             IndexFolderError: the index cannot be written.
         """
         ...
+
+    def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
+        """Replaces everything by what these changes make of nothing; in bounded memory, not as one step.
+
+        Another process that uses the index meanwhile may find it as it was, without contents, or as it is
+        afterwards; so may this one.
+
+        Args:
+            batches: Changes in order; read once.
+            token: Says which state the contents belong to.
+
+        Raises:
+            IndexFolderError: the index cannot be written.
+        """
+        ...

@@ -45,8 +45,12 @@ class Cursor(Protocol):
         """From the present entry to the last."""
         ...
 
-    def putmulti(self, items: Iterable[tuple[bytes, bytes]]) -> tuple[int, int]:
-        """Puts all."""
+    def key(self) -> bytes:
+        """Name of the present entry; empty if there is none."""
+        ...
+
+    def putmulti(self, items: Iterable[tuple[bytes, bytes]], *, append: bool = False) -> tuple[int, int]:
+        """Puts all; with `append` they are ascending and behind all that is there."""
         ...
 
 

@@ -1,5 +1,6 @@
 """The index of a bucket in an LMDB environment on the executor's local disk."""
 
+import errno
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,7 @@ from typing import Final, TypeVar
 from slackwater_spark.stage.entry import META_NAME, Change, Entry
 from slackwater_spark.stage.errors import IndexFolderError
 from slackwater_spark.stage.index import IndexTransaction
+from slackwater_spark.stage.index_draft import draft_folder, fill
 from slackwater_spark.stage.lmdb_adapter import (
     OPEN_FAILURES,
     Cursor,
@@ -66,6 +68,18 @@ class LmdbIndex:
             except OSError as error:
                 raise IndexFolderError(str(self._folder), str(error)) from error
 
+    def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
+        """Fills a new index beside this one and puts it in its place."""
+        try:
+            draft = LmdbIndex(draft_folder(self._folder), initial_map_bytes=self._map_bytes)
+            try:
+                fill(draft, self._folder, batches, token)
+            finally:
+                draft.close()
+            self._replace_by(draft)
+        except OSError as error:
+            raise IndexFolderError(str(self._folder), str(error)) from error
+
     def close(self) -> None:
         """Frees the handle; the index opens again by itself."""
         if self._environment is not None:
@@ -109,6 +123,19 @@ class LmdbIndex:
         environment = self._opened()
         environment.set_mapsize(self._map_bytes * factor)
         self._map_bytes = environment.info()["map_size"]
+
+    def _replace_by(self, draft: "LmdbIndex") -> None:
+        for is_last in (False, False, True):
+            self._discard()
+            try:
+                draft._folder.rename(self._folder)  # noqa: SLF001 - of this class
+            except OSError as error:
+                # Another process has made the folder again in between.
+                if is_last or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            else:
+                self._map_bytes = draft._map_bytes  # noqa: SLF001 - as above
+                return
 
     def _discard(self) -> None:
         self.close()
@@ -182,7 +209,10 @@ class _LmdbTransaction:
 
     def apply(self, changes: Iterable[Change]) -> None:
         last = dict(changes)
-        self._cursor.putmulti((name, last[name]) for name in sorted(last) if last[name] is not None)  # type: ignore[misc]
+        puts = [(name, value) for name in sorted(last) if (value := last[name]) is not None]
+        if puts:
+            is_behind_all = not self._cursor.last() or self._cursor.key() < puts[0][0]
+            self._cursor.putmulti(puts, append=is_behind_all)
         for name, value in last.items():
             if value is None:
                 self._transaction.delete(name)
