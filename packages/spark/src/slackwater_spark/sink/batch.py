@@ -71,7 +71,7 @@ class DocumentBatch:
 
         Args:
             view: Number of the view.
-            every_commit: The documents are those of each commit; else those of the batch, whatever their LSNs.
+            every_commit: The documents are those of each commit; else of the batch, whatever their LSNs.
         """
         gone = {_state(d, every_commit) for chunk in self.chunks(view) for d in chunk if d[2] is None}
         moved: set[tuple[int, bytes]] = set()
