@@ -15,7 +15,7 @@ from slackwater_spark.stage.accumulators import AccumulatorLayout, Numbers, Show
 from slackwater_spark.stage.entry import ACCUMULATORS_TAG, Change, part
 from slackwater_spark.stage.errors import ImpossibleCountError
 from slackwater_spark.stage.index import IndexTransaction
-from slackwater_spark.stage.multiset import OrderedMultiset, Refusal, multiset_prefix
+from slackwater_spark.stage.multiset import OrderedMultiset, Refusal, multiset_prefix, sort_key_of
 from slackwater_spark.stage.outbox import Partial
 from slackwater_spark.stage.results import BEFORE, ResultPoints, ResultRows
 from slackwater_spark.stage.wire import TOUCH_INPUT, array_header
@@ -157,7 +157,7 @@ class AccumulateLogic:
                 for position, more in enumerate(self._layout.addition(values)):
                     step.numbers[position] += more
             elif number != TOUCH_INPUT:
-                sort_key, text, more = bytes.fromhex(values[0]), values[1], values[2]
+                sort_key, text, more = sort_key_of(values[0]), values[1], values[2]
                 of_multiset = step.values.setdefault(number, {})
                 of_multiset[sort_key] = of_multiset.get(sort_key, 0) + more
                 group.texts.setdefault(number, {}).setdefault(sort_key, text)
