@@ -39,7 +39,7 @@ class RowCodec:
         """
         self.table: Final = table
         self.columns: Final = tuple(_declared(table, name) for name in columns)
-        self._decode_json = msgspec.json.Decoder(_row_struct(self.columns)).decode
+        self._decode_json = msgspec.json.Decoder(row_struct(self.columns)).decode
         self._to_tuple = msgspec.structs.astuple
         self._pack = msgspec.msgpack.Encoder().encode
         self._unpack = msgspec.msgpack.Decoder(tuple).decode
@@ -127,7 +127,7 @@ def _declared(table: Table, name: str) -> Column:
     return column
 
 
-def _row_struct(columns: Iterable[Column]) -> type[msgspec.Struct]:
+def row_struct(columns: Iterable[Column]) -> type[msgspec.Struct]:
     """A struct with fields c0, c1, … that stand for the columns, whatever characters their names have."""
     columns = tuple(columns)
     fields = [

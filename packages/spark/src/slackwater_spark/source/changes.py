@@ -16,6 +16,7 @@ from slackwater_spark.source.snapshot_rows import SnapshotPlaces
 
 if TYPE_CHECKING:
     from slackwater_cdc.wire import ToJson
+    from slackwater_spark.stage.bulk_packer import Window
 
 FIRST_BYTES = 200
 """How much of a value an error shows."""
@@ -70,6 +71,24 @@ class BatchChanges:
         self._shared = frozenset(self._topics.routed.values())
         self._tables = frozenset(tables)
         self._to_json = to_json
+        self._by_topic: dict[str, frozenset[str]] = {}
+
+    def window(self, span: OffsetSpan) -> "Window | None":
+        """What counts of a span when its records are regular; None if :meth:`of` has to look at each."""
+        from slackwater_spark.stage.bulk_packer import Window
+
+        tables = self._tables_of(span.topic)
+        if self._to_json is not None or len(tables) != 1:
+            return None
+        (table,) = tables
+        return Window(table, self._by_xid.get, self._repeated, span.after_lsn, span.up_to_lsn)
+
+    def _tables_of(self, topic: str) -> frozenset[str]:
+        tables = self._by_topic.get(topic)
+        if tables is None:
+            tables = frozenset(table for table in self._tables if self._topics.data(table) == topic)
+            self._by_topic[topic] = tables
+        return tables
 
     def of(self, span: OffsetSpan, messages: list[Message]) -> Iterator[Located]:
         """The changes among records of a span, in their order.
@@ -77,8 +96,7 @@ class BatchChanges:
         Raises:
             BadInputError: at the first record that cannot be understood.
         """
-        tables = frozenset(table for table in self._tables if self._topics.data(table) == span.topic)
-        to_json = self._to_json
+        tables, to_json = self._tables_of(span.topic), self._to_json
         commit_lsn_of, repeated = self._by_xid.get, self._repeated
         after_lsn, up_to_lsn = span.after_lsn, span.up_to_lsn
         for message in messages:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -10,7 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from slackwater_spark.source.errors import KafkaReadError, MissingTopicError, TruncatedTopicError
 from slackwater_spark.source.plan import OffsetSpan
 
-_CHUNK = 10_000
+_CHUNK = 1_000
+"""Records taken at once: more of them do not fit into a processor's cache, which costs half as much again."""
 _WAIT_SECONDS = 0.1
 """How long one look for the next record may take."""
 _QUESTION_SECONDS = 10.0
@@ -141,13 +143,17 @@ class SpanReader:
 
     def _sorted(self, messages: list[Message]) -> Iterator[tuple[OffsetSpan, list[Message]]]:
         """Records by span; closes spans whose end has been seen."""
+        if any(map(Message.error, messages)):
+            for message in messages:
+                self._look_at_error(_place(message), message)
+            messages = [message for message in messages if message.error() is None]
         portions: dict[tuple[str, int], list[Message]] = {}
-        for message in messages:
-            key = (message.topic() or "", message.partition() or 0)
-            if message.error() is None:
-                portions.setdefault(key, []).append(message)
-            else:
-                self._look_at_error(key, message)
+        start = 0
+        places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+        for key, run in groupby(places):
+            end = start + len(list(run))
+            portions.setdefault((key[0] or "", key[1] or 0), []).extend(messages[start:end])
+            start = end
         for key, portion in portions.items():
             if (span := self._open.get(key)) is None:
                 continue
@@ -196,3 +202,7 @@ class SpanReader:
 
     def _fail(self, key: tuple[str, int], reason: str) -> NoReturn:
         raise KafkaReadError(*key, self._position[key], self._open[key].to_offset, reason)
+
+
+def _place(message: Message) -> tuple[str, int]:
+    return message.topic() or "", message.partition() or 0

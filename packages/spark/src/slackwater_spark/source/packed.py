@@ -1,5 +1,6 @@
 """Changes packed by bucket for a stage: internal."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from slackwater_spark.stage.event_packer import EventPacker
+
+_UNSETTLED = 2_000
+"""So many changes of a span are kept as objects: as many as a processor's cache holds."""
 
 _idle: dict[str, list["EventPacker"]] = {}
 """Empty packers of this process, by specification: building one compiles its codecs."""
@@ -43,11 +47,16 @@ class PackedWriter:
         if header is not None:
             yield from self._of_header(header)
         packers: dict[int, EventPacker] = {}
+        unsettled: Counter[int] = Counter()
         for span, messages in portions:
             packer = packers.get(span.sequence)
             if packer is None:
                 packer = packers[span.sequence] = self._packer()
             self._pack(packer, span, messages)
+            unsettled[span.sequence] += len(messages)
+            if unsettled[span.sequence] >= _UNSETTLED:
+                unsettled[span.sequence] = 0
+                packer.settle()
         for sequence in sorted(packers):
             packed = list(packers[sequence].payloads())
             if packed:
@@ -66,6 +75,23 @@ class PackedWriter:
         _idle.setdefault(self._packing, []).append(packer)
 
     def _pack(self, packer: "EventPacker", span: OffsetSpan, messages: list["Message"]) -> None:
+        """Regular records in bulk, the others one by one."""
+        window = self._changes.window(span)
+        bulk = None if window is None else packer.bulk(window.table)
+        if window is None or bulk is None:
+            self._pack_each(packer, span, messages)
+            return
+        try:
+            envelopes = bulk.decode(message.value() for message in messages)
+        except ValueError:  # which record, and what is wrong with it, is found one by one
+            self._pack_each(packer, span, messages)
+            return
+        done = bulk.add(envelopes, window)
+        while done < len(messages):
+            self._pack_each(packer, span, messages[done : done + 1])
+            done += 1 + bulk.add(envelopes[done + 1 :], window)
+
+    def _pack_each(self, packer: "EventPacker", span: OffsetSpan, messages: list["Message"]) -> None:
         from slackwater_spark.stage.errors import PackingError
         from slackwater_sql.errors import SqlError
 

@@ -1,8 +1,10 @@
 """Packs change events by bucket; the hot loop of a source's task."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import zstandard
@@ -18,6 +20,7 @@ from slackwater_spark.stage.wire import (
     COMPRESSION_LEVEL,
     EMPTY_KEY,
     TOUCH_INPUT,
+    Events,
     PackedRow,
     array_header,
     bucket_of,
@@ -25,12 +28,20 @@ from slackwater_spark.stage.wire import (
 from slackwater_sql.column_type import TypeKind
 from slackwater_sql.row_codec import UNAVAILABLE, RowCodec, WireRow
 
+if TYPE_CHECKING:
+    from slackwater_spark.stage.bulk_packer import TablePacker
+
+_FIX_ARRAY: Final = 16
+_ARRAY_16: Final = 65_535
 _UNAVAILABLE_TEXT: Final = UNAVAILABLE.encode()
 _UNAVAILABLE_BASE64: Final = b64encode(_UNAVAILABLE_TEXT)
 _UPSERTS: Final = frozenset({"c", "r", "u"})
 
 Write = Callable[[int, bytes, bytes, PackedRow, int], None]
 """Takes commit LSN, stage key, primary key, row and lead of an event of one input."""
+
+Packed = tuple[dict[int, bytearray], dict[int, int]]
+"""Packed events and their number, by bucket."""
 
 Truncate = Callable[[int, int], None]
 """Takes commit LSN and lead of a TRUNCATE of one input."""
@@ -39,19 +50,23 @@ Truncate = Callable[[int, int], None]
 class EventPacker:
     """Collects change events, packed; not for several threads.
 
-    Events of one bucket keep the order in which they were added. Memory: the packed size of the events.
+    Events of one bucket and input keep the order in which they were added. Memory: the packed size of the
+    events, if :meth:`settle` is called now and then.
     """
 
     def __init__(self, spec: PackingSpec) -> None:
         self._buckets = spec.buckets
-        self._stages = {number: _StageBuffers() for number in _stage_numbers(spec)}
+        self._spec = spec
+        self._bulk: dict[str, TablePacker | None] = {}
+        self._buffers = {(each.stage, each.number): _Buffers() for each in spec.inputs}
+        self._buffers |= {(stage, TOUCH_INPUT): _Buffers() for stage in spec.touched}
         self._touched = spec.touched
-        self._encode_into = msgspec.msgpack.Encoder().encode_into
         self._inputs: dict[str, list[_InputPacker]] = {}
         for packing_input in spec.inputs:
-            buffers, number = self._stages[packing_input.stage], packing_input.number
+            number = packing_input.number
+            events = self._buffers[packing_input.stage, number].events
             packer = _InputPacker(
-                packing_input, self._writer(buffers, number), self._broadcaster(buffers, number)
+                packing_input, self._writer(events, number), self._broadcaster(events, number)
             )
             self._inputs.setdefault(packing_input.table.full_name, []).append(packer)
 
@@ -100,58 +115,93 @@ class EventPacker:
     def touch(self, lsn: int) -> None:
         """Tells stages of no key columns that their group exists from this LSN on, if it does not yet."""
         for stage in self._touched:
-            self._writer(self._stages[stage], TOUCH_INPUT)(lsn, EMPTY_KEY, b"", None, 0)
+            self._writer(self._buffers[stage, TOUCH_INPUT].events, TOUCH_INPUT)(lsn, EMPTY_KEY, b"", None, 0)
+
+    def bulk(self, table: str) -> "TablePacker | None":
+        """What packs regular changes of a table into this packer; None if the table can have none."""
+        if table not in self._bulk:
+            from slackwater_spark.stage.bulk_packer import TablePacker
+
+            inputs = [
+                (each, self._buffers[each.stage, each.number].events) for each in self._spec.inputs_of(table)
+            ]
+            can_pack = inputs and TablePacker.can_pack(each for each, _ in inputs)
+            self._bulk[table] = TablePacker(inputs, self._buckets) if can_pack else None
+        return self._bulk[table]
+
+    def settle(self) -> None:
+        """Makes bytes of the events that were added: they take a fifth of the memory then."""
+        for buffers in self._buffers.values():
+            buffers.settle()
 
     def payloads(self) -> Iterator[tuple[int, int, bytes]]:
         """`(stage, bucket, payload)` of the events added so far, ascending; then the packer is empty."""
         compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
-        for stage, buffers in self._stages.items():
-            packed, counts = buffers.taken()
+        for stage, numbers in groupby(sorted(self._buffers), key=itemgetter(0)):
+            packed, counts = _joined([self._buffers[number].taken() for number in numbers])
             for bucket in sorted(packed):
                 yield stage, bucket, compress(array_header(counts[bucket]) + packed.pop(bucket))
 
-    def _writer(self, buffers: "_StageBuffers", number: int) -> Write:
-        encode_into, buckets = self._encode_into, self._buckets
-        packed, counts = buffers.packed, buffers.counts
+    def _writer(self, events: Events, number: int) -> Write:
+        buckets = self._buckets
 
         def write(commit_lsn: int, key: bytes, primary_key: bytes, row: PackedRow, lead: int) -> None:
-            bucket = bucket_of(key, buckets)
-            buffer = packed.get(bucket)
-            if buffer is None:
-                buffer = packed[bucket] = bytearray()
-                counts[bucket] = 0
-            encode_into((commit_lsn, number, key, primary_key, row, lead), buffer, -1)
-            counts[bucket] += 1
+            event = (commit_lsn, number, key, primary_key, row, lead)
+            events.setdefault(bucket_of(key, buckets), []).append(event)
 
         return write
 
-    def _broadcaster(self, buffers: "_StageBuffers", number: int) -> Truncate:
+    def _broadcaster(self, events: Events, number: int) -> Truncate:
         def truncate(commit_lsn: int, lead: int) -> None:
             for bucket in range(self._buckets):
-                buffer = buffers.packed.setdefault(bucket, bytearray())
-                self._encode_into((commit_lsn, number, b"", b"", None, lead), buffer, -1)
-                buffers.counts[bucket] = buffers.counts.get(bucket, 0) + 1
+                events.setdefault(bucket, []).append((commit_lsn, number, b"", b"", None, lead))
 
         return truncate
 
 
-class _StageBuffers:
-    """Events of one stage, packed by bucket."""
+class _Buffers:
+    """Events of one input by bucket: the newest as they are, those before them packed."""
 
     def __init__(self) -> None:
-        self.packed: dict[int, bytearray] = {}
-        self.counts: dict[int, int] = {}
+        self.events: Events = {}
+        self._packed: dict[int, bytearray] = {}
+        self._counts: dict[int, int] = {}
+        self._encode = msgspec.msgpack.Encoder().encode
 
-    def taken(self) -> tuple[dict[int, bytearray], dict[int, int]]:
+    def settle(self) -> None:
+        """Packs all events."""
+        packed, counts = self._packed, self._counts
+        for bucket, events in self.events.items():
+            items = memoryview(self._encode(events))[_header_width(len(events)) :]
+            if bucket in packed:
+                packed[bucket] += items
+                counts[bucket] += len(events)
+            else:
+                packed[bucket] = bytearray(items)
+                counts[bucket] = len(events)
+        self.events.clear()
+
+    def taken(self) -> Packed:
         """Packed events and their number; afterwards there are none."""
-        taken = dict(self.packed), dict(self.counts)
-        self.packed.clear()
-        self.counts.clear()
+        self.settle()
+        taken = self._packed, self._counts
+        self._packed, self._counts = {}, {}
         return taken
 
 
-def _stage_numbers(spec: PackingSpec) -> list[int]:
-    return sorted({*(each.stage for each in spec.inputs), *spec.touched})
+def _header_width(length: int) -> int:
+    """Of what precedes the items of an array, as msgspec encodes it."""
+    return 1 if length < _FIX_ARRAY else 3 if length <= _ARRAY_16 else 5
+
+
+def _joined(inputs: Sequence[Packed]) -> Packed:
+    """Of several inputs, one behind the other."""
+    packed, counts = inputs[0]
+    for more, numbers in inputs[1:]:
+        for bucket, items in more.items():
+            packed.setdefault(bucket, bytearray()).extend(items)
+            counts[bucket] = counts.get(bucket, 0) + numbers[bucket]
+    return packed, counts
 
 
 class _InputPacker:

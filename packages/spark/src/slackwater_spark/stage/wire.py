@@ -41,6 +41,9 @@ what is added as a msgpack array. `lead` is how far the change lies before its c
 in the database's log: the only order of changes of different rows that survives a restart of the connector.
 """
 
+Events = dict[int, list[Event]]
+"""Events by bucket."""
+
 Document = tuple[int, bytes, bytes | None]
 """``(commit LSN, key as JSON, document as JSON)``; None when the key has left the view."""
 

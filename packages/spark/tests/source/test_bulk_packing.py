@@ -1,0 +1,182 @@
+"""Packing in bulk gives what packing one by one gives, whatever the records are."""
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+from pyspark.sql.types import StructType
+
+from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
+from slackwater_spark.source.batch import BatchTask, TransactionTable
+from slackwater_spark.source.changes import BatchChanges
+from slackwater_spark.source.data_source import PACKED_SCHEMA
+from slackwater_spark.source.errors import BadInputError
+from slackwater_spark.source.packed import PackedWriter
+from slackwater_spark.source.plan import OffsetSpan
+from slackwater_spark.stage.bulk_packer import TablePacker
+from slackwater_spark.stage.event_packer import EventPacker
+from slackwater_spark.stage.packing import PackingSpec, packing_spec
+from slackwater_spark.stage.wire import Event, decode_events
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.row_codec import UNAVAILABLE
+from slackwater_sql.view import compile_view
+
+Value = Callable[..., bytes]
+Record = Callable[..., Message]
+
+TABLE, TOPIC = "s.lines", "inv.s.lines"
+SCHEMA = StructType().add("stage", "integer").add("bucket", "integer")
+SCHEMA = SCHEMA.add("sequence", "long").add("payload", "binary")
+DDL = """
+CREATE TABLE s.lines (id bigint PRIMARY KEY, order_id bigint, product text, data bytea, tags text[]);
+ALTER TABLE s.lines REPLICA IDENTITY FULL;
+"""
+JOINED = """
+SELECT TRANSACTIONALLY a.id, count(b.id) AS n, max(b.product) AS p, max(a.data) AS d, max(b.tags) AS t
+FROM s.lines a LEFT JOIN s.lines b ON b.order_id = a.id GROUP BY a.id
+"""
+GROUPED = (
+    "SELECT TRANSACTIONALLY l.order_id, list(l.product ORDER BY l.id) AS p FROM s.lines l GROUP BY l.order_id"
+)
+BASE64_UNAVAILABLE = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+SPAN = OffsetSpan(TOPIC, 0, 0, 10_000, 3, after_lsn=1_000, up_to_lsn=9_000)
+COMMITS = {7: 1_500, 8: 2_500, 9: 8_500, 10: 9_500, 11: 500}
+"""The last two are not in the span."""
+
+
+def spec_of(view: str) -> PackingSpec:
+    return packing_spec(compile_view(view, parse_catalog({"schema.sql": DDL}), path="v.sql"), 8)
+
+
+def rows(spec: PackingSpec, messages: list[Message]) -> list[dict[str, Any]]:
+    transactions = [CommittedTransaction(xid, lsn, 0) for xid, lsn in COMMITS.items()]
+    transactions.append(CommittedTransaction(SNAPSHOT_XID, 3_000, 0))
+    task = BatchTask((SPAN,), TransactionTable(transactions), repeated=frozenset({8_500}))
+    writer = PackedWriter(spec.to_json(), SCHEMA, BatchChanges(task, "inv", (TABLE,)))
+    portions = [(SPAN, messages[start : start + 40]) for start in range(0, len(messages), 40)]
+    return [row for batch in writer.write(None, iter(portions)) for row in batch.to_pylist()]
+
+
+def events_of(row: dict[str, Any]) -> list[Event]:
+    return decode_events(row["bucket"], row["payload"])
+
+
+class RandomRecords:
+    """Records of all kinds, regular ones most of the time."""
+
+    def __init__(self, seed: int, value: Value, record: Record) -> None:
+        self._random, self._value, self._record = random.Random(seed), value, record
+
+    def make(self, count: int) -> list[Message]:
+        return [self._record(self._one(), topic=TOPIC, offset=n, key=b"%d" % n) for n in range(count)]
+
+    def _one(self) -> bytes | None:
+        kind, xid = self._random.random(), self._random.choice([7, 7, 7, 7, 7, 8, 8, 9, 10, 11, 12])
+        lsn = COMMITS.get(xid, 400) - self._random.randrange(300)
+        if kind < 0.03:
+            return None
+        if kind < 0.05:
+            return self._value(None, 3_000, op="r", table=TABLE, snapshot="true", after=self._row())
+        if kind < 0.07:
+            return self._value(xid, lsn, op="t", table=TABLE)
+        if kind < 0.4:
+            return self._value(xid, lsn, op="c", table=TABLE, after=self._row())
+        if kind < 0.6:
+            return self._value(xid, lsn, op="d", table=TABLE, before=self._row())
+        before = self._row()
+        after = {**before, **self._random.choice([{}, {"order_id": 5}, {"product": "z"}, self._left_out()])}
+        return self._value(xid, lsn, op="u", table=TABLE, before=before, after=after)
+
+    def _left_out(self) -> dict[str, object]:
+        left_out = {"product": UNAVAILABLE, "data": BASE64_UNAVAILABLE, "tags": [UNAVAILABLE]}
+        name = self._random.choice(list(left_out))
+        return {name: left_out[name]}
+
+    def _row(self) -> dict[str, Any]:
+        pick = self._random.choice
+        return {
+            "id": self._random.randrange(50),
+            "order_id": pick([None, 1, 2, 2**40]),
+            "product": pick([None, "", "p", f"not {UNAVAILABLE}"]),
+            "data": pick([None, "AAEC"]),
+            "tags": pick([None, [], ["a", None]]),
+            "unused": pick([None, 1.5, {"a": [1]}]),
+        }
+
+
+@pytest.mark.parametrize("view", [JOINED, GROUPED])
+@pytest.mark.parametrize("seed", range(10))
+def test_packing_in_bulk_gives_what_packing_one_by_one_gives(
+    view: str, seed: int, row_value: Value, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages, spec = RandomRecords(seed, row_value, record).make(400), spec_of(view)
+    in_bulk = rows(spec, messages)
+    monkeypatch.setattr(EventPacker, "bulk", lambda *_: None)
+    one_by_one = rows(spec, messages)
+    assert [events_of(row) for row in in_bulk] == [events_of(row) for row in one_by_one]
+    assert in_bulk == one_by_one
+
+
+def test_regular_records_are_packed_in_bulk(
+    row_value: Value, record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"id": 1, "order_id": 2, "product": "p", "data": None, "tags": None}
+    value = row_value(7, 1_400, op="u", table=TABLE, before=row, after={**row, "order_id": 3})
+    monkeypatch.delattr(EventPacker, "add")
+    found = rows(spec_of(GROUPED), [record(value, topic=TOPIC)])
+    events = [event for row in found for event in events_of(row)]
+    assert sorted(events, key=lambda event: event[2]) == [
+        (1_500, 0, b"\x91\x02", b"\x91\x01", None, 100),
+        (1_500, 0, b"\x91\x03", b"\x91\x01", b"\x93\x01\x03\xa1p", 100),
+    ]
+
+
+@pytest.mark.parametrize("value", [b"", b"null", b"{}", b'{"op":"u"}', b'{"op":"c"} {}', b"\xff"])
+def test_what_is_no_change_event_is_bad_input_with_its_place(
+    value: bytes, row_value: Value, record: Record
+) -> None:
+    good = row_value(
+        7, 1_400, table=TABLE, after=dict.fromkeys(("order_id", "product", "data", "tags")) | {"id": 1}
+    )
+    with pytest.raises(BadInputError, match=rf"topic {TOPIC}, partition 0, offset 1\b"):
+        rows(spec_of(GROUPED), [record(good, topic=TOPIC), record(value, topic=TOPIC, offset=1)])
+
+
+def test_a_row_that_contradicts_its_table_is_bad_input_with_its_place(
+    row_value: Value, record: Record
+) -> None:
+    row = dict.fromkeys(("order_id", "product", "data", "tags"))
+    good = row_value(7, 1_400, table=TABLE, after=row | {"id": 1})
+    bad = row_value(7, 1_400, table=TABLE, after=row | {"id": "1"})
+    with pytest.raises(BadInputError, match=rf"topic {TOPIC}, partition 0, offset 1\b.*id"):
+        rows(spec_of(GROUPED), [record(good, topic=TOPIC), record(bad, topic=TOPIC, offset=1)])
+
+
+def test_a_table_with_numbers_that_have_several_forms_is_packed_one_by_one() -> None:
+    ddl = "CREATE TABLE s.t (id bigint PRIMARY KEY, x double precision)"
+    view = "SELECT TRANSACTIONALLY t.id, max(t.x) AS x FROM s.t t GROUP BY t.id"
+    spec = packing_spec(compile_view(view, parse_catalog({"schema.sql": ddl}), path="v.sql"), 8)
+    assert not TablePacker.can_pack(spec.inputs)
+    assert EventPacker(spec).bulk("s.t") is None
+
+
+def test_events_are_in_order_however_often_they_are_made_bytes() -> None:
+    spec = spec_of(GROUPED)
+
+    def packed(settle_every: int) -> list[tuple[int, int, list[Event]]]:
+        packer = EventPacker(spec)
+        for number in range(200):
+            row = {"id": number, "order_id": number % 3, "product": None}
+            packer.add(TABLE, "c", 1_000 + number, None, json.dumps(row).encode())
+            if not number % settle_every:
+                packer.settle()
+        return [(stage, bucket, decode_events(bucket, each)) for stage, bucket, each in packer.payloads()]
+
+    assert packed(1) == packed(7) == packed(1_000)
+
+
+def test_packed_rows_have_the_declared_columns() -> None:
+    assert [field.name for field in SCHEMA] == [part.split()[0] for part in PACKED_SCHEMA.split(", ")]
