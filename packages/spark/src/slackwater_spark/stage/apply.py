@@ -6,7 +6,6 @@ evaluated, and the same final documents in any case.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from slackwater_spark.stage.entry import DOCUMENT_TAG, Change, digest, input_tag, part
 from slackwater_spark.stage.errors import UnknownRowError
@@ -43,20 +42,6 @@ class _TouchedGroup:
     history: GroupHistory
 
 
-class ApplyEvents(Protocol):
-    """A bucket's logic as its caller sees it."""
-
-    def __call__(
-        self, events: Sequence[Event], contents: IndexTransaction, owners: Owners | None = None
-    ) -> Outcome:
-        """The outcome of these events, sorted by commit LSN; reads `contents`, changes nothing.
-
-        With `owners` (scope `aggregate`) the keys of a bucket are at different LSNs: each document then has
-        the LSN of its own newest change.
-        """
-        ...
-
-
 class BucketLogic:
     """Applies events to the contents of buckets; for one thread."""
 
@@ -79,7 +64,7 @@ class BucketLogic:
     def __call__(
         self, events: Sequence[Event], contents: IndexTransaction, owners: Owners | None = None
     ) -> Outcome:
-        """See :class:`ApplyEvents`.
+        """See :class:`~slackwater_spark.stage.bucket.ApplyEvents`.
 
         Raises:
             UnknownRowError: an event needs a row that the contents do not have.
@@ -104,7 +89,7 @@ class BucketLogic:
         self, events: Sequence[Event], contents: IndexTransaction, owners: Owners | None
     ) -> Iterator[_TouchedGroup]:
         """Groups whose rows really change, by key."""
-        by_key = self._by_key(events, StoredKeys(contents, self._spec, self._codecs))
+        by_key = self._by_key(events, StoredKeys(contents, self._spec.inputs, self._codecs))
         for key in sorted(by_key):
             prefix = part(key)
             width = len(prefix)

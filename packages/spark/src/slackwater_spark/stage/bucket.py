@@ -4,30 +4,58 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
-from slackwater_spark.stage.apply import ApplyEvents, Outcome
 from slackwater_spark.stage.compaction import log_write
+from slackwater_spark.stage.entry import Change
 from slackwater_spark.stage.index import BucketIndex, IndexTransaction
 from slackwater_spark.stage.owner import KeyOwners, Owners
+from slackwater_spark.stage.rebuild import update_current
 from slackwater_spark.stage.state_log import LogMeta, LogWrite, StateLog, changes_bytes
 from slackwater_spark.stage.truncate import in_log_order, is_truncate
-from slackwater_spark.stage.wire import Document, Event, decode_events
+from slackwater_spark.stage.wire import Event, decode_events
 
 _TOKEN_BYTES: Final = 16
 
 
+class Outcome(Protocol):
+    """What a batch does to a bucket."""
+
+    changes: list[Change]
+    """Of entries; each name at most once."""
+    live_bytes: int
+    """By how much names and values of the live entries grow."""
+
+
+O_co = TypeVar("O_co", bound=Outcome, covariant=True)
+O = TypeVar("O", bound=Outcome)  # noqa: E741 - of an outcome
+
+
+class ApplyEvents(Protocol[O_co]):
+    """A bucket's logic as its caller sees it."""
+
+    def __call__(
+        self, events: Sequence[Event], contents: IndexTransaction, owners: Owners | None = None
+    ) -> O_co:
+        """The outcome of these events, sorted by commit LSN; reads `contents`, changes nothing.
+
+        With `owners` (scope `aggregate`) the keys of a bucket are at different LSNs: each document then has
+        the LSN of its own newest change.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class _Work:
-    outcome: Outcome
+class _Work(Generic[O]):
+    outcome: O
     write: LogWrite | None
     """None if nothing changed."""
 
 
-class BucketStage:
+class BucketStage(Generic[O]):
     """Processes batches of buckets; for one thread."""
 
-    def __init__(self, apply: ApplyEvents, view: str, owners: KeyOwners | None = None) -> None:
+    def __init__(self, apply: ApplyEvents[O], view: str, owners: KeyOwners | None = None) -> None:
         """A stage.
 
         Args:
@@ -41,8 +69,8 @@ class BucketStage:
 
     def process(
         self, bucket: int, payloads: Iterable[tuple[int, bytes]], log: StateLog, index: BucketIndex
-    ) -> list[Document]:
-        """Takes a batch's payloads ``(sequence, payload)`` of one bucket; gives the documents to emit.
+    ) -> O:
+        """Takes a batch's payloads ``(sequence, payload)`` of one bucket; gives what is to be handed on.
 
         The index is committed before the state. Should the state not follow, the next batch finds a token it
         does not know and rebuilds the index: a batch may be repeated at any point.
@@ -55,10 +83,12 @@ class BucketStage:
         owners = None if self._owners is None else self._owners.of(decoded)
         events = events_in_commit_order(decoded)
         before = log.meta(bucket, self._view)
-        work = index.update(lambda contents: self._work(bucket, (events, owners), before, log, contents))
+        work = update_current(
+            bucket, before, log, index, lambda c: self._work(bucket, (events, owners), before, log, c)
+        )
         if work.write is not None:
             log.write(work.write)
-        return work.outcome.documents
+        return work.outcome
 
     def _work(
         self,
@@ -67,10 +97,7 @@ class BucketStage:
         before: LogMeta | None,
         log: StateLog,
         contents: IndexTransaction,
-    ) -> _Work:
-        token = None if before is None else before.token
-        if contents.token != token:
-            _rebuild(bucket, before, log, contents)
+    ) -> _Work[O]:
         events, owners = batch
         outcome = self._apply(events, contents, owners)
         if not outcome.changes:
@@ -80,7 +107,7 @@ class BucketStage:
         contents.set_token(meta.token)
         return _Work(outcome, log_write(bucket, outcome.changes, meta, log, contents))
 
-    def _meta_after(self, before: LogMeta | None, outcome: Outcome) -> LogMeta:
+    def _meta_after(self, before: LogMeta | None, outcome: O) -> LogMeta:
         return LogMeta(
             view=self._view,
             token=secrets.token_bytes(_TOKEN_BYTES),
@@ -104,12 +131,3 @@ def events_in_commit_order(payloads: Iterable[tuple[int, Sequence[Event]]]) -> l
     else:
         events.sort(key=itemgetter(0))
     return events
-
-
-def _rebuild(bucket: int, before: LogMeta | None, log: StateLog, contents: IndexTransaction) -> None:
-    contents.clear()
-    if before is None:
-        return
-    for changes in log.changes(bucket, before):
-        contents.apply(changes)
-    contents.set_token(before.token)

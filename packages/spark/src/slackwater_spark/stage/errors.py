@@ -16,6 +16,7 @@
     ├── StateMismatchError          the state belongs to another view, or was written by a newer version
     ├── UnreadableStateError        a blob of the state log cannot be read
     ├── IndexFolderError            the local index cannot be kept
+    ├── UnsupportedScopeError       scope aggregate: a pipeline that is not one stage over rows
     └── RefusedSettingError         a Spark setting that must not be on
 """
 
@@ -176,6 +177,20 @@ class ImpossibleCountError(StageError):
             f"group {self.group}, commit LSN {self.commit_lsn}: {self.what} counts {self.count} rows, "
             "expected none less than 0, and all 0 in a group without rows: a row was taken away that was "
             "never added. The state is damaged, or this is a bug: start with a new checkpoint, and report it"
+        )
+
+
+class UnsupportedScopeError(StageError):
+    """A pipeline that cannot run in scope ``aggregate``."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return (
+            f"scope 'aggregate': the pipeline {self.problem}; its partitions are at different commits, so "
+            "only views that one key joins and groups are possible. Use scope 'strict'"
         )
 
 

@@ -25,6 +25,7 @@ from slackwater_spark.stage.wire import HEADER_BUCKET, ROW_SCHEMA, document_payl
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from slackwater_spark.stage.apply import Outcome
     from slackwater_spark.stage.bucket import BucketStage
     from slackwater_spark.stage.lmdb_index import OpenIndexes
     from slackwater_sql.plan import ViewPlan
@@ -74,7 +75,7 @@ class StageProcessor(StatefulProcessor):
         with _no_cyclic_gc():
             index = _open_indexes().get(_index_folder(self._settings.index_root, self._plan.name, bucket))
             bucket_stage = _bucket_stage(self._plan, self._settings)
-            documents = bucket_stage.process(bucket, payloads, self._log, index)
+            documents = bucket_stage.process(bucket, payloads, self._log, index).documents
             packed = list(document_payloads(documents))
         for sequence, payload in enumerate(packed):
             yield Row(stage=documents_stage(0), bucket=bucket, sequence=sequence, payload=payload)
@@ -84,7 +85,7 @@ class StageProcessor(StatefulProcessor):
 
 
 @lru_cache(maxsize=4)
-def _bucket_stage(plan: "ViewPlan", settings: StageSettings) -> "BucketStage":
+def _bucket_stage(plan: "ViewPlan", settings: StageSettings) -> "BucketStage[Outcome]":
     """One per view and Python worker: DuckDB's connection and its prepared objects live on between tasks."""
     from slackwater_spark.stage.apply import BucketLogic
     from slackwater_spark.stage.bucket import BucketStage

@@ -10,13 +10,18 @@ from slackwater_spark.stage.apply import BucketLogic
 from slackwater_spark.stage.bucket import BucketStage
 from slackwater_spark.stage.entry import Change, Entry
 from slackwater_spark.stage.evaluation import ViewEvaluator
+from slackwater_spark.stage.evaluators import Evaluators, SqlEvaluators
 from slackwater_spark.stage.event_packer import EventPacker
 from slackwater_spark.stage.index import BucketIndex, IndexTransaction
+from slackwater_spark.stage.outbox import Outbox
 from slackwater_spark.stage.owner import KeyOwners, sequence_in_group
 from slackwater_spark.stage.packing import packing_spec
+from slackwater_spark.stage.results import settled
+from slackwater_spark.stage.stage_logic import bucket_stage
 from slackwater_spark.stage.state_log import StateLog
 from slackwater_spark.stage.wire import Document
 from slackwater_sql.plan import ViewPlan
+from slackwater_sql.stages import EnginePlan
 
 T = TypeVar("T")
 
@@ -25,6 +30,10 @@ ChangeEvent = (
     | tuple[str, str, int, bytes | None, bytes | None, int | None]
 )
 """Arguments of :meth:`EventPacker.add`."""
+
+
+Payloads = Sequence[tuple[int, bytes]]
+"""``(sequence, payload)`` of one bucket."""
 
 
 class MemoryIndex:
@@ -40,6 +49,13 @@ class MemoryIndex:
         result = work(transaction)
         self._entries, self._token = transaction.contents, transaction.token
         return result
+
+    def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
+        """Replaces everything."""
+        transaction = MemoryTransaction({}, token)
+        for changes in batches:
+            transaction.apply(changes)
+        self._entries, self._token = transaction.contents, token
 
 
 class MemoryTransaction:
@@ -193,7 +209,7 @@ class LocalStage:
 
     def process(self, bucket: int, payloads: Sequence[tuple[int, bytes]]) -> list[Document]:
         """Processes one bucket's payloads of a batch."""
-        return self.stage.process(bucket, payloads, self.states[bucket].log, self.indexes[bucket])
+        return self.stage.process(bucket, payloads, self.states[bucket].log, self.indexes[bucket]).documents
 
     def payloads(self, changes: Sequence[ChangeEvent], tasks: int = 1) -> dict[int, list[tuple[int, bytes]]]:
         """By bucket, in no particular order; changes of one row stay in one task, as in a partition."""
@@ -205,6 +221,110 @@ class LocalStage:
                     packer.add(*change)
             for _, bucket, payload in packer.payloads():
                 by_bucket.setdefault(bucket, []).insert(0, (task, payload))
+        return by_bucket
+
+
+class LocalEngine:
+    """All stages of a pipeline in one process, without Spark.
+
+    Attributes:
+        states: The state of each bucket, by stage and bucket.
+        indexes: The index of each bucket, likewise.
+    """
+
+    def __init__(
+        self,
+        plan: EnginePlan,
+        make_index: Callable[[], BucketIndex] = MemoryIndex,
+        *,
+        buckets: int = 3,
+        every_commit: bool = False,
+        scope: Scope = Scope.STRICT,
+        evaluators: Evaluators | None = None,
+    ) -> None:
+        """An engine without any rows.
+
+        Args:
+            plan: The compiled pipeline.
+            make_index: Makes an empty index.
+            buckets: Of each stage.
+            every_commit: Documents after each commit that changes them, not only after each batch.
+            scope: How far the partitions of a batch go.
+            evaluators: Of rows parts; None: DuckDB.
+        """
+        self.spec = packing_spec(plan, buckets)
+        self._plan = plan
+        self._every_commit = every_commit
+        self._make_index = make_index
+        names = [(stage.number, bucket) for stage in plan.stages for bucket in range(buckets)]
+        self.states = {name: BucketState() for name in names}
+        self.indexes = {name: make_index() for name in names}
+        self._stages = {
+            stage.number: bucket_stage(
+                plan,
+                stage,
+                buckets=buckets,
+                every_commit=every_commit,
+                scope=scope,
+                evaluators=evaluators or SqlEvaluators(),
+            )
+            for stage in plan.stages
+        }
+
+    def lose_index(self, stage: int, bucket: int) -> None:
+        """As if the bucket moved to an executor that has never had it."""
+        self.indexes[stage, bucket] = self._make_index()
+
+    def run(
+        self, changes: Sequence[ChangeEvent], tasks: int = 1, *, first_lsn: int | None = None
+    ) -> dict[int, list[Document]]:
+        """Processes a batch of whole commits.
+
+        Args:
+            changes: As a connector writes them.
+            tasks: Source tasks that pack them.
+            first_lsn: Of the batch's first commit, if that changes nothing the pipeline reads.
+
+        Returns:
+            The documents of each view in commit order, as a sink publishes them.
+        """
+        known = [change for change in changes if change[0] in self.spec.tables]
+        lsn = min((change[2] for change in changes), default=0) if first_lsn is None else first_lsn
+        return self.process(self.payloads(known, tasks, lsn))
+
+    def process(self, payloads: Mapping[tuple[int, int], Payloads]) -> dict[int, list[Document]]:
+        """Processes packed changes, by stage and bucket."""
+        waiting = {name: list(packed) for name, packed in payloads.items()}
+        documents: dict[int, list[Document]] = {view: [] for view in range(len(self._plan.views))}
+        for stage in self._plan.stages:
+            for name in sorted(name for name in waiting if name[0] == stage.number):
+                outbox = self.process_bucket(*name, waiting.pop(name))
+                for target, bucket, sequence, payload in outbox.payloads(*name):
+                    if target > 0:
+                        waiting.setdefault((target, bucket), []).append((sequence, payload))
+                for view, found in outbox.documents.items():
+                    documents[view] += found
+        return {view: settled(found, every_commit=self._every_commit) for view, found in documents.items()}
+
+    def process_bucket(self, stage: int, bucket: int, payloads: Payloads) -> Outbox:
+        """Processes a bucket's payloads of a batch."""
+        name = stage, bucket
+        return self._stages[stage].process(bucket, payloads, self.states[name].log, self.indexes[name]).outbox
+
+    def payloads(
+        self, changes: Sequence[ChangeEvent], tasks: int = 1, first_lsn: int | None = None
+    ) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
+        """By stage and bucket, in no particular order; changes of one row stay in one task."""
+        by_bucket: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+        for task in range(tasks):
+            packer = EventPacker(self.spec)
+            for change in changes:
+                if _task_of(change, tasks) == task:
+                    packer.add(*change)
+            if first_lsn is not None and not task:
+                packer.touch(first_lsn)
+            for stage, bucket, payload in packer.payloads():
+                by_bucket.setdefault((stage, bucket), []).insert(0, (task, payload))
         return by_bucket
 
 

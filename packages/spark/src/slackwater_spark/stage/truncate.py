@@ -6,7 +6,7 @@ import msgspec
 
 from slackwater_spark.stage.entry import group_width, is_digest
 from slackwater_spark.stage.index import IndexTransaction
-from slackwater_spark.stage.packing import PackingSpec
+from slackwater_spark.stage.packing import PackingInput
 from slackwater_spark.stage.wire import Event
 from slackwater_sql.row_codec import RowCodec
 
@@ -24,10 +24,12 @@ def in_log_order(event: Event) -> tuple[int, int]:
 class StoredKeys:
     """The stage keys under which a bucket has rows. Reads the bucket once, when first asked."""
 
-    def __init__(self, contents: IndexTransaction, spec: PackingSpec, codecs: Sequence[RowCodec]) -> None:
+    def __init__(
+        self, contents: IndexTransaction, inputs: Sequence[PackingInput], codecs: Sequence[RowCodec]
+    ) -> None:
         self._contents = contents
         self._codecs = codecs
-        self._positions = [i.positions(i.key) for i in spec.inputs]
+        self._positions = [i.positions(i.key) for i in inputs]
         self._keys: list[set[bytes]] | None = None
 
     def of(self, number: int) -> Collection[bytes]:

@@ -1,0 +1,61 @@
+"""What evaluates the parts of stages: DuckDB, unless somebody else is given."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from slackwater_spark.stage.accumulate import AccumulateLogic
+    from slackwater_spark.stage.calls import PartEvaluator
+    from slackwater_sql.stages import EnginePlan, StagePlan
+
+
+class Evaluators(Protocol):
+    """Makes evaluators of rows parts; travels to the executors, so it pickles, and compares by value."""
+
+    def rows(self, plan: "EnginePlan", stage: "StagePlan", memory_limit: str) -> "PartEvaluator":
+        """The evaluator of a stage's rows part; for one thread."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SqlEvaluators:
+    """Runs the statements of the plan."""
+
+    def rows(self, plan: "EnginePlan", stage: "StagePlan", memory_limit: str) -> "PartEvaluator":
+        """See :class:`Evaluators`."""
+        from slackwater_sql.stage_evaluation import RowsEvaluator
+
+        if stage.rows is None:
+            msg = f"stage {stage.number} has no rows part"
+            raise ValueError(msg)
+        return RowsEvaluator(stage.rows, stage.key, name=stage_name(plan, stage), memory_limit=memory_limit)
+
+
+@dataclass(frozen=True, slots=True)
+class StageEvaluators:
+    """What evaluates a stage's parts; None for a part that it does not have."""
+
+    rows: "PartEvaluator | None"
+    accumulators: "AccumulateLogic | None"
+
+
+def stage_evaluators(
+    plan: "EnginePlan", stage: "StagePlan", memory_limit: str, *, every_commit: bool, evaluators: Evaluators
+) -> "StageEvaluators":
+    """The evaluators of a stage's parts."""
+    from slackwater_spark.stage.accumulate import AccumulateLogic
+
+    accumulate = stage.accumulate
+    return StageEvaluators(
+        None if stage.rows is None else evaluators.rows(plan, stage, memory_limit),
+        None
+        if accumulate is None
+        else AccumulateLogic(
+            accumulate, name=stage_name(plan, stage), every_commit=every_commit, memory_limit=memory_limit
+        ),
+    )
+
+
+def stage_name(plan: "EnginePlan", stage: "StagePlan") -> str:
+    """The views that need a stage, for errors."""
+    return ", ".join(view.name for view in plan.views if stage.number in view.stages) or str(stage.number)
