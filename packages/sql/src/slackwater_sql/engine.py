@@ -1,0 +1,105 @@
+"""All views of a pipeline, compiled."""
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import PurePath
+
+from slackwater_sql.catalog import Catalog
+from slackwater_sql.frontend import ViewText, read_view
+from slackwater_sql.planner.cutting import Cutter, CutView
+from slackwater_sql.session import open_connection
+from slackwater_sql.stages import EnginePlan, PartialsOutput, PublishedView, RowsOutput, StagePlan
+
+FINGERPRINT_VERSION = 1
+"""Raised when kept state or documents of an unchanged view would change."""
+
+_WORD = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\w+|[^\w\s]", re.DOTALL)
+_COMMENT = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def compile_pipeline(
+    views: Sequence[tuple[str, str]], catalog: Catalog, *, published: Collection[str] | None = None
+) -> EnginePlan:
+    """The stages of a pipeline's views.
+
+    Args:
+        views: Path and text of each view; a view is called by the stem of its path, and may read the others.
+        catalog: The declared tables.
+        published: Names of the views that are written to an output, in the order of `views`; None: all.
+
+    Raises:
+        ViewError: A view is outside of what is supported; with the place and what is supported.
+    """
+    texts = {PurePath(path).stem: ViewText(sql=sql, path=path) for path, sql in views}
+    wanted = [name for name in texts if published is None or name in published]
+    with open_connection() as connection:
+        cutter = Cutter(connection)
+        cut = []
+        for number, name in enumerate(wanted):
+            view = read_view(texts[name].sql, catalog, path=texts[name].path, views=texts)
+            cut.append(cutter.cut(view, number))
+        stages = cutter.stages
+    return EnginePlan(
+        stages,
+        tuple(
+            _published(name, texts[name].sql, of_view, number, stages)
+            for number, (name, of_view) in enumerate(zip(wanted, cut, strict=True))
+        ),
+    )
+
+
+def _published(
+    name: str, sql: str, cut: CutView, number: int, stages: tuple[StagePlan, ...]
+) -> PublishedView:
+    needed = sorted(_needed_by(number, stages))
+    return PublishedView(
+        name=name,
+        sql=sql,
+        key=cut.key,
+        outputs=cut.outputs,
+        fingerprint=_fingerprint(stages[stage - 1] for stage in needed),
+        stages=tuple(needed),
+    )
+
+
+def _needed_by(view: int, stages: tuple[StagePlan, ...]) -> set[int]:
+    needed: set[int] = set()
+    for stage in reversed(stages):
+        output = stage.output
+        if isinstance(output, RowsOutput):
+            is_needed = any(edge.stage in needed for edge in output.edges)
+        elif isinstance(output, PartialsOutput):
+            is_needed = output.stage in needed
+        else:
+            is_needed = output.view == view
+        if is_needed:
+            needed.add(stage.number)
+    return needed
+
+
+def _fingerprint(stages: Iterable[StagePlan]) -> str:
+    meaning = {"version": FINGERPRINT_VERSION, "stages": [_facts(stage) for stage in stages]}
+    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
+
+
+def _facts(stage: StagePlan) -> list[object]:
+    """What a stage's state and results depend on; not its number, which other views may shift."""
+    facts: list[object] = []
+    if stage.rows is not None:
+        facts += [_words(stage.rows.statement), [each.value for each in stage.rows.reads]]
+        for plan in stage.rows.inputs:
+            columns = [[column.name, str(column.type), column.nullable] for column in plan.columns]
+            name = plan.table.full_name if plan.table.schema else "a stage"
+            facts.append([name, plan.key, plan.table.primary_key, plan.keeps_null_keys, columns])
+    if stage.accumulate is not None:
+        facts.append(_words(stage.accumulate.statement))
+        facts += [[each.kind.value, each.scale, each.multiset] for each in stage.accumulate.accumulators]
+    return facts
+
+
+def _words(statement: str) -> list[str]:
+    """The words of a statement without spacing and comments."""
+    without_comments = _COMMENT.sub(lambda found: found.group(1) or " ", statement)
+    return [word if word[0] in "'\"" else word.lower() for word in _WORD.findall(without_comments)]
