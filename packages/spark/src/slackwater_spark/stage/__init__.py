@@ -1,8 +1,7 @@
-"""The bucketed stage: packed change events in, documents of a view out.
+"""The bucketed stages: packed change events in, documents of views out.
 
-Known limits: a touched key is evaluated with all of its rows, so its cost follows the size of its document.
-The log of a bucket is one value of Spark's state store, so choose `buckets` such that a bucket stays below
-64 MB. Each touched bucket costs four state calls and one evaluation per batch, however few its events.
+Known limits: where a result depends on all rows of its key, a touched key is evaluated with all of them. Each
+touched bucket of a stage costs some state calls and one evaluation per batch, however few its events.
 """
 
 from slackwater_spark.stage.conf import (
@@ -26,16 +25,19 @@ from slackwater_spark.stage.errors import (
     UnreadablePayloadError,
     UnreadableStateError,
     UnsupportedChangeError,
+    UnsupportedScopeError,
 )
+from slackwater_spark.stage.evaluators import Evaluators, SqlEvaluators
 from slackwater_spark.stage.event_packer import EventPacker
 from slackwater_spark.stage.packing import PackingInput, PackingSpec, packing_spec
-from slackwater_spark.stage.processor import stage
+from slackwater_spark.stage.processor import stage, stages
 from slackwater_spark.stage.settings import StageSettings
 from slackwater_spark.stage.wire import HEADER_BUCKET, ROW_SCHEMA
 
 __all__ = [
     "HEADER_BUCKET",
     "ROW_SCHEMA",
+    "Evaluators",
     "EventPacker",
     "IndexFolderError",
     "MissingOldRowError",
@@ -45,6 +47,7 @@ __all__ = [
     "PackingSpec",
     "RefusedSettingError",
     "SplitKeyError",
+    "SqlEvaluators",
     "StageError",
     "StageSettings",
     "StateMismatchError",
@@ -54,10 +57,12 @@ __all__ = [
     "UnreadablePayloadError",
     "UnreadableStateError",
     "UnsupportedChangeError",
+    "UnsupportedScopeError",
     "check_conf",
     "local_checkpoint_conf",
     "packing_spec",
     "required_conf",
     "required_environment",
     "stage",
+    "stages",
 ]

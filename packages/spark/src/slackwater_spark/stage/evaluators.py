@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from slackwater_spark.stage.errors import UnsupportedScopeError
+
 if TYPE_CHECKING:
     from slackwater_spark.stage.accumulate import AccumulateLogic
     from slackwater_spark.stage.calls import PartEvaluator
@@ -14,6 +16,10 @@ class Evaluators(Protocol):
 
     def rows(self, plan: "EnginePlan", stage: "StagePlan", memory_limit: str) -> "PartEvaluator":
         """The evaluator of a stage's rows part; for one thread."""
+        ...
+
+    def __hash__(self) -> int:
+        """Of its value."""
         ...
 
 
@@ -59,3 +65,20 @@ def stage_evaluators(
 def stage_name(plan: "EnginePlan", stage: "StagePlan") -> str:
     """The views that need a stage, for errors."""
     return ", ".join(view.name for view in plan.views if stage.number in view.stages) or str(stage.number)
+
+
+def check_aggregate(plan: "EnginePlan") -> None:
+    """Whether a pipeline can run in scope ``aggregate``.
+
+    Raises:
+        UnsupportedScopeError: it has rows that move between keys, whose groups are at different commits.
+    """
+    from slackwater_sql.stages import DocumentsOutput
+
+    stage = plan.stages[0]
+    if len(plan.stages) > 1:
+        raise UnsupportedScopeError(f"has {len(plan.stages)} stages")
+    if stage.rows is None or not isinstance(stage.rows.output, DocumentsOutput):
+        raise UnsupportedScopeError("keeps aggregates without their rows")
+    if not stage.key:
+        raise UnsupportedScopeError("has one group without a key")

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from slackwater_spark.scope import Scope
 from slackwater_spark.stage.conf import check_conf
+from slackwater_spark.stage.evaluators import Evaluators, SqlEvaluators, check_aggregate
 from slackwater_spark.stage.settings import StageSettings
 from slackwater_spark.stage.state_log import LOG_KEY_SCHEMA, LOG_SCHEMA, META_SCHEMA, StateLog
 from slackwater_spark.stage.wire import HEADER_BUCKET, ROW_SCHEMA, document_payloads, documents_stage
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from slackwater_spark.stage.apply import Outcome
     from slackwater_spark.stage.bucket import BucketStage
     from slackwater_spark.stage.lmdb_index import OpenIndexes
+    from slackwater_spark.stage.stage_logic import StageOutcome
     from slackwater_sql.plan import ViewPlan
+    from slackwater_sql.stages import EnginePlan
 
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -45,6 +48,96 @@ def stage(df: "DataFrame", plan: "ViewPlan", settings: StageSettings) -> "DataFr
     check_conf({key: str(value) for key, value in df.sparkSession.conf.getAll.items()})
     return df.groupBy("bucket").transformWithState(
         StageProcessor(plan, settings), ROW_SCHEMA, outputMode="Append", timeMode="None"
+    )
+
+
+def stages(
+    df: "DataFrame", plan: "EnginePlan", settings: StageSettings, evaluators: Evaluators | None = None
+) -> "DataFrame":
+    """The documents that a stream of packed rows makes of a pipeline's views.
+
+    Input and output have the columns ``stage, bucket, sequence, payload``; rows of stage 0 pass unchanged.
+    The session's `spark.sql.shuffle.partitions` is the number of tasks of each stage, fixed by the query's
+    checkpoint.
+
+    Args:
+        df: Packed as :func:`packing_spec` says.
+        plan: The pipeline.
+        settings: Of all stages.
+        evaluators: Of rows parts; None: DuckDB.
+
+    Raises:
+        RefusedSettingError: the session lacks a setting of `required_conf`, or has one that leaks data.
+        UnsupportedScopeError: the scope is `aggregate`, and the pipeline is more than one stage of rows.
+    """
+    check_conf({key: str(value) for key, value in df.sparkSession.conf.getAll.items()})
+    if settings.scope is Scope.AGGREGATE:
+        check_aggregate(plan)
+    for stage_plan in plan.stages:
+        processor = EngineProcessor(plan, stage_plan.number, settings, evaluators or SqlEvaluators())
+        df = df.groupBy("stage", "bucket").transformWithState(
+            processor, ROW_SCHEMA, outputMode="Append", timeMode="None"
+        )
+    return df
+
+
+class EngineProcessor(StatefulProcessor):
+    """Runs the buckets of one stage; rows of others pass. One object per task."""
+
+    def __init__(
+        self, plan: "EnginePlan", number: int, settings: StageSettings, evaluators: Evaluators
+    ) -> None:
+        self._plan = plan
+        self._number = number
+        self._settings = settings
+        self._evaluators = evaluators
+        self._buckets: BucketStage[StageOutcome] | None = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Names the state variables."""
+        blobs = handle.getMapState("log", LOG_KEY_SCHEMA, LOG_SCHEMA)
+        self._log = StateLog(handle.getValueState("meta", META_SCHEMA), blobs)
+
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,
+    ) -> Iterator[Row]:
+        """One bucket of a batch."""
+        number, bucket = key
+        if number != self._number:
+            yield from rows
+            return
+        payloads = [(row.sequence, bytes(row.payload)) for row in rows]
+        with _no_cyclic_gc():
+            if self._buckets is None:
+                self._buckets = _engine_stage(self._plan, number, self._settings, self._evaluators)
+            folder = _index_folder(self._settings.index_root, f"stage-{number}", bucket)
+            outcome = self._buckets.process(bucket, payloads, self._log, _open_indexes().get(folder))
+            packed = list(outcome.outbox.payloads(number, bucket))
+        for stage_number, of_bucket, sequence, payload in packed:
+            yield Row(stage=stage_number, bucket=of_bucket, sequence=sequence, payload=payload)
+
+    def close(self) -> None:
+        """Nothing to free: indexes and evaluators stay open for the next task of this worker."""
+
+
+@lru_cache(maxsize=16)
+def _engine_stage(
+    plan: "EnginePlan", number: int, settings: StageSettings, evaluators: Evaluators
+) -> "BucketStage[StageOutcome]":
+    """One per stage and Python worker: DuckDB's connection and its prepared objects live on between tasks."""
+    from slackwater_spark.stage.stage_logic import bucket_stage
+
+    return bucket_stage(
+        plan,
+        plan.stage(number),
+        buckets=settings.buckets,
+        every_commit=settings.every_commit,
+        scope=settings.scope,
+        evaluators=evaluators,
+        memory_limit=settings.evaluator_memory,
     )
 
 

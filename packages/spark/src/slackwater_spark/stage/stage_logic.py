@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from slackwater_spark.scope import Scope
 from slackwater_spark.stage.bucket import BucketStage
 from slackwater_spark.stage.entry import Change
-from slackwater_spark.stage.errors import UnsupportedScopeError
-from slackwater_spark.stage.evaluators import Evaluators, StageEvaluators, stage_evaluators
+from slackwater_spark.stage.evaluators import (
+    Evaluators,
+    StageEvaluators,
+    check_aggregate,
+    stage_evaluators,
+)
 from slackwater_spark.stage.index import IndexTransaction
 from slackwater_spark.stage.latest_logic import LatestLogic
 from slackwater_spark.stage.outbox import Outbox
@@ -19,7 +23,7 @@ from slackwater_spark.stage.results import route_of
 from slackwater_spark.stage.rows_logic import RowsLogic
 from slackwater_spark.stage.touched import OWN_LSN
 from slackwater_spark.stage.wire import EMPTY_KEY, TOUCH_INPUT, Event
-from slackwater_sql.stages import DocumentsOutput, EnginePlan, StagePlan
+from slackwater_sql.stages import EnginePlan, StagePlan
 
 
 @dataclass(slots=True)
@@ -161,18 +165,3 @@ def bucket_stage(
         ownership=None if owners is None else Ownership(owners),
     )
     return BucketStage(logic, fingerprint(stage), owners)
-
-
-def check_aggregate(plan: EnginePlan) -> None:
-    """Whether a pipeline can run in scope ``aggregate``.
-
-    Raises:
-        UnsupportedScopeError: it has rows that move between keys, whose groups are at different commits.
-    """
-    stage = plan.stages[0]
-    if len(plan.stages) > 1:
-        raise UnsupportedScopeError(f"has {len(plan.stages)} stages")
-    if stage.rows is None or not isinstance(stage.rows.output, DocumentsOutput):
-        raise UnsupportedScopeError("keeps aggregates without their rows")
-    if not stage.key:
-        raise UnsupportedScopeError("has one group without a key")
