@@ -1,22 +1,14 @@
 """All views of a pipeline, compiled."""
 
-import hashlib
-import json
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
 from slackwater_sql.catalog import Catalog
+from slackwater_sql.fingerprint import fingerprint
 from slackwater_sql.frontend import ViewText, read_view
 from slackwater_sql.planner.cutting import Cutter, CutView
 from slackwater_sql.session import open_connection
 from slackwater_sql.stages import EnginePlan, PartialsOutput, PublishedView, RowsOutput, StagePlan
-
-FINGERPRINT_VERSION = 1
-"""Raised when kept state or documents of an unchanged view would change."""
-
-_WORD = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|\w+|[^\w\s]", re.DOTALL)
-_COMMENT = re.compile(r"('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def compile_pipeline(
@@ -59,7 +51,7 @@ def _published(
         sql=sql,
         key=cut.key,
         outputs=cut.outputs,
-        fingerprint=_fingerprint(stages[stage - 1] for stage in needed),
+        fingerprint=fingerprint(stages[stage - 1] for stage in needed),
         stages=tuple(needed),
     )
 
@@ -77,29 +69,3 @@ def _needed_by(view: int, stages: tuple[StagePlan, ...]) -> set[int]:
         if is_needed:
             needed.add(stage.number)
     return needed
-
-
-def _fingerprint(stages: Iterable[StagePlan]) -> str:
-    meaning = {"version": FINGERPRINT_VERSION, "stages": [_facts(stage) for stage in stages]}
-    return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
-
-
-def _facts(stage: StagePlan) -> list[object]:
-    """What a stage's state and results depend on; not its number, which other views may shift."""
-    facts: list[object] = []
-    if stage.rows is not None:
-        facts += [_words(stage.rows.statement), [each.value for each in stage.rows.reads]]
-        for plan in stage.rows.inputs:
-            columns = [[column.name, str(column.type), column.nullable] for column in plan.columns]
-            name = plan.table.full_name if plan.table.schema else "a stage"
-            facts.append([name, plan.key, plan.table.primary_key, plan.keeps_null_keys, columns])
-    if stage.accumulate is not None:
-        facts.append(_words(stage.accumulate.statement))
-        facts += [[each.kind.value, each.scale, each.multiset] for each in stage.accumulate.accumulators]
-    return facts
-
-
-def _words(statement: str) -> list[str]:
-    """The words of a statement without spacing and comments."""
-    without_comments = _COMMENT.sub(lambda found: found.group(1) or " ", statement)
-    return [word if word[0] in "'\"" else word.lower() for word in _WORD.findall(without_comments)]
