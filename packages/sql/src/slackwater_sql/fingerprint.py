@@ -19,7 +19,7 @@ _ID = re.compile(r'"[ck]\d+"')
 def fingerprint(stages: Iterable[StagePlan]) -> str:
     """Differs when the meaning of stages, or of state kept for them, differs.
 
-    Equal under changed spacing and comments, and under changes of columns and other views that they do not use.
+    Equal under changed spacing and comments, and under changes of columns and views that they do not use.
     """
     meaning = {"version": FINGERPRINT_VERSION, "stages": [_facts(stage) for stage in stages]}
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()
