@@ -1,0 +1,79 @@
+"""What DuckDB itself says of a view's text: names and types of the columns, and remaining mistakes."""
+
+import json
+import re
+from collections.abc import Sequence
+
+import duckdb
+from duckdb.sqltypes import DuckDBPyType
+
+from slackwater_sql.errors import ViewError
+from slackwater_sql.frontend.text import Splice, ViewText, original_offset, spliced
+
+_WORD = re.compile(r"\w+|\S")
+
+
+def bind(
+    connection: duckdb.DuckDBPyConnection, text: ViewText, splices: Sequence[Splice]
+) -> tuple[tuple[str, ...], tuple[DuckDBPyType, ...]]:
+    """Names and types of a view's columns.
+
+    Args:
+        connection: Has all tables and views that the text reads.
+        text: The view.
+        splices: What DuckDB is to read instead.
+
+    Raises:
+        ViewError: DuckDB cannot evaluate it: an unknown function, types that do not fit, …
+    """
+    statement = spliced(text.query, 0, len(text.query), splices)
+    run(connection, text, splices, statement)
+    rows = connection.sql(statement)
+    return tuple(rows.columns), tuple(rows.types)
+
+
+def bind_view(
+    connection: duckdb.DuckDBPyConnection, text: ViewText, splices: Sequence[Splice], name: str
+) -> None:
+    """Let other views read this one under a quoted name.
+
+    Raises:
+        ViewError: DuckDB cannot evaluate it.
+    """
+    statement = spliced(text.query, 0, len(text.query), splices)
+    run(connection, text, splices, statement)
+    connection.execute(f"CREATE OR REPLACE VIEW {name} AS {statement}")
+
+
+def run(
+    connection: duckdb.DuckDBPyConnection, text: ViewText, splices: Sequence[Splice], statement: str
+) -> None:
+    """Evaluate the statement on no rows.
+
+    Raises:
+        ViewError: DuckDB cannot.
+    """
+    connection.execute("SET errors_as_json = true")
+    try:
+        # Only execute() reports places; only sql() knows nested types.
+        connection.execute(statement).fetchall()
+    except duckdb.Error as error:
+        raise _view_error(text, splices, statement, error) from error
+    finally:
+        connection.execute("SET errors_as_json = false")
+
+
+def _view_error(text: ViewText, splices: Sequence[Splice], statement: str, error: duckdb.Error) -> ViewError:
+    message = str(error)
+    try:
+        details = json.loads(message[message.index("{") :])
+    except ValueError:
+        details = {"exception_message": message}
+    start = end = 0
+    if "position" in details:
+        byte = int(details["position"])
+        start = original_offset(splices, len(statement.encode()[:byte].decode("utf-8", "ignore")))
+        word = _WORD.match(text.sql, start)
+        end = word.end() if word else start
+    problem = details["exception_message"].splitlines()[0].rstrip(".!")
+    return text.error(start, end, problem, "The SQL of views is DuckDB's")

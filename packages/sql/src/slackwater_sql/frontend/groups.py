@@ -1,0 +1,135 @@
+"""Expressions over the groups of a GROUP BY."""
+
+import re
+from collections.abc import Mapping
+
+from slackwater_sql.document import identifier
+from slackwater_sql.errors import ViewError
+from slackwater_sql.frontend.aggregates import aggregate_call
+from slackwater_sql.frontend.dependencies import closure, dependencies, without_dependents
+from slackwater_sql.frontend.levels import Level, RowLevel, columns_of
+from slackwater_sql.frontend.scope import Found
+from slackwater_sql.frontend.syntax import Node
+from slackwater_sql.frontend.text import Splice
+from slackwater_sql.logical import Aggregate, AggregateCall, Expression, Relation, Span
+
+_GROUP_BY = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
+
+
+class GroupLevel(Level):
+    """Groups of rows.
+
+    Columns outside of aggregates are those of GROUP BY and, as in PostgreSQL, those that depend on them: the
+    columns of a table whose primary key is grouped.
+    """
+
+    def __init__(self, rows: RowLevel, relation: Relation, aliases: Mapping[str, Node]) -> None:
+        super().__init__(rows.environment, rows.scope, aliases, rows.outer)
+        self._rows = rows
+        self._rules = list(dependencies(relation))
+        self._groups: list[tuple[str, Expression]] = []
+        self._by_signature: dict[str, str] = {}
+        self._calls: dict[str, tuple[str, AggregateCall]] = {}
+        self._group_by = -1
+
+    @property
+    def calls(self) -> tuple[tuple[str, AggregateCall], ...]:
+        """The aggregates met so far."""
+        return tuple(self._calls.values())
+
+    @property
+    def is_global(self) -> bool:
+        """There is no GROUP BY."""
+        return not self._groups
+
+    @property
+    def safe(self) -> frozenset[str]:
+        """Groups and counts that never are NULL."""
+        below = self._rows.safe
+        counts = {name for name, call in self.calls if call.function == "count"}
+        return frozenset(counts | {name for name, each in self._groups if each.column in below})
+
+    def group_by(self, node: Node) -> str:
+        """One more expression of GROUP BY; the id it has."""
+        with self._rows.reading("GROUP BY"):
+            expression = self._rows.expression(node)
+        if self._group_by < 0 and node.start >= 0:
+            places = list(_GROUP_BY.finditer(self.environment.text.structure, 0, node.start))
+            self._group_by = places[-1].end() if places else -1
+        group = self.group_by_expression(expression)
+        self._by_signature[self.signature(node)] = group
+        return group
+
+    def group_by_expression(self, expression: Expression) -> str:
+        """One more expression to group by; the id it has."""
+        for name, each in self._groups:
+            if each.sql == expression.sql:
+                return name
+        label = self.build.labels.get(expression.column or "", expression.text)
+        name = self.build.new_id(label)
+        self._groups.append((name, expression))
+        return name
+
+    def settle(self) -> None:
+        """All of GROUP BY has been read."""
+        ids = {each.column or name: name for name, each in self._groups}
+        computed = [
+            (frozenset(each.columns), frozenset({each.column or name})) for name, each in self._groups
+        ]
+        rules = [*self._rules, *(rule for rule in computed if rule[0] != rule[1])]
+        self.identity = tuple(ids[each] for each in without_dependents(tuple(ids), rules))
+
+    def aggregated(self, relation: Relation, span: Span) -> Relation:
+        """One row per group."""
+        return Aggregate(relation, tuple(self._groups), self.calls, self.identity, span)
+
+    def replacement(self, node: Node, parameters: frozenset[str]) -> str | None:
+        """A group's id for an expression of GROUP BY, else as for rows."""
+        if node.kind not in {"COLUMN_REF", "CONSTANT"} and self._by_signature:
+            group = self._by_signature.get(self.signature(node))
+            if group is not None:
+                return identifier(group)
+        return super().replacement(node, parameters)
+
+    def value(self, node: Node, found: Found) -> str:
+        """SQL for a column that has one value per group."""
+        sql = found.sql
+        for name, each in self._groups:
+            if each.sql == sql:
+                return identifier(name)
+        group = self._dependent(node, found)
+        return Found(group, found.name, found.fields, found.source).sql
+
+    def aggregate(self, node: Node) -> str:
+        """The id of an aggregate."""
+        call = aggregate_call(self._rows, node)
+        key = f"{call.sql}"
+        if key not in self._calls:
+            self._calls[key] = (self.build.new_id(), call)
+        return identifier(self._calls[key][0])
+
+    def _dependent(self, node: Node, found: Found) -> str:
+        for name, each in self._groups:
+            if each.column == found.id:
+                return name
+        grouped = {each.column for _, each in self._groups if each.column is not None}
+        if found.id not in closure(grouped, self._rules) or self._group_by < 0:
+            raise self._several_values(node, found)
+        owner = f"{identifier(found.source.alias)}." if found.source is not None else ""
+        added = f" {owner}{identifier(found.name)},"
+        self.environment.splices.append(Splice(self._group_by, self._group_by, added))
+        name = self.build.new_id(self.build.labels.get(found.id, found.name))
+        column = identifier(found.id)
+        span = self.environment.place(node.start, node.end)
+        text = self.environment.text.sql[node.start : node.end]
+        self._groups.append((name, Expression(column, columns_of(column), span, text)))
+        return name
+
+    def _several_values(self, node: Node, found: Found) -> ViewError:
+        owner = f"{found.source.alias}." if found.source is not None else ""
+        problem = f"{owner}{found.name} can have several values for one key"
+        hint = (
+            "Use it in an aggregate such as list(…) or max(…); outside of one, only columns of "
+            "GROUP BY and of tables whose primary key is in GROUP BY are possible"
+        )
+        return self.error(node, problem, hint)

@@ -1,0 +1,241 @@
+"""Expressions over the rows that FROM and WHERE make.
+
+The SQL of an expression is the user's own text, with columns, subqueries, aggregates and windows replaced by
+ids in place: DuckDB evaluates what was written. That the text in between is exactly the expression is
+checked by letting DuckDB parse it once more.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from slackwater_sql.document import identifier
+from slackwater_sql.errors import ViewError
+from slackwater_sql.frontend.build import Build, Environment, Step
+from slackwater_sql.frontend.dependencies import never_null
+from slackwater_sql.frontend.parsing import is_expression
+from slackwater_sql.frontend.refusals import refuse_node
+from slackwater_sql.frontend.scope import Found, Scope
+from slackwater_sql.frontend.syntax import Node, meaning
+from slackwater_sql.frontend.text import Splice, spliced
+from slackwater_sql.logical import Expression, Relation
+from slackwater_sql.session import function_facts
+
+_ID = re.compile(r'"(c\d+)"')
+_NO_PARAMETERS: frozenset[str] = frozenset()
+
+Replacement = Callable[[Node], str]
+
+
+class Level:
+    """Rows of one kind and what expressions over them may use.
+
+    Attributes:
+        environment: Where the query stands.
+        scope: The names of FROM.
+        identity: What tells the rows apart.
+        clause: The clause that is being read, for messages.
+        relation: Gives the rows of FROM.
+        subquery: Gives the SQL for a subquery's value, having attached what computes it.
+        window: Gives the SQL for a window function's value; None where there may be none.
+    """
+
+    def __init__(
+        self, environment: Environment, scope: Scope, aliases: Mapping[str, Node], outer: "Level | None"
+    ) -> None:
+        self.environment = environment
+        self.scope = scope
+        self.outer = outer
+        self.identity: tuple[str, ...] = ()
+        self.clause = "SELECT"
+        self.relation: Callable[[], Relation] | None = None
+        self.subquery: Replacement | None = None
+        self.window: Replacement | None = None
+        self._aliases = aliases
+        self._expanding: list[str] = []
+        self._steps: list[Step] = []
+
+    @property
+    def build(self) -> Build:
+        """What is common to all."""
+        return self.environment.build
+
+    @property
+    def safe(self) -> frozenset[str]:
+        """Columns that never are NULL."""
+        return never_null(self.relation()) if self.relation is not None else frozenset()
+
+    def attach(self, step: Step) -> None:
+        """The rows come out of this step."""
+        self._steps.append(step)
+
+    def applied(self, relation: Relation) -> Relation:
+        """The rows after all steps."""
+        for step in self._steps:
+            relation = step(relation)
+        return relation
+
+    @property
+    def has_steps(self) -> bool:
+        """Something was attached."""
+        return bool(self._steps)
+
+    @contextmanager
+    def reading(self, clause: str, window: Replacement | None = None) -> Iterator[None]:
+        """While a clause is read."""
+        before = self.clause, self.window
+        self.clause, self.window = clause, window
+        try:
+            yield
+        finally:
+            self.clause, self.window = before
+
+    def expression(self, node: Node) -> Expression:
+        """The expression over ids.
+
+        Raises:
+            ViewError: It holds what may not stand here.
+        """
+        return self.made(node, self.sql(node))
+
+    def made(self, node: Node, sql: str) -> Expression:
+        """An expression of this SQL that stands for what the user wrote at a place."""
+        text = self.environment.text.sql[max(node.start, 0) : max(node.end, 0)]
+        return Expression(sql, columns_of(sql), self.environment.place(node.start, node.end), text)
+
+    def sql(self, node: Node) -> str:
+        """SQL of the expression over ids."""
+        replaced = self.replacement(node, _NO_PARAMETERS)
+        if replaced is not None:
+            return replaced
+        self._check_extent(node)
+        return spliced(self.environment.text.code, node.start, node.end, self.splices(node))
+
+    def splices(self, node: Node, parameters: frozenset[str] = _NO_PARAMETERS) -> Iterator[Splice]:
+        """What is replaced in the text of the expression, itself left as it is."""
+        if node.kind == "LAMBDA":
+            parameters |= {name.lower() for name in node.names}
+        for child in node.children:
+            replaced = self.replacement(child, parameters)
+            if replaced is None:
+                yield from self.splices(child, parameters)
+            elif child.start >= 0:
+                self._check_extent(child)
+                yield Splice(child.start, child.end, replaced)
+
+    def replacement(self, node: Node, parameters: frozenset[str]) -> str | None:
+        """SQL that stands for the whole expression; None: its text with its parts replaced."""
+        refuse_node(self.environment, node, self.clause)
+        if node.kind == "COLUMN_REF":
+            return None if node.names[0].lower() in parameters else self.column(node)
+        if node.kind == "SUBQUERY":
+            if self.subquery is None:
+                problem = f"a subquery in {self.clause} is not supported"
+                raise self.error(node, problem, "Subqueries are possible in SELECT, WHERE, HAVING and FROM")
+            return self.subquery(node)
+        if node.kind == "WINDOW":
+            if self.window is None:
+                problem = f"{self.clause} clause cannot contain window functions"
+                raise self.error(node, problem, "Compute it in a subquery in FROM, or use QUALIFY")
+            return self.window(node)
+        if is_aggregate(node):
+            return self.aggregate(node)
+        return None
+
+    def column(self, node: Node) -> str:
+        """SQL for a name."""
+        found = self.scope.find(node)
+        if found is not None:
+            return self.value(node, found)
+        name = node.names[0].lower()
+        if name in self._aliases and name not in self._expanding:
+            return self._expanded(name)
+        if self.outer is not None and self.outer.knows(node):
+            problem = f"{'.'.join(node.names)} is a column of the outer query"
+            hint = "Only conditions in the WHERE of the subquery may use the outer query's columns"
+            raise self.error(node, problem, hint)
+        if len(node.names) == 1 and function_facts().is_impure(name, 0):
+            hint = "A view must depend on nothing but the rows; take the value from a column"
+            raise self.error(node, f"{name} depends on more than the rows", hint)
+        raise self.scope.unknown(node)
+
+    def value(self, node: Node, found: Found) -> str:
+        """SQL for a column of FROM."""
+        return found.sql
+
+    def aggregate(self, node: Node) -> str:
+        """SQL for the value of an aggregate function."""
+        hint = "Compare aggregates in HAVING"
+        raise self.error(node, f"{self.clause} clause cannot contain aggregates", hint)
+
+    def knows(self, node: Node) -> bool:
+        """The name means a column of FROM here, or of a query around."""
+        try:
+            return self.scope.find(node) is not None
+        except ViewError:
+            return self.scope.source(node.names[:-1]) is not None
+
+    def signature(self, node: Node) -> str:
+        """Equal for expressions that mean the same by their form."""
+        return json.dumps(self._form(node.raw, is_top=True), sort_keys=True)
+
+    def _form(self, raw: object, *, is_top: bool = False) -> object:
+        if isinstance(raw, list):
+            return [self._form(each) for each in raw]
+        if not isinstance(raw, dict):
+            return raw
+        if raw.get("class") == "SUBQUERY":
+            return meaning(raw)
+        if raw.get("class") == "COLUMN_REF":
+            found = self.scope.of_names(tuple(raw["column_names"]))
+            return found.sql if found is not None else [name.lower() for name in raw["column_names"]]
+        dropped = {"query_location", "query_location_length", *(("alias",) if is_top else ())}
+        return {key: self._form(value) for key, value in raw.items() if key not in dropped}
+
+    def error(self, node: Node, problem: str, hint: str) -> ViewError:
+        """An error at the place of an expression."""
+        return self.environment.error(node.start, node.end, problem, hint)
+
+    def _expanded(self, name: str) -> str:
+        self._expanding.append(name)
+        try:
+            sql = self.sql(self._aliases[name])
+        finally:
+            self._expanding.pop()
+        return sql if _ID.fullmatch(sql) else f"({sql})"
+
+    def _check_extent(self, node: Node) -> None:
+        if node.kind == "SUBQUERY" or any(each.kind == "WINDOW" for each in node.walk()):
+            return
+        text = self.environment.text.code[max(node.start, 0) : max(node.end, 0)]
+        if not is_expression(self.build.connection, text, node):
+            problem = "this expression cannot be told apart from what is around it"
+            raise self.error(node, problem, "Put it in parentheses, or write it as a function")
+
+
+class RowLevel(Level):
+    """Rows of FROM and WHERE."""
+
+
+def columns_of(sql: str) -> tuple[str, ...]:
+    """The ids in the SQL, each once."""
+    return tuple(dict.fromkeys(_ID.findall(sql)))
+
+
+def is_aggregate(node: Node) -> bool:
+    """A call of an aggregate function."""
+    return node.kind == "FUNCTION" and node.function in function_facts().aggregates
+
+
+def plain_column(column: str, like: Expression) -> Expression:
+    """An expression that is nothing but a column, at the place of another one."""
+    return Expression(identifier(column), (column,), like.span, like.text)
+
+
+def conjunction(parts: list[Expression]) -> Expression | None:
+    """All of them; None for none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    sql = " AND ".join(f"({each.sql})" for each in parts)
+    return Expression(sql, columns_of(sql), parts[0].span, " AND ".join(each.text for each in parts))

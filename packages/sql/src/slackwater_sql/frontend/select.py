@@ -1,0 +1,298 @@
+"""One SELECT."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from slackwater_sql.document import identifier
+from slackwater_sql.frontend.build import Environment, Step
+from slackwater_sql.frontend.correlation import Correlation, is_correlated
+from slackwater_sql.frontend.dependencies import closure, dependencies, without_dependents
+from slackwater_sql.frontend.from_ import read_from
+from slackwater_sql.frontend.groups import GroupLevel
+from slackwater_sql.frontend.joining import Condition, Region
+from slackwater_sql.frontend.levels import Level, RowLevel, is_aggregate
+from slackwater_sql.frontend.refusals import refuse_clauses
+from slackwater_sql.frontend.scope import Found, Scope, Visible
+from slackwater_sql.frontend.selected import Selected
+from slackwater_sql.frontend.subqueries import Subqueries
+from slackwater_sql.frontend.syntax import Node, Query, Select, conjuncts
+from slackwater_sql.frontend.windows import Windows
+from slackwater_sql.logical import Aggregate, Expression, Filter, Relation, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column of the select list, stars expanded.
+
+    Attributes:
+        name: Its name; may be empty.
+        node: What was written.
+        column: The column, if a star stands for it.
+    """
+
+    name: str
+    node: Node
+    column: Visible | None
+
+
+def read_select(environment: Environment, select: Select, outer: Level | None) -> Selected:
+    """The tree of a SELECT.
+
+    Args:
+        environment: Where it stands.
+        select: What was written.
+        outer: The query around, if this is a subquery of an expression.
+
+    Raises:
+        ViewError: It is outside of what is supported.
+    """
+    refuse_clauses(environment, select)
+    environment = environment.with_commons(select.with_)
+    region, scope = read_from(environment, select.source, outer)
+    return _Reader(environment, select, region, scope, outer).read()
+
+
+class _Reader:
+    def __init__(
+        self, environment: Environment, select: Select, region: Region, scope: Scope, outer: Level | None
+    ) -> None:
+        self._environment = environment
+        self._select = select
+        self._region = region
+        self._outputs = tuple(_outputs(environment, scope, select.items))
+        aliases = {item.alias.lower(): item for item in reversed(select.items) if item.alias}
+        self._subqueries = Subqueries(_subquery)
+        self._rows = RowLevel(environment, scope, aliases, outer)
+        self._rows.subquery = lambda node: self._subqueries.value(self._rows, node)
+        self._aliases = aliases
+        self._correlation = Correlation()
+
+    def read(self) -> Selected:
+        self._where()
+        base = self._region.joined()
+        self._rows.identity = base.identity
+        selected = self._grouped(base) if self._is_aggregated() else self._ungrouped(base)
+        return self._distinct(selected) if self._select.is_distinct else selected
+
+    def _where(self) -> None:
+        rows = self._rows
+        rows.relation = self._region.joined
+        for node in conjuncts(self._select.where):
+            with rows.reading("WHERE"):
+                if is_correlated(rows, node):
+                    self._correlation.take(rows, node)
+                elif not self._subqueries.condition(rows, node):
+                    self._require(node)
+
+    def _require(self, node: Node) -> None:
+        rows = self._rows
+        whole = rows.expression(node)
+        if node.operator == "COMPARE_EQUAL" and set(whole.columns) <= self._region.columns:
+            left, right = (rows.expression(child) for child in node.children)
+            if self._region.require(Condition(whole, (left, right)), is_where=True):
+                return
+        rows.attach(lambda relation: Filter(relation, whole))
+
+    def _is_aggregated(self) -> bool:
+        select = self._select
+        roots = [*select.items, *(each for each in (select.having, select.qualify) if each is not None)]
+        return (
+            bool(select.groups)
+            or select.groups_all
+            or select.having is not None
+            or any(is_aggregate(node) for root in roots for node in root.walk())
+        )
+
+    def _ungrouped(self, base: Relation) -> Selected:
+        rows = self._rows
+        windows = Windows(rows)
+        items, qualify = self._columns(rows, windows)
+        if self._correlation.equal and windows.is_used:
+            raise self._refused_correlation(base)
+        relation = _qualified(windows.applied(rows.applied(base)), qualify)
+        return Selected(
+            relation,
+            tuple(each.name for each in self._outputs),
+            items,
+            tuple(self._correlation.equal),
+            tuple(self._correlation.residual),
+        )
+
+    def _grouped(self, base: Relation) -> Selected:
+        groups = GroupLevel(self._rows, base, self._aliases)
+        groups.subquery = lambda node: self._subqueries.value(groups, node)
+        self._group_by(groups)
+        is_global = groups.is_global
+        equal = self._correlated_groups(groups)
+        groups.settle()
+        with groups.reading("HAVING"):
+            for node in conjuncts(self._select.having):
+                if not self._subqueries.condition(groups, node):
+                    condition = groups.expression(node)
+                    groups.attach(_filter(condition))
+        windows = Windows(groups)
+        items, qualify = self._columns(groups, windows)
+        if equal and windows.is_used:
+            raise self._refused_correlation(base)
+        aggregate = groups.aggregated(self._rows.applied(base), self._span())
+        relation = _qualified(windows.applied(groups.applied(aggregate)), qualify)
+        names = tuple(each.name for each in self._outputs)
+        calls = groups.calls if is_global else None
+        return Selected(relation, names, items, equal, (), calls, relation is aggregate)
+
+    def _columns(self, level: Level, windows: Windows) -> tuple[tuple[Expression, ...], Expression | None]:
+        with level.reading("SELECT", windows.value):
+            items = tuple(_expression(level, each) for each in self._outputs)
+        with level.reading("QUALIFY", windows.value):
+            qualify = self._select.qualify
+            return items, None if qualify is None else level.expression(qualify)
+
+    def _group_by(self, groups: GroupLevel) -> None:
+        for node in self._select.groups:
+            self._group(groups, node)
+        if self._select.groups_all:
+            for output in self._outputs:
+                if not any(is_aggregate(each) or each.kind == "WINDOW" for each in output.node.walk()):
+                    self._group_output(groups, output)
+
+    def _group(self, groups: GroupLevel, node: Node) -> None:
+        if node.kind == "CONSTANT" and node.raw["literal"].get("kind") == "INTEGER":
+            position = int(node.raw["literal"]["text"])
+            if not 1 <= position <= len(self._outputs):
+                problem = f"there is no column {position} in the select list"
+                raise groups.error(node, problem, "Name the column")
+            self._group_output(groups, self._outputs[position - 1])
+            return
+        name = node.names[0].lower() if len(node.names) == 1 else ""
+        if name in self._aliases and groups.scope.of_names(node.names) is None:
+            groups.group_by(self._aliases[name])
+            return
+        groups.group_by(node)
+
+    def _group_output(self, groups: GroupLevel, output: Output) -> None:
+        if output.column is None:
+            groups.group_by(output.node)
+        else:
+            groups.group_by_expression(_expression(self._rows, output))
+
+    def _correlated_groups(self, groups: GroupLevel) -> tuple[tuple[Expression, Expression], ...]:
+        """What the query around compares becomes part of the groups."""
+        if self._correlation.residual:
+            raise self._refused_correlation(None)
+        return tuple(
+            (left, replace(right, sql=identifier(name), columns=(name,)))
+            for left, right in self._correlation.equal
+            for name in (groups.group_by_expression(right),)
+        )
+
+    def _distinct(self, selected: Selected) -> Selected:
+        build = self._environment.build
+        result = selected.computed(build)
+        relation = result.relation
+        correlated = [(left, right) for left, right in selected.equal]
+        chosen = [each.id for each in result.columns]
+        rules = list(dependencies(relation))
+        if set(relation.identity) <= closure(chosen, rules):
+            items = tuple(
+                replace(item, sql=identifier(column.id), columns=(column.id,))
+                for item, column in zip(selected.items, result.columns, strict=True)
+            )
+            return replace(selected, relation=relation, items=items, is_bare=False)
+        if selected.residual:
+            raise self._refused_correlation(None)
+        ids = {column: build.new_id(build.labels.get(column, "")) for column in dict.fromkeys(chosen)}
+        groups = [
+            (ids[column.id], replace(item, sql=identifier(column.id), columns=(column.id,)))
+            for item, column in zip(selected.items, result.columns, strict=True)
+        ]
+        extra = [(build.new_id(), right) for _, right in correlated]
+        groups = [*dict(groups).items(), *extra]
+        kept = without_dependents(tuple(ids), rules)
+        identity = (*(ids[column] for column in kept), *(name for name, _ in extra))
+        aggregate = Aggregate(relation, tuple(groups), (), identity, self._span())
+        items = tuple(
+            replace(item, sql=identifier(ids[column.id]), columns=(ids[column.id],))
+            for item, column in zip(selected.items, result.columns, strict=True)
+        )
+        equal = tuple(
+            (left, replace(right, sql=identifier(name), columns=(name,)))
+            for (left, right), (name, _) in zip(correlated, extra, strict=True)
+        )
+        return Selected(aggregate, selected.names, items, equal, (), selected.calls, is_bare=False)
+
+    def _span(self) -> Span:
+        item = self._select.items[0]
+        last = self._select.items[-1]
+        return self._environment.place(item.start, max(item.end, last.end))
+
+    def _refused_correlation(self, _: object) -> Exception:
+        item = self._select.items[0]
+        problem = "a subquery of this form may be tied to the outer query by equality only"
+        hint = "Aggregate in a subquery in FROM with GROUP BY, and join it"
+        return self._environment.error(item.start, item.end, problem, hint)
+
+
+def _subquery(level: Level, query: Query) -> Selected:
+    """A subquery of an expression."""
+    if isinstance(query, Select):
+        return read_select(level.environment, query, level)
+    result = level.build.make_query(query, level.environment)
+    items = tuple(
+        Expression(identifier(each.id), (each.id,), span, each.name)
+        for each, span in zip(result.columns, result.spans, strict=True)
+    )
+    return Selected(result.relation, tuple(each.name for each in result.columns), items)
+
+
+def _filter(condition: Expression) -> Step:
+    return lambda relation: Filter(relation, condition)
+
+
+def _qualified(relation: Relation, condition: Expression | None) -> Relation:
+    return relation if condition is None else Filter(relation, condition)
+
+
+def _expression(level: Level, output: Output) -> Expression:
+    if output.column is None:
+        return level.expression(output.node)
+    column = output.column
+    source = next((each for each in level.scope.sources if column in each.columns), None)
+    return level.made(output.node, level.value(output.node, Found(column.id, column.name, (), source)))
+
+
+def _outputs(environment: Environment, scope: Scope, items: tuple[Node, ...]) -> Iterator[Output]:
+    for item in items:
+        if item.kind != "STAR":
+            name = item.alias or (item.names[-1] if item.kind == "COLUMN_REF" else "")
+            yield Output(_declared(scope, item, name), item, None)
+            continue
+        raw = item.raw
+        decorations = ("exclude_list", "replace_list", "qualified_exclude_list", "rename_list", "expr")
+        if raw["columns"] or any(raw[each] for each in decorations):
+            problem = "only a plain * is supported"
+            raise environment.error(item.start, item.end, problem, "Name the columns")
+        for column in _starred(environment, scope, item):
+            yield Output(column.name, item, column)
+
+
+def _declared(scope: Scope, item: Node, name: str) -> str:
+    """As DuckDB does: an unnamed column of FROM keeps the spelling of its declaration."""
+    if item.alias or item.kind != "COLUMN_REF":
+        return name
+    found = scope.of_names(item.names)
+    return found.name if found is not None and not found.fields else name
+
+
+def _starred(environment: Environment, scope: Scope, item: Node) -> tuple[Visible, ...]:
+    qualifier = item.raw["relation_name"]
+    sources = scope.sources
+    if qualifier:
+        source = scope.source((qualifier,))
+        if source is None:
+            problem = f"no table in FROM is called {qualifier}"
+            raise environment.error(item.start, item.end, problem, "Use the alias that FROM gives")
+        sources = (source,)
+    for source in sources:
+        for column in source.table.columns if source.table is not None else ():
+            scope.refuse_unsupported(source.table, column.name.lower(), item.start, item.end)
+    return sources[0].columns if qualifier else scope.visible

@@ -1,0 +1,161 @@
+"""Subqueries in expressions: joins with what they compute."""
+
+from collections.abc import Callable
+
+from slackwater_sql.document import identifier
+from slackwater_sql.frontend.build import Build
+from slackwater_sql.frontend.dependencies import never_null
+from slackwater_sql.frontend.levels import Level, columns_of, conjunction, plain_column
+from slackwater_sql.frontend.plain import plain
+from slackwater_sql.frontend.selected import Selected
+from slackwater_sql.frontend.syntax import Node, Query
+from slackwater_sql.logical import Aggregate, AggregateCall, Expression, Extend, Join, JoinKind, Relation
+
+ReadSelect = Callable[[Level, Query], Selected]
+
+_EXISTS_HINT = "Write [NOT] EXISTS (SELECT … WHERE …)"
+_ONE_ROW_HINT = "Select one aggregate, or compare the whole primary key of the subquery's table by equality"
+
+
+class Subqueries:
+    """The subqueries of a SELECT.
+
+    Attributes:
+        read: Reads a subquery of a level.
+    """
+
+    def __init__(self, read: ReadSelect) -> None:
+        self.read = read
+
+    def condition(self, level: Level, node: Node) -> bool:
+        """Take a condition that is nothing but [NOT] EXISTS or [NOT] IN; False if it is something else.
+
+        Raises:
+            ViewError: The subquery is not supported.
+        """
+        kind = JoinKind.SEMI
+        while node.operator == "OPERATOR_NOT":
+            kind = JoinKind.ANTI if kind is JoinKind.SEMI else JoinKind.SEMI
+            (node,) = node.children
+        if node.kind != "SUBQUERY" or node.query is None or node.raw["subquery_type"] == "SCALAR":
+            return False
+        selected = self._rows_of(level, node, node.query)
+        equal = list(selected.equal)
+        if node.raw["subquery_type"] == "ANY":
+            equal.append(self._membership(level, node, selected, refuses_null=kind is JoinKind.ANTI))
+        span = level.environment.place(node.start, node.end)
+        residual = conjunction(list(selected.residual))
+        level.attach(lambda rows: Join(kind, rows, selected.relation, tuple(equal), residual, span))
+        return True
+
+    def value(self, level: Level, node: Node) -> str:
+        """SQL for the value of a subquery in an expression, having attached what computes it.
+
+        Raises:
+            ViewError: The subquery is not supported.
+        """
+        assert node.query is not None  # noqa: S101 - it is a subquery
+        if node.raw["subquery_type"] != "SCALAR":
+            return self._mark(level, node, node.query)
+        selected = self.read(level, node.query)
+        if len(selected.items) != 1:
+            raise level.error(node, "the subquery has several columns", "Write one subquery for each value")
+        if selected.calls is not None and selected.is_correlated:
+            return self._aggregate(level, node, selected)
+        result = selected.computed(level.build)
+        joined = {right.column for _, right in selected.equal}
+        if not set(result.relation.identity) <= joined:
+            raise level.error(node, "the subquery can have several rows", _ONE_ROW_HINT)
+        self._left_join(level, node, result.relation, selected)
+        return identifier(result.columns[0].id)
+
+    def _rows_of(self, level: Level, node: Node, query: Query) -> Selected:
+        selected = self.read(level, query)
+        if selected.calls is not None and selected.is_correlated:
+            problem = "an aggregate without GROUP BY has a row for every row of the outer query"
+            raise level.error(node, problem, "Compare the aggregate: (SELECT count(*) …) > 0")
+        return selected
+
+    def _membership(
+        self, level: Level, node: Node, selected: Selected, *, refuses_null: bool
+    ) -> tuple[Expression, Expression]:
+        """The comparison that IN makes."""
+        if node.raw["comparison_type"] != "COMPARE_EQUAL":
+            raise level.error(node, "only = ANY, IN and NOT IN are supported", _EXISTS_HINT)
+        if len(selected.items) != 1 or len(node.children) != 1 or node.children[0].function == "row":
+            raise level.error(node, "IN compares one column only", _EXISTS_HINT)
+        left, right = level.expression(node.children[0]), selected.items[0]
+        if refuses_null:
+            for side, known in ((left, level.safe), (right, never_null(selected.relation))):
+                if side.column not in known:
+                    problem = f"NOT IN is not true where {side.text or 'a value'} is NULL, which it may be"
+                    raise level.error(node, problem, "Write NOT EXISTS (SELECT … WHERE … = …)")
+        return left, right
+
+    def _mark(self, level: Level, node: Node, query: Query) -> str:
+        """Whether there is a row."""
+        selected = self._rows_of(level, node, query)
+        equal = list(selected.equal)
+        if node.raw["subquery_type"] == "ANY":
+            equal.append(self._membership(level, node, selected, refuses_null=True))
+        if selected.residual:
+            problem = "only conditions of equality on the outer query are supported here"
+            raise level.error(node, problem, "Make EXISTS a condition of its own in WHERE")
+        span = level.environment.place(node.start, node.end)
+        new_id = level.build.new_id
+        if not equal:
+            count = AggregateCall("count(*)", "count", (), False, None, (), span, "EXISTS")
+            number = new_id()
+            counted = Aggregate(selected.relation, (), ((number, count),), (), span)
+            level.attach(lambda rows: Join(JoinKind.LEFT, rows, counted, (), None, span))
+            return f"({identifier(number)} > 0)"
+        groups = tuple((new_id(), right) for _, right in equal)
+        names = tuple(name for name, _ in groups)
+        found = new_id()
+        distinct = Aggregate(selected.relation, groups, (), names, span)
+        marked = Extend(distinct, ((found, Expression("true", (), span, "EXISTS")),))
+        lefts = (left for left, _ in equal)
+        rights = (plain_column(name, each) for name, (_, each) in zip(names, equal, strict=True))
+        pairs = tuple(zip(lefts, rights, strict=True))
+        level.attach(lambda rows: Join(JoinKind.LEFT, rows, marked, pairs, None, span))
+        return f"coalesce({identifier(found)}, false)"
+
+    def _aggregate(self, level: Level, node: Node, selected: Selected) -> str:
+        """One aggregated value for each row of the query around; of no rows where none belong to it."""
+        calls = selected.calls or ()
+        if selected.residual or not selected.is_bare:
+            problem = "only conditions of equality on the outer query are supported in this subquery"
+            raise level.error(node, problem, "Aggregate in a subquery in FROM with GROUP BY, and join it")
+        self._left_join(level, node, selected.relation, selected)
+        sql = selected.items[0].sql
+        for name, empty in _empty_values(level, node, calls, selected.relation).items():
+            sql = sql.replace(identifier(name), f"coalesce({identifier(name)}, {empty})")
+        return sql if columns_of(sql) and sql == identifier(columns_of(sql)[0]) else f"({sql})"
+
+    def _left_join(self, level: Level, node: Node, right: Relation, selected: Selected) -> None:
+        span = level.environment.place(node.start, node.end)
+        residual = conjunction(list(selected.residual))
+        level.attach(lambda rows: Join(JoinKind.LEFT, rows, right, selected.equal, residual, span))
+
+
+def _empty_values(
+    level: Level, node: Node, calls: tuple[tuple[str, AggregateCall], ...], relation: Relation
+) -> dict[str, str]:
+    """The aggregates that are not NULL where there are no rows, with their values."""
+    assert isinstance(relation, Aggregate)  # noqa: S101 - it is bare
+    of_none = Aggregate(relation.child, (), calls, (), relation.span)
+    row = _one_row(level.build, of_none) if calls else ()
+    found = {}
+    for (name, call), value in zip(calls, row, strict=True):
+        if value is None:
+            continue
+        if not isinstance(value, int):
+            problem = f"{call.text} is not NULL where there are no rows"
+            raise level.error(node, problem, "Aggregate in a subquery in FROM with GROUP BY, and join it")
+        found[name] = str(value).lower()
+    return found
+
+
+def _one_row(build: Build, relation: Relation) -> tuple[object, ...]:
+    row: tuple[object, ...] | None = build.connection.execute(plain(relation)).fetchone()
+    return row or ()

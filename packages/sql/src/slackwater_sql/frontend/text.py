@@ -1,0 +1,191 @@
+"""The text of a view: what counts in it, and places."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from slackwater_sql.errors import ViewError
+from slackwater_sql.logical import Span
+from slackwater_sql.place import SourceText
+
+_OPAQUE = re.compile(
+    r"(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))"
+    r"|[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)"
+    r"|'(?:[^']|'')*(?:'|\Z)"
+    r'|"(?:[^"]|"")*(?:"|\Z)'
+    r"|(?P<tag>\$(?:[A-Za-z_]\w*)?\$).*?(?:(?P=tag)|\Z)",
+    re.DOTALL,
+)
+_START = re.compile(r"[\s(]*(\w*)")
+_SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
+_KEYWORD = re.compile(r"\s+(TRANSACTIONALLY)\b", re.IGNORECASE)
+_OPENING = {")": "(", "]": "[", "}": "{"}
+_CLOSING = {opening: closing for closing, opening in _OPENING.items()}
+
+
+@dataclass(frozen=True)
+class ViewText:
+    """A view as the user wrote it.
+
+    Attributes:
+        sql: The text of the file.
+        path: The file, for messages.
+    """
+
+    sql: str
+    path: str
+
+    @property
+    def source(self) -> SourceText:
+        """The text with its places."""
+        return SourceText(self.path, self.sql)
+
+    @cached_property
+    def code(self) -> str:
+        """The text with comments blank."""
+        return _OPAQUE.sub(
+            lambda found: _blank(found.group()) if found.group("comment") else found.group(), self.sql
+        )
+
+    @cached_property
+    def structure(self) -> str:
+        """The text with comments, strings and quoted names blank: what is left are words and signs."""
+        return _OPAQUE.sub(lambda found: _blank(found.group()), self.sql)
+
+    @cached_property
+    def query(self) -> str:
+        """The text as DuckDB understands it: comments, TRANSACTIONALLY and semicolons at the end are blank.
+
+        Raises:
+            ViewError: TRANSACTIONALLY is not where it belongs.
+        """
+        start, end = self._keyword()
+        code = self.code[:start] + " " * (end - start) + self.code[end:]
+        last = len(code.rstrip().rstrip("; \t\n\r"))
+        return code[:last] + _blank(code[last:])
+
+    def error(self, start: int, end: int, problem: str, hint: str) -> ViewError:
+        """An error at the characters `[start, end)`."""
+        return ViewError(self.source.place(start, end), problem, hint)
+
+    def balanced(self, start: int, end: int) -> tuple[int, int]:
+        """The characters with as many parentheses around as those in between need."""
+        missing_left, missing_right = _unmatched(self.structure[start:end])
+        for closing in missing_left:
+            found = self.structure.rfind(_OPENING[closing], 0, start)
+            if found < 0 or self.code[found + 1 : start].strip():
+                break
+            start = found
+        for opening in missing_right:
+            found = self.structure.find(_CLOSING[opening], end)
+            if found < 0 or self.code[end:found].strip():
+                break
+            end = found + 1
+        return start, end
+
+    def closing(self, opening: int) -> int:
+        """Offset of the parenthesis that closes the one at `opening`."""
+        depth = 0
+        for position in range(opening, len(self.structure)):
+            depth += (self.structure[position] in "([{") - (self.structure[position] in ")]}")
+            if depth == 0:
+                return position
+        return len(self.structure)
+
+    def top_level(self, pattern: str, start: int, end: int) -> re.Match[str] | None:
+        """The last match in `[start, end)` that stands in no parentheses of that part."""
+        depth, found, position = 0, None, start
+        compiled = re.compile(pattern, re.IGNORECASE)
+        while position < end:
+            sign = self.structure[position]
+            depth += (sign in "([{") - (sign in ")]}")
+            if depth == 0 and (match := compiled.match(self.structure, position, end)):
+                found, position = match, match.end()
+                continue
+            position += 1
+        return found
+
+    def _keyword(self) -> tuple[int, int]:
+        first = _START.match(self.structure)
+        start, end = first.span(1) if first else (0, 0)
+        word = self.structure[start:end].upper()
+        if word == "WITH":
+            select = self._main_select(start)
+        else:
+            select = end if word == "SELECT" else -1
+        found = _KEYWORD.match(self.structure, select) if select >= 0 else None
+        if found is None:
+            problem = "a view starts with SELECT TRANSACTIONALLY"
+            hint = "It says that every published state is the view of one committed state of the database"
+            if word == "WITH" and select >= 0:
+                start, end = select - len("SELECT"), select
+                problem = "the SELECT behind WITH is SELECT TRANSACTIONALLY"
+            raise self.error(start, end, problem, hint)
+        return found.span(1)
+
+    def _main_select(self, start: int) -> int:
+        """Offset behind the first SELECT that stands in no more parentheses than `start`."""
+        depth = 0
+        for found in re.finditer(r"[()]|\bSELECT\b", self.structure[start:], re.IGNORECASE):
+            sign = found.group()
+            if sign not in "()" and depth == 0:
+                return start + found.end()
+            depth += (sign == "(") - (sign == ")")
+        return -1
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """A replacement of the characters `[start, end)`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def spliced(text: str, start: int, end: int, splices: Iterable[Splice]) -> str:
+    """The characters `[start, end)` with the replacements; of several of one place, the first counts."""
+    parts: list[str] = []
+    position = start
+    for splice in sorted(splices, key=lambda each: (each.start, -each.end)):
+        if splice.start < position or splice.end > end:
+            continue
+        parts += [text[position : splice.start], splice.text]
+        position = splice.end
+    return "".join([*parts, text[position:end]])
+
+
+def original_offset(splices: Iterable[Splice], offset: int) -> int:
+    """Where a character of the spliced text comes from."""
+    moved = 0
+    for splice in sorted(splices, key=lambda each: (each.start, -each.end)):
+        if splice.start + moved > offset:
+            break
+        if offset < splice.start + moved + len(splice.text):
+            return splice.start
+        moved += len(splice.text) - (splice.end - splice.start)
+    return offset - moved
+
+
+def whole(text: ViewText) -> Span:
+    """The whole text."""
+    return Span(0, len(text.sql))
+
+
+def _unmatched(structure: str) -> tuple[list[str], list[str]]:
+    """Closing signs without an opening one, and opening ones without a closing one, innermost first."""
+    closing: list[str] = []
+    opening: list[str] = []
+    for sign in structure:
+        if sign in _CLOSING:
+            opening.append(sign)
+        elif sign in _OPENING and opening:
+            opening.pop()
+        elif sign in _OPENING:
+            closing.append(sign)
+    return closing, opening[::-1]
+
+
+def _blank(text: str) -> str:
+    return "".join(sign if sign in "\r\n" else " " for sign in text)
