@@ -123,20 +123,21 @@ class PartitionsChangedError(SourceError):
 
 
 class UnheldValueError(SourceError):
-    """A value that the Spark type of its column cannot hold."""
+    """A value that the type it is to have cannot hold."""
 
-    def __init__(self, table: str, column: str, column_type: str, value: str, spark_type: str) -> None:
-        super().__init__(table, column, column_type, value, spark_type)
+    def __init__(self, table: str, column: str, column_type: str, value: str, held_by: str) -> None:
+        super().__init__(table, column, column_type, value, held_by)
         self.table = table
         self.column = column
         self.column_type = column_type
         self.value = value
-        self.spark_type = spark_type
+        self.held_by = held_by
+        """Spark's type, or Python's."""
 
     def __str__(self) -> str:
         return (
-            f"column {self.column} ({self.column_type}) of {self.table} holds {self.value}, which Spark's "
-            f"{self.spark_type} cannot hold; read the column as text (as_text=[{self.column!r}]), or correct "
+            f"column {self.column} ({self.column_type}) of {self.table} holds {self.value}, which "
+            f"{self.held_by} cannot hold; read the column as text (as_text=[{self.column!r}]), or correct "
             "the row"
         )
 

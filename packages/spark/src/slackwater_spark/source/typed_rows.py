@@ -195,8 +195,8 @@ class RowImages:
         return [value_text(column.type, bytes(fields[column.name])) for column in self._texts]
 
     def _unheld(self, column: Column, value: str) -> UnheldValueError:
-        spark = spark_type(column.type).simpleString()
-        return UnheldValueError(self._table.full_name, column.name, str(column.type), value, spark)
+        held_by = f"Spark's {spark_type(column.type).simpleString()}"
+        return UnheldValueError(self._table.full_name, column.name, str(column.type), value, held_by)
 
 
 def spark_type(column_type: ColumnType) -> DataType:

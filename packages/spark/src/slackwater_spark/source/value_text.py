@@ -1,11 +1,11 @@
 """Values of any column as text, also those that no other type of Spark holds."""
 
 from datetime import date
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from slackwater_sql.column_type import ColumnType, TypeKind
+from slackwater_sql.column_type import TIME_KINDS, ColumnType, TypeKind
 
 _MINUS, _PLUS = "-infinity", "infinity"
 INFINITE_DAYS: Final = {-2_147_472_691: _MINUS, 2_146_033_979: _PLUS}
@@ -28,16 +28,21 @@ _CYCLE_YEARS: Final = 400
 def value_text(column_type: ColumnType, raw: bytes) -> str | None:
     """A JSON value as text: strings as they are, dates and times as PostgreSQL writes them, else JSON."""
     value = msgspec.json.decode(raw)
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, int) and column_type.kind is TypeKind.DATE:
+    if isinstance(value, int) and column_type.kind in TIME_KINDS:
+        return wire_text(column_type, value)
+    return value if value is None or isinstance(value, str) else raw.decode()
+
+
+def wire_text(column_type: ColumnType, value: Any) -> str:
+    """A wire value as text, likewise."""
+    if column_type.kind is TypeKind.DATE:
         return INFINITE_DAYS.get(value) or date_text(value)
-    if isinstance(value, int) and column_type.kind in {TypeKind.TIMESTAMP, TypeKind.TIME}:
+    if column_type.kind in TIME_KINDS:
         microseconds = value * 1000 if column_type.is_millisecond else value
         if column_type.kind is TypeKind.TIME:
             return time_text(microseconds)
         return INFINITE_TIMES.get(value) or timestamp_text(microseconds)
-    return raw.decode()
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def date_text(days: int) -> str:

@@ -1,0 +1,195 @@
+"""A user's function in place of SQL: evaluates the rows part of a stage, key by key."""
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Final
+
+from slackwater_spark.api.document import DocumentEncoder, ValueFault
+from slackwater_spark.api.errors import DocumentError, FunctionFailedError
+from slackwater_spark.api.python_values import PythonRows
+from slackwater_spark.source.errors import UnheldValueError
+from slackwater_sql.plan import InputPlan, KeyColumn
+from slackwater_sql.stage_evaluation import (
+    OPEN_LSN,
+    PointColumns,
+    ResultRows,
+    RowVersions,
+    StepColumns,
+    key_text,
+)
+
+Row = Mapping[str, Any]
+Rows = Mapping[str, Sequence[Row]]
+"""The rows of a key by table, ordered by primary key; every table of the stage is there."""
+
+Document = Mapping[str, Any]
+KeyFunction = Callable[[Any, Rows], Document | None]
+"""Takes a key (its value; a tuple if it has several columns) and its rows; returns the key's document."""
+
+_LIVE: Final = (0, OPEN_LSN)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPlan:
+    """What workers need to run a function; pickles, and compares by value.
+
+    Attributes:
+        stage: Name of the stage.
+        pickled: The function, by cloudpickle.
+        schema: The documents' type, Spark's JSON.
+        as_text: By input, names of columns whose values are to be text.
+    """
+
+    stage: str
+    pickled: bytes
+    schema: str
+    as_text: tuple[tuple[str, ...], ...]
+
+
+@dataclass(slots=True)
+class _Group:
+    """The rows of one key: by input ``(wire row, from LSN, to LSN)``."""
+
+    rows: list[list[tuple[tuple[Any, ...], int, int]]]
+
+
+class PythonEvaluator:
+    """Calls a function for each key at each point; for one thread.
+
+    Args:
+        plan: What is called.
+        key: Of the stage.
+        inputs: Of its rows part.
+    """
+
+    def __init__(self, plan: FunctionPlan, key: Sequence[KeyColumn], inputs: Sequence[InputPlan]) -> None:
+        from pyspark import cloudpickle
+        from pyspark.sql.types import StructType
+
+        self._name = plan.stage
+        self._function: KeyFunction = cloudpickle.loads(plan.pickled)
+        self._encode = DocumentEncoder(StructType.fromJson(_json(plan.schema)))
+        self._key_names = [column.name for column in key]
+        self._tables = [each.table.full_name for each in inputs]
+        self._rows = [
+            PythonRows(each.table.full_name, each.columns, as_text)
+            for each, as_text in zip(inputs, plan.as_text, strict=True)
+        ]
+        self._order = [itemgetter(*each.primary_key_positions) for each in inputs]
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def at_points(
+        self,
+        versions: Sequence[RowVersions],
+        points: PointColumns,
+        steps: StepColumns | None,
+        keys: Sequence[bytes],
+    ) -> ResultRows:
+        """``(point, key as JSON, document)`` of each point that has one.
+
+        Raises:
+            FunctionFailedError: the function raised; names key, LSN and line.
+            DocumentError: it returned something else than its type says.
+        """
+        groups = self._groups(versions, len(keys))
+        results: list[tuple[Any, ...]] = []
+        for point, (number, lsn) in enumerate(zip(points.groups, points.lsns, strict=True)):
+            live = [
+                [row for row, first, end in of_input if first <= lsn < end]
+                for of_input in groups[number].rows
+            ]
+            document = self._document(keys[number], live, lsn)
+            if document is not None:
+                results.append((point, key_text(self._key_names, keys[number]), document))
+        return results
+
+    def latest(self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
+        """``(number of the key, key as JSON, document)`` of each key that has one, of rows that all are live.
+
+        Raises:
+            FunctionFailedError: the function raised; names key, LSN and line.
+            DocumentError: it returned something else than its type says.
+        """
+        results: list[tuple[Any, ...]] = []
+        for number, group in enumerate(self._groups(rows, len(keys))):
+            live = [[row for row, _, _ in of_input] for of_input in group.rows]
+            document = self._document(keys[number], live, lsns[number])
+            if document is not None:
+                results.append((number, key_text(self._key_names, keys[number]), document))
+        return results
+
+    def _groups(self, versions: Sequence[RowVersions], count: int) -> list[_Group]:
+        groups = [_Group([[] for _ in self._tables]) for _ in range(count)]
+        for number, of_input in enumerate(versions):
+            for group, row, first, end in _version_rows(of_input):
+                groups[group].rows[number].append((row, first, end))
+        return groups
+
+    def _document(self, key: bytes, live: Sequence[list[tuple[Any, ...]]], lsn: int) -> bytes | None:
+        if not any(live):
+            return None
+        values = _key_values(key)
+        try:
+            rows = {
+                table: [make.row(row) for row in sorted(of_input, key=order)]
+                for table, make, order, of_input in zip(
+                    self._tables, self._rows, self._order, live, strict=True
+                )
+            }
+            document = self._function(values[0] if len(values) == 1 else values, rows)
+        except Exception as error:
+            raise self._failed(key, lsn, error) from error
+        if document is None:
+            return None
+        try:
+            return self._encode(document)
+        except ValueFault as fault:
+            name = key_text(self._key_names, key)
+            path = ".".join(fault.path).replace(".[", "[")
+            raise DocumentError(self._name, name, lsn, path, fault.problem) from None
+
+    def _failed(self, key: bytes, lsn: int, error: Exception) -> FunctionFailedError:
+        said = str(error) if isinstance(error, UnheldValueError) else f"{type(error).__name__}: {error}"
+        return FunctionFailedError(
+            self._name, key_text(self._key_names, key), lsn, said, _place(error, self._function)
+        )
+
+
+def _version_rows(of_input: RowVersions) -> Iterator[tuple[int, tuple[Any, ...], int, int]]:
+    """Number of the key, row and its interval."""
+    rows = zip(*of_input.columns, strict=True)
+    if of_input.from_lsn is None or of_input.to_lsn is None:
+        for group, row in zip(of_input.groups, rows, strict=True):
+            yield group, row, *_LIVE
+        return
+    yield from zip(of_input.groups, rows, of_input.from_lsn, of_input.to_lsn, strict=True)
+
+
+def _key_values(key: bytes) -> tuple[Any, ...]:
+    import msgspec
+
+    return tuple(msgspec.msgpack.decode(key))
+
+
+@lru_cache(maxsize=8)
+def _json(text: str) -> Any:
+    import json
+
+    return json.loads(text)
+
+
+def _place(error: BaseException, function: KeyFunction) -> str:
+    """The innermost line of the user's own file in the traceback, else the innermost line."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]
+    code = getattr(function, "__code__", None)
+    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    if not frames:
+        return "before it was called"
+    frame = (own or frames)[-1]
+    text = f": {frame.line}" if frame.line else ""
+    return f"{frame.filename}, line {frame.lineno}, in {frame.name}{text}"

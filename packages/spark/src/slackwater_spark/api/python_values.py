@@ -1,0 +1,87 @@
+"""Values of declared columns as Python has them."""
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from slackwater_spark.source.errors import UnheldValueError
+from slackwater_spark.source.typed_rows import converter
+from slackwater_spark.source.value_text import wire_text
+from slackwater_sql.catalog import Column
+from slackwater_sql.column_type import ColumnType, TypeKind
+
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_FROM_ARROW: Final[dict[TypeKind, Callable[[Any], Any]]] = {
+    TypeKind.DATE: lambda days: date.fromordinal(days + _EPOCH_DAY),
+    TypeKind.TIMESTAMP: lambda us: (_EPOCH + timedelta(microseconds=us)).replace(tzinfo=None),
+    TypeKind.TIME: lambda ns: (_EPOCH + timedelta(microseconds=ns // 1000)).time(),
+}
+PYTHON_TYPES: Final[dict[TypeKind, type]] = {
+    TypeKind.NUMERIC: Decimal,
+    TypeKind.DATE: date,
+    TypeKind.TIMESTAMP: datetime,
+    TypeKind.TIMESTAMPTZ: datetime,
+    TypeKind.TIME: time,
+    TypeKind.BYTEA: bytes,
+}
+"""What values are, where that is not what JSON has: int, float, bool, str, list."""
+
+
+class PythonRows:
+    """Makes dicts of a table's wire rows.
+
+    Args:
+        table: The table's full name.
+        columns: Of the rows, in order.
+        as_text: Names of columns whose values are to be text.
+    """
+
+    def __init__(self, table: str, columns: Sequence[Column], as_text: Collection[str] = ()) -> None:
+        self._table = table
+        self._columns = tuple(columns)
+        self._names = tuple(column.name for column in columns)
+        self._converters = [
+            (n, convert)
+            for n, column in enumerate(columns)
+            if (convert := _text(column.type) if column.name in as_text else _converter(column.type))
+        ]
+
+    def row(self, wire: Sequence[Any]) -> dict[str, Any]:
+        """The row by column name.
+
+        Raises:
+            UnheldValueError: Python's type cannot hold a value: an infinite time, a year above 9999.
+        """
+        values = list(wire)
+        for position, convert in self._converters:
+            value = values[position]
+            if value is not None:
+                try:
+                    values[position] = convert(value)
+                except ValueError as error:
+                    raise self._unheld(self._columns[position], str(error)) from error
+        return dict(zip(self._names, values, strict=True))
+
+    def _unheld(self, column: Column, value: str) -> UnheldValueError:
+        kind = (column.type.element or column.type).kind
+        python = PYTHON_TYPES.get(kind, str).__name__
+        return UnheldValueError(self._table, column.name, str(column.type), value, f"Python's {python}")
+
+
+def _text(column_type: ColumnType) -> Callable[[Any], Any]:
+    return lambda value: wire_text(column_type, value)
+
+
+def _converter(column_type: ColumnType) -> Callable[[Any], Any] | None:
+    if column_type.element is not None:
+        of_element = _converter(column_type.element)
+        if of_element is None:
+            return None
+        return lambda values: [None if value is None else of_element(value) for value in values]
+    to_arrow, from_arrow = converter(column_type), _FROM_ARROW.get(column_type.kind)
+    if to_arrow is None or from_arrow is None:
+        return to_arrow
+    return lambda value: from_arrow(to_arrow(value))

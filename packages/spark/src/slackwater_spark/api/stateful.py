@@ -1,0 +1,131 @@
+"""A stage whose documents a user's Python function makes."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+from slackwater_spark.api.changes import Changes
+from slackwater_spark.api.documents import Documents
+from slackwater_spark.api.errors import StageDefinitionError
+from slackwater_spark.api.function_plan import KeyColumns, StageSketch, function_plan
+from slackwater_spark.api.python_evaluator import FunctionPlan, KeyFunction, PythonEvaluator
+from slackwater_spark.api.session import check_session
+from slackwater_spark.source.data_source import FORMAT
+from slackwater_spark.stage.packing import packing_spec
+from slackwater_spark.stage.settings import StageSettings
+from slackwater_sql.stages import EnginePlan, StagePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+class StatefulOptions(TypedDict, total=False):
+    """Further arguments of :func:`stateful`."""
+
+    emit: Literal["latest", "transactions"]
+    """A document per key and batch (default), or per key and commit that changed it."""
+    buckets: int
+    """Slices of the keys; 64. Fixed for the life of a checkpoint."""
+    version: str
+    """Change it when the function means something else: state of another version is refused."""
+    columns: Mapping[str, Collection[str]]
+    """By table, the columns to keep beside the keys; of tables not named all that are supported. Less state,
+    and less work: a change of other columns does not touch the key."""
+    as_text: Mapping[str, Collection[str]]
+    """By table, columns whose values are to be text, e.g. dates that may be infinite."""
+    key_names: Sequence[str]
+    """Names of the key's columns in the documents' keys; else those of the first table."""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonEvaluators:
+    """Makes evaluators on workers; see :class:`slackwater_spark.stage.evaluators.Evaluators`."""
+
+    function: FunctionPlan
+
+    def rows(self, plan: EnginePlan, stage: StagePlan, memory_limit: str) -> PythonEvaluator:
+        """The evaluator of a stage's rows part."""
+        assert stage.rows is not None  # noqa: S101 - this plan's only stage has one
+        return PythonEvaluator(self.function, stage.key, stage.rows.inputs)
+
+
+def stateful(
+    changes: Changes,
+    function: KeyFunction,
+    *,
+    name: str,
+    key: KeyColumns,
+    document: "StructType | str",
+    **options: Unpack[StatefulOptions],
+) -> Documents:
+    """Documents that a Python function makes of all rows of a key; right at every commit.
+
+    For each key whose rows a commit changes the function is called with the key and *all* its rows as of that
+    commit, and returns the key's document, or None if it has none. State, commit order, comparison with the
+    document before, deletes and recovery are the engine's. A key without rows has no document.
+
+    The function must be pure: the same rows, the same document. It may be called more than once for a commit,
+    and not at all for commits whose result nobody will see (``emit="latest"``). It travels to the workers by
+    cloudpickle: modules that it imports must be there.
+
+    Args:
+        changes: The source; with declared tables, from the earliest change on.
+        function: ``function(key, rows)``: the key's value (a tuple if it has several columns) and, by table,
+            the rows ordered by primary key: dicts of int, float, str, bool, Decimal, date, time, datetime
+            (with time zone UTC for timestamptz), bytes, list, or None; json and uuid are str.
+        name: Of the view: names its state and, if it is written to Kafka, its topic.
+        key: By table the column, or columns, that hold the key; or one name for all tables.
+        document: The documents' type, as Spark writes it: ``"id BIGINT, total DECIMAL(12,2)"``. The
+            function's dicts must have exactly these fields; values are written as views write theirs.
+        options: See :class:`StatefulOptions`.
+
+    Raises:
+        StageDefinitionError: names the argument and what is expected.
+        UndeclaredTableError: a table is not declared, or not read.
+        SessionSettingsError: the session lacks settings.
+    """
+    check_session(changes.session)
+    if changes.options.starting != "earliest" or not changes.streaming:
+        problem = "do not begin with the earliest change, or end"
+        raise StageDefinitionError(
+            name, "changes", problem, "a stage needs all rows: leave out starting= and streaming="
+        )
+    sketch = StageSketch.of(name, key, document, changes, _checked(name, options))
+    plan, of_function = function_plan(sketch, function)
+    every_commit = options.get("emit", "latest") == "transactions"
+    settings = StageSettings(buckets=options.get("buckets", 64), every_commit=every_commit)
+    load = partial(_packed, changes, sketch.tables, plan, settings, PythonEvaluators(of_function))
+    return Documents(changes.session, changes.options, plan, every_commit, load)
+
+
+def _packed(
+    changes: Changes,
+    tables: Sequence[str],
+    plan: EnginePlan,
+    settings: StageSettings,
+    evaluators: PythonEvaluators,
+) -> "DataFrame":
+    from slackwater_spark.stage.processor import stages
+
+    options = {**changes.spark_options, "tables": ",".join(tables)}
+    options["packing"] = packing_spec(plan, settings.buckets).to_json()
+    packed = changes.session.readStream.format(FORMAT).options(**options).load()
+    return stages(packed, plan, settings, evaluators)
+
+
+def _checked(name: str, options: StatefulOptions) -> StatefulOptions:
+    known = StatefulOptions.__optional_keys__
+    for option, value in options.items():
+        if option not in known:
+            raise StageDefinitionError(name, option, "is no option", f"known: {', '.join(sorted(known))}")
+        _check_value(name, option, value)
+    return options
+
+
+def _check_value(name: str, option: str, value: Any) -> None:
+    if option == "emit" and value not in ("latest", "transactions"):
+        raise StageDefinitionError(name, option, f"is {value!r}", "expected 'latest' or 'transactions'")
+    if option == "buckets" and (not isinstance(value, int) or value < 1):
+        raise StageDefinitionError(name, option, f"is {value!r}", "expected a positive number")
