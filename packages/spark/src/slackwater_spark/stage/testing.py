@@ -256,9 +256,10 @@ class LocalEngine:
         self._plan = plan
         self._every_commit = every_commit
         self._make_index = make_index
-        names = [(stage.number, bucket) for stage in plan.stages for bucket in range(buckets)]
-        self.states = {name: BucketState() for name in names}
-        self.indexes = {name: make_index() for name in names}
+        self._buckets = buckets
+        self.states: dict[tuple[int, int], BucketState] = {}
+        self.indexes: dict[tuple[int, int], BucketIndex] = {}
+        self.reset()
         self._stages = {
             stage.number: bucket_stage(
                 plan,
@@ -270,6 +271,13 @@ class LocalEngine:
             )
             for stage in plan.stages
         }
+
+    def reset(self) -> None:
+        """Forgets all rows. The evaluators stay: DuckDB has planned their statements."""
+        for stage in self._plan.stages:
+            for bucket in range(self._buckets):
+                self.states[stage.number, bucket] = BucketState()
+                self.indexes[stage.number, bucket] = self._make_index()
 
     def lose_index(self, stage: int, bucket: int) -> None:
         """As if the bucket moved to an executor that has never had it."""
