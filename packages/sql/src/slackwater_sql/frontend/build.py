@@ -15,7 +15,7 @@ from slackwater_sql.frontend.syntax import CommonTable, Query
 from slackwater_sql.frontend.text import Splice, ViewText
 from slackwater_sql.logical import Relation, Span
 
-_ID_LIKE = re.compile(r"\bc(\d+)", re.IGNORECASE)
+_ID_LIKE = re.compile(r"\bc(\d{1,9})\b", re.IGNORECASE)
 
 Step = Callable[[Relation], Relation]
 
@@ -46,6 +46,7 @@ class Build:
         make_query: Builds the tree of a query that stands by itself.
         make_view: Builds the tree of another view, which a place in FROM names.
         labels: What the user calls the ids.
+        first_id: Number of the first id that is free.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -57,15 +58,14 @@ class Build:
     _used: int = 0
     _tables: set[str] = field(default_factory=set)
 
-    def __post_init__(self) -> None:
-        self._used = max(
-            (int(digits[-9:]) for each in self.views.values() for digits in _ID_LIKE.findall(each.sql)),
-            default=0,
-        )
+    first_id: int = 1
 
     def reserve(self, text: ViewText) -> None:
-        """Never give out an id that could be written in this text."""
-        self._used = max([self._used, *(int(digits[-9:]) for digits in _ID_LIKE.findall(text.sql))])
+        """Never give out an id that could be written in this text or in those of the other views."""
+        texts = [text.sql, *(each.sql for each in self.views.values())]
+        written = [int(digits) for each in texts for digits in _ID_LIKE.findall(each)]
+        self._used = max(written, default=0)
+        self.first_id = self._used + 1
 
     def new_id(self, label: str = "") -> str:
         """An id that no other column has and that occurs in no text."""

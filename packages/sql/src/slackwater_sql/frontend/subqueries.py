@@ -26,6 +26,7 @@ class Subqueries:
 
     def __init__(self, read: ReadSelect) -> None:
         self.read = read
+        self._values: dict[tuple[int, int], str] = {}
 
     def condition(self, level: Level, node: Node) -> bool:
         """Take a condition that is nothing but [NOT] EXISTS or [NOT] IN; False if it is something else.
@@ -54,6 +55,12 @@ class Subqueries:
         Raises:
             ViewError: The subquery is not supported.
         """
+        place = (id(level), node.start)
+        if place not in self._values:
+            self._values[place] = self._value(level, node)
+        return self._values[place]
+
+    def _value(self, level: Level, node: Node) -> str:
         assert node.query is not None  # noqa: S101 - it is a subquery
         if node.raw["subquery_type"] != "SCALAR":
             return self._mark(level, node, node.query)

@@ -20,7 +20,9 @@ from slackwater_sql.catalog import Catalog
 from slackwater_sql.document import UnsupportedOutputError, check_output, identifier
 from slackwater_sql.frontend.binding import bind, bind_view
 from slackwater_sql.frontend.build import Build, Environment, Result
+from slackwater_sql.frontend.numbering import Numbering
 from slackwater_sql.frontend.parsing import parse
+from slackwater_sql.frontend.pruning import pruned
 from slackwater_sql.frontend.queries import read_query
 from slackwater_sql.frontend.text import ViewText
 from slackwater_sql.logical import LogicalView, Span
@@ -49,15 +51,19 @@ def read_view(
         connection.execute("CREATE SCHEMA __slackwater_views")
         lower = {other.lower(): each for other, each in views.items()}
         build = Build(connection, catalog, lower, read_query, _inlined)
-        environment = Environment(build, text, name.lower(), None, {}, [], (name.lower(),))
         build.reserve(text)
+        environment = Environment(build, text, name.lower(), None, {}, [], (name.lower(),))
         result = read_query(parse(connection, text), environment)
         _check_names(environment, result)
         names, types = bind(connection, text, environment.splices)
         _check_types(environment, result, types)
         _check_meaning(environment, result, names, types)
-    outputs = tuple((column.name, column.id) for column in result.columns)
-    return LogicalView(name, sql, path, result.relation, outputs, tuple(map(str, types)), dict(build.labels))
+    needed = frozenset(column.id for column in result.columns)
+    numbering = Numbering(build.first_id)
+    relation = numbering.relation(pruned(result.relation, needed))
+    outputs = tuple((column.name, numbering.ids[column.id]) for column in result.columns)
+    labels = {new: build.labels[old] for old, new in numbering.ids.items() if old in build.labels}
+    return LogicalView(name, sql, path, relation, outputs, tuple(map(str, types)), labels)
 
 
 def _inlined(name: str, reader: Environment, span: Span) -> Result:
