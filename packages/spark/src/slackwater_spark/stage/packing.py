@@ -1,11 +1,11 @@
 """How change events become events of a stage: the specification, which travels as an option of the source."""
 
 from dataclasses import dataclass
-from hashlib import sha256
 
 import msgspec
 
 from slackwater_sql.catalog import Table
+from slackwater_sql.fingerprint import fingerprint
 from slackwater_sql.plan import InputPlan, ViewPlan
 from slackwater_sql.stages import EnginePlan, StagePlan
 
@@ -132,11 +132,6 @@ def stage_inputs(stage: StagePlan) -> tuple[PackingInput, ...]:
     if stage.rows is None:
         return ()
     return tuple(_packing_input(stage.number, number, each) for number, each in enumerate(stage.rows.inputs))
-
-
-def fingerprint(plan: StagePlan | tuple[StagePlan, ...]) -> str:
-    """Differs when what a stage keeps or computes differs."""
-    return sha256(msgspec.json.encode(plan)).hexdigest()
 
 
 def _origin(stage: StagePlan, number: int) -> int:

@@ -17,13 +17,14 @@ from slackwater_spark.stage.latest_logic import LatestLogic
 from slackwater_spark.stage.outbox import Outbox
 from slackwater_spark.stage.owner import KeyOwners, Owners
 from slackwater_spark.stage.ownership import Ownership
-from slackwater_spark.stage.packing import fingerprint, packing_spec
+from slackwater_spark.stage.packing import packing_spec
 from slackwater_spark.stage.part_changes import PartChanges
 from slackwater_spark.stage.results import route_of
 from slackwater_spark.stage.rows_logic import RowsLogic
 from slackwater_spark.stage.touched import OWN_LSN
 from slackwater_spark.stage.wire import EMPTY_KEY, TOUCH_INPUT, Event
-from slackwater_sql.stages import EnginePlan, StagePlan
+from slackwater_sql.fingerprint import fingerprint
+from slackwater_sql.stages import EnginePlan, Reads, RowsPart, StagePlan
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class StageLogic:
         self._accumulators = evaluators.accumulators
         self._route = None if stage.accumulate is None else route_of(stage.accumulate.output, stage.number)
         if stage.rows is not None and evaluators.rows is not None:
-            if stage.rows.latest_statement is not None and not every_commit:
+            if not every_commit and _is_read_whole(stage.rows):
                 self._latest = LatestLogic(stage, stage.rows, evaluators.rows)
             else:
                 self._rows = RowsLogic(stage, stage.rows, evaluators.rows)
@@ -128,6 +129,15 @@ class StageLogic:
         changes.live_bytes += outcome.live_bytes
 
 
+def _is_read_whole(rows: RowsPart) -> bool:
+    """Nothing is lost by reading touched keys whole, so that the state before need not be evaluated."""
+    if rows.latest_statement is None:
+        return False
+    if all(mode is Reads.GROUP for mode in rows.reads):
+        return True
+    return all(set(each.table.primary_key) <= set(each.key) for each in rows.inputs)
+
+
 def bucket_stage(
     plan: EnginePlan,
     stage: StagePlan,
@@ -164,4 +174,4 @@ def bucket_stage(
         every_commit=every_commit,
         ownership=None if owners is None else Ownership(owners),
     )
-    return BucketStage(logic, fingerprint(stage), owners)
+    return BucketStage(logic, fingerprint([stage]), owners)
