@@ -21,6 +21,7 @@ COMMANDS = {
     "sidecar": "slackwater.commands.sidecar:sidecar",
     "run": "slackwater.commands.run:run",
     "certify": "slackwater.commands.certify:certify",
+    "explain": "slackwater.commands.explain:explain",
     "schema": "slackwater.commands.schema:schema",
     "status": "slackwater.commands.status:status",
     "doctor": "slackwater.commands.doctor:doctor",

@@ -6,6 +6,10 @@ import click
 
 from slackwater.invocation import Invocation, given_flags, required, setting
 
+_POSTGRES_URL = setting(
+    "postgres.url", "--postgres-url", metavar="URL", help="postgresql://user@host:port/database; secret."
+)
+
 
 @click.group()
 def schema() -> None:
@@ -17,9 +21,7 @@ def schema() -> None:
 
 
 @schema.command()
-@setting(
-    "postgres.url", "--postgres-url", metavar="URL", help="postgresql://user@host:port/database; secret."
-)
+@_POSTGRES_URL
 @click.option(
     "--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="Table; repeat."
 )
@@ -47,19 +49,50 @@ def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> No
 
     from slackwater_sql.pull import pull_schema
 
-    invocation: Invocation = ctx.obj
-    settings = invocation.start(given_flags(ctx))
-    secret = settings.postgres.url
-    url = required(
-        secret.get_secret_value() if secret else None,
-        "postgres.url",
-        "--postgres-url",
-        "whose tables to read",
-    )
-    with psycopg.connect(url) as connection:
+    with psycopg.connect(_database_url(ctx)) as connection:
         text = pull_schema(connection, tables)
     if output is None:
         click.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
         click.echo(f"{output}: {len(tables)} tables")
+
+
+@schema.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@_POSTGRES_URL
+@click.pass_context
+def check(ctx: click.Context, folder: Path) -> None:
+    """Compare the tables that the pipeline in DIR declares with those of the database.
+
+    Reads the catalogue only. Says what differs and which views use it: columns that no view uses may come, go
+    and change. A running pipeline notices by itself what contradicts its declarations, but not what has the
+    same form in JSON, like timestamp(3) and timestamp(6): so check before and after every migration.
+
+    Exit code 0 if no view is affected, 1 otherwise.
+
+    \b
+    Example:
+      slackwater schema check pipelines/orders --postgres-url postgresql://app@localhost/inventory
+    """
+    import psycopg
+
+    from slackwater.output import Output
+    from slackwater.schema_check import affected, difference_lines, differences, pulled_catalog
+    from slackwater_spark.pipeline import load_pipeline, read_sources
+
+    url, output = _database_url(ctx), Output()
+    definition = load_pipeline(folder)
+    with psycopg.connect(url) as connection:
+        database = pulled_catalog(connection, definition.tables)
+    found = differences(definition.plan, read_sources(folder).catalog, database)
+    for line in difference_lines(definition.name, definition.revision, found):
+        output.line(line)
+    ctx.exit(1 if affected(found) else 0)
+
+
+def _database_url(ctx: click.Context) -> str:
+    invocation: Invocation = ctx.obj
+    secret = invocation.start(given_flags(ctx)).postgres.url
+    url = secret.get_secret_value() if secret else None
+    return required(url, "postgres.url", "--postgres-url", "whose tables to read")

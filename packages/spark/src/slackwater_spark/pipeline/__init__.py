@@ -1,6 +1,6 @@
 """Pipelines: a folder becomes a streaming query."""
 
-from slackwater_spark.pipeline.definition import PipelineDefinition, load_pipeline
+from slackwater_spark.pipeline.definition import PipelineDefinition, load_pipeline, pipeline_definition
 from slackwater_spark.pipeline.errors import (
     DefinitionError,
     IncompatibleCheckpointError,
@@ -11,8 +11,11 @@ from slackwater_spark.pipeline.errors import (
 )
 from slackwater_spark.pipeline.outputs import ViewOutput
 from slackwater_spark.pipeline.progress import BatchProgress
+from slackwater_spark.pipeline.query import packed_documents
 from slackwater_spark.pipeline.runner import run_pipeline
 from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.pipeline.sources import PipelineSources, read_sources
+from slackwater_spark.pipeline.tables import table_names, view_inputs
 
 __all__ = [
     "BatchProgress",
@@ -20,11 +23,17 @@ __all__ = [
     "IncompatibleCheckpointError",
     "PipelineDefinition",
     "PipelineError",
+    "PipelineSources",
     "QueryFailedError",
     "RunSettings",
     "RunSettingsError",
     "SessionStartError",
     "ViewOutput",
     "load_pipeline",
+    "packed_documents",
+    "pipeline_definition",
+    "read_sources",
     "run_pipeline",
+    "table_names",
+    "view_inputs",
 ]

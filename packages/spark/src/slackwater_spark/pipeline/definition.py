@@ -8,21 +8,19 @@
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slackwater_spark.pipeline.errors import DefinitionError
 from slackwater_spark.pipeline.outputs import ViewOutput, read_outputs, revised, topic_name
+from slackwater_spark.pipeline.sources import PipelineSources, read_sources
 from slackwater_spark.pipeline.tables import table_names
 from slackwater_spark.pipeline.toml import TomlTable, read_toml
 from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
+from slackwater_spark.stage import Evaluators
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.plan import ViewPlan
-from slackwater_sql.stages import DocumentsOutput, EnginePlan, PublishedView, Reads, RowsPart, StagePlan
-from slackwater_sql.view import compile_view
+from slackwater_sql.stages import EnginePlan
 
 DEFAULT_BUCKETS = 64
 DEFINITION_FILE = "pipeline.toml"
@@ -50,7 +48,10 @@ class PipelineDefinition:
     topics: Mapping[str, str] = field(default_factory=dict)
     """Table to topic, for tables whose rows a transform of the connector sends elsewhere."""
     plan: EnginePlan
-    view: ViewPlan | None = None
+    sources: PipelineSources | None = None
+    """What the plan was made of; None if it was made otherwise."""
+    evaluators: Evaluators | None = None
+    """What evaluates the rows of stages; None: DuckDB."""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -71,16 +72,15 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     """
     toml = read_toml(folder / DEFINITION_FILE)
     toml.only(_KEYS)
-    views = _view_files(folder)
-    revision = toml.integer("revision", 1, minimum=1) or 1
-    outputs = read_outputs(toml, [path.stem for path in views], revision)
-    name = topic_name(toml, "name")
-    source = topic_name(toml, "source")
+    name, source = topic_name(toml, "name"), topic_name(toml, "source")
     scope = Scope(toml.choice("scope", [str(scope) for scope in Scope], str(Scope.STRICT)))
     emit = Emit(toml.choice("emit", [str(emit) for emit in Emit], str(Emit.LATEST)))
     buckets = toml.integer("buckets", DEFAULT_BUCKETS, minimum=1) or DEFAULT_BUCKETS
-    view = _view(folder, _catalog(folder))
-    plan = _plan(view)
+    revision = toml.integer("revision", 1, minimum=1) or 1
+    sources = read_sources(folder)
+    outputs = read_outputs(toml, sources.names, revision)
+    plan = sources.plan([output.view for output in outputs])
+    _check_scope(toml, scope, plan)
     return PipelineDefinition(
         name=revised(name, revision),
         source=source,
@@ -91,7 +91,39 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
         outputs=outputs,
         topics=_topics(toml.table("topics"), plan),
         plan=plan,
-        view=view,
+        sources=sources,
+    )
+
+
+def pipeline_definition(
+    *,
+    name: str,
+    source: str,
+    catalog: Catalog,
+    views: Mapping[str, str],
+    emit: Emit = Emit.LATEST,
+    buckets: int = DEFAULT_BUCKETS,
+    outputs: Sequence[ViewOutput] | None = None,
+) -> PipelineDefinition:
+    """A pipeline without a folder.
+
+    Args:
+        name: Of the pipeline.
+        source: The connector's ``topic.prefix``.
+        catalog: The declared tables.
+        views: Name and SQL of each view.
+        emit: Which states are published.
+        buckets: Slices of each stage's keys; fixed for the life of a checkpoint.
+        outputs: Where views are published, in their order; None: each in the topic of its name.
+
+    Raises:
+        ViewError: a view is not supported; with its place.
+    """
+    sources = PipelineSources(catalog, tuple((f"{view}.sql", sql) for view, sql in views.items()))
+    outputs = tuple(map(ViewOutput, views, views)) if outputs is None else tuple(outputs)
+    plan = sources.plan([output.view for output in outputs])
+    return PipelineDefinition(
+        name=name, source=source, emit=emit, buckets=buckets, outputs=outputs, plan=plan, sources=sources
     )
 
 
@@ -100,50 +132,11 @@ def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:
     return {name: topic_name(table, name) for name in table.values}
 
 
-def _catalog(folder: Path) -> Catalog:
-    paths = [path for path in (folder / "schema.sql",) if path.is_file()]
-    paths += sorted((folder / "schema").glob("*.sql"))
-    if not paths:
-        raise DefinitionError(
-            str(folder / "schema.sql"),
-            "",
-            "no such file",
-            "`slackwater schema pull` writes it",
+def _check_scope(toml: TomlTable, scope: Scope, plan: EnginePlan) -> None:
+    """Partitions at different LSNs can be joined by one key only, the one they are partitioned by."""
+    if scope is Scope.AGGREGATE and (len(plan.stages) != 1 or plan.stages[0].accumulate is not None):
+        found = (
+            f"the views take {len(plan.stages)} stages" if len(plan.stages) != 1 else "groups are added up"
         )
-    return parse_catalog({str(path): path.read_text(encoding="utf-8") for path in paths})
-
-
-def _view_files(folder: Path) -> list[Path]:
-    paths = sorted((folder / "views").glob("*.sql"))
-    if not paths:
-        raise DefinitionError(str(folder / "views"), "", "no view", "expected files views/<name>.sql")
-    return paths
-
-
-def _view(folder: Path, catalog: Catalog) -> ViewPlan:
-    paths = _view_files(folder)
-    if len(paths) > 1:
-        names = ", ".join(path.name for path in paths)
-        raise DefinitionError(
-            str(folder / "views"),
-            "",
-            f"{len(paths)} views ({names})",
-            "one per pipeline: make several folders",
-        )
-    return compile_view(paths[0].read_text(encoding="utf-8"), catalog, path=str(paths[0]))
-
-
-def _plan(view: ViewPlan) -> EnginePlan:
-    """The one stage that a view of the old kind is."""
-    inputs = len(view.inputs)
-    rows = RowsPart(
-        view.inputs,
-        (0,) * inputs,
-        (Reads.GROUP,) * inputs,
-        view.lifted_statement,
-        view.latest_statement,
-        DocumentsOutput(0),
-    )
-    key = tuple(column.name for column in view.key)
-    published = PublishedView(view.name, view.sql, key, view.outputs, view.fingerprint, (1,))
-    return EnginePlan((StagePlan(1, view.key, rows, None, "all tables are joined by one key"),), (published,))
+        hint = "aggregate is for one stage over the rows of one key; `slackwater explain` shows the stages"
+        raise toml.error("scope", f"is 'aggregate', but {found}", hint)

@@ -1,6 +1,5 @@
-"""Running a pipeline: one streaming query from the source through a stage into the sink."""
+"""Running a pipeline: one streaming query from the source through its stages into the sink."""
 
-import json
 import logging
 import threading
 from collections.abc import Callable
@@ -16,12 +15,13 @@ from slackwater_spark.pipeline.errors import QueryFailedError
 from slackwater_spark.pipeline.failure import root_cause
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.progress import BatchProgress
+from slackwater_spark.pipeline.query import packed_documents
 from slackwater_spark.pipeline.reporting import BatchDurations, BatchJournal, PipelineRegistry
 from slackwater_spark.pipeline.session import spark_session
 from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.pipeline.tables import keys_move
 from slackwater_spark.pipeline.writer import BatchWriter, RunStoppedError
 from slackwater_spark.sink import (
-    Emit,
     KafkaSink,
     KafkaSinkSettings,
     OutputTopic,
@@ -29,10 +29,9 @@ from slackwater_spark.sink import (
     check_owner,
     read_progress,
 )
-from slackwater_spark.stage import StageSettings, packing_spec, stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 SPARK_LOG = "spark.log"
@@ -49,10 +48,11 @@ def run_pipeline(
     on_progress: Callable[[BatchProgress], None] | None = None,
     *,
     stop: threading.Event | None = None,
+    session: "SparkSession | None" = None,
     probe: SinkProbe | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Keeps a view up to date until ``stop`` is set, or with ``available_now`` until it holds what was there.
+    """Keeps the views up to date until ``stop`` is set, or, `available_now`, until they hold what was there.
 
     Blocks. Starting again after any end, a crash included, goes on where the output ends. One run per process
     at a time; it uses this process's Spark session.
@@ -62,6 +62,7 @@ def run_pipeline(
         settings: Where.
         on_progress: Called in this thread for each visible batch, in order. What it raises ends the run.
         stop: Ends the run in order: a Kafka transaction that has begun is finished first.
+        session: Used instead of one that is made for the run, and left as it is.
         probe: For tests: is told of the sink's steps.
         clock: For the times in the progress.
 
@@ -74,8 +75,12 @@ def run_pipeline(
     """
     run = _PipelineRun(definition, settings, probe, clock or SystemClock())
     run.check()
-    with spark_session(definition.name, settings, run.spark_log) as session:
-        run.run(session, on_progress or (lambda _: None), stop or threading.Event())
+    on_progress, stop = on_progress or (lambda _: None), stop or threading.Event()
+    if session is not None:
+        run.run(session, on_progress, stop)
+        return
+    with spark_session(definition.name, settings, run.spark_log) as own:
+        run.run(own, on_progress, stop)
 
 
 class _PipelineRun:
@@ -122,47 +127,12 @@ class _PipelineRun:
             registry.close()
 
     def _start(self, session: "SparkSession") -> "StreamingQuery":
-        assert self._definition.view is not None  # noqa: S101 - until stages run plans
-        documents = stage(self._rows(session), self._definition.view, self._stage_settings())
+        documents = packed_documents(session, self._definition, self._settings)
         writer = documents.writeStream.queryName(self._definition.name).foreachBatch(self._writer)
         writer = writer.option("checkpointLocation", str(self._checkpoint.folder))
         if self._settings.available_now:
             writer = writer.trigger(availableNow=True)
         return writer.start()
-
-    def _rows(self, session: "SparkSession") -> "DataFrame":
-        definition, settings = self._definition, self._settings
-        cores = session.sparkContext.defaultParallelism
-        options = {
-            "source": definition.source,
-            "bootstrap": settings.bootstrap,
-            "tables": ",".join(definition.tables),
-            "timeline": str(settings.timeline),
-            "scope": str(definition.scope),
-            "parallelism": str(settings.parallelism or cores),
-            "packing": packing_spec(definition.view, definition.buckets).to_json(),  # type: ignore[arg-type]
-            **{f"kafka.{name}": value for name, value in settings.kafka.items()},
-        }
-        optional = {
-            "redis_url": settings.redis_url,
-            "redis.password": settings.redis_password,
-            "max_events_per_batch": settings.max_events_per_batch,
-            "topics": json.dumps(definition.topics) if definition.topics else None,
-            "schema_registry": settings.schema_registry,
-            "schema_registry.user": settings.schema_registry_user,
-            "schema_registry.password": settings.schema_registry_password,
-        }
-        options |= {name: str(value) for name, value in optional.items() if value is not None}
-        return session.readStream.format("slackwater").options(**options).load()
-
-    def _stage_settings(self) -> StageSettings:
-        root = self._settings.index_root
-        return StageSettings(
-            buckets=self._definition.buckets,
-            every_commit=self._definition.emit is Emit.TRANSACTIONS,
-            scope=self._definition.scope,
-            index_root=None if root is None else str(root),
-        )
 
     def _watch(
         self,
@@ -217,8 +187,12 @@ def sink_settings(definition: PipelineDefinition, settings: RunSettings) -> Kafk
     return KafkaSinkSettings(
         pipeline=definition.name,
         outputs=tuple(
-            OutputTopic(output.topic, settings.output_partitions or output.partitions)
-            for output in definition.outputs
+            OutputTopic(
+                output.topic,
+                settings.output_partitions or output.partitions,
+                keys_move=keys_move(definition.plan, number),
+            )
+            for number, output in enumerate(definition.outputs)
         ),
         emit=definition.emit,
         scope=definition.scope,

@@ -1,9 +1,9 @@
-"""Which columns of which tables a plan keeps."""
+"""What can be read off a plan: which columns of which tables it keeps, and whether keys move."""
 
 from collections.abc import Iterable, Iterator
 
 from slackwater_sql.plan import InputPlan
-from slackwater_sql.stages import EnginePlan, PublishedView, StagePlan
+from slackwater_sql.stages import DocumentsOutput, EnginePlan, PublishedView, StagePlan
 
 TABLE_OF_THE_DATABASE = 0
 """The origin of an input that is no other stage's result."""
@@ -26,3 +26,12 @@ def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:
 def table_names(plan: EnginePlan) -> tuple[str, ...]:
     """Full names of the tables the plan reads, each once, in order."""
     return tuple(sorted({each.table.full_name for each in table_inputs(plan.stages)}))
+
+
+def keys_move(plan: EnginePlan, view: int) -> bool:
+    """Whether a document of a view may go from one key of its last stage to another.
+
+    Not if there is one document for each stage key, or for each group.
+    """
+    (last,) = (stage for stage in plan.stages if stage.output == DocumentsOutput(view))
+    return last.accumulate is None and last.rows is not None and last.rows.latest_statement is None

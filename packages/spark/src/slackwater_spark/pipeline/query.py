@@ -1,0 +1,67 @@
+"""The Spark query of a pipeline, from the source to the last stage."""
+
+import json
+from typing import TYPE_CHECKING
+
+from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.sink import Emit
+from slackwater_spark.stage import StageSettings, packing_spec, stages
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def packed_documents(
+    session: "SparkSession", definition: PipelineDefinition, settings: RunSettings
+) -> "DataFrame":
+    """What a sink writes: rows ``stage, bucket, sequence, payload`` of batch headers and documents.
+
+    Raises:
+        RefusedSettingError: the session lacks a setting that stages need, or has one that leaks data.
+    """
+    rows = packed_rows(session, definition, settings)
+    return stages(rows, definition.plan, stage_settings(definition, settings), definition.evaluators)
+
+
+def packed_rows(
+    session: "SparkSession", definition: PipelineDefinition, settings: RunSettings
+) -> "DataFrame":
+    """The source's changes, packed for the stages."""
+    options = source_options(definition, settings, session.sparkContext.defaultParallelism)
+    return session.readStream.format("slackwater").options(**options).load()
+
+
+def source_options(definition: PipelineDefinition, settings: RunSettings, cores: int) -> dict[str, str]:
+    """Of ``format("slackwater")``. Holds secrets under names that Spark redacts."""
+    required = {
+        "source": definition.source,
+        "bootstrap": settings.bootstrap,
+        "tables": ",".join(definition.tables),
+        "timeline": str(settings.timeline),
+        "scope": str(definition.scope),
+        "parallelism": str(settings.parallelism or cores),
+        "packing": packing_spec(definition.plan, definition.buckets).to_json(),
+        **{f"kafka.{name}": value for name, value in settings.kafka.items()},
+    }
+    optional = {
+        "redis_url": settings.redis_url,
+        "redis.password": settings.redis_password,
+        "max_events_per_batch": settings.max_events_per_batch,
+        "topics": json.dumps(dict(definition.topics)) if definition.topics else None,
+        "schema_registry": settings.schema_registry,
+        "schema_registry.user": settings.schema_registry_user,
+        "schema_registry.password": settings.schema_registry_password,
+    }
+    return required | {name: str(value) for name, value in optional.items() if value is not None}
+
+
+def stage_settings(definition: PipelineDefinition, settings: RunSettings) -> StageSettings:
+    """How the stages run."""
+    root = settings.index_root
+    return StageSettings(
+        buckets=definition.buckets,
+        every_commit=definition.emit is Emit.TRANSACTIONS,
+        scope=definition.scope,
+        index_root=None if root is None else str(root),
+    )
