@@ -1,0 +1,36 @@
+"""Who works with a checkpoint: runs share it (the newest one fences the others), a rescaling has it alone."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from slackwater_spark.state.errors import CheckpointInUseError
+
+HOLD_FILE = "slackwater.lock"
+
+
+@contextmanager
+def hold_checkpoint(folder: Path, holder: str, *, alone: bool) -> Iterator[None]:
+    """Holds a checkpoint for the time of the block; the system lets go when the process ends.
+
+    Args:
+        folder: The checkpoint; made if it is not there.
+        holder: What others are told who want it meanwhile.
+        alone: Nobody else may hold it.
+
+    Raises:
+        CheckpointInUseError: somebody else holds it alone, or holds it and `alone` is asked for.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / HOLD_FILE).open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise CheckpointInUseError(str(folder), file.read().strip()) from error
+        file.truncate(0)
+        file.write(f"{holder} (process {os.getpid()})\n")
+        file.flush()
+        yield

@@ -1,0 +1,130 @@
+"""What a checkpoint's files say, and who may work with them."""
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from slackwater_spark.state import (
+    CheckpointInUseError,
+    NotACheckpointError,
+    UnfinishedBatchError,
+    UselessPartitionsError,
+    check_rescaling,
+    checkpoint_facts,
+    hold_checkpoint,
+    is_checkpoint,
+    rescaled_batches,
+)
+
+
+class Files:
+    """A checkpoint as Spark writes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("offsets", "commits"):
+            (folder / name).mkdir()
+        (folder / "metadata").write_text('{"id":"a"}')
+
+    def batch(self, number: int, partitions: int, *, is_committed: bool = True) -> None:
+        metadata = {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": str(partitions)}}
+        text = f"v1\n{json.dumps(metadata)}\n" + '{"lsn": 5}'
+        (self.folder / "offsets" / str(number)).write_text(text)
+        if is_committed:
+            (self.folder / "commits" / str(number)).write_text("v1\n{}")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_a_batch_whose_number_of_partitions_is_another_is_a_rescaling(files: Files) -> None:
+    for number, partitions in enumerate([4, 4, 16, 16, 4, 4], start=8):
+        files.batch(number, partitions)
+    assert rescaled_batches(files.folder) == {10, 12}
+    assert checkpoint_facts(files.folder).partitions == 4
+
+
+def test_a_checkpoint_without_batches_has_no_rescalings(tmp_path: Path) -> None:
+    assert rescaled_batches(tmp_path / "nothing") == frozenset()
+    assert not is_checkpoint(tmp_path)
+
+
+def test_other_files_among_the_batches_are_not_taken_for_batches(files: Files) -> None:
+    files.batch(3, 4)
+    (files.folder / "offsets" / ".3.crc").write_bytes(b"x")
+    (files.folder / "offsets" / "4.tmp").write_bytes(b"x")
+    assert checkpoint_facts(files.folder).last_batch == 3
+
+
+def test_a_folder_without_a_committed_batch_has_no_state(files: Files) -> None:
+    with pytest.raises(NotACheckpointError, match="offsets"):
+        checkpoint_facts(files.folder)
+    files.batch(0, 4, is_committed=False)
+    with pytest.raises(NotACheckpointError, match="commits"):
+        checkpoint_facts(files.folder)
+
+
+def test_an_interrupted_rescaling_can_only_be_finished(files: Files) -> None:
+    files.batch(0, 4)
+    files.batch(1, 16, is_committed=False)
+    assert check_rescaling(files.folder, 16, 64).unfinished_partitions == 16
+    with pytest.raises(UnfinishedBatchError, match="--partitions 16"):
+        check_rescaling(files.folder, 8, 64)
+
+
+def test_a_batch_that_may_be_in_the_output_is_refused(files: Files) -> None:
+    files.batch(0, 4)
+    files.batch(1, 4, is_committed=False)
+    with pytest.raises(UnfinishedBatchError, match="batch 1 was begun"):
+        check_rescaling(files.folder, 16, 64)
+
+
+@pytest.mark.parametrize("partitions", [0, 65])
+def test_partitions_without_a_bucket_are_refused(files: Files, partitions: int) -> None:
+    files.batch(0, 4)
+    with pytest.raises(UselessPartitionsError, match="1 to 64"):
+        check_rescaling(files.folder, partitions, 64)
+
+
+def test_a_run_and_a_rescaling_exclude_each_other(tmp_path: Path) -> None:
+    with (
+        hold_checkpoint(tmp_path, "a run of orders", alone=False),
+        pytest.raises(CheckpointInUseError, match="in use by a run of orders"),
+        hold_checkpoint(tmp_path, "a change", alone=True),
+    ):
+        pass
+    with (
+        hold_checkpoint(tmp_path, "a change to 16 partitions", alone=True),
+        pytest.raises(CheckpointInUseError, match="16 partitions"),
+        hold_checkpoint(tmp_path, "a run", alone=False),
+    ):
+        pass
+
+
+def test_two_runs_share_a_checkpoint(tmp_path: Path) -> None:
+    with (
+        hold_checkpoint(tmp_path, "a run", alone=False),
+        hold_checkpoint(tmp_path, "the run that takes over", alone=False),
+    ):
+        pass
+
+
+def hold_and_die(folder: Path) -> None:
+    """In a process of its own."""
+    import os
+
+    with hold_checkpoint(folder, "a run", alone=False):
+        os._exit(1)
+
+
+def test_a_killed_run_holds_nothing(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=hold_and_die, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == 1
+    with hold_checkpoint(tmp_path, "a change", alone=True):
+        pass
