@@ -20,8 +20,10 @@ def progress(batch_id: int = 3, commit_lsn: int = 40, timeline: int = 1) -> Prog
     )
 
 
-def covered(batch: DocumentBatch, record: ProgressRecord | None) -> bool:
-    return is_covered("orders", batch.batch_id, batch.header, record)
+def covered(
+    batch: DocumentBatch, record: ProgressRecord | None, without_output: frozenset[int] = frozenset()
+) -> bool:
+    return is_covered("orders", batch.batch_id, batch.header, record, without_output)
 
 
 def test_the_newest_batch_repeated_is_covered(make_batch: MakeBatch) -> None:
@@ -100,3 +102,13 @@ def test_progress_of_another_checkpoint_takes_the_name(query_id: str | None) -> 
     with pytest.raises(PipelineNameTakenError) as caught:
         check_owner("orders", progress(), query_id)
     assert "another pipeline name" in str(caught.value)
+
+
+def test_batches_without_output_may_lie_between_the_progress_and_the_next_one(make_batch: MakeBatch) -> None:
+    assert not covered(make_batch(5, from_lsn=40), progress(), frozenset({4}))
+    assert not covered(make_batch(6, from_lsn=40), progress(), frozenset({4, 5}))
+
+
+def test_a_batch_with_output_between_others_without_is_missed(make_batch: MakeBatch) -> None:
+    with pytest.raises(ProgressMismatchError, match="batches in between"):
+        covered(make_batch(7, from_lsn=40), progress(), frozenset({4, 6}))

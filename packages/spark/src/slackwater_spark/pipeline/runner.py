@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from slackwater_spark.sink import (
     check_owner,
     read_progress,
 )
+from slackwater_spark.state import hold_checkpoint, rescaled_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,6 +70,7 @@ def run_pipeline(
 
     Raises:
         IncompatibleCheckpointError: the checkpoint is of a pipeline that meant something else.
+        CheckpointInUseError: its state is being distributed over other partitions.
         PipelineNameTakenError: another pipeline of this name has written; nothing was touched.
         SessionStartError: Spark does not start.
         SinkError: the output cannot be written; ``ProducerFencedError`` if another run took over.
@@ -92,7 +95,10 @@ class _PipelineRun:
         self._clock = clock
         self._checkpoint = Checkpoint(definition.checkpoint(settings.checkpoint))
         self._fingerprint = PipelineFingerprint.of(definition, settings.timeline)
-        self._sink_settings = sink_settings(definition, settings)
+        self._sink_settings = replace(
+            sink_settings(definition, settings),
+            without_output=rescaled_batches(self._checkpoint.folder),
+        )
         self._sink = KafkaSink(self._sink_settings, probe=probe, clock=clock)
         self._journal = BatchJournal(definition.name)
         self._writer = BatchWriter(self._sink, self._query_id, clock, self._journal.wrote)
@@ -112,6 +118,12 @@ class _PipelineRun:
         self, session: "SparkSession", on_progress: Callable[[BatchProgress], None], stop: threading.Event
     ) -> None:
         """From taking the pipeline over to letting it go."""
+        with hold_checkpoint(self._checkpoint.folder, f"a run of {self._definition.name}", alone=False):
+            self._run(session, on_progress, stop)
+
+    def _run(
+        self, session: "SparkSession", on_progress: Callable[[BatchProgress], None], stop: threading.Event
+    ) -> None:
         registry = PipelineRegistry.connect(self._definition, self._settings, self._clock)
         listener = BatchDurations(self._journal.measured)
         session.streams.addListener(listener)

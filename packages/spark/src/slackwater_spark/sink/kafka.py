@@ -172,7 +172,13 @@ class KafkaSink:
         return report
 
     def _is_covered(self, batch: DocumentBatch) -> bool:
-        return is_covered(self._settings.pipeline, batch.batch_id, batch.header, self._progress)
+        return is_covered(
+            self._settings.pipeline,
+            batch.batch_id,
+            batch.header,
+            self._progress,
+            self._settings.without_output,
+        )
 
     def _progress_after(self, query_id: str, batch: DocumentBatch) -> ProgressRecord:
         return ProgressRecord(

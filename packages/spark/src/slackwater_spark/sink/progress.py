@@ -136,11 +136,18 @@ def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | 
         raise PipelineNameTakenError(pipeline, progress.query_id, query_id)
 
 
-def is_covered(pipeline: str, batch_id: int, header: BatchHeader, progress: ProgressRecord | None) -> bool:
+def is_covered(
+    pipeline: str,
+    batch_id: int,
+    header: BatchHeader,
+    progress: ProgressRecord | None,
+    without_output: frozenset[int] = frozenset(),
+) -> bool:
     """Whether the output already holds this batch.
 
     True for the repetition of the newest batch. False for the batch that continues where the newest one
-    ended. LSNs alone do not tell: in scope ``aggregate`` they may stay while batches go on.
+    ended. LSNs alone do not tell: in scope ``aggregate`` they may stay while batches go on. Batches in
+    `without_output` have no rows and are never written.
 
     Raises:
         ProgressMismatchError: it is neither. A checkpoint that is older than the output (a restored copy)
@@ -164,7 +171,8 @@ def is_covered(pipeline: str, batch_id: int, header: BatchHeader, progress: Prog
     ):
         reason = "the checkpoint is older than the output"
     elif header.timeline == progress.timeline and (
-        header.from_lsn > progress.commit_lsn or batch_id > progress.batch_id + 1
+        header.from_lsn > progress.commit_lsn
+        or not without_output.issuperset(range(progress.batch_id + 1, batch_id))
     ):
         reason = "batches in between were never written"
     if reason is not None:

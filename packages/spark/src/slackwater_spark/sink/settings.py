@@ -56,6 +56,8 @@ class KafkaSinkSettings:
     """More librdkafka settings (security, ...); not shown, they may hold secrets."""
     replication_factor: int = -1
     """Of topics that have to be created; -1 is the broker's default."""
+    without_output: frozenset[int] = frozenset()
+    """Batches that are never written: those that changed the number of the state's partitions."""
     transaction_timeout: timedelta = timedelta(seconds=60)
     """How long a transaction may stand open: so long do readers wait for a run that died and stays dead.
     Longer for a large batch, see :meth:`timeout_for`."""
