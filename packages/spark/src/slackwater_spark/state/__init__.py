@@ -12,24 +12,35 @@ from slackwater_spark.state.errors import (
     RescaledStateError,
     StateError,
     UnfinishedBatchError,
+    UnknownKeyError,
     UselessPartitionsError,
 )
 from slackwater_spark.state.hold import hold_checkpoint
+from slackwater_spark.state.inspection import BucketState, PipelineState, StageState, inspect_state
+from slackwater_spark.state.lookup import KeptRows, kept_rows, shown_key
 from slackwater_spark.state.rescaling import Rescaled, check_rescaling, rescale
 
 __all__ = [
+    "BucketState",
     "CheckpointFacts",
     "CheckpointInUseError",
+    "KeptRows",
     "NotACheckpointError",
+    "PipelineState",
     "Rescaled",
     "RescaledStateError",
+    "StageState",
     "StateError",
     "UnfinishedBatchError",
+    "UnknownKeyError",
     "UselessPartitionsError",
     "check_rescaling",
     "checkpoint_facts",
     "hold_checkpoint",
+    "inspect_state",
     "is_checkpoint",
+    "kept_rows",
     "rescale",
     "rescaled_batches",
+    "shown_key",
 ]

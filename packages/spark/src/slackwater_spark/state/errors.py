@@ -7,6 +7,7 @@
     ├── CheckpointInUseError     a run or another rescaling holds it
     ├── UnfinishedBatchError     the newest batch is not committed
     ├── UselessPartitionsError   a number of partitions that no pipeline can use
+    ├── UnknownKeyError          no stage has a key with these columns or values
     └── RescaledStateError       the state with other partitions is not what it was
 """
 
@@ -80,6 +81,18 @@ class UselessPartitionsError(StateError):
             f"{self.partitions} partitions: expected 1 to {self.buckets}, the pipeline's number of buckets, "
             "which is fixed for the life of its checkpoint"
         )
+
+
+class UnknownKeyError(StateError):
+    """A key cannot be looked up."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(key, problem)
+        self.key = key
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"key {self.key}: {self.problem}"
 
 
 class RescaledStateError(StateError):
