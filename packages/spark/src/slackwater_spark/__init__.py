@@ -11,43 +11,56 @@ from slackwater_spark.errors import SlackwaterSparkError
 if TYPE_CHECKING:
     from slackwater_spark.api.changes import Changes, ChangesOptions, changes
     from slackwater_spark.api.commit_batch import CommitBatch, Transaction, for_each_commit_batch
+    from slackwater_spark.api.documents import Documents
     from slackwater_spark.api.errors import ApiError
+    from slackwater_spark.api.pipeline import Pipeline
     from slackwater_spark.api.session import check_session, missing_settings, session_builder
+    from slackwater_spark.api.stateful import Rows, StatefulOptions, stateful
+    from slackwater_spark.api.write import write_view
+    from slackwater_spark.pipeline import BatchProgress, RunSettings
 
 __all__ = [
     "ApiError",
+    "BatchProgress",
     "Changes",
     "ChangesOptions",
     "CommitBatch",
+    "Documents",
+    "Pipeline",
+    "Rows",
+    "RunSettings",
     "SlackwaterSparkError",
+    "StatefulOptions",
     "Transaction",
     "changes",
     "check_session",
     "for_each_commit_batch",
     "missing_settings",
     "session_builder",
+    "stateful",
+    "write_view",
 ]
 
-_MODULES = {
-    "ApiError": "errors",
-    "Changes": "changes",
-    "ChangesOptions": "changes",
-    "CommitBatch": "commit_batch",
-    "Transaction": "commit_batch",
-    "changes": "changes",
-    "check_session": "session",
-    "for_each_commit_batch": "commit_batch",
-    "missing_settings": "session",
-    "session_builder": "session",
+_NAMES = {
+    "api.changes": ("Changes", "ChangesOptions", "changes"),
+    "api.commit_batch": ("CommitBatch", "Transaction", "for_each_commit_batch"),
+    "api.documents": ("Documents",),
+    "api.errors": ("ApiError",),
+    "api.pipeline": ("Pipeline",),
+    "api.session": ("check_session", "missing_settings", "session_builder"),
+    "api.stateful": ("Rows", "StatefulOptions", "stateful"),
+    "api.write": ("write_view",),
+    "pipeline": ("BatchProgress", "RunSettings"),
 }
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    module = _MODULES.get(name)
+    module = _MODULE_OF.get(name)
     if module is None:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    return getattr(import_module(f"slackwater_spark.api.{module}"), name)
+    return getattr(import_module(f"{__name__}.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -4,8 +4,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from slackwater_spark.api.changes import Changes
+from slackwater_spark.api.errors import QueryShapeError
+from slackwater_spark.pipeline import PipelineDefinition
+from slackwater_spark.scope import Scope
+from slackwater_spark.sink import Emit
+from slackwater_spark.source.data_source import FORMAT
 from slackwater_spark.source.options import SourceOptions
-from slackwater_sql.stages import EnginePlan, RowsPart
+from slackwater_spark.stage.packing import packing_spec
+from slackwater_spark.stage.settings import StageSettings
+from slackwater_sql.stages import DocumentsOutput, EnginePlan
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -23,24 +31,54 @@ _ROWS_PER_ARROW_BATCH: Final = 10_000
 class Documents:
     """The documents of views, as a stream; made by :func:`stateful` and :meth:`Pipeline.documents`."""
 
-    session: "SparkSession" = field(repr=False)
-    options: SourceOptions
-    """Of the source, without secrets when printed."""
-    plan: EnginePlan = field(repr=False)
+    changes: Changes
+    """The source."""
+    definition: PipelineDefinition = field(repr=False)
     """What computes them."""
-    every_commit: bool
-    """Whether each commit that changes a document gives one (``transactions``), or each batch."""
-    load: Callable[[], "DataFrame"] = field(repr=False, compare=False)
-    """Makes the stream of packed documents."""
+
+    @classmethod
+    def of(cls, changes: Changes, definition: PipelineDefinition) -> "Documents":
+        """The documents that a pipeline makes of these changes.
+
+        Raises:
+            QueryShapeError: the changes are not all there are: documents would lack rows.
+        """
+        options = changes.options
+        if not changes.streaming or options.starting != "earliest" or options.allow_truncated_start:
+            raise QueryShapeError(
+                "documents are made of all rows there are",
+                "leave out streaming=False, starting='latest' and allow_truncated_start",
+            )
+        if definition.scope is not Scope.STRICT:
+            problem = "in scope 'aggregate' batches are not whole transactions"
+            raise QueryShapeError(problem, "use scope 'strict', or `slackwater run`")
+        return cls(changes, definition)
+
+    @property
+    def session(self) -> "SparkSession":
+        """Where queries run."""
+        return self.changes.session
+
+    @property
+    def options(self) -> SourceOptions:
+        """Of the source; without secrets when printed."""
+        return self.changes.options
 
     @property
     def views(self) -> tuple[str, ...]:
         """Names of the views."""
-        return tuple(view.name for view in self.plan.views)
+        return tuple(view.name for view in self.definition.plan.views)
 
     def packed(self) -> "DataFrame":
-        """As sinks take them: batch header and packed documents."""
-        return self.load()
+        """As sinks take them: batch headers and packed documents."""
+        from slackwater_spark.stage.processor import stages
+
+        definition, changes = self.definition, self.changes
+        options = {**changes.spark_options, "tables": ",".join(definition.tables)}
+        options["packing"] = packing_spec(definition.plan, definition.buckets).to_json()
+        packed = changes.session.readStream.format(FORMAT).options(**options).load()
+        settings = StageSettings(buckets=definition.buckets, every_commit=self._every_commit)
+        return stages(packed, definition.plan, settings, definition.evaluators)
 
     def rows(self) -> "DataFrame":
         """A stream of changed documents: the columns of ``DOCUMENT_ROWS``.
@@ -49,23 +87,24 @@ class Documents:
         other. Within a view a key occurs once per batch (``latest``) or per commit (``transactions``).
         """
         documents = self.packed().where("stage < 0").select("stage", "payload")
-        has_moves = any(_may_move(self.plan, number) for number in range(len(self.plan.views)))
+        plan = self.definition.plan
+        has_moves = any(_may_move(plan, number) for number in range(len(plan.views)))
         if has_moves:
             # A key may move between buckets; what both say is put together per view.
             documents = documents.repartition("stage")
         return documents.mapInArrow(
-            _unpacking(self.views, settle=has_moves, every_commit=self.every_commit), DOCUMENT_ROWS
+            _unpacking(self.views, settle=has_moves, every_commit=self._every_commit), DOCUMENT_ROWS
         )
+
+    @property
+    def _every_commit(self) -> bool:
+        return self.definition.emit is Emit.TRANSACTIONS
 
 
 def _may_move(plan: EnginePlan, view: int) -> bool:
     """Whether documents of one key may come from several buckets in one batch."""
-    from slackwater_sql.stages import DocumentsOutput
-
-    for stage in plan.stages:
-        if stage.output == DocumentsOutput(view):
-            return isinstance(stage.rows, RowsPart) and stage.rows.latest_statement is None
-    return True
+    last = next(stage for stage in plan.stages if stage.output == DocumentsOutput(view))
+    return last.accumulate is None and (last.rows is None or last.rows.latest_statement is None)
 
 
 def _unpacking(

@@ -2,23 +2,23 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from slackwater_spark.api.changes import Changes
 from slackwater_spark.api.documents import Documents
 from slackwater_spark.api.errors import StageDefinitionError
 from slackwater_spark.api.function_plan import KeyColumns, StageSketch, function_plan
-from slackwater_spark.api.python_evaluator import FunctionPlan, KeyFunction, PythonEvaluator
+from slackwater_spark.api.python_evaluator import FunctionPlan, KeyFunction, PythonEvaluator, Rows
 from slackwater_spark.api.session import check_session
-from slackwater_spark.source.data_source import FORMAT
-from slackwater_spark.stage.packing import packing_spec
-from slackwater_spark.stage.settings import StageSettings
+from slackwater_spark.pipeline import PipelineDefinition, ViewOutput
+from slackwater_spark.pipeline.definition import DEFAULT_BUCKETS
+from slackwater_spark.sink import Emit
 from slackwater_sql.stages import EnginePlan, StagePlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+__all__ = ["PythonEvaluators", "Rows", "StatefulOptions", "stateful"]
 
 
 class StatefulOptions(TypedDict, total=False):
@@ -85,34 +85,22 @@ def stateful(
         StageDefinitionError: names the argument and what is expected.
         UndeclaredTableError: a table is not declared, or not read.
         SessionSettingsError: the session lacks settings.
+        QueryShapeError: the changes are not all there are.
     """
     check_session(changes.session)
-    if changes.options.starting != "earliest" or not changes.streaming:
-        problem = "do not begin with the earliest change, or end"
-        raise StageDefinitionError(
-            name, "changes", problem, "a stage needs all rows: leave out starting= and streaming="
-        )
     sketch = StageSketch.of(name, key, document, changes, _checked(name, options))
     plan, of_function = function_plan(sketch, function)
-    every_commit = options.get("emit", "latest") == "transactions"
-    settings = StageSettings(buckets=options.get("buckets", 64), every_commit=every_commit)
-    load = partial(_packed, changes, sketch.tables, plan, settings, PythonEvaluators(of_function))
-    return Documents(changes.session, changes.options, plan, every_commit, load)
-
-
-def _packed(
-    changes: Changes,
-    tables: Sequence[str],
-    plan: EnginePlan,
-    settings: StageSettings,
-    evaluators: PythonEvaluators,
-) -> "DataFrame":
-    from slackwater_spark.stage.processor import stages
-
-    options = {**changes.spark_options, "tables": ",".join(tables)}
-    options["packing"] = packing_spec(plan, settings.buckets).to_json()
-    packed = changes.session.readStream.format(FORMAT).options(**options).load()
-    return stages(packed, plan, settings, evaluators)
+    definition = PipelineDefinition(
+        name=name,
+        source=changes.options.source,
+        emit=Emit(options.get("emit", "latest")),
+        buckets=options.get("buckets", DEFAULT_BUCKETS),
+        outputs=(ViewOutput(name, name),),
+        topics={table: topic for table, topic in changes.options.routed.items() if table in sketch.tables},
+        plan=plan,
+        evaluators=PythonEvaluators(of_function),
+    )
+    return Documents.of(changes, definition)
 
 
 def _checked(name: str, options: StatefulOptions) -> StatefulOptions:

@@ -1,0 +1,44 @@
+"""Views from Python: SQL that is right at every commit, its documents for any sink of Spark's."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from slackwater_spark import Pipeline
+
+
+def customers_pipeline(*, source: str, schema: str) -> Pipeline:
+    """Two views; the second one reads the first."""
+    return Pipeline(
+        name="customers",
+        source=source,
+        schema=schema,
+        views={
+            "order_values": """
+                SELECT TRANSACTIONALLY o.id, o.customer, sum(l.quantity * l.price) AS amount
+                FROM inventory.orders o JOIN inventory.order_lines l ON l.order_id = o.id
+                GROUP BY o.id, o.customer
+            """,
+            "customer_values": """
+                SELECT TRANSACTIONALLY v.customer, count(*) AS orders, sum(v.amount) AS amount
+                FROM order_values v
+                GROUP BY v.customer
+            """,
+        },
+    )
+
+
+def archive(
+    session: SparkSession, pipeline: Pipeline, *, bootstrap: str, folder: Path, checkpoint: Path
+) -> None:
+    """Every change of every document as Parquet; ends when everything is there."""
+    query = (
+        pipeline.documents(session, bootstrap=bootstrap)
+        .rows()
+        .writeStream.format("parquet")
+        .option("path", str(folder))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()

@@ -1,0 +1,138 @@
+"""Pipelines of views from Python."""
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from slackwater_spark.api.changes import ChangesOptions, changes
+from slackwater_spark.api.documents import Documents
+from slackwater_spark.api.schema import Schema, declared_tables
+from slackwater_spark.api.session import check_session
+from slackwater_spark.pipeline import (
+    BatchProgress,
+    PipelineDefinition,
+    RunSettings,
+    load_pipeline,
+    pipeline_definition,
+    run_pipeline,
+)
+from slackwater_spark.pipeline.definition import DEFAULT_BUCKETS
+from slackwater_spark.sink import Emit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Pipeline:
+    """Views over the tables of a source, right at every commit.
+
+    Args:
+        name: Of the pipeline: names its progress in Kafka.
+        source: The connector's ``topic.prefix``.
+        schema: Declared tables: CREATE TABLE text, a path, or a catalog.
+        views: Name and ``SELECT TRANSACTIONALLY …`` of each view; views may read each other by name.
+        emit: ``latest``: a document per key and batch; ``transactions``: per key and commit that changed it.
+        buckets: Slices of each stage's keys; fixed for the life of a checkpoint.
+
+    Raises:
+        SchemaError: the schema cannot be read; with its place.
+        ViewError: a view is not supported; with its place.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        source: str,
+        schema: Schema,
+        views: Mapping[str, str],
+        emit: Literal["latest", "transactions"] = "latest",
+        buckets: int = DEFAULT_BUCKETS,
+    ) -> None:
+        self.definition: PipelineDefinition = pipeline_definition(
+            name=name,
+            source=source,
+            catalog=declared_tables(schema),
+            views=views,
+            emit=Emit(emit),
+            buckets=buckets,
+        )
+
+    @classmethod
+    def from_folder(cls, folder: str | Path) -> "Pipeline":
+        """The pipeline in a folder with ``pipeline.toml``, ``schema.sql`` and ``views/*.sql``.
+
+        Raises:
+            DefinitionError: file and key of what cannot be used.
+            SqlError: a schema or view file is not supported; with its place.
+        """
+        pipeline = cls.__new__(cls)
+        pipeline.definition = load_pipeline(Path(folder))
+        return pipeline
+
+    def __repr__(self) -> str:
+        views = ", ".join(view.name for view in self.definition.plan.views)
+        return f"Pipeline({self.definition.name!r}, source={self.definition.source!r}, views: {views})"
+
+    def explain(self, *, with_sql: bool = False) -> str:
+        """What the pipeline is computed by: stages, their keys, what they keep and why."""
+        from slackwater_spark.explain import explain_pipeline
+
+        return explain_pipeline(self.definition, with_sql=with_sql)
+
+    def run(
+        self,
+        settings: RunSettings,
+        on_progress: Callable[[BatchProgress], None] | None = None,
+        *,
+        stop: threading.Event | None = None,
+        session: "SparkSession | None" = None,
+    ) -> None:
+        """Keeps the views' topics up to date, exactly once, as ``slackwater run`` does; blocks.
+
+        Args:
+            settings: Servers, checkpoint and size of the run.
+            on_progress: Called for each batch that became visible.
+            stop: Ends the run in order when it is set.
+            session: Used instead of one that is made for the run; see :func:`check_session`.
+
+        Raises:
+            PipelineError: the run cannot begin, or the query failed.
+            SinkError: the output cannot be written.
+        """
+        run_pipeline(self.definition, settings, on_progress, stop=stop, session=session)
+
+    def documents(
+        self,
+        session: "SparkSession",
+        *,
+        bootstrap: str,
+        redis_url: str | None = None,
+        **options: Unpack[ChangesOptions],
+    ) -> Documents:
+        """The views' documents for any sink of Spark's, or for :func:`for_each_commit_batch`.
+
+        Args:
+            session: With what :func:`check_session` asks for.
+            bootstrap: Kafka's ``bootstrap.servers``.
+            redis_url: As for :func:`changes`.
+            options: As for :func:`changes`.
+
+        Raises:
+            SessionSettingsError: the session lacks settings.
+            OptionError: names the first option that cannot be used.
+        """
+        check_session(session)
+        definition = self.definition
+        if definition.topics:
+            options.setdefault("topics", definition.topics)
+        source = changes(
+            session,
+            source=definition.source,
+            bootstrap=bootstrap,
+            tables=definition.tables,
+            redis_url=redis_url,
+            **options,
+        )
+        return Documents.of(source, definition)

@@ -1,0 +1,21 @@
+"""docs/python.md shows the examples as they are."""
+
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).parents[4] / "docs"
+
+
+def test_every_example_stands_in_the_documentation_as_it_runs() -> None:
+    blocks = set(re.findall(r"```python\n(.*?)```", (DOCS / "python.md").read_text(), re.DOTALL))
+    examples = [path for path in sorted((DOCS / "examples").glob("*.py")) if path.name != "__init__.py"]
+    assert len(examples) == 4
+    for path in examples:
+        assert path.read_text() in blocks, f"docs/python.md does not show {path.name} as it is"
+
+
+def test_every_public_name_that_a_user_calls_is_documented() -> None:
+    text = (DOCS / "python.md").read_text()
+    names = ["changes", "for_each_commit_batch", "stateful", "write_view", "Pipeline", "session_builder"]
+    for name in [*names, "check_session", "missing_settings", "CommitBatch", "RunSettings"]:
+        assert f"{name}" in text, name
