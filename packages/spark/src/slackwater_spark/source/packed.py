@@ -82,7 +82,7 @@ class PackedWriter:
             self._pack_each(packer, span, messages)
             return
         try:
-            envelopes = bulk.decode(message.value() for message in messages)
+            envelopes = bulk.decode([message.value() for message in messages])
         except ValueError:  # which record, and what is wrong with it, is found one by one
             self._pack_each(packer, span, messages)
             return
