@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from slackwater_sql.document import identifier
-from slackwater_sql.frontend.levels import Level, columns_of
+from slackwater_sql.frontend.levels import Level
 from slackwater_sql.frontend.syntax import Node
 from slackwater_sql.frontend.text import Splice, spliced
 from slackwater_sql.logical import AggregateCall
@@ -42,7 +42,7 @@ def aggregate_call(level: Level, node: Node) -> AggregateCall:
         arguments=arguments,
         is_distinct=bool(node.raw.get("distinct")),
         condition=condition,
-        columns=columns_of(sql),
+        columns=level.build.columns_of(sql),
         span=level.environment.place(node.start, node.end),
         text=text.sql[node.start : node.end],
     )

@@ -10,11 +10,12 @@ from slackwater_sql.catalog import Catalog, Table
 from slackwater_sql.document import identifier
 from slackwater_sql.errors import ViewError
 from slackwater_sql.frontend.plain import plain
-from slackwater_sql.frontend.scope import Visible
+from slackwater_sql.frontend.scope import Scope, Visible
 from slackwater_sql.frontend.syntax import CommonTable, Query
 from slackwater_sql.frontend.text import Splice, ViewText
 from slackwater_sql.logical import Relation, Span
 
+_ID = re.compile(r'"(c\d+)"')
 _ID_LIKE = re.compile(r"\bc(\d{1,9})\b", re.IGNORECASE)
 
 Step = Callable[[Relation], Relation]
@@ -67,6 +68,11 @@ class Build:
         self._used = max(written, default=0)
         self.first_id = self._used + 1
 
+    def columns_of(self, sql: str) -> tuple[str, ...]:
+        """The ids in the SQL, each once."""
+        written = dict.fromkeys(_ID.findall(sql))
+        return tuple(each for each in written if self.first_id <= int(each[1:]) <= self._used)
+
     def new_id(self, label: str = "") -> str:
         """An id that no other column has and that occurs in no text."""
         self._used += 1
@@ -114,6 +120,7 @@ class Environment:
         commons: Queries of WITH by lower-case name.
         splices: Replacements that let DuckDB bind the text; collected.
         reading: Lower-case names of the views that read this one, and its own.
+        lateral: For a subquery in FROM: names of the tables beside it and around, for messages.
     """
 
     build: Build
@@ -123,6 +130,7 @@ class Environment:
     commons: Mapping[str, Common]
     splices: list[Splice]
     reading: tuple[str, ...]
+    lateral: Scope | None = None
 
     def place(self, start: int, end: int) -> Span:
         """The span of the characters `[start, end)`, in the view's own text."""

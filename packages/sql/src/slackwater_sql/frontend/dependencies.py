@@ -1,6 +1,6 @@
 """What is known of a relation's columns: which never are NULL, and which ones others depend on."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from slackwater_sql.logical import (
     Aggregate,
@@ -17,6 +17,8 @@ from slackwater_sql.logical import (
 
 Dependency = tuple[frozenset[str], frozenset[str]]
 """Rows that agree on the first columns, NULL being equal to NULL, agree on the second ones."""
+
+_NO_READS: Mapping[str, Iterable[str]] = {}
 
 
 def never_null(relation: Relation) -> frozenset[str]:
@@ -65,8 +67,9 @@ def dependencies(relation: Relation) -> Iterator[Dependency]:
                 yield from _of_side(right, may_be_missing=kind is not JoinKind.INNER)
         case Extend(child=child, computed=computed):
             yield from dependencies(child)
-            for name, each in computed:
-                yield frozenset(each.columns), frozenset({name})
+            for determiners, determined in dependencies(child):
+                made = {name for name, each in computed if set(each.columns) <= determined}
+                yield determiners, determined | made
         case Filter(child=child) | Window(child=child):
             yield from dependencies(child)
     yield frozenset(relation.identity), frozenset(relation.columns)
@@ -81,13 +84,26 @@ def closure(known: Iterable[str], rules: Iterable[Dependency]) -> frozenset[str]
     return frozenset(found)
 
 
-def without_dependents(columns: tuple[str, ...], rules: Iterable[Dependency]) -> tuple[str, ...]:
-    """The first of the columns on which all of them depend."""
-    rules = list(rules)
+def without_dependents(
+    columns: tuple[str, ...], rules: Iterable[Dependency], reads: Mapping[str, Iterable[str]] = _NO_READS
+) -> tuple[str, ...]:
+    """The first of the columns on which all of them depend.
+
+    Values that are equal need not be the same (0.0 and -0.0), so what is computed from a column depends only
+    on what determines that column.
+
+    Args:
+        columns: The columns.
+        rules: What is known of the rows.
+        reads: For columns that are computed, from what.
+    """
+    rules = [rule for rule in rules if rule[0]]
     kept = list(columns)
     for column in reversed(columns):
         rest = [each for each in kept if each != column]
-        if column in closure(rest, rules):
+        known = closure(rest, rules)
+        determined = {each for rule in rules if rule[0] <= known for each in rule[1]}
+        if set(reads.get(column, (column,))) <= determined:
             kept = rest
     return tuple(kept)
 

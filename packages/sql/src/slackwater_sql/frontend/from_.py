@@ -8,7 +8,7 @@ from slackwater_sql.document import identifier
 from slackwater_sql.frontend.build import Common, Environment, Result
 from slackwater_sql.frontend.dependencies import never_null
 from slackwater_sql.frontend.joining import Condition, Outer, Region, split
-from slackwater_sql.frontend.levels import Level, RowLevel, columns_of
+from slackwater_sql.frontend.levels import Level, RowLevel
 from slackwater_sql.frontend.scope import Scope, Source, Visible
 from slackwater_sql.frontend.syntax import Item, Query, conjuncts
 from slackwater_sql.frontend.text import Splice
@@ -37,15 +37,18 @@ def read_from(environment: Environment, item: Item, outer: Level | None) -> From
     """
     if item.is_decorated:
         raise _error(environment, item, "only a name and an alias are supported here", _SOURCES)
+    if item.kind == "JOIN" and item.alias:
+        raise _error(environment, item, "a join with an alias is not supported", "Name its tables")
     if item.kind == "JOIN":
         return _Joiner(environment, item, outer).read()
     if item.kind == "BASE_TABLE":
         relation, source = _named(environment, item)
     elif item.kind == "SUBQUERY" and item.query is not None:
-        relation, source = _subquery(environment, item, item.query)
+        lateral = environment.lateral or (outer.scope if outer is not None else None)
+        relation, source = _subquery(replace(environment, lateral=lateral), item, item.query)
     else:
-        what = {"EMPTY": "a SELECT without FROM", "EXPRESSION_LIST": "VALUES"}.get(item.kind, item.kind)
-        raise _error(environment, item, f"{what.replace('_', ' ').lower()} is not supported", _SOURCES)
+        what = {"EXPRESSION_LIST": "VALUES"}.get(item.kind, item.kind.replace("_", " ").lower())
+        raise _error(environment, item, f"{what} is not supported", _SOURCES)
     scope = Scope(environment.text, (source,), source.columns)
     return Region([relation], span=environment.place(item.start, item.end)), scope
 
@@ -62,7 +65,8 @@ class _Joiner:
     def read(self) -> From:
         kind = self._kind()
         left, left_scope = read_from(self._environment, self._item.sides[0], self._outer)
-        right, right_scope = read_from(self._environment, self._item.sides[1], self._outer)
+        beside = replace(self._environment, lateral=left_scope)
+        right, right_scope = read_from(beside, self._item.sides[1], self._outer)
         self._refuse_equal_names(left_scope, right_scope)
         if kind is JoinKind.FULL:
             left, left_scope = self._safe(left, left_scope, right)
@@ -85,7 +89,7 @@ class _Joiner:
     def _refuse_equal_names(self, left: Scope, right: Scope) -> None:
         taken = {each.alias.lower() for each in left.sources}
         for each, item in zip(right.sources, _leaves(self._item.sides[1]), strict=False):
-            if each.alias.lower() in taken:
+            if each.alias and each.alias.lower() in taken:
                 problem = f"two tables are called {each.alias}"
                 raise _error(self._environment, item, problem, "Give one of them another alias")
 
@@ -111,7 +115,8 @@ class _Joiner:
     def _using(self, left: Scope, right: Scope, name: str) -> Condition:
         sides = (self._column(left, name), self._column(right, name))
         sql = f"{sides[0].sql} = {sides[1].sql}"
-        return Condition(Expression(sql, columns_of(sql), self._span, f"USING ({name})"), sides)
+        columns = sides[0].columns + sides[1].columns
+        return Condition(Expression(sql, columns, self._span, f"USING ({name})"), sides)
 
     def _column(self, scope: Scope, name: str) -> Expression:
         for each in scope.visible:
@@ -140,7 +145,7 @@ class _Joiner:
             if kind is JoinKind.FULL:
                 merged = self._environment.build.new_id(name)
                 sql = f"coalesce({identifier(visible[at].id)}, {identifier(other)})"
-                computed = Expression(sql, columns_of(sql), self._span, name)
+                computed = Expression(sql, (visible[at].id, other), self._span, name)
                 region = Region([Extend(region.joined(), ((merged, computed),))], span=self._span)
                 visible[at] = Visible(visible[at].name, merged)
             elif self._item.join_type == "RIGHT":

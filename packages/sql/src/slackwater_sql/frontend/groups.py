@@ -7,7 +7,7 @@ from slackwater_sql.document import identifier
 from slackwater_sql.errors import ViewError
 from slackwater_sql.frontend.aggregates import aggregate_call
 from slackwater_sql.frontend.dependencies import closure, dependencies, without_dependents
-from slackwater_sql.frontend.levels import Level, RowLevel, columns_of
+from slackwater_sql.frontend.levels import Level, RowLevel
 from slackwater_sql.frontend.scope import Found
 from slackwater_sql.frontend.syntax import Node
 from slackwater_sql.frontend.text import Splice
@@ -73,11 +73,8 @@ class GroupLevel(Level):
     def settle(self) -> None:
         """All of GROUP BY has been read."""
         ids = {each.column or name: name for name, each in self._groups}
-        computed = [
-            (frozenset(each.columns), frozenset({each.column or name})) for name, each in self._groups
-        ]
-        rules = [*self._rules, *(rule for rule in computed if rule[0] != rule[1])]
-        self.identity = tuple(ids[each] for each in without_dependents(tuple(ids), rules))
+        reads = {name: each.columns or (name,) for name, each in self._groups if each.column is None}
+        self.identity = tuple(ids[each] for each in without_dependents(tuple(ids), self._rules, reads))
 
     def aggregated(self, relation: Relation, span: Span) -> Relation:
         """One row per group."""
@@ -122,7 +119,7 @@ class GroupLevel(Level):
         column = identifier(found.id)
         span = self.environment.place(node.start, node.end)
         text = self.environment.text.sql[node.start : node.end]
-        self._groups.append((name, Expression(column, columns_of(column), span, text)))
+        self._groups.append((name, Expression(column, (found.id,), span, text)))
         return name
 
     def _several_values(self, node: Node, found: Found) -> ViewError:

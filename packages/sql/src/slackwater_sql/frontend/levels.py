@@ -22,7 +22,7 @@ from slackwater_sql.frontend.text import Splice, spliced
 from slackwater_sql.logical import Expression, Relation
 from slackwater_sql.session import function_facts
 
-_ID = re.compile(r'"(c\d+)"')
+_COLUMN = re.compile(r'"c\d+"')
 _NO_PARAMETERS: frozenset[str] = frozenset()
 
 Replacement = Callable[[Node], str]
@@ -60,6 +60,10 @@ class Level:
     def build(self) -> Build:
         """What is common to all."""
         return self.environment.build
+
+    @property
+    def _clause(self) -> str:
+        return f"{self.clause} clause" if self.clause.isupper() else self.clause
 
     @property
     def safe(self) -> frozenset[str]:
@@ -102,7 +106,7 @@ class Level:
     def made(self, node: Node, sql: str) -> Expression:
         """An expression of this SQL that stands for what the user wrote at a place."""
         text = self.environment.text.sql[max(node.start, 0) : max(node.end, 0)]
-        return Expression(sql, columns_of(sql), self.environment.place(node.start, node.end), text)
+        return Expression(sql, self.build.columns_of(sql), self.environment.place(node.start, node.end), text)
 
     def sql(self, node: Node) -> str:
         """SQL of the expression over ids."""
@@ -129,6 +133,8 @@ class Level:
         refuse_node(self.environment, node, self.clause)
         if node.kind == "COLUMN_REF":
             return None if node.names[0].lower() in parameters else self.column(node)
+        if node.operator == "OPERATOR_NOT" and node.children[0].kind == "SUBQUERY":
+            return f"(NOT {self.replacement(node.children[0], parameters)})"  # NOT may stand amid: x NOT IN
         if node.kind == "SUBQUERY":
             if self.subquery is None:
                 problem = f"a subquery in {self.clause} is not supported"
@@ -136,7 +142,7 @@ class Level:
             return self.subquery(node)
         if node.kind == "WINDOW":
             if self.window is None:
-                problem = f"{self.clause} clause cannot contain window functions"
+                problem = f"{self._clause} cannot contain window functions"
                 raise self.error(node, problem, "Compute it in a subquery in FROM, or use QUALIFY")
             return self.window(node)
         if is_aggregate(node):
@@ -151,10 +157,7 @@ class Level:
         name = node.names[0].lower()
         if name in self._aliases and name not in self._expanding:
             return self._expanded(name)
-        if self.outer is not None and self.outer.knows(node):
-            problem = f"{'.'.join(node.names)} is a column of the outer query"
-            hint = "Only conditions in the WHERE of the subquery may use the outer query's columns"
-            raise self.error(node, problem, hint)
+        self._refuse_outer(node)
         if len(node.names) == 1 and function_facts().is_impure(name, 0):
             hint = "A view must depend on nothing but the rows; take the value from a column"
             raise self.error(node, f"{name} depends on more than the rows", hint)
@@ -166,8 +169,8 @@ class Level:
 
     def aggregate(self, node: Node) -> str:
         """SQL for the value of an aggregate function."""
-        hint = "Compare aggregates in HAVING"
-        raise self.error(node, f"{self.clause} clause cannot contain aggregates", hint)
+        hint = "Compare aggregates in HAVING, or aggregate in a subquery in FROM"
+        raise self.error(node, f"{self._clause} cannot contain aggregates", hint)
 
     def knows(self, node: Node) -> bool:
         """The name means a column of FROM here, or of a query around."""
@@ -175,6 +178,23 @@ class Level:
             return self.scope.find(node) is not None
         except ViewError:
             return self.scope.source(node.names[:-1]) is not None
+
+    def _refuse_outer(self, node: Node) -> None:
+        name = ".".join(node.names)
+        lateral = self.environment.lateral
+        if lateral is not None and lateral.of_names(node.names) is not None:
+            hint = "Join the subquery with ON; LATERAL is not supported"
+            raise self.error(node, f"a subquery in FROM cannot use {name} of another table", hint)
+        around, distance = self.outer, 1
+        while around is not None:
+            if around.knows(node):
+                problem = f"{name} is a column of the outer query"
+                hint = "Only conditions in the WHERE of the subquery may use the outer query's columns"
+                if distance > 1:
+                    problem = f"{name} is a column of a query further out"
+                    hint = "A subquery may use columns of the query directly around it"
+                raise self.error(node, problem, hint)
+            around, distance = around.outer, distance + 1
 
     def signature(self, node: Node) -> str:
         """Equal for expressions that mean the same by their form."""
@@ -190,8 +210,9 @@ class Level:
         if raw.get("class") == "COLUMN_REF":
             found = self.scope.of_names(tuple(raw["column_names"]))
             return found.sql if found is not None else [name.lower() for name in raw["column_names"]]
-        dropped = {"query_location", "query_location_length", *(("alias",) if is_top else ())}
-        return {key: self._form(value) for key, value in raw.items() if key not in dropped}
+        dropped = {"query_location", "query_location_length", "qualified_name", "alias" if is_top else ""}
+        form = {key: self._form(value) for key, value in raw.items() if key not in dropped}
+        return form | {"function_name": str(raw.get("function_name", "")).lower()}
 
     def error(self, node: Node, problem: str, hint: str) -> ViewError:
         """An error at the place of an expression."""
@@ -203,11 +224,11 @@ class Level:
             sql = self.sql(self._aliases[name])
         finally:
             self._expanding.pop()
-        return sql if _ID.fullmatch(sql) else f"({sql})"
+        return sql if _COLUMN.fullmatch(sql) else f"({sql})"
 
     def _check_extent(self, node: Node) -> None:
-        if node.kind == "SUBQUERY" or any(each.kind == "WINDOW" for each in node.walk()):
-            return
+        if any(each.kind == "WINDOW" for each in node.walk()):
+            return  # what it names in WINDOW is not part of the text
         text = self.environment.text.code[max(node.start, 0) : max(node.end, 0)]
         if not is_expression(self.build.connection, text, node):
             problem = "this expression cannot be told apart from what is around it"
@@ -216,11 +237,6 @@ class Level:
 
 class RowLevel(Level):
     """Rows of FROM and WHERE."""
-
-
-def columns_of(sql: str) -> tuple[str, ...]:
-    """The ids in the SQL, each once."""
-    return tuple(dict.fromkeys(_ID.findall(sql)))
 
 
 def is_aggregate(node: Node) -> bool:
@@ -238,4 +254,5 @@ def conjunction(parts: list[Expression]) -> Expression | None:
     if len(parts) < 2:
         return parts[0] if parts else None
     sql = " AND ".join(f"({each.sql})" for each in parts)
-    return Expression(sql, columns_of(sql), parts[0].span, " AND ".join(each.text for each in parts))
+    columns = tuple(dict.fromkeys(column for each in parts for column in each.columns))
+    return Expression(sql, columns, parts[0].span, " AND ".join(each.text for each in parts))

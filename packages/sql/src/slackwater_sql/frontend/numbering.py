@@ -86,5 +86,5 @@ class Numbering:
         return replace(call, arguments=arguments, condition=condition, **self._sql(call))
 
     def _sql(self, each: Expression | AggregateCall) -> dict[str, Any]:
-        sql = _ID.sub(lambda found: f'"{self.ids[found.group(1)]}"', each.sql)
+        sql = _ID.sub(lambda found: f'"{self.ids.get(found.group(1), found.group(1))}"', each.sql)
         return {"sql": sql, "columns": tuple(self.ids[column] for column in each.columns)}

@@ -88,7 +88,7 @@ class _Reader:
         is_lambda = kind == "LAMBDA" and (raw.get("syntax_type") != "SINGLE_ARROW" or parent in _TAKES_LAMBDA)
         names = raw.get("column_names", ())
         if is_lambda:
-            names = [name for part in outermost(raw["lhs"]) for name in part.get("column_names", ())]
+            names = [name for part in _columns(raw["lhs"]) for name in part["column_names"]]
         parts = {
             key: tuple(self.node(child, function) for child in outermost(value))
             for key, value in self._below(raw, is_lambda=is_lambda)
@@ -192,6 +192,18 @@ class _Reader:
 
     def _offset(self, byte: int) -> int:
         return self._characters[min(byte, len(self._characters) - 1)]
+
+
+def _columns(raw: object) -> Iterator[Raw]:
+    """All names of columns in a part of the tree."""
+    if isinstance(raw, dict):
+        if raw.get("class") == "COLUMN_REF":
+            yield raw
+        for value in raw.values():
+            yield from _columns(value)
+    elif isinstance(raw, list):
+        for value in raw:
+            yield from _columns(value)
 
 
 def _character_offsets(text: str) -> list[int]:

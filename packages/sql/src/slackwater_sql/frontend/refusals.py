@@ -10,6 +10,7 @@ _KINDS = {
     "POSITIONAL_REFERENCE": ("a position is not supported", "Name the column"),
     "DEFAULT": ("DEFAULT is not supported", "Write the value"),
 }
+_SCHEMAS = frozenset({"", "main", "pg_catalog"})
 _CLAUSE_HINTS = {
     "ORDER BY": "Rows of a view have no order; sort in an aggregate: list(… ORDER BY …)",
     "LIMIT": "A view has all its rows; keep the first with QUALIFY row_number() OVER (PARTITION BY … ) = 1",
@@ -29,6 +30,9 @@ def refuse_node(environment: Environment, node: Node, clause: str) -> None:
         raise environment.error(node.start, node.end, "GROUPING is not supported", "Write several views")
     if node.kind not in {"FUNCTION", "WINDOW"}:
         return
+    if node.raw.get("schema", "") not in _SCHEMAS:
+        hint = f"Write it as {node.function}(…)"
+        raise environment.error(node.start, node.end, f"{node.function} stands behind its argument", hint)
     facts = function_facts()
     if facts.is_impure(node.function, len(node.arguments)):
         hint = "A view must depend on nothing but the rows; take the value from a column"

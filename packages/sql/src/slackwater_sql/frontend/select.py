@@ -48,6 +48,10 @@ def read_select(environment: Environment, select: Select, outer: Level | None) -
     """
     refuse_clauses(environment, select)
     environment = environment.with_commons(select.with_)
+    if select.source.kind == "EMPTY":
+        item = select.items[0]
+        hint = "Supported are declared tables, other views, subqueries and joins of them"
+        raise environment.error(item.start, item.end, "a SELECT without FROM is not supported", hint)
     region, scope = read_from(environment, select.source, outer)
     return _Reader(environment, select, region, scope, outer).read()
 

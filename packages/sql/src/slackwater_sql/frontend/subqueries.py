@@ -5,7 +5,7 @@ from collections.abc import Callable
 from slackwater_sql.document import identifier
 from slackwater_sql.frontend.build import Build
 from slackwater_sql.frontend.dependencies import never_null
-from slackwater_sql.frontend.levels import Level, columns_of, conjunction, plain_column
+from slackwater_sql.frontend.levels import Level, conjunction, plain_column
 from slackwater_sql.frontend.plain import plain
 from slackwater_sql.frontend.selected import Selected
 from slackwater_sql.frontend.syntax import Node, Query
@@ -137,7 +137,7 @@ class Subqueries:
         sql = selected.items[0].sql
         for name, empty in _empty_values(level, node, calls, selected.relation).items():
             sql = sql.replace(identifier(name), f"coalesce({identifier(name)}, {empty})")
-        return sql if columns_of(sql) and sql == identifier(columns_of(sql)[0]) else f"({sql})"
+        return f"({sql})"
 
     def _left_join(self, level: Level, node: Node, right: Relation, selected: Selected) -> None:
         span = level.environment.place(node.start, node.end)
