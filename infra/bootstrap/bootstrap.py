@@ -29,6 +29,7 @@ MEMBERS = [
     "packages/registry",
     "packages/cli",
     "packages/simulator",
+    "packages/differential",
     "sidecar",
     "benchmarks",
 ]

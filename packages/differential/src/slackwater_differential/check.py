@@ -1,0 +1,193 @@
+"""Runs a case through an engine and compares every state with the reference."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import duckdb
+
+from slackwater_differential.canonical import of_document
+from slackwater_differential.case import Batch, Case, Feature
+from slackwater_differential.engine import ChangedDocument, Engine, MakeEngine, RefusedViewError
+from slackwater_differential.history import Commit, play
+from slackwater_differential.reference import Reference, Rows
+
+
+class Verdict(StrEnum):
+    """What came of a case."""
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    """Other rows than the reference's."""
+    NEEDLESS = "needless"
+    """A document that says nothing new, or one of a commit that is not in its batch."""
+    CRASHED = "crashed"
+    REFUSED = "refused"
+    """By the engine's planner."""
+    IMPOSSIBLE = "impossible"
+    """The reference itself cannot do it: the generator's mistake."""
+
+    @property
+    def is_failure(self) -> bool:
+        """The engine is to blame."""
+        return self in {Verdict.WRONG, Verdict.NEEDLESS, Verdict.CRASHED}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a case.
+
+    Attributes:
+        case: The case, with replica identities as the engine asked for them.
+        verdict: What came of it.
+        problem: What is wrong, in words.
+        view: Number of the view that is wrong.
+        lsn: Commit LSN of the first wrong state.
+        expected: The reference's rows there.
+        got: The engine's rows there.
+        states: Number of states of views that were compared.
+        rows: Number of rows that were compared.
+    """
+
+    case: Case
+    verdict: Verdict
+    problem: str = ""
+    view: int = -1
+    lsn: int = 0
+    expected: tuple[str, ...] = ()
+    got: tuple[str, ...] = ()
+    states: int = 0
+    rows: int = 0
+
+
+class _FoundError(Exception):
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+def check(case: Case, make_engine: MakeEngine) -> Outcome:
+    """Runs a case; whatever the engine raises is an outcome, too."""
+    if Feature.PARTIAL_IDENTITY in case.features:
+        outcome = _check(case, make_engine)
+        if outcome.verdict is not Verdict.REFUSED or "REPLICA IDENTITY" not in outcome.problem:
+            return outcome
+        tables = tuple(replace(table, is_full=True) for table in case.tables)
+        case = replace(case, tables=tables, features=case.features - {Feature.PARTIAL_IDENTITY})
+    return _check(case, make_engine)
+
+
+def _check(case: Case, make_engine: MakeEngine) -> Outcome:
+    try:
+        reference = Reference(case.tables, case.views)
+    except duckdb.Error as error:
+        return Outcome(case, Verdict.IMPOSSIBLE, str(error))
+    with reference:
+        try:
+            engine = make_engine(case)
+        except RefusedViewError as error:
+            return Outcome(case, Verdict.REFUSED, error.reason)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported with the case
+            return Outcome(case, Verdict.CRASHED, _in_words(error))
+        try:
+            return _Comparison(case, reference, engine).run()
+        finally:
+            engine.close()
+
+
+class _Comparison:
+    def __init__(self, case: Case, reference: Reference, engine: Engine) -> None:
+        self._case = case
+        self._reference = reference
+        self._engine = engine
+        self._documents: list[dict[bytes, str]] = [{} for _ in case.views]
+        self._states = self._rows = 0
+
+    def run(self) -> Outcome:
+        try:
+            for batch, commits in batches_of(self._case, play(self._case.tables, self._case.transactions)):
+                self._batch(batch, commits)
+        except _FoundError as found:
+            return found.outcome
+        except duckdb.Error as error:
+            return Outcome(self._case, Verdict.IMPOSSIBLE, str(error))
+        return self._outcome(Verdict.RIGHT)
+
+    def _batch(self, batch: Batch, commits: Sequence[Commit]) -> None:
+        events = [change.event() for commit in commits for change in commit.changes]
+        try:
+            documents = list(self._engine.run(events, batch, commits[0].lsn))
+        except Exception as error:
+            raise _FoundError(
+                self._outcome(Verdict.CRASHED, _in_words(error), lsn=commits[-1].lsn)
+            ) from error
+        if not self._case.every_commit:
+            for commit in commits:
+                self._reference.apply(commit)
+            self._publish(documents, commits[-1].lsn)
+            self._compare(commits[-1].lsn)
+            return
+        for commit in commits:
+            self._reference.apply(commit)
+            self._publish([d for d in documents if d.lsn == commit.lsn], commit.lsn)
+            self._compare(commit.lsn)
+        known = {commit.lsn for commit in commits}
+        for document in documents:
+            if document.lsn not in known:
+                problem = f"a document of commit {document.lsn}, which is not in the batch: {document}"
+                raise _FoundError(self._outcome(Verdict.NEEDLESS, problem, document.view, commits[-1].lsn))
+
+    def _publish(self, documents: Sequence[ChangedDocument], lsn: int) -> None:
+        seen: set[tuple[int, bytes]] = set()
+        for changed in documents:
+            before = self._documents[changed.view].get(changed.key)
+            after = None if changed.document is None else of_document(changed.document)
+            is_twice = (changed.view, changed.key) in seen
+            seen.add((changed.view, changed.key))
+            if before == after or is_twice:
+                key = changed.key.decode()
+                what = f"the document of {key} is published twice" if is_twice else f"nothing new about {key}"
+                problem = f"{what}: {after or 'deleted'}"
+                raise _FoundError(self._outcome(Verdict.NEEDLESS, problem, changed.view, lsn))
+            if after is None:
+                del self._documents[changed.view][changed.key]
+            else:
+                self._documents[changed.view][changed.key] = after
+
+    def _compare(self, lsn: int) -> None:
+        for view, expected in enumerate(self._reference.rows()):
+            got = Counter(self._documents[view].values())
+            self._states += 1
+            self._rows += expected.total()
+            if got != expected:
+                problem = _difference(expected, got)
+                outcome = self._outcome(Verdict.WRONG, problem, view, lsn)
+                raise _FoundError(replace(outcome, expected=_sorted(expected), got=_sorted(got)))
+
+    def _outcome(self, verdict: Verdict, problem: str = "", view: int = -1, lsn: int = 0) -> Outcome:
+        return Outcome(self._case, verdict, problem, view, lsn, states=self._states, rows=self._rows)
+
+
+def batches_of(case: Case, commits: Sequence[Commit]) -> Iterator[tuple[Batch, Sequence[Commit]]]:
+    """The commits of each batch; what no batch takes is one more."""
+    start = 0
+    for batch in case.batches:
+        part = commits[start : start + batch.size]
+        start += batch.size
+        if part:
+            yield batch, part
+    if start < len(commits):
+        yield Batch(len(commits) - start), commits[start:]
+
+
+def _sorted(rows: Rows) -> tuple[str, ...]:
+    return tuple(sorted(rows.elements()))
+
+
+def _difference(expected: Rows, got: Rows) -> str:
+    return f"{(expected - got).total()} rows missing, {(got - expected).total()} rows too many"
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
