@@ -1,14 +1,14 @@
 """What a checkpoint's state depends on, in a form that can say what has changed."""
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.tables import view_inputs
+from slackwater_sql.fingerprint import fingerprint
 from slackwater_sql.plan import InputPlan
-from slackwater_sql.stages import EnginePlan, PublishedView, StagePlan
+from slackwater_sql.stages import EnginePlan, PublishedView
 
 VERSION = 2
 """Of the form of the state as a whole: 2 has stages."""
@@ -78,7 +78,7 @@ class PipelineFingerprint:
             scope=str(definition.scope),
             emit=str(definition.emit),
             buckets=definition.buckets,
-            stages=_stages(plan),
+            stages=fingerprint(plan.stages),
             views={
                 view.name: ViewFingerprint.of(plan, view, output.topic)
                 for view, output in zip(plan.views, definition.outputs, strict=True)
@@ -137,25 +137,3 @@ def _table_facts(item: InputPlan) -> dict[str, str]:
         for column in item.columns
     }
     return {**facts, f"primary key of {table}": ", ".join(item.table.primary_key)}
-
-
-def _stages(plan: EnginePlan) -> str:
-    return hashlib.sha256(repr([_kept(stage) for stage in plan.stages]).encode()).hexdigest()
-
-
-def _kept(stage: StagePlan) -> list[object]:
-    """All that decides what the state of a stage looks like."""
-    rows, accumulate = stage.rows, stage.accumulate
-    kept: list[object] = [stage.number, [str(column.type) for column in stage.key]]
-    if rows is not None:
-        kept += [_kept_rows(each, origin) for each, origin in zip(rows.inputs, rows.origins, strict=True)]
-        kept.append(rows.latest_statement is not None)
-    if accumulate is not None:
-        kept += [[str(column.type) for column in accumulate.key], accumulate.is_global]
-        kept += [(str(each.kind), each.scale, each.multiset) for each in accumulate.accumulators]
-    return kept
-
-
-def _kept_rows(item: InputPlan, origin: int) -> list[object]:
-    columns = [(column.name, str(column.type), column.nullable) for column in item.columns]
-    return [origin, item.table.full_name, columns, item.key, item.table.primary_key, item.keeps_null_keys]
