@@ -32,8 +32,8 @@ from slackwater_spark.api.errors import (
     StageDefinitionError,
 )
 from slackwater_spark.api.function_plan import KeyColumns, StageSketch, function_plan
-from slackwater_spark.api.python_evaluator import KeyFunction, Rows
-from slackwater_spark.api.stateful import PythonEvaluators, StatefulOptions
+from slackwater_spark.api.python_evaluator import KeyFunction, PythonEvaluators, Rows
+from slackwater_spark.api.stateful import StatefulOptions
 from slackwater_spark.stage.errors import StateMismatchError
 from slackwater_spark.stage.testing import LocalEngine
 from slackwater_sql.catalog import Catalog

@@ -1,11 +1,11 @@
 """Documents of views as rows of a frame, for any sink of Spark's."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from slackwater_spark.api.changes import Changes
 from slackwater_spark.api.errors import QueryShapeError
+from slackwater_spark.api.unpacking import unpacking
 from slackwater_spark.pipeline import PipelineDefinition
 from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
@@ -16,15 +16,10 @@ from slackwater_spark.stage.settings import StageSettings
 from slackwater_sql.stages import DocumentsOutput, EnginePlan
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
-
-    from slackwater_spark.stage.wire import Document
 
 DOCUMENT_ROWS: Final = "`view` STRING, commit_lsn BIGINT, key STRING, document STRING"
 """``key`` and ``document`` are JSON; ``document`` is null when the key has left the view."""
-
-_ROWS_PER_ARROW_BATCH: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ class Documents:
             # A key may move between buckets; what both say is put together per view.
             documents = documents.repartition("stage")
         return documents.mapInArrow(
-            _unpacking(self.views, settle=has_moves, every_commit=self._every_commit), DOCUMENT_ROWS
+            unpacking(self.views, settle=has_moves, every_commit=self._every_commit), DOCUMENT_ROWS
         )
 
     @property
@@ -105,54 +100,3 @@ def _may_move(plan: EnginePlan, view: int) -> bool:
     """Whether documents of one key may come from several buckets in one batch."""
     last = next(stage for stage in plan.stages if stage.output == DocumentsOutput(view))
     return last.accumulate is None and (last.rows is None or last.rows.latest_statement is None)
-
-
-def _unpacking(
-    views: Sequence[str], *, settle: bool, every_commit: bool
-) -> Callable[[Iterable["RecordBatch"]], Iterator["RecordBatch"]]:
-    def unpack(batches: Iterable["RecordBatch"]) -> Iterator["RecordBatch"]:
-        from slackwater_spark.stage.results import settled
-
-        if not settle:
-            for batch in batches:
-                for stage, payload in _payloads(batch):
-                    yield from _arrow(views[-stage - 1], _documents(payload))
-            return
-        by_view: dict[int, list[Document]] = {}
-        for batch in batches:
-            for stage, payload in _payloads(batch):
-                by_view.setdefault(-stage - 1, []).extend(_documents(payload))
-        for view in sorted(by_view):
-            yield from _arrow(views[view], settled(by_view[view], every_commit=every_commit))
-
-    return unpack
-
-
-def _payloads(batch: "RecordBatch") -> Iterator[tuple[int, bytes]]:
-    yield from zip(batch.column("stage").to_pylist(), batch.column("payload").to_pylist(), strict=True)
-
-
-def _documents(payload: bytes) -> list["Document"]:
-    import msgspec
-    import zstandard
-
-    from slackwater_spark.stage.wire import Document
-
-    return msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(payload), type=list[Document])
-
-
-def _arrow(view: str, documents: Sequence["Document"]) -> Iterator["RecordBatch"]:
-    import pyarrow
-
-    for start in range(0, len(documents), _ROWS_PER_ARROW_BATCH):
-        part = documents[start : start + _ROWS_PER_ARROW_BATCH]
-        lsns, keys, contents = zip(*part, strict=True)
-        yield pyarrow.RecordBatch.from_arrays(
-            [
-                pyarrow.array([view] * len(part), pyarrow.string()),
-                pyarrow.array(lsns, pyarrow.int64()),
-                pyarrow.array(keys, pyarrow.string()),
-                pyarrow.array(contents, pyarrow.string()),
-            ],
-            names=["view", "commit_lsn", "key", "document"],
-        )

@@ -15,6 +15,7 @@ ReadFile = Callable[[str], str | None]
 """The text of a file below the checkpoint; None if there is none."""
 
 _VERSION = "v1"
+_LOCAL = "file:"
 _SOURCE_LINES = 2
 """Lines before those of the sources: version and metadata."""
 
@@ -62,11 +63,16 @@ class OffsetLog:
 
 
 def file_reader(session: "SparkSession", checkpoint: str) -> ReadFile:
-    """Reads files below a checkpoint: on this machine itself, elsewhere as Spark does."""
-    if "://" not in checkpoint:
-        folder = Path("/" + checkpoint.removeprefix("file:").lstrip("/") if ":" in checkpoint else checkpoint)
-        return lambda name: _local_text(folder / name)
-    return lambda name: _hadoop_text(session, f"{checkpoint.rstrip('/')}/{name}")
+    """Reads files below a checkpoint: on this machine directly, elsewhere as Spark does."""
+    local = Path(
+        "/" + checkpoint.removeprefix(_LOCAL).lstrip("/") if checkpoint.startswith(_LOCAL) else checkpoint
+    )
+
+    def read(name: str) -> str | None:
+        is_local = checkpoint.startswith(_LOCAL) or ("://" not in checkpoint and local.is_dir())
+        return _local_text(local / name) if is_local else _hadoop_text(session, f"{checkpoint}/{name}")
+
+    return read
 
 
 def _local_text(path: Path) -> str | None:

@@ -20,6 +20,7 @@ from slackwater_sql.stage_evaluation import (
     StepColumns,
     key_text,
 )
+from slackwater_sql.stages import EnginePlan, StagePlan
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]
@@ -158,6 +159,18 @@ class PythonEvaluator:
         return FunctionFailedError(
             self._name, key_text(self._key_names, key), lsn, said, _place(error, self._function)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PythonEvaluators:
+    """Makes evaluators on workers; see :class:`slackwater_spark.stage.evaluators.Evaluators`."""
+
+    function: FunctionPlan
+
+    def rows(self, plan: EnginePlan, stage: StagePlan, memory_limit: str) -> PythonEvaluator:
+        """The evaluator of a stage's rows part."""
+        assert stage.rows is not None  # noqa: S101 - this plan's only stage has one
+        return PythonEvaluator(self.function, stage.key, stage.rows.inputs)
 
 
 def _version_rows(of_input: RowVersions) -> Iterator[tuple[int, tuple[Any, ...], int, int]]:

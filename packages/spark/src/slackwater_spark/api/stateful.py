@@ -1,24 +1,22 @@
 """A stage whose documents a user's Python function makes."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from slackwater_spark.api.changes import Changes
 from slackwater_spark.api.documents import Documents
 from slackwater_spark.api.errors import StageDefinitionError
 from slackwater_spark.api.function_plan import KeyColumns, StageSketch, function_plan
-from slackwater_spark.api.python_evaluator import FunctionPlan, KeyFunction, PythonEvaluator, Rows
+from slackwater_spark.api.python_evaluator import KeyFunction, PythonEvaluators, Rows
 from slackwater_spark.api.session import check_session
 from slackwater_spark.pipeline import PipelineDefinition, ViewOutput
 from slackwater_spark.pipeline.definition import DEFAULT_BUCKETS
 from slackwater_spark.sink import Emit
-from slackwater_sql.stages import EnginePlan, StagePlan
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["PythonEvaluators", "Rows", "StatefulOptions", "stateful"]
+__all__ = ["Rows", "StatefulOptions", "stateful"]
 
 
 class StatefulOptions(TypedDict, total=False):
@@ -37,18 +35,6 @@ class StatefulOptions(TypedDict, total=False):
     """By table, columns whose values are to be text, e.g. dates that may be infinite."""
     key_names: Sequence[str]
     """Names of the key's columns in the documents' keys; else those of the first table."""
-
-
-@dataclass(frozen=True, slots=True)
-class PythonEvaluators:
-    """Makes evaluators on workers; see :class:`slackwater_spark.stage.evaluators.Evaluators`."""
-
-    function: FunctionPlan
-
-    def rows(self, plan: EnginePlan, stage: StagePlan, memory_limit: str) -> PythonEvaluator:
-        """The evaluator of a stage's rows part."""
-        assert stage.rows is not None  # noqa: S101 - this plan's only stage has one
-        return PythonEvaluator(self.function, stage.key, stage.rows.inputs)
 
 
 def stateful(
