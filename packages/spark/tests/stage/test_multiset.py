@@ -32,7 +32,7 @@ def text_of(sort_key: bytes) -> str:
 def run(contents: IndexTransaction, steps: list[Additions]) -> list[tuple[str | None, str | None]]:
     """Makes the steps as one batch; gives the ends before it and after each step."""
     touched = {sort_key: text_of(sort_key) for step in steps for sort_key in step}
-    multiset = OrderedMultiset(contents, PREFIX, touched.items())
+    multiset = OrderedMultiset(contents, PREFIX, touched)
     ends = [(multiset.smallest(), multiset.largest())]
     for step in steps:
         multiset.add(step, refusal)
@@ -121,7 +121,7 @@ def test_a_value_is_never_there_less_than_zero_times() -> None:
 
 def test_different_values_are_counted() -> None:
     def work(contents: IndexTransaction) -> list[int]:
-        multiset = OrderedMultiset(contents, PREFIX, [(b"a", "a"), (b"b", "b")])
+        multiset = OrderedMultiset(contents, PREFIX, {b"a": "a", b"b": "b"})
         gained = []
         for step in ({b"a": 2}, {b"a": -1, b"b": 1}, {b"a": -1}):
             multiset.add(step, refusal)

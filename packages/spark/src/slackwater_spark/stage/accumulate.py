@@ -4,21 +4,22 @@ Pure: no Spark, disk or clock. A group's rows are not kept; what a batch costs f
 values, whatever the size of the group.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from operator import add
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from slackwater_spark.stage.accumulators import AccumulatorLayout, Numbers, Shown
-from slackwater_spark.stage.entry import ACCUMULATORS_TAG, Change, part
+from slackwater_spark.stage.additions import Additions, Step
+from slackwater_spark.stage.entry import ACCUMULATORS_TAG, Change, is_digest, part
 from slackwater_spark.stage.errors import ImpossibleCountError
 from slackwater_spark.stage.index import IndexTransaction
-from slackwater_spark.stage.multiset import OrderedMultiset, Refusal, multiset_prefix, sort_key_of
+from slackwater_spark.stage.multiset import OrderedMultiset, Refusal, multiset_prefix
 from slackwater_spark.stage.outbox import Partial
 from slackwater_spark.stage.results import BEFORE, ResultPoints, ResultRows
-from slackwater_spark.stage.wire import TOUCH_INPUT, array_header
 from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, StatementEvaluator
 from slackwater_sql.stages import (
     ACCUMULATORS_TABLE,
@@ -32,10 +33,6 @@ from slackwater_sql.statement import POINTS_TABLE
 MAX_POINTS_PER_CALL: Final = 100_000
 """Bounds the memory of one evaluation."""
 
-_NUMBERS: Final = -1
-"""Number of a partial that adds to the group's numbers; others name a multiset."""
-
-_decode_rests = msgspec.msgpack.Decoder(list[list[Any]]).decode
 _decode_key = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
 
 
@@ -51,27 +48,7 @@ class AccumulateOutcome:
     """By how much names and values of the live entries grow."""
 
 
-@dataclass(slots=True)
-class _Step:
-    """What is added to a group at one commit."""
-
-    numbers: Numbers
-    values: dict[int, dict[bytes, int]] = field(default_factory=dict)
-    """By multiset and sort key."""
-
-
-@dataclass(slots=True)
-class _Additions:
-    """What a batch adds to a group."""
-
-    steps: dict[int, _Step] = field(default_factory=dict)
-    """By commit LSN."""
-    texts: dict[int, dict[bytes, str]] = field(default_factory=dict)
-    """By multiset and sort key."""
-
-
-@dataclass(frozen=True, slots=True)
-class _GroupPoints:
+class _GroupPoints(NamedTuple):
     """A group where it differs, after the point to compare with."""
 
     key: bytes
@@ -130,96 +107,85 @@ class AccumulateLogic:
             EvaluationError: the part's SQL fails on a group.
         """
         outcome = AccumulateOutcome()
-        additions = self._by_group(partials)
-        names = {key: part(key) + ACCUMULATORS_TAG for key in sorted(additions)}
-        stored = contents.get_many(names.values())
+        additions = Additions(self._layout, partials, every_commit=self._every_commit)
+        prefixes = {key: part(key) for key in sorted(additions.groups)}
+        stored = contents.get_many([prefix + ACCUMULATORS_TAG for prefix in prefixes.values()])
         groups = (
-            self._applied(_Group(key, name, stored.get(name)), additions[key], contents, outcome)
-            for key, name in names.items()
+            self._applied(self._group(key, prefix, stored), additions, contents, outcome)
+            for key, prefix in prefixes.items()
         )
         for chunk in self._chunks(group for group in groups if group is not None):
             outcome.results.append(self._evaluated(chunk))
         return outcome
 
-    def _by_group(self, partials: Sequence[Partial]) -> dict[bytes, _Additions]:
-        """What is added to each group at each commit; with `latest`, at its newest one."""
-        groups: dict[bytes, _Additions] = {}
-        rests = b"".join(rest or b"\x90" for *_, rest in partials)
-        decoded = _decode_rests(array_header(len(partials)) + rests)
-        for (lsn, number, key, _), values in zip(partials, decoded, strict=True):
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = _Additions()
-            step = group.steps.get(lsn)
-            if step is None:
-                step = self._step(group, lsn)
-            if number == _NUMBERS:
-                for position, more in enumerate(self._layout.addition(values)):
-                    step.numbers[position] += more
-            elif number != TOUCH_INPUT:
-                sort_key, text, more = sort_key_of(values[0]), values[1], values[2]
-                of_multiset = step.values.setdefault(number, {})
-                of_multiset[sort_key] = of_multiset.get(sort_key, 0) + more
-                group.texts.setdefault(number, {}).setdefault(sort_key, text)
-        return groups
-
-    def _step(self, group: _Additions, lsn: int) -> _Step:
-        if self._every_commit or not group.steps:
-            step = group.steps[lsn] = _Step([0] * self._layout.added)
-            return step
-        ((newest, step),) = group.steps.items()
-        if newest < lsn:
-            group.steps = {lsn: step}
-        return step
+    def _group(self, key: bytes, prefix: bytes, stored: Mapping[bytes, bytes]) -> "_Group":
+        data = stored.get(prefix + ACCUMULATORS_TAG)
+        numbers = [0] * self._layout.width if data is None else self._layout.decode(data)
+        return _Group(key, prefix, data, numbers, {})
 
     def _applied(
-        self, group: "_Group", additions: _Additions, contents: IndexTransaction, outcome: AccumulateOutcome
+        self, group: "_Group", additions: Additions, contents: IndexTransaction, outcome: AccumulateOutcome
     ) -> _GroupPoints | None:
         """Where a group differs; None if nowhere."""
-        before = self._layout.empty() if group.stored is None else self._layout.decode(group.stored)
-        history = _History(self._layout, group.prefix, before, additions, contents)
+        steps = additions.groups[group.key]
+        different = group.numbers[self._layout.added :]
+        for number in self._layout.multisets:
+            prefix = multiset_prefix(group.prefix, number)
+            group.multisets[number] = OrderedMultiset(contents, prefix, additions.touched(steps, number))
         is_fresh = self._is_global and group.stored is None
         lsns: list[int] = [] if is_fresh else [BEFORE]
-        shown = [] if is_fresh else [self._shown(history)]
-        for lsn in sorted(additions.steps):
-            self._advance(history, additions.steps[lsn], group.key, lsn)
-            now = self._shown(history)
+        shown = [] if is_fresh else [self._shown(group)]
+        for lsn in sorted(steps) if len(steps) > 1 else steps:
+            self._advance(group, steps[lsn], different, lsn)
+            now = self._shown(group)
             if not shown or now != shown[-1]:
                 lsns.append(lsn)
                 shown.append(now)
-        self._keep(group, history, outcome)
+        self._keep(group, outcome)
         return _GroupPoints(group.key, lsns, shown, is_fresh) if is_fresh or len(lsns) > 1 else None
 
-    def _advance(self, history: "_History", step: _Step, key: bytes, lsn: int) -> None:
-        def refusal(what: str, count: int) -> Exception:
-            return ImpossibleCountError(self._key_name(key), what, count, lsn)
+    def _advance(self, group: "_Group", step: Step, different: Numbers, lsn: int) -> None:
+        """Makes a step; `different` says how many values the multisets had before the batch."""
 
-        for number, additions in step.values.items():
-            aggregate = self._multiset_texts[number]
-            history.multisets[number].add(additions, _value_refusal(refusal, aggregate))
-        history.add(step.numbers)
-        problem = self._layout.impossible(history.numbers)
+        def refusal(what: str, count: int) -> Exception:
+            return ImpossibleCountError(self._key_name(group.key), what, count, lsn)
+
+        numbers, added = group.numbers, self._layout.added
+        if step.numbers is not None:
+            numbers[:added] = map(add, numbers, step.numbers)
+        if step.values is not None:
+            for number, values in step.values.items():
+                group.multisets[number].add(values, _value_refusal(refusal, self._multiset_texts[number]))
+            for index, multiset in enumerate(group.multisets.values()):
+                numbers[added + index] = different[index] + multiset.gained
+        problem = self._layout.impossible(numbers)
         if problem is not None:
             raise refusal(*problem)
 
-    def _shown(self, history: "_History") -> Shown | None:
-        if not history.numbers[0] and not self._is_global:
+    def _shown(self, group: "_Group") -> Shown | None:
+        if not group.numbers[0] and not self._is_global:
             return None
-        ends = tuple(
-            history.multisets[end.multiset].smallest()
-            if end.kind is AccumulatorKind.MIN
-            else history.multisets[end.multiset].largest()
-            for end in self._layout.ends
+        if not self._layout.ends:
+            return tuple(group.numbers)
+        return (
+            *group.numbers,
+            *(
+                group.multisets[end.multiset].smallest()
+                if end.kind is AccumulatorKind.MIN
+                else group.multisets[end.multiset].largest()
+                for end in self._layout.ends
+            ),
         )
-        return Shown(tuple(history.numbers), ends)
 
-    def _keep(self, group: "_Group", history: "_History", outcome: AccumulateOutcome) -> None:
-        is_there = self._is_global or history.numbers[0]
-        data = self._layout.encode(history.numbers, group.key) if is_there else None
+    def _keep(self, group: "_Group", outcome: AccumulateOutcome) -> None:
+        is_there = self._is_global or group.numbers[0]
+        key = group.key if is_digest(group.prefix) else None
+        data = self._layout.encode(group.numbers, key) if is_there else None
         if data != group.stored:
-            outcome.changes.append((group.name, data))
-            outcome.live_bytes += _bytes(group.name, data) - _bytes(group.name, group.stored)
-        for multiset in history.multisets.values():
+            name = group.prefix + ACCUMULATORS_TAG
+            outcome.changes.append((name, data))
+            outcome.live_bytes += _bytes(name, data) - _bytes(name, group.stored)
+        for multiset in group.multisets.values():
             for change, growth in multiset.changes():
                 outcome.changes.append(change)
                 outcome.live_bytes += growth
@@ -228,16 +194,14 @@ class AccumulateLogic:
         """The groups in calls of bounded size; of a group that is cut, a point stands in both calls."""
         chunk = _Chunk()
         for group in groups:
-            start = 0
-            while True:
+            start, end = 0, 0
+            while end < len(group.lsns):
                 end = min(len(group.lsns), start + max(2, self._max_points - len(chunk.lsns)))
                 chunk.add(group, start, end)
+                start = end - 1
                 if len(chunk.lsns) >= self._max_points:
                     yield chunk
                     chunk = _Chunk()
-                if end == len(group.lsns):
-                    break
-                start = end - 1
         if chunk.lsns:
             yield chunk
 
@@ -263,46 +227,15 @@ class AccumulateLogic:
         return msgspec.json.encode(dict(zip(self._key_names, _decode_key(key), strict=True))).decode()
 
 
+@dataclass(slots=True)
 class _Group:
-    """A group before the batch."""
+    """A group as it is before the batch, and then at each of its commits."""
 
-    def __init__(self, key: bytes, name: bytes, stored: bytes | None) -> None:
-        self.key = key
-        self.name = name
-        self.stored = stored
-
-    @property
-    def prefix(self) -> bytes:
-        return self.name[: -len(ACCUMULATORS_TAG)]
-
-
-class _History:
-    """A group as it is at some commit of a batch."""
-
-    def __init__(
-        self,
-        layout: AccumulatorLayout,
-        prefix: bytes,
-        before: Numbers,
-        additions: _Additions,
-        contents: IndexTransaction,
-    ) -> None:
-        self.numbers = list(before)
-        self.multisets = {
-            number: OrderedMultiset(
-                contents, multiset_prefix(prefix, number), additions.texts.get(number, {}).items()
-            )
-            for number in layout.multisets
-        }
-        self._added = layout.added
-        self._different_before = before[layout.added :]
-
-    def add(self, numbers: Numbers) -> None:
-        """Adds to the numbers, and counts the values of the multisets anew."""
-        for position, more in enumerate(numbers):
-            self.numbers[position] += more
-        for index, multiset in enumerate(self.multisets.values()):
-            self.numbers[self._added + index] = self._different_before[index] + multiset.gained
+    key: bytes
+    prefix: bytes
+    stored: bytes | None
+    numbers: Numbers
+    multisets: dict[int, OrderedMultiset]
 
 
 class _Chunk:

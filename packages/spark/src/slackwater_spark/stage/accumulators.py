@@ -5,13 +5,11 @@ and the sum in units of its last decimal, then for each multiset the number of d
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import pyarrow as pa
 
-from slackwater_spark.stage.entry import is_digest, part
 from slackwater_sql.stages import MULTISETS, AccumulatePart, Accumulator, AccumulatorKind
 from slackwater_sql.statement import GROUP, POINT
 
@@ -31,17 +29,8 @@ class _Stored(msgspec.Struct, array_like=True):
 _decode_stored = msgspec.msgpack.Decoder(_Stored).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What SQL sees of a group at a point.
-
-    Attributes:
-        numbers: Of the group.
-        ends: For each MIN and MAX, in the order of the accumulators, the text of its value.
-    """
-
-    numbers: tuple[int, ...]
-    ends: tuple[str | None, ...]
+Shown = tuple[Any, ...]
+"""What SQL sees of a group at a point: its numbers, then for each MIN and MAX the text of its value."""
 
 
 class AccumulatorLayout:
@@ -75,23 +64,30 @@ class AccumulatorLayout:
         """Of a group without rows."""
         return [0] * self.width
 
-    def addition(self, values: Sequence[Any]) -> Numbers:
-        """What a partial adds, from its wire values."""
-        addition: list[Any] = [0 if value is None else value for value in values]
+    def addition(self, values: list[Any]) -> Numbers:
+        """What a partial adds, from its wire values, which it takes over."""
         for position, scale in self._scales:
-            text = addition[position]
-            if text:
-                addition[position] = unscaled(text, scale)
-        return addition
+            text = values[position]
+            values[position] = unscaled(text, scale) if text else 0
+        return values
 
-    def encode(self, numbers: Numbers, key: bytes) -> bytes:
-        """The value of a group's entry."""
-        stored = [number if number in _INT64 else str(number) for number in numbers]
-        return _encode(_Stored(stored, key if is_digest(part(key)) else None))
+    def encode(self, numbers: Numbers, key: bytes | None) -> bytes:
+        """The value of a group's entry.
+
+        Args:
+            numbers: Of the group.
+            key: The group's packed key, if the entry's name does not have it.
+        """
+        try:
+            return _encode((numbers,) if key is None else (numbers, key))
+        except OverflowError:
+            stored = [number if number in _INT64 else str(number) for number in numbers]
+            return _encode((stored,) if key is None else (stored, key))
 
     def decode(self, data: bytes) -> Numbers:
         """Inverse of :meth:`encode`."""
-        return [int(number) for number in _decode_stored(data).numbers]
+        numbers = _decode_stored(data).numbers
+        return [int(number) for number in numbers] if str in map(type, numbers) else cast("Numbers", numbers)
 
     def impossible(self, numbers: Sequence[int]) -> tuple[str, int] | None:
         """A count that cannot be, with the aggregate it belongs to."""
@@ -139,22 +135,20 @@ class AccumulatorLayout:
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def _columns(self, shown: Sequence[Shown]) -> Iterator[Sequence[Any]]:
-        numbers = [each.numbers for each in shown]
-        ends = iter(range(len(self.ends)))
-        yield [row[0] for row in numbers]
+        columns = list(zip(*shown, strict=True)) or [()] * (self.width + len(self.ends))
+        ends = iter(columns[self.width :])
+        yield columns[0]
         for number, accumulator in enumerate(self._accumulators):
             if _is_end(accumulator):
-                end = next(ends)
-                yield [each.ends[end] for each in shown]
+                yield next(ends)
             elif accumulator.kind is AccumulatorKind.DISTINCT:
-                position = self.added + self.multisets.index(accumulator.multiset)
-                yield [row[position] for row in numbers]
+                yield columns[self.added + self.multisets.index(accumulator.multiset)]
             else:
                 position = self._positions[number]
-                yield [row[position] for row in numbers]
+                yield columns[position]
                 if accumulator.kind is AccumulatorKind.SUM:
                     scale = accumulator.scale
-                    yield [decimal_text(row[position + 1], scale) for row in numbers]
+                    yield [decimal_text(sum_, scale) for sum_ in columns[position + 1]]
 
 
 def _is_end(accumulator: Accumulator) -> bool:
@@ -167,6 +161,8 @@ def unscaled(text: str, scale: int) -> int:
     Raises:
         ValueError: the text is no decimal number with at most `scale` decimals.
     """
+    if scale and text[~scale:-scale] == ".":
+        return int(text[:~scale] + text[-scale:])
     whole, _, decimals = text.partition(".")
     if len(decimals) > scale:
         msg = f"the sum {text!r} has more than {scale} decimals"

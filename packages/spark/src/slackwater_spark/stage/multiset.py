@@ -9,7 +9,7 @@ Reading one end costs the same whatever the number of values; but for those that
 of which all are read.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -84,26 +84,23 @@ class OrderedMultiset:
     at the ends that are asked for.
     """
 
-    def __init__(
-        self, contents: IndexTransaction, prefix: bytes, touched: Iterable[tuple[bytes, str]]
-    ) -> None:
+    def __init__(self, contents: IndexTransaction, prefix: bytes, touched: Mapping[bytes, str]) -> None:
         """The multiset before the batch.
 
         Args:
             contents: The bucket's entries.
             prefix: See :func:`multiset_prefix`.
-            touched: Sort keys and texts of all values that the batch will add to.
+            touched: By sort key, the texts of all values that the batch will add to.
         """
         self._contents = contents
         self._prefix = prefix
-        texts = dict(touched)
-        self._sort_keys = sorted(texts)
+        self._sort_keys = sorted(touched)
         self._ranks = {sort_key: rank for rank, sort_key in enumerate(self._sort_keys)}
         self._names = [prefix + sort_key_part(sort_key) for sort_key in self._sort_keys]
         stored = contents.get_many(self._names) if self._names else {}
         self._stored = [stored.get(name) for name in self._names]
         self._values = [
-            Value(0, texts[sort_key]) if data is None else _decode(data)
+            Value(0, touched[sort_key]) if data is None else _decode(data)
             for sort_key, data in zip(self._sort_keys, self._stored, strict=True)
         ]
         self._counts_before = [value.count for value in self._values]
