@@ -63,8 +63,9 @@ class RowContradictsSchemaError(SqlError):
         where = f"column {self.column} of {self.table}" if self.column else f"a row of {self.table}"
         return (
             f"{where} contradicts its declaration: expected {self.expected}, got {self.got}. "
-            "Compare the declared tables with the database (slackwater schema pull), "
-            "and the settings of the connector"
+            "Compare the declared tables with the database (slackwater schema check) and the settings of the "
+            "connector. A table that has changed is declared anew (slackwater schema pull), for a new "
+            "revision of the pipeline"
         )
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from slackwater_protocol import format_lsn
 from slackwater_spark.source.changes import BatchChanges, bad_input
 from slackwater_spark.source.plan import OffsetSpan
 
@@ -108,7 +109,8 @@ class PackedWriter:
                     change.lsn,
                 )
             except (PackingError, SqlError) as error:
-                raise bad_input(message, str(error)) from error
+                problem = f"in the transaction with commit LSN {format_lsn(commit_lsn)}, {error}"
+                raise bad_input(message, problem) from error
 
     def _packer(self) -> "EventPacker":
         from slackwater_spark.stage.event_packer import EventPacker
