@@ -35,7 +35,7 @@ class ChangesOptions(TypedDict, total=False):
     """Begin with what is left of truncated topics; only without a checkpoint."""
     max_events_per_batch: int
     parallelism: int
-    """Tasks of a large batch; the number of cores is a good value."""
+    """Tasks of a large batch; the number of cores unless given."""
     min_task_events: int
     target_task_events: int
     read_timeout_ms: int
@@ -180,6 +180,7 @@ def changes(
     catalog = None if schema is None else declared_tables(schema)
     if tables is None and catalog is not None:
         tables = [table.full_name for table in catalog.tables]
+    options.setdefault("parallelism", session.sparkContext.defaultParallelism)
     spark_options = {"source": source, "bootstrap": bootstrap} | _as_text(options)
     if tables:
         spark_options["tables"] = ",".join(tables)
