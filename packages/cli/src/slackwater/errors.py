@@ -10,6 +10,7 @@
     │   └── SettingsFileError         the file is absent or no TOML
     ├── DecisionRefusedError          the facts speak against an operator's decision
     ├── KafkaUnreachableError         Kafka does not answer a question
+    ├── StateUnreadableError          what was asked of a checkpoint's state cannot be told
     ├── TopicUnavailableError         Kafka does not answer, or a topic is gone
     └── demo: slackwater.demo.errors
 """
@@ -123,3 +124,15 @@ class DecisionRefusedError(SlackwaterError):
 
     def __str__(self) -> str:
         return f"nothing was decided: {self.reason}; {self.advice}"
+
+
+class StateUnreadableError(SlackwaterError):
+    """What was asked of a checkpoint's state cannot be told."""
+
+    def __init__(self, checkpoint: str, problem: str) -> None:
+        super().__init__(checkpoint, problem)
+        self.checkpoint = checkpoint
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint}: {self.problem}"

@@ -23,6 +23,7 @@ COMMANDS = {
     "certify": "slackwater.commands.certify:certify",
     "explain": "slackwater.commands.explain:explain",
     "schema": "slackwater.commands.schema:schema",
+    "state": "slackwater.commands.state:state",
     "status": "slackwater.commands.status:status",
     "doctor": "slackwater.commands.doctor:doctor",
     "source": "slackwater.commands.source:source",

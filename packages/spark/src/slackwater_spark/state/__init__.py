@@ -17,7 +17,7 @@ from slackwater_spark.state.errors import (
 )
 from slackwater_spark.state.hold import hold_checkpoint
 from slackwater_spark.state.inspection import BucketState, PipelineState, StageState, inspect_state
-from slackwater_spark.state.lookup import KeptRows, kept_rows, shown_key
+from slackwater_spark.state.lookup import KeptRows, kept_rows, kind_names, shown_key
 from slackwater_spark.state.rescaling import Rescaled, check_rescaling, rescale
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "inspect_state",
     "is_checkpoint",
     "kept_rows",
+    "kind_names",
     "rescale",
     "rescaled_batches",
     "shown_key",

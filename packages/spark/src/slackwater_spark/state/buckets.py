@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _COLUMNS = "stage INT, bucket INT, blobs BIGINT, compressed BIGINT, facts BINARY"
-_Blob = tuple[int, int, int, bytes]
+Blob = tuple[int, int, int, bytes]
 """Stage, bucket, number of the blob, the blob."""
 
 
@@ -92,9 +92,9 @@ def _task(facts: Callable[[IndexTransaction], bytes]) -> Any:
             ]
         )
         for (stage, bucket), blobs in groupby(_rows(batches), key=lambda row: row[:2]):
-            tally = _Tally(bucket)
-            result = on_index(tally.changes(blobs), facts)
-            columns = [[stage], [bucket], [tally.blobs], [tally.compressed], [result]]
+            reader = BlobReader(blobs, bucket)
+            result = on_index(reader.changes(), facts)
+            columns = [[stage], [bucket], [reader.blobs], [reader.compressed], [result]]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
                 schema=schema,
@@ -103,19 +103,25 @@ def _task(facts: Callable[[IndexTransaction], bytes]) -> Any:
     return task
 
 
-class _Tally:
-    """Decodes blobs and counts them."""
+class BlobReader:
+    """Decodes the blobs of a bucket and counts them."""
 
-    def __init__(self, bucket: int) -> None:
+    def __init__(self, blobs: Iterator[Blob], bucket: int) -> None:
+        self._blobs = blobs
         self._bucket = bucket
         self.blobs = 0
         self.compressed = 0
 
-    def changes(self, blobs: Iterator[_Blob]) -> Iterator[list[Change]]:
+    def changes(self) -> Iterator[list[Change]]:
+        """The changes of each blob.
+
+        Raises:
+            UnreadableStateError: a blob is damaged or not in its place.
+        """
         from slackwater_spark.stage.state_log import decode_changes
 
         before = -1
-        for _, _, number, blob in blobs:
+        for _, _, number, blob in self._blobs:
             if number <= before:
                 raise UnreadableStateError(self._bucket, f"blob {number} follows blob {before}")
             before = number
@@ -137,7 +143,7 @@ def on_index(changes: Iterator[list[Change]], work: Callable[[IndexTransaction],
             index.close()
 
 
-def _rows(batches: Iterator["pa.RecordBatch"]) -> Iterator[_Blob]:
+def _rows(batches: Iterator["pa.RecordBatch"]) -> Iterator[Blob]:
     for batch in batches:
         stages, buckets, numbers, blobs = (batch.column(i) for i in range(4))
         for row in range(batch.num_rows):

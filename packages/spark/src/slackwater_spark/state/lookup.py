@@ -1,6 +1,6 @@
 """The rows that stages keep under one key, as their plan reads them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,11 @@ from slackwater_spark.stage.entry import Entry, input_tag, is_digest, part
 from slackwater_spark.stage.wire import bucket_of
 from slackwater_spark.state.buckets import entries_of_group
 from slackwater_spark.state.checkpoint import checkpoint_facts
-from slackwater_spark.state.contents import DOCUMENTS, GROUPS, OWNERS, kind_of
+from slackwater_spark.state.contents import DOCUMENTS, GROUPS, OWNERS, VALUES, kind_of
 from slackwater_spark.state.errors import UnknownKeyError
 from slackwater_spark.state.inspection import blob_table
 from slackwater_spark.state.reading import LOG, StateVariable, operators, state_table
+from slackwater_sql.plan import InputPlan
 from slackwater_sql.row_codec import RowCodec
 from slackwater_sql.stages import EnginePlan, StagePlan
 
@@ -61,6 +62,20 @@ def shown_key(stage: StagePlan | None, group: bytes) -> str:
     if stage is None or len(values) != len(stage.key):
         return msgspec.json.encode(values).decode()
     return msgspec.json.encode(dict(zip(key_columns(stage), values, strict=True))).decode()
+
+
+def kind_names(kinds: Iterable[str], stage: StagePlan | None) -> list[str]:
+    """What is kept, for people: inputs by their alias, and the table or stage they come from."""
+    names = {
+        DOCUMENTS: "digests of documents",
+        GROUPS: "groups of aggregates",
+        VALUES: "values of min, max and distinct",
+        OWNERS: "partitions of keys",
+    }
+    if stage is not None and stage.rows is not None:
+        for number, plan in enumerate(stage.rows.inputs):
+            names[kind_of(input_tag(number))] = f"rows of {_input_name(plan)}"
+    return [names.get(kind, f"rows of {kind}") for kind in kinds]
 
 
 def kept_rows(
@@ -123,9 +138,12 @@ def _readers(stage: StagePlan) -> Iterator[tuple[bytes, tuple[str, RowCodec]]]:
     if stage.rows is None:
         return
     for number, plan in enumerate(stage.rows.inputs):
-        name = plan.table.full_name if plan.table.schema else plan.table.name
-        shown = plan.alias if plan.alias == name else f"{plan.alias} ({name})"
-        yield input_tag(number), (shown, RowCodec(plan.table, plan.column_names))
+        yield input_tag(number), (_input_name(plan), RowCodec(plan.table, plan.column_names))
+
+
+def _input_name(plan: InputPlan) -> str:
+    name = plan.table.full_name if plan.table.schema else plan.table.name
+    return name if plan.alias in {name, plan.table.name} else f"{plan.alias} ({name})"
 
 
 def _shown(kind: str, value: bytes) -> Mapping[str, Any]:

@@ -1,0 +1,213 @@
+"""Checkpoints of a real pipeline of several stages: looked into, and brought into other partitions."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater_spark.stage import (
+    HEADER_BUCKET,
+    ROW_SCHEMA,
+    EventPacker,
+    StageSettings,
+    local_checkpoint_conf,
+    packing_spec,
+    required_conf,
+    required_environment,
+    stages,
+)
+from slackwater_spark.stage.state_log import LOG_VERSION
+from slackwater_spark.state import (
+    PipelineState,
+    UnknownKeyError,
+    checkpoint_facts,
+    inspect_state,
+    kept_rows,
+    rescale,
+    rescaled_batches,
+    shown_key,
+)
+from slackwater_spark.state.reading import state_digests
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.engine import compile_pipeline
+
+pytestmark = pytest.mark.spark
+
+TABLES = """
+CREATE TABLE s.orders (id bigint PRIMARY KEY, customer_id bigint, total bigint);
+CREATE TABLE s.customers (id bigint PRIMARY KEY, region text NOT NULL);
+ALTER TABLE s.orders REPLICA IDENTITY FULL;
+"""
+VIEW = """SELECT TRANSACTIONALLY c.region, count(*) AS orders, sum(o.total) AS total
+    FROM s.orders o JOIN s.customers c ON c.id = o.customer_id GROUP BY c.region"""
+PLAN = compile_pipeline([("regions.sql", VIEW)], parse_catalog({"t.sql": TABLES}))
+BUCKETS = 16
+CUSTOMERS = range(6)
+ORDERS = range(30)
+
+
+class Job:
+    """A query over batches that stand in files, one batch per file."""
+
+    def __init__(self, session: SparkSession, folder: Path) -> None:
+        self.session = session
+        self.settings = StageSettings(buckets=BUCKETS, index_root=str(folder / "index"))
+        self.batches = folder / "batches"
+        self.checkpoint = folder / "checkpoint"
+        self.regions: dict[str, Any] = {}
+        self.given = 0
+
+    def add_batch(self) -> None:
+        """Every order moves to the next customer."""
+        self.given += 1
+        packer = EventPacker(packing_spec(PLAN, BUCKETS))
+        lsn = 100 * self.given
+        for customer in CUSTOMERS if self.given == 1 else ():
+            row = {"id": customer, "region": f"r{customer % 2}"}
+            packer.add("s.customers", "c", lsn, None, json.dumps(row).encode())
+        for order in ORDERS:
+            old, new = (
+                {"id": order, "customer_id": (order + n) % len(CUSTOMERS), "total": order}
+                for n in (self.given - 1, self.given)
+            )
+            before = None if self.given == 1 else json.dumps(old).encode()
+            packer.add("s.orders", "c" if self.given == 1 else "u", lsn, before, json.dumps(new).encode())
+        self._write([(0, HEADER_BUCKET, 0, b""), *((s, b, 0, data) for s, b, data in packer.payloads())])
+
+    def _write(self, rows: list[tuple[int, int, int, bytes]]) -> None:
+        types = [pa.int32(), pa.int32(), pa.int64(), pa.binary()]
+        columns = [pa.array(v, kind) for v, kind in zip(zip(*rows, strict=True), types, strict=True)]
+        target = self.batches / f"{self.given}.parquet"
+        target.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns, names=["stage", "bucket", "sequence", "payload"]), target)
+        os.utime(target, (self.given, self.given))
+
+    def run(self) -> None:
+        """All batches that are there."""
+        reader = self.session.readStream.schema(ROW_SCHEMA).option("maxFilesPerTrigger", 1)
+        documents = stages(reader.parquet(str(self.batches)), PLAN, self.settings)
+        writer = documents.writeStream.foreachBatch(self._take).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(self.checkpoint)).start().awaitTermination()
+
+    def _take(self, batch: DataFrame, _: int) -> None:
+        for row in batch.where("stage < 0").collect():
+            unpacked = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(bytes(row.payload)))
+            for _, key, document in unpacked:
+                self.regions[json.loads(key)["region"]] = json.loads(document)
+
+    def check(self) -> None:
+        """The view is what it is in a query whose partitions never changed: exactly the SELECT's result."""
+        for region in (0, 1):
+            orders = [order for order in ORDERS if (order + self.given) % len(CUSTOMERS) % 2 == region]
+            name = f"r{region}"
+            assert self.regions[name] == {"region": name, "orders": len(orders), "total": sum(orders)}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    if (active := SparkSession.getActiveSession()) is not None:
+        active.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in required_environment().items():
+            patch.setenv(name, value)
+        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.host", "127.0.0.1")
+        for name, value in (required_conf() | local_checkpoint_conf()).items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="module")
+def job(session: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """After two batches, between which two partitions became three."""
+    job = Job(session, tmp_path_factory.mktemp("state"))
+    job.add_batch()
+    job.run()
+    rescale(session, job.checkpoint, 3, buckets=BUCKETS)
+    job.add_batch()
+    job.run()
+    return job
+
+
+@pytest.fixture(scope="module")
+def state(job: Job) -> PipelineState:
+    return inspect_state(job.session, job.checkpoint)
+
+
+def test_a_pipeline_goes_on_with_other_partitions(job: Job) -> None:
+    job.check()
+    assert checkpoint_facts(job.checkpoint).partitions == 3
+    assert rescaled_batches(job.checkpoint) == {1}
+
+
+def test_the_comparison_after_a_change_sees_a_changed_state(job: Job) -> None:
+    before, after = (state_digests(job.session, job.checkpoint, batch) for batch in (1, 2))
+    assert before.keys() == after.keys()
+    assert all(before[variable] != after[variable] for variable in before)
+
+
+def test_the_state_says_what_each_stage_keeps(state: PipelineState) -> None:
+    assert (state.batch, state.partitions, [each.stage for each in state.stages]) == (2, 3, [1, 2])
+    joined, added = state.stages
+    kinds = {kind: amount.entries for kind, amount in joined.contents.kinds.items()}
+    assert kinds == {"input 0": len(ORDERS), "input 1": len(CUSTOMERS)}
+    assert (joined.contents.keys, added.contents.keys) == (len(CUSTOMERS), 2)
+    assert added.contents.kinds["groups"].entries == 2
+
+
+def test_sizes_in_the_state_are_those_of_the_logs(state: PipelineState) -> None:
+    for stage in state.stages:
+        assert stage.live_bytes == sum(amount.size for amount in stage.contents.kinds.values())
+        assert stage.log_bytes >= stage.live_bytes > 0
+        assert stage.compressed_bytes > 0
+        assert stage.blobs >= len(stage.buckets)
+        assert {bucket.version for bucket in stage.buckets} == {LOG_VERSION}
+        assert {bucket.partition for bucket in stage.buckets} <= {0, 1, 2}
+        assert len(stage.fingerprints) == 1
+
+
+def test_the_largest_key_has_the_most(state: PipelineState) -> None:
+    joined = state.stages[0].contents.largest
+    assert [each.size for each in joined] == sorted((each.size for each in joined), reverse=True)
+    per_customer = len(ORDERS) // len(CUSTOMERS) + 1
+    assert joined[0].entries == per_customer
+    assert json.loads(shown_key(PLAN.stage(1), joined[0].key)).keys() == {PLAN.stage(1).key[0].name}
+
+
+def test_rows_of_a_key_are_shown_as_they_are_kept(job: Job) -> None:
+    name = PLAN.stage(1).key[0].name
+    (kept,) = kept_rows(job.session, job.checkpoint, PLAN, {name: 4}, buckets=BUCKETS)
+    orders = [order for order in ORDERS if (order + 2) % len(CUSTOMERS) == 4]
+    rows = {kind.split()[0]: values for kind, values in kept.rows.items()}
+    assert sorted(row["id"] for row in rows["o"]) == orders
+    assert [row["region"] for row in rows["c"]] == ["r0"]
+
+
+def test_a_key_no_stage_has_is_an_error_that_tells_those_there_are(job: Job) -> None:
+    with pytest.raises(UnknownKeyError, match="there are stage 1"):
+        kept_rows(job.session, job.checkpoint, PLAN, {"nothing": 1}, buckets=BUCKETS)
+
+
+@pytest.mark.slow
+def test_four_partitions_become_sixteen_and_four_again(session: SparkSession, tmp_path: Path) -> None:
+    job = Job(session, tmp_path)
+    session.conf.set("spark.sql.shuffle.partitions", "4")
+    for partitions in (4, 16, 4):
+        if job.given:
+            assert rescale(session, job.checkpoint, partitions, buckets=BUCKETS) is not None
+        for _ in range(2):
+            job.add_batch()
+        job.run()
+        job.check()
+        assert checkpoint_facts(job.checkpoint).partitions == partitions
+    assert rescaled_batches(job.checkpoint) == {2, 5}
