@@ -22,10 +22,12 @@ def typed_frame(rows: "DataFrame", typed: TypedTable, topic: str) -> "DataFrame"
     from slackwater_spark.source.rows import typed_row_schema
 
     of_table = rows.where(rows["table"] == typed.table.full_name).select(*_COLUMNS)
-    return of_table.mapInArrow(_conversion(typed, topic), typed_row_schema(typed))
+    return of_table.mapInArrow(conversion(typed, topic), typed_row_schema(typed))
 
 
-def _conversion(typed: TypedTable, topic: str) -> Convert:
+def conversion(typed: TypedTable, topic: str) -> Convert:
+    """What makes typed rows of Arrow batches with the columns of ``ROW_SCHEMA``, all of one table."""
+
     def convert(batches: Iterable["RecordBatch"]) -> Iterator["RecordBatch"]:
         from pyspark.sql.pandas.types import to_arrow_schema
 

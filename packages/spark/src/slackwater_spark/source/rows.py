@@ -161,7 +161,7 @@ def arrow_array(values: Sequence[Any], of_type: "DataType") -> Any:
     """An array; the values of a struct are tuples."""
     import pyarrow
 
-    if not pyarrow.types.is_struct(of_type):
+    if not values or not pyarrow.types.is_struct(of_type):
         return pyarrow.array(values, type=of_type)
     fields = list(of_type)
     absent = (None,) * len(fields)
