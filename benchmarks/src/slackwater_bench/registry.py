@@ -6,6 +6,8 @@ from slackwater_bench.errors import UnknownScenarioError
 from slackwater_bench.scenario import Scenario
 from slackwater_bench.scenarios.arrivals import ARRIVALS
 from slackwater_bench.scenarios.cut_cost import CUT_COST
+from slackwater_bench.scenarios.engine import ENGINE, ENGINE_SKEW
+from slackwater_bench.scenarios.engine_cost import ENGINE_COST
 from slackwater_bench.scenarios.latency import LATENCY
 from slackwater_bench.scenarios.live import LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
@@ -39,6 +41,9 @@ SCENARIOS: Mapping[str, Scenario] = {
         SINK_ALONE,
         MANY_PIPELINES,
         CUT_COST,
+        ENGINE,
+        ENGINE_COST,
+        ENGINE_SKEW,
     )
 }
 

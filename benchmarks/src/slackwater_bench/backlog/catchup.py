@@ -7,14 +7,15 @@ is: the sidecar's, too.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from slackwater_bench.runs.batch_log import batch_parts, batch_sizes
 from slackwater_bench.runs.bed import Bed
+from slackwater_bench.runs.cuts import wait_for_cut
 from slackwater_bench.runs.pipelines import output_of
 from slackwater_bench.runs.processes import MemoryWatch, cpu_between, cpu_use
 from slackwater_bench.runs.watcher import CommitWatcher
@@ -52,6 +53,14 @@ class CatchUp:
     options: tuple[str, ...] = ()
     """Further options of ``slackwater run``."""
     kafka_heap: str = "128m"
+    adapt: Callable[[Path, Path], Path] | None = None
+    """Makes another pipeline of it in a folder; None: it runs as it is."""
+    is_published_first: bool = False
+    """The pipeline waits until the sidecar has published all cuts of the backlog."""
+    watches_memory: bool = True
+    """Takes a second of processor time for twenty seconds."""
+    check: Callable[[Bed], Mapping[str, object]] | None = None
+    """Judges what is there at the end; more details of the result."""
 
 
 def measure_catch_up(plan: CatchUp, load_into: "LoadFactory", context: RunContext) -> Measured:
@@ -61,6 +70,8 @@ def measure_catch_up(plan: CatchUp, load_into: "LoadFactory", context: RunContex
         BenchError: a process ended, or the output did not arrive in time.
     """
     with on_cores(plan.cores), Bed(context, partitions=plan.partitions, kafka_heap=plan.kafka_heap) as bed:
+        if plan.adapt is not None:
+            plan = replace(plan, pipeline=plan.adapt(plan.pipeline, bed.folder / "pipelines"))
         load = load_into(bed.bootstrap)
         watcher = CommitWatcher(bed.bootstrap, output_of(plan.pipeline), context.clock, bed.check)
         try:
@@ -86,31 +97,34 @@ def _measure(plan: CatchUp, load: Load, bed: Bed, watcher: CommitWatcher, contex
     bed.start_pipeline(plan.pipeline, *plan.options)
     context.say("sidecar and pipeline start, the initial state becomes visible")
     ready = watcher.until(prepared, START_SECONDS)
-    bed.pause("sidecar")
+    waiting = "pipeline" if plan.is_published_first else "sidecar"
+    bed.pause(waiting)
     context.say("writing the backlog")
     events, last_lsn = load.backlog()
+    if plan.is_published_first:
+        wait_for_cut(bed, last_lsn, DEADLINE_SECONDS, context.clock)
     roles, before, seen = dict(bed.roles()), len(watcher.seen), len(bed.log("pipeline"))
     used = cpu_use(roles)
-    with MemoryWatch(roles) as memory:
+    with MemoryWatch(roles) if plan.watches_memory else nullcontext() as memory:
         released = context.clock.monotonic()
-        bed.resume("sidecar")
+        bed.resume(waiting)
         context.say(f"catching up with {events:,} change events")
         done = watcher.until(last_lsn, DEADLINE_SECONDS)
         cpu = cpu_between(used, cpu_use(roles))
     seconds = done.at - released
-    return Measured(
-        round(events / seconds),
-        {
-            "events": events,
-            "seconds": round(seconds, 2),
-            "seconds_to_initial_state": round(ready.at - started, 2),
-            "batches": len(watcher.seen) - before,
-            "cpu_seconds": cpu,
-            "peak_mib": memory.peaks,
-            "batch_seconds": batch_parts(bed.log("pipeline")[seen:]),
-            "batch_events": batch_sizes(bed.log("pipeline")[seen:]),
-        },
-    )
+    details: dict[str, object] = {
+        "events": events,
+        "seconds": round(seconds, 2),
+        "seconds_to_initial_state": round(ready.at - started, 2),
+        "batches": len(watcher.seen) - before,
+        "cpu_seconds": cpu,
+        "peak_mib": {} if memory is None else memory.peaks,
+        "batch_seconds": batch_parts(bed.log("pipeline")[seen:]),
+        "batch_events": batch_sizes(bed.log("pipeline")[seen:]),
+    }
+    if plan.check is not None:
+        details |= plan.check(bed)
+    return Measured(round(events / seconds), details)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from slackwater_bench.generator.fill import TopicFiller
 from slackwater_bench.runs.bed import SOURCE
-from slackwater_bench.workloads.registry import WORKLOADS
+from slackwater_bench.workloads.workload import Workload
 
 SEED = 1
 
@@ -12,14 +12,12 @@ class WorkloadLoad:
 
     Args:
         bootstrap: The broker.
-        name: Of the workload.
-        size: Main rows at the start.
+        workload: What happens; must be picklable.
         events: Change events of the backlog.
         partitions: Of each data topic.
     """
 
-    def __init__(self, bootstrap: str, name: str, *, size: int, events: int, partitions: int = 4) -> None:
-        workload = WORKLOADS[name](SEED, size)
+    def __init__(self, bootstrap: str, workload: Workload, *, events: int, partitions: int = 4) -> None:
         self._filler = TopicFiller(bootstrap, workload, prefix=SOURCE, partitions=partitions)
         self._events = events
 

@@ -5,9 +5,12 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+import psutil
 
 from slackwater_bench.errors import ProcessEndedError, RunFailedError
 from slackwater_bench.runs.processes import stop_all
@@ -67,7 +70,7 @@ class Bed:
     ) -> None:
         for process in self._processes.values():
             if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
+                _signal(process.pid, signal.SIGCONT)
         stop_all(self._processes.values())
         self.stack.stop()
         self._temporary.cleanup()
@@ -104,12 +107,12 @@ class Bed:
         return self._log(name).read_text(errors="replace")
 
     def pause(self, name: str) -> None:
-        """Lets a process do nothing until :meth:`resume`."""
-        self._processes[name].send_signal(signal.SIGSTOP)
+        """Lets a process and its descendants do nothing until :meth:`resume`."""
+        _signal(self._processes[name].pid, signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
         """Ends a pause."""
-        self._processes[name].send_signal(signal.SIGCONT)
+        _signal(self._processes[name].pid, signal.SIGCONT)
 
     def check(self) -> None:
         """Everything that was started still runs.
@@ -157,3 +160,11 @@ class Bed:
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """To a process, then to its descendants."""
+    root = psutil.Process(pid)
+    for process in (root, *root.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)

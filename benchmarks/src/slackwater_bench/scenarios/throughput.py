@@ -26,19 +26,17 @@ COLUMNS = (
 def run(parameters: Parameters, context: RunContext) -> Measured:
     """One run of a workload."""
     name, partitions = str(parameters.get("workload", "orders")), int(parameters.get("partitions", 4))
-    size = int(parameters.get("size", SIZE))
+    workload = WORKLOADS[name](SEED, int(parameters.get("size", SIZE)))
     options: tuple[str, ...] = ()
     if "master" in parameters:
         options = ("--master", str(parameters["master"]))
     plan = CatchUp(
-        pipeline=WORKLOADS[name](SEED, size).pipeline,
+        pipeline=workload.pipeline,
         partitions=partitions,
         cores=int(parameters["cores"]) if "cores" in parameters else None,
         options=options,
     )
-    load = partial(
-        WorkloadLoad, name=name, size=size, events=int(parameters["events"]), partitions=partitions
-    )
+    load = partial(WorkloadLoad, workload=workload, events=int(parameters["events"]), partitions=partitions)
     return measure_catch_up(plan, load, context)
 
 

@@ -43,6 +43,8 @@ class HotKeyWorkload:
     size: int
     """Meters; at least two."""
     name: str = "hot-key"
+    hot_share: float = HOT_SHARE
+    """Of the changes, those of the hot meter."""
 
     @property
     def pipeline(self) -> Path:
@@ -58,12 +60,14 @@ class HotKeyWorkload:
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
         """See the protocol."""
-        return _Writer(self.seed, max(2, self.size), writer, writers).transactions()
+        return _Writer(self, writer, writers).transactions()
 
 
 class _Writer:
-    def __init__(self, seed: int, meters: int, writer: int, writers: int) -> None:
-        self._random = random.Random(f"hot-key/{seed}/{writer}/{writers}")
+    def __init__(self, workload: HotKeyWorkload, writer: int, writers: int) -> None:
+        meters = max(2, workload.size)
+        self._random = random.Random(f"hot-key/{workload.seed}/{writer}/{writers}")
+        self._hot_share = workload.hot_share
         self._meters = meters
         self._ids = count(1 + writer, writers)
         self._hot: deque[Reading] = deque()
@@ -74,7 +78,7 @@ class _Writer:
     def transactions(self) -> Iterator[Transaction]:
         rng = self._random.random
         while True:
-            is_hot = rng() < HOT_SHARE
+            is_hot = rng() < self._hot_share
             own, most = (self._hot, self._max_hot) if is_hot else (self._others, self._max_others)
             meter = HOT_METER if is_hot else 2 + int(rng() * (self._meters - 1))
             if rng() < 0.03:
