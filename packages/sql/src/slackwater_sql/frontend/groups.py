@@ -94,6 +94,9 @@ class GroupLevel(Level):
         for name, each in self._groups:
             if each.sql == sql:
                 return identifier(name)
+        alias = node.names[0].lower() if len(node.names) == 1 and self.clause == "HAVING" else ""
+        if alias in self._aliases and alias not in self._expanding:
+            return self._expanded(alias)
         group = self._dependent(node, found)
         return Found(group, found.name, found.fields, found.source).sql
 

@@ -85,7 +85,9 @@ class _Reader:
             with rows.reading("WHERE"):
                 if is_correlated(rows, node):
                     self._correlation.take(rows, node)
-                elif not self._subqueries.condition(rows, node):
+                    continue
+                self._subqueries.accept(node)
+                if not self._subqueries.condition(rows, node):
                     self._require(node)
 
     def _require(self, node: Node) -> None:
@@ -112,7 +114,7 @@ class _Reader:
         windows = Windows(rows)
         items, qualify = self._columns(rows, windows)
         if self._correlation.equal and windows.is_used:
-            raise self._refused_correlation(base)
+            raise self._refused_correlation()
         relation = _qualified(windows.applied(rows.applied(base)), qualify)
         return Selected(
             relation,
@@ -131,13 +133,14 @@ class _Reader:
         groups.settle()
         with groups.reading("HAVING"):
             for node in conjuncts(self._select.having):
+                self._subqueries.accept(node)
                 if not self._subqueries.condition(groups, node):
                     condition = groups.expression(node)
                     groups.attach(_filter(condition))
         windows = Windows(groups)
         items, qualify = self._columns(groups, windows)
         if equal and windows.is_used:
-            raise self._refused_correlation(base)
+            raise self._refused_correlation()
         aggregate = groups.aggregated(self._rows.applied(base), self._span())
         relation = _qualified(windows.applied(groups.applied(aggregate)), qualify)
         names = tuple(each.name for each in self._outputs)
@@ -182,7 +185,7 @@ class _Reader:
     def _correlated_groups(self, groups: GroupLevel) -> tuple[tuple[Expression, Expression], ...]:
         """What the query around compares becomes part of the groups."""
         if self._correlation.residual:
-            raise self._refused_correlation(None)
+            raise self._refused_correlation()
         return tuple(
             (left, replace(right, sql=identifier(name), columns=(name,)))
             for left, right in self._correlation.equal
@@ -203,7 +206,7 @@ class _Reader:
             )
             return replace(selected, relation=relation, items=items, is_bare=False)
         if selected.residual:
-            raise self._refused_correlation(None)
+            raise self._refused_correlation()
         ids = {column: build.new_id(build.labels.get(column, "")) for column in dict.fromkeys(chosen)}
         groups = [
             (ids[column.id], replace(item, sql=identifier(column.id), columns=(column.id,)))
@@ -229,11 +232,14 @@ class _Reader:
         last = self._select.items[-1]
         return self._environment.place(item.start, max(item.end, last.end))
 
-    def _refused_correlation(self, _: object) -> Exception:
-        item = self._select.items[0]
-        problem = "a subquery of this form may be tied to the outer query by equality only"
+    def _refused_correlation(self) -> Exception:
+        conditions = [*self._correlation.residual, *(right for _, right in self._correlation.equal)]
+        span = conditions[0].span
+        problem = "this subquery may be tied to the outer query by equality only"
+        if not self._correlation.residual:
+            problem = "a subquery with window functions cannot be tied to the outer query"
         hint = "Aggregate in a subquery in FROM with GROUP BY, and join it"
-        return self._environment.error(item.start, item.end, problem, hint)
+        return self._environment.error(span.start, span.end, problem, hint)
 
 
 def _subquery(level: Level, query: Query) -> Selected:

@@ -13,7 +13,7 @@ from slackwater_sql.logical import Aggregate, AggregateCall, Expression, Extend,
 
 ReadSelect = Callable[[Level, Query], Selected]
 
-_EXISTS_HINT = "Write [NOT] EXISTS (SELECT … WHERE …)"
+_EXISTS_HINT = "Write [NOT] EXISTS (SELECT … WHERE … = …)"
 _ONE_ROW_HINT = "Select one aggregate, or compare the whole primary key of the subquery's table by equality"
 
 
@@ -26,7 +26,16 @@ class Subqueries:
 
     def __init__(self, read: ReadSelect) -> None:
         self.read = read
+        self._accepted: set[int] = set()
         self._values: dict[tuple[int, int], str] = {}
+
+    def accept(self, node: Node) -> None:
+        """Read a condition that NULL fails like false: so do subqueries that AND and OR connect in it."""
+        if node.kind == "SUBQUERY":
+            self._accepted.add(node.start)
+        if node.kind == "CONJUNCTION":
+            for child in node.children:
+                self.accept(child)
 
     def condition(self, level: Level, node: Node) -> bool:
         """Take a condition that is nothing but [NOT] EXISTS or [NOT] IN; False if it is something else.
@@ -43,7 +52,8 @@ class Subqueries:
         selected = self._rows_of(level, node, node.query)
         equal = list(selected.equal)
         if node.raw["subquery_type"] == "ANY":
-            equal.append(self._membership(level, node, selected, refuses_null=kind is JoinKind.ANTI))
+            why = "NOT IN is not true" if kind is JoinKind.ANTI else ""
+            equal.append(self._membership(level, node, selected, why))
         span = level.environment.place(node.start, node.end)
         residual = conjunction(list(selected.residual))
         level.attach(lambda rows: Join(kind, rows, selected.relation, tuple(equal), residual, span))
@@ -84,19 +94,19 @@ class Subqueries:
         return selected
 
     def _membership(
-        self, level: Level, node: Node, selected: Selected, *, refuses_null: bool
+        self, level: Level, node: Node, selected: Selected, refusal: str
     ) -> tuple[Expression, Expression]:
-        """The comparison that IN makes."""
+        """The comparison that IN makes; with a refusal, it is refused if a side may be NULL."""
         if node.raw["comparison_type"] != "COMPARE_EQUAL":
             raise level.error(node, "only = ANY, IN and NOT IN are supported", _EXISTS_HINT)
         if len(selected.items) != 1 or len(node.children) != 1 or node.children[0].function == "row":
             raise level.error(node, "IN compares one column only", _EXISTS_HINT)
         left, right = level.expression(node.children[0]), selected.items[0]
-        if refuses_null:
+        if refusal:
             for side, known in ((left, level.safe), (right, never_null(selected.relation))):
                 if side.column not in known:
-                    problem = f"NOT IN is not true where {side.text or 'a value'} is NULL, which it may be"
-                    raise level.error(node, problem, "Write NOT EXISTS (SELECT … WHERE … = …)")
+                    problem = f"{refusal} where {side.text or 'a value'} is NULL, which it may be"
+                    raise level.error(node, problem, _EXISTS_HINT)
         return left, right
 
     def _mark(self, level: Level, node: Node, query: Query) -> str:
@@ -104,7 +114,8 @@ class Subqueries:
         selected = self._rows_of(level, node, query)
         equal = list(selected.equal)
         if node.raw["subquery_type"] == "ANY":
-            equal.append(self._membership(level, node, selected, refuses_null=True))
+            why = "" if node.start in self._accepted else "the value of IN is NULL"
+            equal.append(self._membership(level, node, selected, why))
         if selected.residual:
             problem = "only conditions of equality on the outer query are supported here"
             raise level.error(node, problem, "Make EXISTS a condition of its own in WHERE")

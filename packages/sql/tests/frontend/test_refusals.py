@@ -1,0 +1,161 @@
+# ruff: noqa: E501, S608 - SQL on one line keeps its columns countable; it is only read
+"""What a view may not be, each with the place in the SQL."""
+
+import pickle
+
+import pytest
+
+from slackwater_sql.catalog import Catalog
+from slackwater_sql.errors import ViewError
+from slackwater_sql.frontend import ViewText, read_view
+
+S = "SELECT TRANSACTIONALLY"
+GROUPED = f"{S} o.id FROM orders o GROUP BY o.id"
+
+REFUSED = {
+    # SQL: (line, column, offending text, part of the message)
+    "SELECT o.id FROM orders o GROUP BY o.id": (1, 1, "SELECT", "starts with SELECT TRANSACTIONALLY"),
+    "FROM orders SELECT TRANSACTIONALLY id": (1, 1, "FROM", "starts with SELECT TRANSACTIONALLY"),
+    "INSERT INTO orders VALUES (1)": (1, 1, "INSERT", "starts with SELECT TRANSACTIONALLY"),
+    "": (1, 1, "", "starts with SELECT TRANSACTIONALLY"),
+    "WITH x AS (SELECT id FROM orders) SELECT id FROM x": (1, 35, "SELECT", "the SELECT behind WITH is SELECT TRANSACTIONALLY"),
+    f"WITH RECURSIVE r AS (SELECT id FROM orders UNION ALL SELECT id FROM r) {S} id FROM r": (1, 29, "", "RECURSIVE"),
+    f"{GROUPED}; SELECT 1": (1, 1, "", "more than one statement"),
+    f"{S} o.id FROM order o": (1, 34, "order", "syntax error"),
+    f"{S} 1 AS x": (1, 24, "1", "a SELECT without FROM is not supported"),
+    f"{S} o.id FROM orders o JOIN order_lines l USING (product)": (1, 43, "JOIN order_lines l USING (product)", "no column product on both sides"),
+    f"{S} o.id FROM orders o ASOF JOIN order_lines l ON l.order_id >= o.id": (1, 43, "ASOF JOIN order_lines l ON l.order_id >= o.id", "ASOF JOIN is not supported"),
+    f"{S} o.id FROM orders o POSITIONAL JOIN order_lines l": (1, 43, "POSITIONAL JOIN order_lines l", "POSITIONAL JOIN is not supported"),
+    f"{S} o.id FROM orders o, LATERAL (SELECT l.id FROM order_lines l WHERE l.order_id = o.id) l": (1, 103, "o.id", "LATERAL is not supported"),
+    f"{S} o.id FROM orders o JOIN (SELECT l.id FROM order_lines l WHERE l.order_id = o.id) l ON true": (1, 99, "o.id", "cannot use o.id of another table"),
+    f"{S} o.id FROM orders o, range(3) r": (1, 44, "range(3) r", "table function is not supported"),
+    f"{S} o.id FROM orders o, (VALUES (1)) r": (1, 1, "", "VALUES is not supported"),
+    f"{S} o.id FROM orders o USING SAMPLE 10%": (1, 1, "", "USING SAMPLE is not supported"),
+    f"{S} DISTINCT ON (o.customer) o.id FROM orders o": (1, 37, "", "QUALIFY row_number()"),
+    f"{S} o.id FROM orders o GROUP BY ROLLUP (o.id)": (1, 60, "", "ROLLUP"),
+    f"{S} o.id FROM orders o GROUP BY GROUPING SETS ((o.id), ())": (1, 68, "", "GROUPING SETS"),
+    f"{S} o.id, GROUPING(o.id) AS g FROM orders o GROUP BY o.id": (1, 30, "GROUPING(o.id)", "GROUPING is not supported"),
+    f"{GROUPED} LIMIT 3": (1, 63, "", "LIMIT is not supported"),
+    f"{GROUPED} ORDER BY o.id": (1, 66, "", "ORDER BY is not supported"),
+    f"{S} o.id FROM (SELECT id FROM orders ORDER BY id LIMIT 3) o": (1, 66, "", "ORDER BY is not supported"),
+    f"{S} o.id, sum(o.total) OVER () AS s FROM orders o": (1, 30, "sum(o.total) OVER ()", "no PARTITION BY"),
+    f"{S} o.id FROM orders o WHERE row_number() OVER (PARTITION BY o.customer) = 1": (1, 49, "row_number() OVER (PARTITION BY o.customer)", "use QUALIFY"),
+    f"{S} o.id, sum(sum(o.id) OVER (PARTITION BY o.id)) OVER (PARTITION BY o.id) AS s FROM orders o": (1, 34, "sum(o.id) OVER (PARTITION BY o.id)", "a window function cannot contain window functions"),
+    f"{S} o.id, sum(o.id) OVER (PARTITION BY o.id ROWS 1 PRECEDING EXCLUDE TIES) AS s FROM orders o": (1, 30, "sum(o.id) OVER (PARTITION BY o.id ROWS 1 PRECEDING EXCLUDE …", "EXCLUDE TIES"),
+    f"{S} o.id, sum(sum(o.total)) AS s FROM orders o GROUP BY o.id": (1, 34, "sum(o.total)", "an aggregate function cannot contain aggregates"),
+    f"{S} o.id,\n  o.status + 1 AS x FROM orders o WHERE sum(o.id) > 1 GROUP BY o.id": (2, 41, "sum(o.id)", "WHERE clause cannot contain aggregates"),
+    f"{S} o.id FROM orders o JOIN notes n ON n.order_id = o.id AND EXISTS (SELECT 1 FROM order_lines)": (1, 81, "EXISTS (SELECT 1 FROM order_lines)", "a subquery in ON is not supported"),
+    f"{S} o.id FROM orders o WHERE o.status NOT IN (SELECT n.note FROM notes n)": (1, 49, "o.status NOT IN (SELECT n.note FROM notes n)", "NOT IN is not true where o.status is NULL"),
+    f"{S} o.id FROM orders o WHERE o.customer NOT IN (SELECT n.note FROM notes n)": (1, 49, "o.customer NOT IN (SELECT n.note FROM notes n)", "where n.note is NULL"),
+    f"{S} o.id, o.status IN (SELECT n.note FROM notes n) AS i FROM orders o": (1, 30, "o.status IN (SELECT n.note FROM notes n)", "Write [NOT] EXISTS"),
+    f"{S} o.id FROM orders o WHERE (o.id, o.status) IN (SELECT n.order_id, n.note FROM notes n)": (1, 49, "(o.id, o.status) IN (SELECT n.order_id, n.note FROM notes n)", "one column only"),
+    f"{S} o.id FROM orders o WHERE o.id > ANY (SELECT n.order_id FROM notes n)": (1, 49, "o.id > ANY (SELECT n.order_id FROM notes n)", "only = ANY, IN and NOT IN"),
+    f"{S} o.id, (SELECT l.product FROM order_lines l WHERE l.order_id = o.id) AS p FROM orders o": (1, 30, "(SELECT l.product FROM order_lines l WHERE l.order_id = o.i…", "can have several rows"),
+    f"{S} o.id, (SELECT l.product, l.price FROM order_lines l) AS p FROM orders o": (1, 30, "(SELECT l.product, l.price FROM order_lines l)", "several columns"),
+    f"{S} o.id, (SELECT sum(l.price) FROM order_lines l WHERE l.order_id > o.id) AS p FROM orders o": (1, 76, "l.order_id > o.id", "by equality only"),
+    f"{S} o.id, (SELECT sum(l.price) + o.total FROM order_lines l) AS p FROM orders o": (1, 53, "o.total", "is a column of the outer query"),
+    f"{S} o.id, (SELECT sum(l.id) FROM order_lines l WHERE l.id = o.id HAVING count(*) > 1) AS p FROM orders o": (1, 30, "(SELECT sum(l.id) FROM order_lines l WHERE l.id = o.id HAVI…", "only conditions of equality"),
+    f"{S} o.id FROM orders o WHERE EXISTS (SELECT sum(l.price) FROM order_lines l WHERE l.id = o.id)": (1, 49, "EXISTS (SELECT sum(l.price) FROM order_lines l WHERE l.id =…", "an aggregate without GROUP BY has a row"),
+    f"{S} o.id FROM orders o WHERE o.total = 1 OR EXISTS (SELECT 1 FROM notes n WHERE n.order_id > o.id)": (1, 64, "EXISTS (SELECT 1 FROM notes n WHERE n.order_id > o.id)", "Make EXISTS a condition of its own"),
+    f"{S} o.id FROM orders o WHERE EXISTS (SELECT 1 FROM order_lines l WHERE EXISTS (SELECT 1 FROM notes n WHERE n.order_id = o.id))": (1, 140, "o.id", "a query further out"),
+    f"{S} o.id FROM orders o WHERE EXISTS (SELECT 1 FROM order_lines l JOIN notes n ON n.order_id = o.id)": (1, 114, "o.id", "is a column of the outer query"),
+    f"{S} id FROM orders UNION ALL SELECT id, product FROM order_lines": (1, 56, "", "2 columns, the first one 1"),
+    f"{S} id FROM orders EXCEPT ALL SELECT id FROM order_lines": (1, 24, "", "EXCEPT ALL is not supported"),
+    f"{S} id FROM orders UNION BY NAME SELECT id FROM order_lines": (1, 24, "", "UNION BY NAME is not supported"),
+    f"{S} * EXCLUDE (shape) FROM orders": (1, 24, "* EXCLUDE (shape)", "only a plain * is supported"),
+    f"{S} * FROM orders": (1, 24, "*", "geometry(point,4326)"),
+    f"{S} x.* FROM orders o": (1, 24, "x.*", "no table in FROM is called x"),
+    f"{S} count(o.*) AS n FROM orders o": (1, 30, "o.*", "* is not supported here"),
+    f"{S} * FROM order_lines l JOIN notes n ON n.order_id = l.order_id": (1, 24, "*", "two columns called order_id"),
+    f"{S} o.id, random() AS r FROM orders o": (1, 30, "random()", "random depends on more than the rows"),
+    f"{S} o.id, now() AS r FROM orders o": (1, 30, "now()", "now depends on more than the rows"),
+    f"{S} o.id, current_timestamp AS r FROM orders o": (1, 30, "current_timestamp", "current_timestamp depends on more than the rows"),
+    f"{S} o.id, age(TIMESTAMP '2020-01-01') AS r FROM orders o": (1, 30, "age(TIMESTAMP '2020-01-01')", "age depends on more than the rows"),
+    f"{S} o.id FROM orders o WHERE EXISTS (SELECT 1 FROM notes WHERE order_id = o.id AND random() > 1)": (1, 103, "random()", "random depends on more than the rows"),
+    f"{S} o.id, unnest([1, 2]) AS r FROM orders o": (1, 30, "unnest([1, 2])", "makes several rows of one"),
+    f"{S} o.id, json_group_array(o.status) AS j FROM orders o GROUP BY o.id": (1, 30, "json_group_array(o.status)", "json_group_array has no order"),
+    f"{S} o.id, list(DISTINCT o.status) AS j FROM orders o GROUP BY o.id": (1, 30, "list(DISTINCT o.status)", "list(DISTINCT o.status ORDER BY …)"),
+    f"{S} o.id, mode() WITHIN GROUP (ORDER BY o.status) AS j FROM orders o GROUP BY o.id": (1, 30, "mode() WITHIN GROUP (ORDER BY o.status)", "Write mode(… ORDER BY …)"),
+    f"{S} o.id, o.status.list() AS j FROM orders o GROUP BY o.id": (1, 30, "o.status.list()", "list stands behind its argument"),
+    f"{S} o.customer, o.id + count(*) AS j FROM orders o GROUP BY o.customer": (1, 36, "o.id", "several values for one key"),
+    f"{S} o.customer, count(*) AS j FROM orders o": (1, 24, "o.customer", "several values for one key"),
+    f"{S} o.id, l.product FROM orders o JOIN order_lines l ON l.order_id = o.id GROUP BY o.id": (1, 30, "l.product", "several values for one key"),
+    f"{S} o.customer AS c FROM orders o GROUP BY 3": (1, 63, "3", "no column 3 in the select list"),
+    f"{S} o.id, $1 AS x FROM orders o": (1, 30, "$1", "a parameter is not supported"),
+    f"{S} o.id FROM orders o WHERE #1 > 1": (1, 49, "#1", "a position is not supported"),
+    f"{S} o.id, nofunction(o.status) AS x FROM orders o": (1, 30, "nofunction", "nofunction does not exist"),
+    f"{S} o.id, o.customer + 1 AS x FROM orders o": (1, 41, "+", "You might need to add explicit type casts"),
+    f"{S} x, o.id FROM (SELECT o.id, o.customer + 1 AS x\nFROM orders o) o": (1, 62, "+", "explicit type casts"),
+    f"{S} id FROM ordes": (1, 32, "ordes", "Did you mean inventory.orders"),
+    f"{S} id FROM elsewhere.orders": (1, 32, "elsewhere.orders", "not declared"),
+    f"{S} o.custmer FROM orders o": (1, 24, "o.custmer", "Did you mean o.customer"),
+    f"{S} x.id FROM orders o": (1, 24, "x.id", "no table in FROM is called x"),
+    f"{S} id FROM orders o JOIN order_lines l ON l.order_id = o.id": (1, 24, "id", "Write o.id or l.id"),
+    f"{S} o.id FROM orders o WHERE EXISTS (SELECT 1 FROM notes n WHERE n.order_id = o.idd)": (1, 98, "o.idd", "Did you mean o.id"),
+    f"{S} o.shape FROM orders o": (1, 24, "o.shape", "geometry(point,4326)"),
+    f"{S} o.status.x AS y FROM orders o": (1, 24, "o.status.x", "a column without fields"),
+    f"{S} o.id, list(l) AS ls FROM orders o JOIN order_lines l ON l.order_id = o.id GROUP BY o.id": (1, 35, "l", "a whole row is not supported"),
+    f"{S} o.id, o.status AS x, o.customer AS X FROM orders o": (1, 45, "o.customer", "two columns called X"),
+    f"{S} o.id, count(*) FROM orders o GROUP BY o.id": (1, 30, "count(*)", "Name it with AS"),
+    f"{S} o.id, [o.id, 1:2] AS x FROM orders o": (1, 38, ":", "syntax error"),
+    f"{S} o.id, row(o.id, 1) AS x FROM orders o": (1, 30, "row(o.id, 1)", "cannot be written as JSON exactly"),
+    f"{S} o.id FROM orders o JOIN orders o ON o.id = o.id": (1, 48, "orders o", "two tables are called o"),
+    f"{S} n.id FROM lonely n": (1, 34, "lonely n", "no primary key"),
+    f"{S} 'é' AS é, o.nothing FROM orders o": (1, 34, "o.nothing", "no column nothing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_refusal_names_the_place_and_what_is_wrong(sql: str, catalog: Catalog) -> None:
+    line, column, text, message = REFUSED[sql]
+
+    with pytest.raises(ViewError) as raised:
+        read_view(sql, catalog, path="views/v.sql")
+
+    place = raised.value.place
+    assert message in str(raised.value)
+    assert (place.path, place.line, place.column, place.text) == ("views/v.sql", line, column, text)
+    assert raised.value.hint
+
+
+def test_errors_survive_the_way_between_processes(catalog: Catalog) -> None:
+    with pytest.raises(ViewError) as raised:
+        read_view("SELECT 1", catalog, path="v.sql")
+
+    copy = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own bytes
+
+    assert str(copy) == str(raised.value)
+
+
+def test_views_that_read_each_other_in_a_circle_are_refused(catalog: Catalog) -> None:
+    views = {
+        "v": ViewText(f"{S} id FROM w", "v.sql"),
+        "w": ViewText(f"{S} id FROM orders UNION SELECT id FROM v", "w.sql"),
+    }
+
+    with pytest.raises(ViewError, match="view v reads itself through w") as raised:
+        read_view(views["v"].sql, catalog, path="v.sql", views=views)
+
+    assert str(raised.value.place) == "w.sql:1:60"
+
+
+def test_a_name_of_a_table_and_a_view_is_ambiguous(catalog: Catalog) -> None:
+    views = {"orders": ViewText(f"{S} id FROM inventory.orders", "orders.sql")}
+
+    with pytest.raises(ViewError, match=r"Write inventory\.orders, or rename the view"):
+        read_view(f"{S} id FROM orders", catalog, path="v.sql", views=views)
+
+
+def test_a_view_may_read_the_table_of_its_own_name(catalog: Catalog) -> None:
+    views = {"orders": ViewText(f"{S} id FROM orders", "orders.sql")}
+
+    view = read_view(views["orders"].sql, catalog, path="orders.sql", views=views)
+
+    assert view.outputs == (("id", "c1"),)
+
+
+def test_a_mistake_in_another_view_is_shown_in_its_own_text(catalog: Catalog) -> None:
+    views = {"w": ViewText(f"{S}\n  o.idd FROM orders o", "views/w.sql")}
+
+    with pytest.raises(ViewError, match=r"views/w\.sql:2:3 at `o\.idd`"):
+        read_view(f"{S} idd FROM w", catalog, path="views/v.sql", views=views)
