@@ -49,12 +49,19 @@ class Field:
 
 def document_expression(fields: tuple[Field, ...]) -> str:
     """SQL for the document of a row as a BLOB of UTF-8 JSON, keys in the order of `fields`, no spaces."""
+    return f"encode({document_text(fields)})"
+
+
+def document_text(fields: tuple[Field, ...]) -> str:
+    """SQL for the same document as text."""
+    if not fields:
+        return literal("{}")
     if any(_holds(field.type, {"json"}) for field in fields):
-        return f"encode({_object_text(fields)})"
+        return _object_text(fields)
     parts = ", ".join(
         f"{literal(field.name)}: {_json_ready(field.expression, field.type)}" for field in fields
     )
-    return f"encode(CAST(to_json({{{parts}}}) AS VARCHAR))"
+    return f"CAST(to_json({{{parts}}}) AS VARCHAR)"
 
 
 def check_output(column_type: DuckDBPyType) -> None:

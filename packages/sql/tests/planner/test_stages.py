@@ -38,21 +38,21 @@ PLANS = {
     "sums by the key of the join need no further stage": (
         "SELECT TRANSACTIONALLY o.id, sum(l.qty) AS q FROM orders o LEFT JOIN lines l ON l.order_id = o.id GROUP BY o.id",
         [
-            "1: o by id [changed] + l by order_id [changed and witness]; keeps sum by (c11) -> view 0",
+            "1: o by id [changed] + l by order_id [changed and witness]; keeps sum by 1 column -> view 0",
         ],
     ),
     "rows of one table stay with their primary key": (
         "SELECT TRANSACTIONALLY status, count(*) AS n, avg(total) AS a FROM orders GROUP BY status",
         [
             "1: orders by id [changed] -> partials 2",
-            "2: keeps count, sum by (c6) -> view 0",
+            "2: keeps count, sum by 1 column -> view 0",
         ],
     ),
     "a global aggregate adds up what all buckets found": (
         "SELECT TRANSACTIONALLY sum(qty) AS q, max(qty) AS m, count(DISTINCT qty) AS d FROM lines",
         [
             "1: lines by id [changed] -> partials 2",
-            "2: keeps sum, max, distinct by () -> view 0",
+            "2: keeps sum, max, distinct by 0 columns -> view 0",
         ],
     ),
     "a chain over two keys": (
@@ -60,7 +60,7 @@ PLANS = {
         [
             "1: c by id [changed] + o by customer_id [changed] -> rows 2",
             "2: stage 1 with nulls [changed] + l by order_id [changed and witness] -> partials 3",
-            "3: keeps count, max by (c14) -> view 0",
+            "3: keeps count, max by 1 column -> view 0",
         ],
     ),
     "a star over three keys": (
@@ -75,8 +75,8 @@ PLANS = {
         "SELECT TRANSACTIONALLY n, count(*) AS customers FROM (SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id) x GROUP BY n",
         [
             "1: orders by id [changed] -> partials 2",
-            "2: keeps count by (c6) -> partials 3",
-            "3: keeps count by (c8) -> view 0",
+            "2: keeps count by 1 column -> partials 3",
+            "3: keeps count by 1 column -> view 0",
         ],
     ),
     "existence asks for a witness": (
@@ -106,7 +106,7 @@ PLANS = {
     "a union without repeats is grouped": (
         "SELECT TRANSACTIONALLY id FROM customers UNION SELECT customer_id FROM orders",
         [
-            "1: customers by id [changed] + orders by customer_id with nulls [changed]; keeps groups by (c12) -> view 0",
+            "1: customers by id [changed] + orders by customer_id with nulls [changed]; keeps groups by 1 column -> view 0",
         ],
     ),
     "windows are computed by partition": (
@@ -125,7 +125,7 @@ PLANS = {
         "SELECT TRANSACTIONALLY o.id, count(n.id) AS n FROM orders o LEFT JOIN notes n ON n.order_id = o.id GROUP BY o.id",
         [
             "1: n by id [changed] -> rows 2",
-            "2: o by id [changed] + stage 1 [changed and witness]; keeps count by (c9) -> view 0",
+            "2: o by id [changed] + stage 1 [changed and witness]; keeps count by 1 column -> view 0",
         ],
     ),
     "dates are compared as texts that a stage makes": (
@@ -146,7 +146,7 @@ PLANS = {
         "SELECT TRANSACTIONALLY o.id, (SELECT max(l.qty) FROM lines l WHERE l.order_id = o.id) AS m FROM orders o",
         [
             "1: l by id [changed] -> partials 2",
-            "2: keeps max by (c11) -> rows 3",
+            "2: keeps max by 1 column -> rows 3",
             "3: o by id [changed] + stage 2 [changed and witness] -> view 0",
         ],
     ),
@@ -159,7 +159,7 @@ PLANS = {
     "columns that depend on the group are kept beside it": (
         "SELECT TRANSACTIONALLY o.id, o.status, sum(l.qty) AS q FROM orders o JOIN lines l ON l.order_id = o.id GROUP BY o.id",
         [
-            "1: o by id [changed] + l by order_id [changed]; keeps sum, max by (c11) -> view 0",
+            "1: o by id [changed] + l by order_id [changed]; keeps sum, max by 1 column -> view 0",
         ],
     ),
     "a cross join has one key": (
@@ -255,8 +255,8 @@ def _stage(stage: StagePlan) -> str:
         parts.append(_rows(stage.rows))
     if stage.accumulate is not None:
         kinds = ", ".join(each.kind.value for each in stage.accumulate.accumulators)
-        keys = ", ".join(each.name for each in stage.accumulate.key)
-        parts.append(f"keeps {kinds or 'groups'} by ({keys})")
+        count = len(stage.accumulate.key)
+        parts.append(f"keeps {kinds or 'groups'} by {count} column{'' if count == 1 else 's'}")
     return f"{stage.number}: {'; '.join(parts)} -> {_output(stage.output)}"
 
 

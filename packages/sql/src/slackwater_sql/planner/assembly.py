@@ -7,7 +7,7 @@ import duckdb
 import pyarrow as pa
 
 from slackwater_sql.column_type import TypeKind, carried
-from slackwater_sql.document import Field, document_expression, identifier, literal
+from slackwater_sql.document import Field, document_expression, document_text, identifier
 from slackwater_sql.logical import Leaf, Relation, Scan
 from slackwater_sql.plan import InputPlan
 from slackwater_sql.planner.accumulating import Kept, accumulated_relation, partials_statement
@@ -126,7 +126,7 @@ def documents_statement(
     wanted = [each.expression.strip('"') for each in (*key, *fields)]
     rows = render(relation, wanted, leaf)
     return (
-        f"SELECT {AT} AS {identifier(point)}, {_key_text(key)} AS key, "  # noqa: S608 - made of ids
+        f"SELECT {AT} AS {identifier(point)}, {document_text(key)} AS key, "  # noqa: S608 - made of ids
         f"{document_expression(fields)} AS document FROM ({rows})"
     )
 
@@ -145,10 +145,6 @@ def wire_value(expression: str, of_type: str) -> str:
     """SQL of a value's wire form, see `column_type.carried`."""
     is_text = carried(of_type).kind is TypeKind.CARRIED
     return f"CAST({expression} AS VARCHAR)" if is_text else expression
-
-
-def _key_text(key: tuple[Field, ...]) -> str:
-    return f"decode({document_expression(key)})" if key else literal("{}")
 
 
 def _on_accumulators(accumulated: Accumulated) -> Assembly:
