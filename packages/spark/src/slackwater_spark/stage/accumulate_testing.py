@@ -90,8 +90,8 @@ class _CountingTransaction:
         self._counter.reads += 1
         return self._contents.last(prefix)
 
-    def group(self, prefix: bytes) -> list[Entry]:
-        entries = self._contents.group(prefix)
+    def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
+        entries = self._contents.group(prefix, limit)
         self._counter.reads += len(entries)
         return entries
 

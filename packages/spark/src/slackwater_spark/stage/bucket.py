@@ -12,10 +12,14 @@ from slackwater_spark.stage.index import BucketIndex, IndexTransaction
 from slackwater_spark.stage.owner import KeyOwners, Owners
 from slackwater_spark.stage.rebuild import update_current
 from slackwater_spark.stage.state_log import LogMeta, LogWrite, StateLog, changes_bytes
-from slackwater_spark.stage.truncate import in_log_order, is_truncate
+from slackwater_spark.stage.truncate import in_log_order
 from slackwater_spark.stage.wire import Event, decode_events
 
 _TOKEN_BYTES: Final = 16
+
+
+_stage_key = itemgetter(2)
+"""Empty in a TRUNCATE."""
 
 
 class Outcome(Protocol):
@@ -126,7 +130,7 @@ def events_in_commit_order(payloads: Iterable[tuple[int, Sequence[Event]]]) -> l
     events: list[Event] = []
     for _, of_payload in sorted(payloads, key=itemgetter(0)):
         events += of_payload
-    if any(is_truncate(event) for event in events):
+    if not all(map(_stage_key, events)):
         events.sort(key=in_log_order)
     else:
         events.sort(key=itemgetter(0))

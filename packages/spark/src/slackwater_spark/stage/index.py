@@ -32,8 +32,8 @@ class IndexTransaction(Protocol):
         """The entry with the largest name that starts with `prefix`, which is not empty."""
         ...
 
-    def group(self, prefix: bytes) -> list[Entry]:
-        """The entries whose names start with `prefix`, ascending."""
+    def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
+        """The entries whose names start with `prefix`, ascending; at most the first `limit` of them."""
         ...
 
     def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:

@@ -1,42 +1,69 @@
-"""Documents of whole keys after a batch: the state before is not evaluated, a digest tells what changed."""
+"""Documents of whole keys after a batch: the state before is not evaluated, a digest tells what changed.
+
+The hot loop of views whose keys are read whole. Regular events need no history: the last one of a row counts.
+Others (TRUNCATE, rows that lack values, very long keys) take the way of :class:`TouchedKeys`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final, overload
 
 from slackwater_spark.stage.calls import MAX_ROWS_PER_CALL, PartEvaluator
-from slackwater_spark.stage.entry import DOCUMENT_TAG, HASH_BYTES, digest
+from slackwater_spark.stage.entry import (
+    DOCUMENT_TAG,
+    HASH_BYTES,
+    MAX_PART_BYTES,
+    Entry,
+    digest,
+    input_tag,
+    part,
+)
 from slackwater_spark.stage.index import IndexTransaction
 from slackwater_spark.stage.outbox import Outbox
 from slackwater_spark.stage.part_changes import PartChanges
-from slackwater_spark.stage.touched import OWN_LSN, TouchedKey, TouchedKeys
+from slackwater_spark.stage.touched import OWN_LSN, TouchedKeys
 from slackwater_spark.stage.wire import Event
 from slackwater_sql.stage_evaluation import RowVersions
 from slackwater_sql.stages import DocumentsOutput, RowsPart, StagePlan
 
+LARGE_KEY_ENTRIES: Final = 64
+"""Of a key with at least so many entries the rows that events name are read first: perhaps none differs."""
+
+NewRows = dict[bytes, bytes | None]
+"""The rows of a key after a batch, by tag and primary key; None: gone."""
+
 
 @dataclass(slots=True)
+class _Batch:
+    """What regular events do to keys."""
+
+    keys: dict[bytes, NewRows] = field(default_factory=dict)
+    deletes: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
+    """By key and row the commit LSN of a delete of a row that must be there before the batch."""
+    irregular: set[bytes] = field(default_factory=set)
+    """Keys whose events need their history."""
+
+
 class _Call:
     """Keys of one call, as columns."""
 
-    inputs: int
-    keys: list[bytes] = field(default_factory=list)
-    lsns: list[int] = field(default_factory=list)
-    """Of the keys' newest changes."""
-    last: list[tuple[bytes, bytes | None]] = field(default_factory=list)
-    """Names and values of the entries of the keys' last documents."""
-    groups: list[list[int]] = field(init=False)
-    rows: list[list[bytes]] = field(init=False)
-    size: int = 0
+    def __init__(self, inputs: int) -> None:
+        self.keys: list[bytes] = []
+        self.last: list[tuple[bytes, bytes | None]] = []
+        """Names and values of the entries of the keys' last documents."""
+        self.groups: list[list[int]] = [[] for _ in range(inputs)]
+        self.rows: list[list[bytes]] = [[] for _ in range(inputs)]
+        self.size = 0
 
-    def __post_init__(self) -> None:
-        self.groups = [[] for _ in range(self.inputs)]
-        self.rows = [[] for _ in range(self.inputs)]
-
-    def add(self, number: int, row: bytes) -> None:
-        """A row of the last key."""
-        self.groups[number].append(len(self.keys) - 1)
-        self.rows[number].append(row)
-        self.size += 1
+    def add(self, key: bytes, last: tuple[bytes, bytes | None], rows: list[tuple[int, bytes]]) -> None:
+        """Adds a key with its rows by tag."""
+        number = len(self.keys)
+        self.keys.append(key)
+        self.last.append(last)
+        self.size += len(rows)
+        for tag, row in rows:
+            self.groups[tag - 1].append(number)
+            self.rows[tag - 1].append(row)
 
 
 class LatestLogic:
@@ -52,8 +79,8 @@ class LatestLogic:
             raise TypeError(msg)
         self._view = rows.output.view
         self._touched = TouchedKeys(stage, rows)
+        self._tags = [input_tag(number) for number in range(len(rows.inputs))]
         self._is_global = not stage.key
-        self._inputs = len(rows.inputs)
         self._evaluator = evaluator
 
     def __call__(
@@ -72,44 +99,122 @@ class LatestLogic:
             EvaluationError: the part's SQL fails on the rows of a key.
         """
         changes = PartChanges()
-        call = _Call(self._inputs)
-        for of_key in self._touched.of(events, contents, lsn):
+        batch = self._net(events, contents)
+        newest = NewestLsns(events)
+        call = _Call(len(self._tags))
+        for key in sorted(batch.keys):
+            self._add(key, batch, contents, changes, call)
             if call.size > MAX_ROWS_PER_CALL:
-                self._conclude(call, changes, outbox, lsn)
-                call = _Call(self._inputs)
-            self._add(of_key, contents, changes, call)
-        if call.keys:
-            self._conclude(call, changes, outbox, lsn)
+                self._conclude(call, changes, outbox, lsn, newest)
+                call = _Call(len(self._tags))
+        self._conclude(call, changes, outbox, lsn, newest)
         return changes
 
-    def _add(self, of_key: TouchedKey, contents: IndexTransaction, changes: PartChanges, call: _Call) -> None:
-        group, changed, width = of_key.group, of_key.changed, len(of_key.group)
-        document_name = group + DOCUMENT_TAG
-        entries = dict(contents.group(group))
-        last = entries.get(document_name)
-        if not changed and last is not None:
-            return
-        for name, transitions in changed.items():
-            row = transitions[-1][1]
-            changes.set(name, entries.get(name), row)
-            if row is None:
-                del entries[name]
+    def _net(self, events: Sequence[Event], contents: IndexTransaction) -> _Batch:
+        """The last event of each row; of irregular keys what their history ends with."""
+        batch = _Batch()
+        keys, tags = batch.keys, self._tags
+        for lsn, number, key, primary_key, row, _ in events:
+            rows = keys.get(key)
+            if rows is None:
+                rows = keys[key] = {}
+            if row.__class__ is bytes:
+                rows[tags[number] + primary_key] = row
+            elif row is None and key and number >= 0:
+                name = tags[number] + primary_key
+                if name not in rows:
+                    batch.deletes.setdefault(key, {})[name] = lsn
+                elif rows[name] is None:
+                    batch.irregular.add(key)
+                rows[name] = None
             else:
-                entries[name] = row
-        call.keys.append(of_key.key)
-        call.lsns.append(of_key.lsn)
-        call.last.append((document_name, last))
-        inputs = range(self._inputs)
-        for name, row in entries.items():
-            if (number := name[width] - 1) in inputs:
-                call.add(number, row)
+                batch.irregular.add(key)
+        for key, rows in keys.items():
+            if len(key) > MAX_PART_BYTES or len(max(rows, key=len, default=b"")) > MAX_PART_BYTES:
+                batch.irregular.add(key)
+        if batch.irregular or (self._is_global and keys):
+            self._with_histories(batch, events, contents)
+        return batch
 
-    def _conclude(self, call: _Call, changes: PartChanges, outbox: Outbox, lsn: int) -> None:
-        rows = [
+    def _with_histories(self, batch: _Batch, events: Sequence[Event], contents: IndexTransaction) -> None:
+        """A TRUNCATE concerns all keys, also those that no event names."""
+        irregular = batch.irregular
+        if b"" in irregular or self._is_global:
+            of_keys, batch.keys, batch.deletes = events, {}, {}
+        else:
+            of_keys = [event for event in events if event[2] in irregular]
+            for key in irregular:
+                del batch.keys[key]
+                batch.deletes.pop(key, None)
+        for touched in self._touched.of(of_keys, contents, OWN_LSN):
+            width = len(touched.group)
+            batch.keys[touched.key] = {name[width:]: t[-1][1] for name, t in touched.changed.items()}
+
+    def _add(
+        self, key: bytes, batch: _Batch, contents: IndexTransaction, changes: PartChanges, call: _Call
+    ) -> None:
+        """Adds a key's rows to the call if some of them have changed."""
+        new_rows = batch.keys[key]
+        deletes = batch.deletes.get(key)
+        group = part(key)
+        entries = contents.group(group, LARGE_KEY_ENTRIES)
+        if len(entries) == LARGE_KEY_ENTRIES:
+            if deletes is None and self._are_stored(group, new_rows, contents):
+                return
+            entries = contents.group(group)
+        changed = len(changes.changes)
+        kept, last = self._merged(entries, len(group), new_rows, changes)
+        for tail, lsn in deletes.items() if deletes else ():
+            if tail in new_rows:
+                self._touched.check_delete(key, tail[0] - 1, lsn)
+        for tail, new in new_rows.items():
+            if new is not None:
+                changes.set(group + tail, None, new)
+                kept.append((tail[0], new))
+        if len(changes.changes) == changed and not (self._is_global and last is None):
+            return
+        call.add(key, (group + DOCUMENT_TAG, last), kept)
+
+    def _merged(
+        self, entries: Sequence[Entry], width: int, new_rows: NewRows, changes: PartChanges
+    ) -> tuple[list[tuple[int, bytes]], bytes | None]:
+        """The stored rows as they are now, with their tags, and the last document's entry.
+
+        What is left in `new_rows` is not stored.
+        """
+        last = None
+        kept: list[tuple[int, bytes]] = []
+        inputs = range(1, len(self._tags) + 1)
+        for name, row in entries:
+            tail = name[width:]
+            if tail in new_rows:
+                new = new_rows.pop(tail)
+                if new != row:
+                    changes.set(name, row, new)
+                if new is not None:
+                    kept.append((tail[0], new))
+            elif tail == DOCUMENT_TAG:
+                last = row
+            elif tail[0] in inputs:
+                kept.append((tail[0], row))
+        return kept, last
+
+    def _are_stored(self, group: bytes, new_rows: NewRows, contents: IndexTransaction) -> bool:
+        stored = contents.get_many(group + tail for tail in new_rows)
+        return all(stored.get(group + tail) == row for tail, row in new_rows.items())
+
+    def _conclude(
+        self, call: _Call, changes: PartChanges, outbox: Outbox, lsn: int, newest: "NewestLsns"
+    ) -> None:
+        """Evaluates the call; documents that differ from the last ones are handed on."""
+        if not call.keys:
+            return
+        versions = [
             RowVersions(groups, codec.unpack_columns(packed))
             for codec, groups, packed in zip(self._touched.codecs, call.groups, call.rows, strict=True)
         ]
-        results = self._evaluator.latest(rows, call.keys, call.lsns)
+        of_keys = newest.of(call.keys)
+        results = self._evaluator.latest(versions, call.keys, of_keys)
         found = {group: (key.encode(), document) for group, key, document in results}
         documents = outbox.view(self._view)
         for number, (name, last) in enumerate(call.last):
@@ -118,8 +223,45 @@ class LatestLogic:
             if value == last:
                 continue
             changes.set(name, last, value)
-            at = call.lsns[number] if lsn == OWN_LSN else lsn
+            at = of_keys[number] if lsn == OWN_LSN else lsn
             if current is not None:
                 documents.append((at, *current))
             elif last is not None:
                 documents.append((at, last[HASH_BYTES:], None))
+
+
+class NewestLsns:
+    """For each key of a batch the commit LSN of its newest event; found when first asked for."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+        self._by_key: dict[bytes, int] | None = None
+
+    def of(self, keys: Sequence[bytes]) -> "_LsnsOfKeys":
+        """Of these keys, in their order."""
+        return _LsnsOfKeys(self, keys)
+
+    def __getitem__(self, key: bytes) -> int:
+        if self._by_key is None:
+            self._by_key = {event[2]: event[0] for event in self._events}
+        return self._by_key.get(key, self._events[-1][0])
+
+
+class _LsnsOfKeys(Sequence[int]):
+    def __init__(self, newest: NewestLsns, keys: Sequence[bytes]) -> None:
+        self._newest = newest
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            return [self._newest[key] for key in self._keys[index]]
+        return self._newest[self._keys[index]]

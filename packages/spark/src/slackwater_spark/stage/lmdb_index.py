@@ -5,6 +5,7 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -191,11 +192,11 @@ class _LmdbTransaction:
     def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
         return self._within(prefix, self._transaction.cursor(), descending=descending)
 
-    def group(self, prefix: bytes) -> list[Entry]:
+    def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
         found: list[Entry] = []
         if not self._cursor.set_range(prefix):
             return found
-        for entry in self._cursor.iternext():
+        for entry in islice(self._cursor.iternext(), limit):
             if not entry[0].startswith(prefix):
                 break
             found.append(entry)

@@ -77,6 +77,11 @@ class StageLogic:
             else:
                 self._rows = RowsLogic(stage, stage.rows, evaluators.rows)
 
+    @property
+    def keeps_digests(self) -> bool:
+        """The state knows which documents were published last, so that only `latest` can go on with it."""
+        return self._latest is not None
+
     def __call__(
         self, events: Sequence[Event], contents: IndexTransaction, owners: Owners | None = None
     ) -> StageOutcome:
@@ -174,4 +179,5 @@ def bucket_stage(
         every_commit=every_commit,
         ownership=None if owners is None else Ownership(owners),
     )
-    return BucketStage(logic, fingerprint([stage]), owners)
+    view = fingerprint([stage])
+    return BucketStage(logic, f"{view} with digests" if logic.keeps_digests else view, owners)

@@ -85,9 +85,9 @@ class MemoryTransaction:
         """In order of names."""
         return reversed(self.group(prefix)) if descending else iter(self.group(prefix))
 
-    def group(self, prefix: bytes) -> list[Entry]:
+    def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
         """Entries that start with `prefix`."""
-        return [entry for entry in self.entries() if entry[0].startswith(prefix)]
+        return [entry for entry in self.entries() if entry[0].startswith(prefix)][:limit]
 
     def entries(self) -> Iterator[Entry]:
         """All entries."""

@@ -76,6 +76,15 @@ class TouchedKeys:
             if changed or touched_from is not None:
                 yield TouchedKey(key, group, stored, changed, newest, touched_from)
 
+    def check_delete(self, key: bytes, number: int, lsn: int) -> None:
+        """Takes note of a delete of a row that is not there.
+
+        Raises:
+            UnknownRowError: it must be.
+        """
+        if self._inputs[number].moves and number not in self._of_stages:
+            raise self._unknown_row(number, key, lsn, "a row is deleted from, or leaves, this key")
+
     def _by_key(
         self, events: Sequence[Event], stored: StoredKeys
     ) -> tuple[dict[bytes, list[RowEvent]], int | None]:
@@ -125,8 +134,7 @@ class TouchedKeys:
             return codec.encode(codec.merge(codec.unpack(row[0]), codec.unpack(last)))
 
         def check_delete(lsn: int, number: int) -> None:
-            if self._inputs[number].moves and number not in self._of_stages:
-                raise self._unknown_row(number, key, lsn, "a row is deleted from, or leaves, this key")
+            self.check_delete(key, number, lsn)
 
         return RowRules(merge=merge, check_delete=check_delete, of_stages=self._of_stages)
 
