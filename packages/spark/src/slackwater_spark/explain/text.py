@@ -25,9 +25,9 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     """The whole text; statements where the explanation has them."""
     stages, views = len(explanation.stages), len(explanation.views)
     yield (
-        f"pipeline {explanation.name}: {_counted(views, 'view')} in {_counted(stages, 'stage')} "
-        f"over {_counted(len(explanation.tables), 'table')} of source {explanation.source}; "
-        f"emit = {explanation.emit}, scope = {explanation.scope}, {explanation.buckets} buckets per stage"
+        f"pipeline {explanation.name}: {_counted(views, 'view')} over "
+        f"{_counted(len(explanation.tables), 'table')} of source {explanation.source}, in "
+        f"{_counted(stages, 'stage')}; emit = {explanation.emit}, scope = {explanation.scope}"
     )
     for stage in explanation.stages:
         yield ""

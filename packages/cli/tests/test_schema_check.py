@@ -1,0 +1,131 @@
+"""Declared tables beside those of the database."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import slackwater.schema_check
+from slackwater import main
+from slackwater.schema_check import Difference, affected, difference_lines, differences, pulled_catalog
+from slackwater_spark.pipeline import pipeline_definition
+from slackwater_sql.ddl import parse_catalog
+
+DECLARED = """
+CREATE TABLE s.items (id bigint PRIMARY KEY, kind text NOT NULL, price numeric(12, 2) NOT NULL, note text);
+ALTER TABLE s.items REPLICA IDENTITY FULL;
+"""
+VIEWS = {
+    "prices": "SELECT TRANSACTIONALLY i.id, i.price FROM s.items i",
+    "by_kind": "SELECT TRANSACTIONALLY i.kind, count(*) AS n FROM s.items i GROUP BY i.kind",
+}
+TABLE = "s.items"
+
+
+def found(database: str) -> list[Difference]:
+    catalog = parse_catalog({"schema.sql": DECLARED})
+    plan = pipeline_definition(name="p", source="inv", catalog=catalog, views=VIEWS).plan
+    return differences(plan, catalog, parse_catalog({"the database": database}))
+
+
+def changed(was: str, now: str) -> list[Difference]:
+    assert was in DECLARED
+    return found(DECLARED.replace(was, now))
+
+
+def test_equal_tables_have_no_differences() -> None:
+    assert found(DECLARED) == []
+    assert list(difference_lines("p", 1, [])) == ["p: the declared tables are those of the database"]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "what", "shown", "views"),
+    [
+        ("note text", "note text, extra int", "extra", ("absent", "integer"), ()),
+        (", note text", "", "note", ("text", "absent"), ()),
+        ("note text", "note int", "note", ("text", "integer"), ()),
+        (
+            "numeric(12, 2)",
+            "numeric(14, 2)",
+            "price",
+            "numeric(12,2) NOT NULL, numeric(14,2) NOT NULL",
+            "prices",
+        ),
+        ("price numeric(12, 2) NOT NULL, ", "", "price", "numeric(12,2) NOT NULL, absent", "prices"),
+        ("kind text NOT NULL", "kind text", "kind", "text NOT NULL, text", "by_kind"),
+        (
+            "REPLICA IDENTITY FULL",
+            "REPLICA IDENTITY DEFAULT",
+            "REPLICA IDENTITY",
+            "FULL, DEFAULT",
+            "prices, by_kind",
+        ),
+    ],
+)
+def test_a_difference_names_the_views_that_it_touches(
+    was: str, now: str, what: str, shown: str | tuple[str, str], views: str | tuple[str, ...]
+) -> None:
+    shown = tuple(shown.split(", ")) if isinstance(shown, str) else shown  # type: ignore[assignment]
+    views = tuple(views.split(", ")) if isinstance(views, str) else views
+    (difference,) = changed(was, now)
+    assert (difference.table, difference.what) == (TABLE, what)
+    assert (difference.declared, difference.found) == shown
+    assert difference.views == views
+
+
+def test_a_column_that_may_be_null_may_become_not_null() -> None:
+    (difference,) = changed("note text", "note text NOT NULL")
+    assert difference.views == ()
+
+
+def test_another_primary_key_touches_every_view_of_the_table() -> None:
+    keyed = DECLARED.replace(" PRIMARY KEY", " NOT NULL").replace(
+        "note text", "note text, PRIMARY KEY (kind)"
+    )
+    assert affected(found(keyed)) == ("prices", "by_kind")
+
+
+def test_a_table_that_is_gone_touches_its_views() -> None:
+    assert found("CREATE TABLE s.other (id int PRIMARY KEY);") == [
+        Difference(TABLE, "TABLE", "declared", "absent", ("prices", "by_kind"))
+    ]
+
+
+def test_the_way_out_names_the_next_revision() -> None:
+    lines = "\n".join(difference_lines("p", 2, changed("numeric(12, 2)", "numeric(14, 2)")))
+    assert "affected: prices" in lines
+    assert "`revision = 3`" in lines
+
+
+class Nothing:
+    """A database without tables."""
+
+    def execute(self, query: str, params: Sequence[Any], /) -> "Nothing":
+        return self
+
+    def fetchall(self) -> Sequence[Sequence[Any]]:
+        return []
+
+
+def test_a_database_without_the_tables_gives_an_empty_catalog() -> None:
+    assert pulled_catalog(Nothing(), ["s.items"]).tables == ()
+
+
+@pytest.mark.parametrize(("now", "code"), [("note text, extra int", 0), ("note int", 0), ("", 1)])
+def test_the_exit_code_says_whether_a_view_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], now: str, code: int
+) -> None:
+    (tmp_path / "views").mkdir()
+    (tmp_path / "pipeline.toml").write_text('name = "p"\nsource = "inv"\n')
+    (tmp_path / "schema.sql").write_text(DECLARED)
+    for name, sql in VIEWS.items():
+        (tmp_path / "views" / f"{name}.sql").write_text(sql)
+    database = DECLARED.replace("note text", now) if now else DECLARED.replace("price", "cost")
+    monkeypatch.setattr(psycopg, "connect", lambda _: nullcontext(Nothing()))
+    monkeypatch.setattr(slackwater.schema_check, "pull_schema", lambda _, tables: f"-- {tables}\n{database}")
+    assert main.run(["schema", "check", str(tmp_path), "--postgres-url", "postgresql://x"]) == code
+    said = capsys.readouterr().out
+    assert ("affected: prices" if code else "no view uses what differs") in said
