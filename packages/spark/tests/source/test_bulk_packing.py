@@ -21,8 +21,8 @@ from slackwater_spark.stage.event_packer import EventPacker
 from slackwater_spark.stage.packing import PackingSpec, packing_spec
 from slackwater_spark.stage.wire import Event, decode_events
 from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.engine import compile_pipeline
 from slackwater_sql.row_codec import UNAVAILABLE
-from slackwater_sql.view import compile_view
 
 Value = Callable[..., bytes]
 Record = Callable[..., Message]
@@ -31,24 +31,28 @@ TABLE, TOPIC = "s.lines", "inv.s.lines"
 SCHEMA = StructType().add("stage", "integer").add("bucket", "integer")
 SCHEMA = SCHEMA.add("sequence", "long").add("payload", "binary")
 DDL = """
-CREATE TABLE s.lines (id bigint PRIMARY KEY, order_id bigint, product text, data bytea, tags text[]);
+CREATE TABLE s.lines (
+    id bigint PRIMARY KEY, order_id bigint, product text, data bytea, tags text[], sizes int[]
+);
 ALTER TABLE s.lines REPLICA IDENTITY FULL;
 """
 JOINED = """
-SELECT TRANSACTIONALLY a.id, count(b.id) AS n, max(b.product) AS p, max(a.data) AS d, max(b.tags) AS t
+SELECT TRANSACTIONALLY a.id, count(b.id) AS n, max(b.product) AS p, max(a.data) AS d, max(b.tags) AS t,
+    max(a.sizes) AS s
 FROM s.lines a LEFT JOIN s.lines b ON b.order_id = a.id GROUP BY a.id
 """
 GROUPED = (
     "SELECT TRANSACTIONALLY l.order_id, list(l.product ORDER BY l.id) AS p FROM s.lines l GROUP BY l.order_id"
 )
 BASE64_UNAVAILABLE = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+NUMBERS = list(UNAVAILABLE.encode())
 SPAN = OffsetSpan(TOPIC, 0, 0, 10_000, 3, after_lsn=1_000, up_to_lsn=9_000)
 COMMITS = {7: 1_500, 8: 2_500, 9: 8_500, 10: 9_500, 11: 500}
 """The last two are not in the span."""
 
 
 def spec_of(view: str) -> PackingSpec:
-    return packing_spec(compile_view(view, parse_catalog({"schema.sql": DDL}), path="v.sql"), 8)
+    return packing_spec(compile_pipeline([("v.sql", view)], parse_catalog({"schema.sql": DDL})), 8)
 
 
 def rows(spec: PackingSpec, messages: list[Message]) -> list[dict[str, Any]]:
@@ -91,7 +95,12 @@ class RandomRecords:
         return self._value(xid, lsn, op="u", table=TABLE, before=before, after=after)
 
     def _left_out(self) -> dict[str, object]:
-        left_out = {"product": UNAVAILABLE, "data": BASE64_UNAVAILABLE, "tags": [UNAVAILABLE]}
+        left_out = {
+            "product": UNAVAILABLE,
+            "data": BASE64_UNAVAILABLE,
+            "tags": [UNAVAILABLE],
+            "sizes": NUMBERS,
+        }
         name = self._random.choice(list(left_out))
         return {name: left_out[name]}
 
@@ -103,6 +112,7 @@ class RandomRecords:
             "product": pick([None, "", "p", f"not {UNAVAILABLE}"]),
             "data": pick([None, "AAEC"]),
             "tags": pick([None, [], ["a", None]]),
+            "sizes": pick([None, [], [95, None]]),
             "unused": pick([None, 1.5, {"a": [1]}]),
         }
 
@@ -123,7 +133,7 @@ def test_packing_in_bulk_gives_what_packing_one_by_one_gives(
 def test_regular_records_are_packed_in_bulk(
     row_value: Value, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = {"id": 1, "order_id": 2, "product": "p", "data": None, "tags": None}
+    row = {"id": 1, "order_id": 2, "product": "p", "data": None, "tags": None, "sizes": None}
     value = row_value(7, 1_400, op="u", table=TABLE, before=row, after={**row, "order_id": 3})
     monkeypatch.delattr(EventPacker, "add")
     found = rows(spec_of(GROUPED), [record(value, topic=TOPIC)])
@@ -134,12 +144,27 @@ def test_regular_records_are_packed_in_bulk(
     ]
 
 
+def test_an_array_of_integers_that_a_record_leaves_out_marks_the_row_as_incomplete(
+    row_value: Value, record: Record
+) -> None:
+    ddl = "CREATE TABLE s.lines (id bigint PRIMARY KEY, sizes int[])"
+    view = "SELECT TRANSACTIONALLY l.id, l.sizes FROM s.lines l"
+    spec = packing_spec(compile_pipeline([("v.sql", view)], parse_catalog({"schema.sql": ddl})), 8)
+    value = row_value(7, 1_400, op="u", table=TABLE, after={"id": 1, "sizes": NUMBERS})
+    (row,) = rows(spec, [record(value, topic=TOPIC)])
+    ((*_, packed, _),) = events_of(row)
+    assert isinstance(packed, tuple)
+
+
 @pytest.mark.parametrize("value", [b"", b"null", b"{}", b'{"op":"u"}', b'{"op":"c"} {}', b"\xff"])
 def test_what_is_no_change_event_is_bad_input_with_its_place(
     value: bytes, row_value: Value, record: Record
 ) -> None:
     good = row_value(
-        7, 1_400, table=TABLE, after=dict.fromkeys(("order_id", "product", "data", "tags")) | {"id": 1}
+        7,
+        1_400,
+        table=TABLE,
+        after=dict.fromkeys(("order_id", "product", "data", "tags", "sizes")) | {"id": 1},
     )
     with pytest.raises(BadInputError, match=rf"topic {TOPIC}, partition 0, offset 1\b"):
         rows(spec_of(GROUPED), [record(good, topic=TOPIC), record(value, topic=TOPIC, offset=1)])
@@ -148,7 +173,7 @@ def test_what_is_no_change_event_is_bad_input_with_its_place(
 def test_a_row_that_contradicts_its_table_is_bad_input_with_its_place(
     row_value: Value, record: Record
 ) -> None:
-    row = dict.fromkeys(("order_id", "product", "data", "tags"))
+    row = dict.fromkeys(("order_id", "product", "data", "tags", "sizes"))
     good = row_value(7, 1_400, table=TABLE, after=row | {"id": 1})
     bad = row_value(7, 1_400, table=TABLE, after=row | {"id": "1"})
     with pytest.raises(BadInputError, match=rf"topic {TOPIC}, partition 0, offset 1\b.*id"):
@@ -158,7 +183,7 @@ def test_a_row_that_contradicts_its_table_is_bad_input_with_its_place(
 def test_a_table_with_numbers_that_have_several_forms_is_packed_one_by_one() -> None:
     ddl = "CREATE TABLE s.t (id bigint PRIMARY KEY, x double precision)"
     view = "SELECT TRANSACTIONALLY t.id, max(t.x) AS x FROM s.t t GROUP BY t.id"
-    spec = packing_spec(compile_view(view, parse_catalog({"schema.sql": ddl}), path="v.sql"), 8)
+    spec = packing_spec(compile_pipeline([("v.sql", view)], parse_catalog({"schema.sql": ddl})), 8)
     assert not TablePacker.can_pack(spec.inputs)
     assert EventPacker(spec).bulk("s.t") is None
 

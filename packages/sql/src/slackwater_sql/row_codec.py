@@ -17,7 +17,10 @@ UNAVAILABLE: Final = "__debezium_unavailable_value"
 """What Debezium writes for an unchanged value that PostgreSQL stores out of line (TOAST)."""
 
 _UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
-_UNAVAILABLE_VALUES: Final = (UNAVAILABLE, _UNAVAILABLE_BASE64, [UNAVAILABLE])
+UNAVAILABLE_NUMBERS: Final = tuple(UNAVAILABLE.encode())
+"""The same in an array of integers: the placeholder's bytes."""
+
+_UNAVAILABLE_VALUES: Final = (UNAVAILABLE, _UNAVAILABLE_BASE64, [UNAVAILABLE], list(UNAVAILABLE_NUMBERS))
 _SHOWN_CHARACTERS = 80
 _MISSING_FIELD = re.compile(r"missing required field `(?P<name>.*)`\Z")
 _PATH = re.compile(r"at `\$\.(?P<name>.*?)(\[[0-9.]*\])*`\Z", re.DOTALL)

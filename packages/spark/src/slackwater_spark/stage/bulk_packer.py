@@ -19,7 +19,7 @@ from slackwater_spark.stage.packing import PackingInput
 from slackwater_spark.stage.wire import Events
 from slackwater_sql.catalog import Column
 from slackwater_sql.column_type import FLOAT_KINDS, TypeKind
-from slackwater_sql.row_codec import UNAVAILABLE, WireRow, row_struct
+from slackwater_sql.row_codec import UNAVAILABLE, UNAVAILABLE_NUMBERS, WireRow, row_struct
 
 _UNAVAILABLE_BASE64: Final = b64encode(UNAVAILABLE.encode()).decode()
 
@@ -205,7 +205,7 @@ def _placeholders(columns: Iterable[Column]) -> tuple[Any, ...]:
     if TypeKind.BYTEA in kinds:
         found.append(_UNAVAILABLE_BASE64)
     if TypeKind.ARRAY in kinds:
-        found.append([UNAVAILABLE])
+        found += [[UNAVAILABLE], list(UNAVAILABLE_NUMBERS)]
     return tuple(found)
 
 

@@ -228,6 +228,7 @@ class _InputPacker:
         kinds = {column.type.kind for column in table.columns if column.type.is_toastable}
         self._has_toastable = bool(kinds)
         self._has_binary = TypeKind.BYTEA in kinds
+        self._has_array = TypeKind.ARRAY in kinds
 
     def upsert(self, op: str, commit_lsn: int, before: bytes | None, after: bytes | None, lead: int) -> None:
         """A row is inserted or changed, perhaps leaving another key."""
@@ -249,7 +250,9 @@ class _InputPacker:
             self._write(commit_lsn, key, primary_key, packed, lead)
 
     def _lacks_values(self, raw: bytes, row: WireRow) -> bool:
-        may_lack = _UNAVAILABLE_TEXT in raw or (self._has_binary and _UNAVAILABLE_BASE64 in raw)
+        may_lack = (
+            _UNAVAILABLE_TEXT in raw or (self._has_binary and _UNAVAILABLE_BASE64 in raw) or self._has_array
+        )
         return may_lack and self._codec.has_unavailable(row)
 
     def delete(self, commit_lsn: int, before: bytes | None, lead: int) -> None:
