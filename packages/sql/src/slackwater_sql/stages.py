@@ -190,7 +190,8 @@ class StagePlan:
         key: What buckets are chosen by.
         rows: Evaluates rows.
         accumulate: Keeps aggregates.
-        why: For people: why this is a stage of its own.
+        why: For people: what the stage does.
+        labels: For people: what the user calls the columns that have made-up names, by name.
     """
 
     number: int
@@ -198,6 +199,7 @@ class StagePlan:
     rows: RowsPart | None
     accumulate: AccumulatePart | None
     why: str
+    labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def output(self) -> Output:

@@ -85,6 +85,7 @@ class Cutter:
         self._leaves: dict[int, Origin] = {}
         self._next_stage = self._next_leaf = self._next_id = 0
         self._view: LogicalView | None = None
+        self._labels: dict[str, str] = {}
 
     @property
     def stages(self) -> tuple[StagePlan, ...]:
@@ -103,7 +104,7 @@ class Cutter:
         Raises:
             ViewError: Its documents cannot be written, or keys of different types are compared.
         """
-        self._view = view
+        self._view, self._labels = view, dict(view.labels)
         wanted = [name for _, name in view.outputs]
         fragment = self._fragment(view.relation, frozenset(wanted) | set(view.relation.identity))
         return self._publish(fragment, view, number)
@@ -169,6 +170,7 @@ class Cutter:
 
     def _aggregate(self, aggregate: Aggregate, needed: frozenset[str]) -> Fragment:
         calls = tuple((name, call) for name, call in aggregate.calls if name in needed)
+        self._labels |= {name: call.text for name, call in calls}
         read = _read(each for _, each in aggregate.groups) | {c for _, call in calls for c in call.columns}
         below = self._fragment(aggregate.child, read | set(aggregate.child.identity))
         below, columns = self._with_columns(below, [each for _, each in aggregate.groups])
@@ -253,6 +255,7 @@ class Cutter:
 
     def _window(self, window: Window, needed: frozenset[str]) -> Fragment:
         calls = tuple((name, call) for name, call in window.calls if name in needed)
+        self._labels |= {name: call.text for name, call in calls}
         read = needed | _read((*window.partition, *(call for _, call in calls)))
         wanted = frozenset(name for name in read if name in window.child.columns)
         below = self._on_rows(self._fragment(window.child, wanted | set(window.child.identity)), wanted)
@@ -339,6 +342,7 @@ class Cutter:
         types = self._binder.types(assembly, fragment.relation, [each.sql for each in expressions])
         named = {each.sql: self._comparable(each, of) for each, of in zip(expressions, types, strict=True)}
         computed = {sql: self._new_id() for sql, each in named.items() if each.column is None}
+        self._labels |= {name: named[sql].text for sql, name in computed.items()}
         if not computed:
             return fragment, tuple(expressions)
         extended = Extend(fragment.relation, tuple((name, named[sql]) for sql, name in computed.items()))
@@ -379,7 +383,15 @@ class Cutter:
                 output=output,
             )
         key = self._stage_key(rows) if rows is not None else accumulate.key if accumulate else ()
-        self._stages[stage] = StagePlan(stage, key, rows, accumulate, _why(fragment, rows, accumulate))
+        why, labels = _why(fragment, rows, accumulate), self._labels_of(rows, accumulate)
+        self._stages[stage] = StagePlan(stage, key, rows, accumulate, why, labels)
+
+    def _labels_of(
+        self, rows: RowsPart | None, accumulate: AccumulatePart | None
+    ) -> tuple[tuple[str, str], ...]:
+        names = [name for plan in (rows.inputs if rows is not None else ()) for name in plan.column_names]
+        names += [part.name for part in (accumulate.key if accumulate is not None else ())]
+        return tuple((name, self._labels[name]) for name in dict.fromkeys(names) if name in self._labels)
 
     def _rows_part(
         self,
@@ -411,9 +423,8 @@ class Cutter:
 
     def _stage_key(self, rows: RowsPart) -> tuple[KeyColumn, ...]:
         first = rows.inputs[0]
-        labels = self._view.labels if self._view is not None else {}
         return tuple(
-            KeyColumn(labels.get(each.name, each.name), each.type)
+            KeyColumn(self._labels.get(each.name, each.name), each.type)
             for name in first.key
             for each in first.columns
             if each.name == name
