@@ -11,10 +11,10 @@ from slackwater_spark.stage.entry import Change
 from slackwater_spark.stage.errors import IndexFolderError
 from slackwater_spark.stage.index import IndexTransaction
 
-SORTED_BYTES: Final = 32 << 20
+SORTED_BYTES: Final = 16 << 20
 """Of changes that are sorted before they are put: an index is filled fastest in its own order."""
 
-STEP_CHANGES: Final = 8_192
+STEP_CHANGES: Final = 4_096
 """Of one transaction: each may change a page of 4 KiB, which is kept in memory until the commit."""
 
 

@@ -201,19 +201,31 @@ def _open_indexes() -> "OpenIndexes":
     return OpenIndexes()
 
 
+@lru_cache(maxsize=4)
+def _clean_root(root: str) -> Path:
+    """A root that outlives queries, without the indexes of those that are no more."""
+    from slackwater_protocol import SystemClock
+    from slackwater_spark.stage.index_folders import remove_unused_indexes
+
+    remove_unused_indexes(Path(root), SystemClock().now())
+    return Path(root)
+
+
 def _index_folder(root: str | None, name: str, bucket: int) -> Path:
-    """Below one of Spark's local folders: Spark removes them when the application ends."""
+    """Without a root below one of Spark's local folders: Spark removes them when the application ends."""
     from pyspark import TaskContext
+
+    from slackwater_spark.stage.index_folders import index_folder
 
     context = TaskContext.get()
     query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
-    if root is None:
-        local = os.environ.get("SPARK_LOCAL_DIRS") or str(
-            Path(tempfile.gettempdir()) / f"slackwater-{os.getuid()}"
-        )
-        folders = local.split(",")
-        root = folders[bucket % len(folders)]
-    return Path(root) / "slackwater" / (query_id or "no-query") / name / str(bucket)
+    if root is not None:
+        return index_folder(_clean_root(root), query_id or "no-query", name, bucket)
+    local = os.environ.get("SPARK_LOCAL_DIRS") or str(
+        Path(tempfile.gettempdir()) / f"slackwater-{os.getuid()}"
+    )
+    folders = local.split(",")
+    return index_folder(Path(folders[bucket % len(folders)]), query_id or "no-query", name, bucket)
 
 
 @contextmanager
