@@ -15,6 +15,7 @@ from slackwater_spark.stage.accumulate_testing import CountingIndex
 from slackwater_spark.stage.index import BucketIndex
 from slackwater_spark.stage.lmdb_index import LmdbIndex
 from slackwater_spark.stage.testing import ChangeEvent, LocalEngine, MemoryIndex
+from slackwater_spark.stage.wire import decode_events
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.engine import compile_pipeline
 from slackwater_sql.stages import EnginePlan, Reads
@@ -213,6 +214,24 @@ def test_without_restricted_reads_a_change_reads_its_whole_group() -> None:
         return one_line_of_an_order(size, make_index, reading_whole_groups(compiled(AMOUNT_OF_ORDER)))
 
     assert reads_of(case, 500, MemoryIndex) > reads_of(case, 10, MemoryIndex) + 400
+
+
+def test_a_batch_adds_to_a_hot_group_once_per_bucket_of_rows() -> None:
+    buckets = 4
+    engine = LocalEngine(
+        compiled("SELECT TRANSACTIONALLY sum(quantity) AS pieces FROM lines"), buckets=buckets
+    )
+    changes: list[ChangeEvent] = [
+        ("shop.lines", "c", 100 * number, None, json.dumps(line(number)).encode()) for number in range(1, 301)
+    ]
+    added = [
+        event
+        for (stage, bucket), packed in engine.payloads(changes, 1, 100).items()
+        if stage == 1
+        for *_, payload in engine.process_bucket(stage, bucket, packed).payloads(stage, bucket)
+        for event in decode_events(bucket, payload)
+    ]
+    assert len(added) == buckets
 
 
 @pytest.mark.slow
