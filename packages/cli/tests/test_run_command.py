@@ -11,6 +11,7 @@ import pytest
 import slackwater_spark.pipeline
 from slackwater import main
 from slackwater.commands.run import batch_line
+from slackwater.conversion import default_index_root
 from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, RunSettings
 
 PIPELINE = {
@@ -149,3 +150,16 @@ def test_a_batch_is_told_with_its_lag() -> None:
         "orders: batch 4 at 0/FF: 1,500 events, 300 documents, visible 420 ms after its newest commit "
         "(collect 1.50 s, commit 0.02 s)"
     )
+
+
+def test_indexes_outlive_a_run_on_this_machine(tmp_path: Path) -> None:
+    root = default_index_root("local[2]", {"XDG_CACHE_HOME": str(tmp_path)})
+    assert root == tmp_path / "slackwater" / "indexes"
+    assert root.is_dir()
+
+
+def test_indexes_of_other_machines_or_without_a_place_are_left_to_spark(tmp_path: Path) -> None:
+    assert default_index_root("spark://h:7077", {"XDG_CACHE_HOME": str(tmp_path)}) is None
+    blocked = tmp_path / "file"
+    blocked.touch()
+    assert default_index_root("local[2]", {"XDG_CACHE_HOME": str(blocked)}) is None

@@ -1,5 +1,8 @@
 """From the one settings model to the settings of each library."""
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slackwater.invocation import required
@@ -111,8 +114,24 @@ def run_settings(settings: Settings) -> "RunSettings":
         parallelism=run.parallelism,
         shuffle_partitions=run.shuffle_partitions,
         max_events_per_batch=run.max_events_per_batch,
-        index_root=run.index_root,
+        index_root=run.index_root or default_index_root(run.master, os.environ),
         replication_factor=settings.kafka.replication_factor,
         spark_log=run.spark_log,
         spark_conf=run.spark_conf,
     )
+
+
+def default_index_root(master: str, environment: Mapping[str, str]) -> Path | None:
+    """Where indexes outlive a run, so that the next one need not rebuild them.
+
+    The user's cache folder if the executors are on this machine and it can be written; else None.
+    """
+    if not master.startswith("local"):
+        return None
+    try:
+        base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        root = Path(base) / "slackwater" / "indexes"
+        root.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # the latter: there is no home
+        return None
+    return root if os.access(root, os.W_OK) else None

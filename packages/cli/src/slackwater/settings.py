@@ -225,7 +225,8 @@ class RunSection(_Section):
     max_events_per_batch: int | None = Field(default=None, ge=1)
     """Change events at which a batch is closed."""
     index_root: Path | None = None
-    """Local folder for the stage's indexes, a cache; default: Spark's local folder."""
+    """Local folder for the stages' indexes, a cache; default: with a local master slackwater/indexes in the
+    user's cache folder, so that a restart finds them, else Spark's local folder."""
     spark_log: Path | None = None
     """File for the log of Spark's JVM."""
     spark_conf: dict[str, str] = Field(default_factory=dict)
