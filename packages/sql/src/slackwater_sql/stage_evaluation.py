@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import duckdb
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slackwater_sql.errors import EvaluationError
-from slackwater_sql.plan import InputPlan
+from slackwater_sql.plan import InputPlan, KeyColumn
 from slackwater_sql.prepared import PreparedQuery
 from slackwater_sql.stages import STEPS_TABLE, PartialsOutput, RowsPart
 from slackwater_sql.statement import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, TO_LSN, rows_table
@@ -159,8 +160,18 @@ class RowsEvaluator:
     Statements are pure: what they give depends on the rows, not on their order.
     """
 
-    def __init__(self, part: RowsPart, *, name: str, memory_limit: str = "1GB") -> None:
-        """An evaluator of this part; `name` is shown in errors."""
+    def __init__(
+        self, part: RowsPart, key: Sequence[KeyColumn], *, name: str, memory_limit: str = "1GB"
+    ) -> None:
+        """An evaluator.
+
+        Args:
+            part: The part.
+            key: The stage's key.
+            name: Of what is computed, for errors.
+            memory_limit: DuckDB's limit for one call.
+        """
+        self._key_names = [column.name for column in key]
         self._inputs = part.inputs
         self._has_steps = isinstance(part.output, PartialsOutput)
         lifted = {rows_table(n): rows_schema(plan, is_lifted=True) for n, plan in enumerate(part.inputs)}
@@ -186,7 +197,7 @@ class RowsEvaluator:
         versions: Sequence[RowVersions],
         points: PointColumns,
         steps: StepColumns | None,
-        key_name: KeyName,
+        keys: Sequence[bytes],
     ) -> ResultRows:
         """The result of the part's statement at points.
 
@@ -194,7 +205,7 @@ class RowsEvaluator:
             versions: For each input the rows that are live at some point.
             points: Where it is wanted.
             steps: For partials: what the points add and take away.
-            key_name: Of the key with a number.
+            keys: The keys by number: msgpack arrays of wire values.
 
         Raises:
             EvaluationError: The SQL failed on some row; names the key.
@@ -206,10 +217,15 @@ class RowsEvaluator:
         )
         if steps is not None and self._has_steps:
             tables[STEPS_TABLE] = _table(STEPS_SCHEMA, [steps.points, steps.lsns, steps.weights], STEPS_TABLE)
-        return self._lifted.rows(tables, key_name)
+        return self._lifted.rows(tables, self._namer(keys))
 
-    def latest(self, rows: Sequence[RowVersions], key_name: KeyName) -> ResultRows:
+    def latest(self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
         """The result of `latest_statement`, over rows that all are live.
+
+        Args:
+            rows: Of each input.
+            keys: The keys by number: msgpack arrays of wire values.
+            lsns: For each key the commit LSN of its newest change; SQL does not need it.
 
         Raises:
             EvaluationError: The SQL failed on some row; names the key.
@@ -218,7 +234,11 @@ class RowsEvaluator:
         if self._latest is None:
             msg = "this part has no statement for live rows"
             raise ValueError(msg)
-        return self._latest.rows(self._tables(rows, is_lifted=False), key_name)
+        return self._latest.rows(self._tables(rows, is_lifted=False), self._namer(keys))
+
+    def _namer(self, keys: Sequence[bytes]) -> KeyName:
+        names = self._key_names
+        return lambda number: key_text(names, keys[number])
 
     def _tables(self, versions: Sequence[RowVersions], *, is_lifted: bool) -> dict[str, pa.Table]:
         tables = {}
@@ -229,6 +249,11 @@ class RowsEvaluator:
             schema = rows_schema(plan, is_lifted=is_lifted)
             tables[rows_table(number)] = _table(schema, values, plan.alias)
         return tables
+
+
+def key_text(names: Sequence[str], key: bytes) -> str:
+    """A packed key as a person reads it: a JSON object."""
+    return msgspec.json.encode(dict(zip(names, msgspec.msgpack.decode(key), strict=True))).decode()
 
 
 def rows_schema(plan: InputPlan, *, is_lifted: bool) -> pa.Schema:
