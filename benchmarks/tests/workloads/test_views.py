@@ -16,9 +16,8 @@ from slackwater_bench.workloads.registry import WORKLOADS
 from slackwater_bench.workloads.tables import tables_of
 from slackwater_bench.workloads.workload import Workload
 from slackwater_spark.pipeline.definition import load_pipeline
-from slackwater_sql.evaluation import Evaluator, InputVersions, Points
-from slackwater_sql.plan import ViewPlan
-from slackwater_sql.row_codec import RowCodec
+from slackwater_spark.stage.testing import LocalEngine
+from slackwater_sql.stages import EnginePlan
 
 SIZE = 30
 
@@ -34,18 +33,12 @@ def rows_after(workload: Workload, events: int) -> dict[str, list[dict[str, Any]
     }
 
 
-def documents(plan: ViewPlan, rows: dict[str, list[dict[str, Any]]]) -> dict[int, Any]:
-    keys = sorted(row["id"] for row in rows[plan.inputs[0].table.full_name])
-    versions = {}
-    for item in plan.inputs:
-        codec = RowCodec(item.table, item.column_names)
-        own = rows[item.table.full_name]
-        packed = [codec.encode(codec.decode(json.dumps(row).encode())) for row in own]
-        groups = [keys.index(row[item.key[0]]) for row in own]
-        versions[item.alias] = InputVersions(groups=groups, columns=codec.unpack_columns(packed))
-    with Evaluator(plan) as evaluator:
-        found = evaluator.evaluate(versions, Points(keys=list(range(len(keys)))))
-    return {key: json.loads(text) for key, text in zip(keys, found, strict=True) if text is not None}
+def documents(plan: EnginePlan, rows: dict[str, list[dict[str, Any]]]) -> dict[int, Any]:
+    changes = [
+        (name, "c", 1, None, json.dumps(row).encode()) for name, of_table in rows.items() for row in of_table
+    ]
+    found = LocalEngine(plan).run(changes)
+    return {json.loads(key)["id"]: json.loads(text) for _, key, text in found[0] if text is not None}
 
 
 def by_duckdb(workload: Workload, rows: dict[str, list[dict[str, Any]]]) -> dict[int, Any]:
@@ -81,7 +74,7 @@ def comparable(value: Any) -> Any:
 def test_the_engine_and_duckdb_alone_agree_on_every_document(name: str) -> None:
     workload = HugeWorkload(2, SIZE, 500) if name == "huge" else WORKLOADS[name](2, SIZE)
     rows = rows_after(workload, 800)
-    plan = load_pipeline(workload.pipeline).view
+    plan = load_pipeline(workload.pipeline).plan
     found, wanted = documents(plan, rows), by_duckdb(workload, rows)
     assert len(wanted) > 0
     assert comparable(found) == comparable(wanted)

@@ -6,38 +6,27 @@ from typing import Any
 
 import pytest
 
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.evaluation import Evaluator, InputVersions, Points
-from slackwater_sql.plan import ViewPlan
-from slackwater_sql.row_codec import RowCodec
-from slackwater_sql.view import compile_view
+from slackwater_spark.pipeline import load_pipeline
+from slackwater_spark.stage.testing import LocalEngine
+from slackwater_sql.stages import EnginePlan
 
 FOLDER = Path(__file__).parents[1]
-VIEW = FOLDER / "views" / "orders_with_lines.sql"
 
 Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def plan() -> ViewPlan:
-    schema = FOLDER / "schema.sql"
-    return compile_view(VIEW.read_text(), parse_catalog({str(schema): schema.read_text()}), path=str(VIEW))
+def plan() -> EnginePlan:
+    return load_pipeline(FOLDER).plan
 
 
-def document(plan: ViewPlan, order: Row | None, lines: list[Row]) -> Any:
+def document(plan: EnginePlan, order: Row | None, lines: list[Row]) -> Any:
     """The view's document for one order; None if the view has none."""
-    rows = {"o": [] if order is None else [order], "l": lines}
-    versions = {item.alias: input_versions(plan, item.alias, rows[item.alias]) for item in plan.inputs}
-    with Evaluator(plan) as evaluator:
-        (found,) = evaluator.evaluate(versions, Points(keys=[1]))
-    return None if found is None else json.loads(found)
-
-
-def input_versions(plan: ViewPlan, alias: str, rows: list[Row]) -> InputVersions:
-    item = plan.input(alias)
-    codec = RowCodec(item.table, item.column_names)
-    packed = [codec.encode(codec.decode(json.dumps(row).encode())) for row in rows]
-    return InputVersions(groups=[0] * len(rows), columns=codec.unpack_columns(packed))
+    changes = [("inventory.order_lines", "c", 1, None, json.dumps(line).encode()) for line in lines]
+    if order is not None:
+        changes.append(("inventory.orders", "c", 1, None, json.dumps(order).encode()))
+    documents = LocalEngine(plan).run(changes).get(0, [])
+    return json.loads(documents[0][2] or b"null") if documents else None
 
 
 def order_row(**changes: Any) -> Row:
@@ -49,7 +38,7 @@ def line_row(line_id: int, **changes: Any) -> Row:
     return {"id": line_id, "order_id": 1, "product": "pen", "quantity": 1, "price": "1.50", **changes}
 
 
-def test_an_order_has_its_lines_by_id(plan: ViewPlan) -> None:
+def test_an_order_has_its_lines_by_id(plan: EnginePlan) -> None:
     lines = [line_row(12, quantity=2, price="10.25"), line_row(11, price="10.00")]
     assert document(plan, order_row(), lines) == {
         "id": 1,
@@ -65,13 +54,13 @@ def test_an_order_has_its_lines_by_id(plan: ViewPlan) -> None:
     }
 
 
-def test_an_order_without_lines_has_an_empty_list(plan: ViewPlan) -> None:
+def test_an_order_without_lines_has_an_empty_list(plan: EnginePlan) -> None:
     assert document(plan, order_row(line_count=0, total="0.00"), [])["lines"] == []
 
 
-def test_lines_without_an_order_make_no_document(plan: ViewPlan) -> None:
+def test_lines_without_an_order_make_no_document(plan: EnginePlan) -> None:
     assert document(plan, None, [line_row(11)]) is None
 
 
-def test_documents_are_keyed_by_the_order(plan: ViewPlan) -> None:
-    assert [column.name for column in plan.key] == ["id"]
+def test_documents_are_keyed_by_the_order(plan: EnginePlan) -> None:
+    assert plan.views[0].key == ("id",)
