@@ -227,7 +227,7 @@ class ColumnType:
 
 
 def carried(duckdb_type: str) -> ColumnType:
-    """How values of this DuckDB type travel between stages: as they are in JSON if that is exact, else as text.
+    """How values of this DuckDB type travel between stages: as JSON has them if that is exact, else as text.
 
     Texts are DuckDB's own, so equal values of one type have equal texts, but for floats: 0.0 and -0.0.
     """

@@ -1,6 +1,8 @@
 # ruff: noqa: E501 - SQL on one line
 """Which stages views become."""
 
+import pickle
+
 import pytest
 
 from slackwater_sql.catalog import Catalog
@@ -224,6 +226,43 @@ def test_what_a_view_does_not_use_does_not_change_its_fingerprint() -> None:
     assert _fingerprint(sql.replace("count(*)", "count( * ) /* all */")) == plain
     assert _fingerprint(sql.replace("count(*)", "count(id)")) != plain
     assert _fingerprint(sql, other_type) != plain
+
+
+def test_a_plan_travels_to_executors() -> None:
+    sql, _ = PLANS["a chain over two keys"]
+    plan = compile_pipeline([("v.sql", sql)], CATALOG)
+
+    assert pickle.loads(pickle.dumps(plan)) == plan  # noqa: S301 - our own bytes
+
+
+def test_an_input_keeps_only_the_columns_that_are_used() -> None:
+    sql, _ = PLANS["a chain over two keys"]
+    first = compile_pipeline([("v.sql", sql)], CATALOG).stages[0].rows
+
+    assert first is not None
+    assert [(plan.alias, plan.column_names) for plan in first.inputs] == [
+        ("c", ("id", "name")),
+        ("o", ("id", "customer_id")),
+    ]
+    assert [plan.needs_replica_identity_full for plan in first.inputs] == [False, True]
+
+
+def test_quoted_and_mixed_case_names_are_found() -> None:
+    ddl = 'CREATE TABLE "My Schema"."My Table" ("The Id" int PRIMARY KEY, "a""b" text);'
+    sql = 'SELECT TRANSACTIONALLY t."the id" AS "Key" FROM "my schema"."my table" t'
+
+    plan = compile_pipeline([("v.sql", sql)], parse_catalog({"t": ddl}))
+
+    assert plan.views[0].key == ("Key",)
+    assert plan.stages[0].rows is not None
+    assert plan.stages[0].rows.inputs[0].column_names == ("The Id",)
+
+
+def test_a_table_in_two_schemas_needs_its_schema() -> None:
+    ddl = "CREATE TABLE a.t (id int PRIMARY KEY); CREATE TABLE b.t (id int PRIMARY KEY);"
+
+    with pytest.raises(ViewError, match=r"Write a\.t or b\.t"):
+        compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY id FROM t")], parse_catalog({"t": ddl}))
 
 
 REFUSED = {

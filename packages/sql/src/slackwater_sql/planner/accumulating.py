@@ -4,7 +4,7 @@
 |---|---|
 | count(*), count(x) | a number |
 | sum(x), avg(x) of integers and decimals | number of values, exact sum |
-| min(x), max(x), count(DISTINCT x) | the different values, ordered, each with its count |
+| min(x), max(x), bool_and(x), bool_or(x), count(DISTINCT x) | the different values, ordered, each with its count |
 
 All others, and sums of floats (adding a float cannot be undone), are computed from all rows of a group.
 """
@@ -34,7 +34,12 @@ _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 _UNORDERED = frozenset({"INTERVAL", "TIME WITH TIME ZONE"})
 """DuckDB's sort key tells values apart that are equal in SQL."""
 
-_MULTISET_OF = {"min": AccumulatorKind.MIN, "max": AccumulatorKind.MAX}
+_MULTISET_OF = {
+    "min": AccumulatorKind.MIN,
+    "max": AccumulatorKind.MAX,
+    "bool_and": AccumulatorKind.MIN,
+    "bool_or": AccumulatorKind.MAX,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,8 @@ class _Splitter:
     def split(self, relation: Relation, key: Key, *, keeps_nulls: bool) -> Partitioning | None:
         match relation:
             case Leaf():
-                fits = not key or self._may_be_key(relation, key)
+                has_no_repeats = len(set(key)) == len(key)
+                fits = not key or (has_no_repeats and self._may_be_key(relation, key))
                 return (LeafKey(relation, key, keeps_nulls),) if fits else None
             case Union():
                 return self._union(relation, key, keeps_nulls=keeps_nulls)
