@@ -7,7 +7,6 @@ as its END is read.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from slackwater_devstack import KafkaBroker
 from slackwater_protocol import CommitRecord, Cut, OffsetRange, encode_commit_record
 from slackwater_spark.stage.testing import LocalStage
 from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.evaluation import Evaluator
-from slackwater_sql.view import compile_view
+from slackwater_sql.engine import compile_pipeline
 
 pytestmark = pytest.mark.integration
 
@@ -36,10 +34,9 @@ def topics(kafka_broker: KafkaBroker, request: pytest.FixtureRequest, tmp_path: 
 
 
 @pytest.fixture
-def stage() -> Iterator[LocalStage]:
-    plan = compile_view(VIEW, parse_catalog({"schema.sql": SCHEMA}), path="view.sql")
-    with Evaluator(plan) as evaluator:
-        yield LocalStage(plan, evaluator)
+def stage() -> LocalStage:
+    plan = compile_pipeline([("view.sql", VIEW)], parse_catalog({"schema.sql": SCHEMA}))
+    return LocalStage(plan)
 
 
 class Pipeline:

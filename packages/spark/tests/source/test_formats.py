@@ -29,8 +29,7 @@ from slackwater_spark.source.readers import read_task
 from slackwater_spark.source.rows import RowWriter
 from slackwater_spark.stage.testing import LocalStage
 from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.evaluation import Evaluator
-from slackwater_sql.view import compile_view
+from slackwater_sql.engine import compile_pipeline
 
 RECORDINGS = Path(__file__).parents[3] / "cdc/tests/recordings"
 PREFIXES = {"avro": "av", "json": "js", "json_with_schemas": "jw"}
@@ -141,7 +140,7 @@ def test_documents_are_the_same_in_every_format(name: str) -> None:
         "SELECT TRANSACTIONALLY o.id, count(*) AS lines, list(o.customer ORDER BY o.line) AS customers "
         "FROM inv.orders o GROUP BY o.id"
     )
-    plan = compile_view(view, parse_catalog({"t.sql": tables}), path="v.sql")
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"t.sql": tables}))
     changes, portions, _ = changes_of(name)
     events = [
         (c.table, c.op, lsn, c.before and bytes(c.before), c.after and bytes(c.after), c.lsn)
@@ -149,8 +148,7 @@ def test_documents_are_the_same_in_every_format(name: str) -> None:
         if span.topic == "x.inv.orders"
         for _, c, lsn in changes.of(span, messages)
     ]
-    with Evaluator(plan) as evaluator:
-        documents = LocalStage(plan, evaluator, every_commit=True).run(events)
+    documents = LocalStage(plan, every_commit=True).run(events)
 
     history = [(json.loads(key)["id"], doc and json.loads(doc)["customers"]) for _, key, doc in documents]
     by_key = {key: [customers for other, customers in history if other == key] for key in (1, 2, 5, 6, 9)}

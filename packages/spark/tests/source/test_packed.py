@@ -16,7 +16,7 @@ from slackwater_spark.source.plan import OffsetSpan
 from slackwater_spark.stage.packing import packing_spec
 from slackwater_spark.stage.wire import HEADER_BUCKET
 from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.view import compile_view
+from slackwater_sql.engine import compile_pipeline
 
 Value = Callable[..., bytes]
 Record = Callable[..., Message]
@@ -36,7 +36,7 @@ VIEW = "SELECT TRANSACTIONALLY a.id, list(a.name ORDER BY a.name) AS names FROM 
 
 @pytest.fixture(scope="module")
 def packing() -> str:
-    plan = compile_view(VIEW, parse_catalog({"schema.sql": DDL}), path="v.sql")
+    plan = compile_pipeline([("v.sql", VIEW)], parse_catalog({"schema.sql": DDL}))
     return packing_spec(plan, 8).to_json()
 
 

@@ -7,9 +7,8 @@ from slackwater_spark.stage.index import BucketIndex
 from slackwater_spark.stage.lmdb_index import LmdbIndex
 from slackwater_spark.stage.testing import MemoryIndex
 from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.evaluation import Evaluator
-from slackwater_sql.plan import ViewPlan
-from slackwater_sql.view import compile_view
+from slackwater_sql.engine import compile_pipeline
+from slackwater_sql.stages import EnginePlan
 
 TABLES = """
 CREATE TABLE inventory.orders (id bigint PRIMARY KEY, customer text NOT NULL, total numeric(12,2));
@@ -27,14 +26,8 @@ MakeIndex = Callable[[], BucketIndex]
 
 
 @pytest.fixture(scope="session")
-def plan() -> ViewPlan:
-    return compile_view(VIEW, parse_catalog({"tables.sql": TABLES}), path="views/orders.sql")
-
-
-@pytest.fixture(scope="session")
-def evaluator(plan: ViewPlan) -> Iterator[Evaluator]:
-    with Evaluator(plan) as evaluator:
-        yield evaluator
+def plan() -> EnginePlan:
+    return compile_pipeline([("views/orders.sql", VIEW)], parse_catalog({"tables.sql": TABLES}))
 
 
 @pytest.fixture(params=["memory", "lmdb"])

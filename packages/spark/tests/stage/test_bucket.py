@@ -19,10 +19,9 @@ from slackwater_spark.stage.state_log import COMPACTION_SLACK_BYTES, LogMeta, Lo
 from slackwater_spark.stage.testing import BucketState, ChangeEvent, LocalStage, MemoryIndex
 from slackwater_spark.stage.wire import Document, document_payloads
 from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.evaluation import Evaluator
-from slackwater_sql.plan import ViewPlan
+from slackwater_sql.engine import compile_pipeline
 from slackwater_sql.row_codec import UNAVAILABLE
-from slackwater_sql.view import compile_view
+from slackwater_sql.stages import EnginePlan
 
 MakeIndex = Callable[[], BucketIndex]
 MakeStage = Callable[..., LocalStage]
@@ -46,9 +45,9 @@ LINE = {"id": 7, "order_id": 1, "product": "x"}
 
 
 @pytest.fixture
-def make_stage(plan: ViewPlan, evaluator: Evaluator, make_index: MakeIndex) -> MakeStage:
+def make_stage(plan: EnginePlan, make_index: MakeIndex) -> MakeStage:
     def make(*, every_commit: bool = False) -> LocalStage:
-        return LocalStage(plan, evaluator, make_index, buckets=1, every_commit=every_commit)
+        return LocalStage(plan, make_index, buckets=1, every_commit=every_commit)
 
     return make
 
@@ -203,7 +202,7 @@ def test_the_log_is_compacted_to_what_is_live(stage: LocalStage) -> None:
     rounds, customers = 40, 200
     for number in range(1, rounds):
         stage.run([order(number, f"{number} {'x' * 50}", order_id=i) for i in range(customers)])
-    meta = stage.states[0].log.meta(0, stage.spec.fingerprint)
+    meta = stage.states[0].log.meta(0, stage.stage.view)
     assert meta is not None
     assert meta.live_bytes == sum(len(name) + len(value) for name, value in contents(stage))
     assert meta.log_bytes <= 2 * meta.live_bytes + COMPACTION_SLACK_BYTES
@@ -215,7 +214,7 @@ def test_live_bytes_follow_every_kind_of_change(stage: LocalStage) -> None:
     stage.run([order(100), order(100, order_id=2), line(100, "c", None, LINE)])
     stage.run([order(200, "longer"), no_order(200, 2), line(200, "u", LINE, LINE | {"product": "y"})])
     stage.run([line(300, "d", LINE | {"product": "y"}, None)])
-    meta = stage.states[0].log.meta(0, stage.spec.fingerprint)
+    meta = stage.states[0].log.meta(0, stage.stage.view)
     assert meta is not None
     assert meta.live_bytes == sum(len(name) + len(value) for name, value in contents(stage))
 
@@ -260,26 +259,20 @@ def test_an_error_in_a_batch_changes_neither_index_nor_state(stage: LocalStage) 
     assert (contents(stage), stage.states[0].cell.value, stage.states[0].blobs.items) == before
 
 
-def test_keys_longer_than_an_index_entry_work(
-    plan: ViewPlan, evaluator: Evaluator, make_index: MakeIndex
-) -> None:
+def test_keys_longer_than_an_index_entry_work(make_index: MakeIndex) -> None:
     tables = "CREATE TABLE s.t (id text PRIMARY KEY, v int NOT NULL);"
-    view = compile_view(
-        "SELECT TRANSACTIONALLY t.id, t.v FROM s.t t GROUP BY t.id",
-        parse_catalog({"t": tables}),
-        path="v.sql",
-    )
+    view = "SELECT TRANSACTIONALLY t.id, t.v FROM s.t t"
     keys = ["x" * 600 + end for end in "ab"]
-    with Evaluator(view) as of_view:
-        stage = LocalStage(view, of_view, make_index, buckets=1)
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"t": tables}))
+    stage = LocalStage(plan, make_index, buckets=1)
 
-        def write(lsn: int, value: int) -> list[Document]:
-            rows = [json.dumps({"id": key, "v": value}).encode() for key in keys]
-            return stage.run([("s.t", "c", lsn, None, row) for row in rows])
+    def write(lsn: int, value: int) -> list[Document]:
+        rows = [json.dumps({"id": key, "v": value}).encode() for key in keys]
+        return stage.run([("s.t", "c", lsn, None, row) for row in rows])
 
-        write(100, 1)
-        stage.lose_index(0)
-        assert [json.loads(key)["id"] for _, key, _ in write(200, 2)] == keys
+    write(100, 1)
+    stage.lose_index(0)
+    assert [json.loads(key)["id"] for _, key, _ in write(200, 2)] == keys
 
 
 def test_documents_are_packed_in_order_in_payloads_of_bounded_size(stage: LocalStage) -> None:
@@ -291,5 +284,5 @@ def test_documents_are_packed_in_order_in_payloads_of_bounded_size(stage: LocalS
     assert list(document_payloads([])) == []
 
 
-def test_a_memory_index_is_the_default_of_a_local_stage(plan: ViewPlan, evaluator: Evaluator) -> None:
-    assert isinstance(LocalStage(plan, evaluator).indexes[0], MemoryIndex)
+def test_a_memory_index_is_the_default_of_a_local_stage(plan: EnginePlan) -> None:
+    assert isinstance(LocalStage(plan).indexes[0], MemoryIndex)

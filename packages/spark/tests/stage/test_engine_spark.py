@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from slackwater_spark.stage import (
     HEADER_BUCKET,
@@ -24,6 +26,8 @@ from slackwater_spark.stage import (
     required_environment,
     stages,
 )
+from slackwater_spark.stage import processor as processor_module
+from slackwater_spark.stage.processor import EngineProcessor
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.engine import compile_pipeline
 
@@ -115,13 +119,13 @@ class Job:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Any:
+def spark() -> Iterator[SparkSession]:
     if (active := SparkSession.getActiveSession()) is not None:
         active.stop()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in required_environment().items():
             patch.setenv(name, value)
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+        builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
         builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.host", "127.0.0.1")
         for name, value in (required_conf() | local_checkpoint_conf()).items():
             builder = builder.config(name, value)
@@ -130,13 +134,35 @@ def spark() -> Any:
         session.stop()
 
 
-def test_views_of_several_stages_survive_a_restart_without_indexes(
-    spark: SparkSession, tmp_path: Path
+def test_neither_a_killed_worker_nor_a_restart_without_indexes_is_seen(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The worker dies in the second batch, after it has committed an index.
+
+    Fails without the token check: the repeated task would find its changes done and hand nothing on.
+    """
+    killed = tmp_path / "killed"
+
+    class KilledOnce(EngineProcessor):
+        def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+            yield from super().handleInputRows(key, rows, timerValues)
+            if key[0] == 2 and is_at_second_batch() and not killed.exists():
+                killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def is_at_second_batch() -> bool:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        return context is not None and context.getLocalProperty("streaming.sql.batchId") == "1"
+
     job = Job(tmp_path)
     for number in (1, 2):
         job.add_batch(number)
-    job.run(spark)
+    with monkeypatch.context() as patch:
+        patch.setattr(processor_module, "EngineProcessor", KilledOnce)
+        job.run(spark)
+    assert killed.exists()
     job.check(2)
     shutil.rmtree(tmp_path / "index")
     job.add_batch(3)

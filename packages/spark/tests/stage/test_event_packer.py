@@ -14,10 +14,10 @@ from slackwater_spark.stage import (
 )
 from slackwater_spark.stage.wire import Event, bucket_of, decode_events
 from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.engine import compile_pipeline
 from slackwater_sql.errors import RowContradictsSchemaError
-from slackwater_sql.plan import ViewPlan
 from slackwater_sql.row_codec import UNAVAILABLE
-from slackwater_sql.view import compile_view
+from slackwater_sql.stages import EnginePlan
 
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
 KEY_1, KEY_2, KEY_NULL = b"\x91\x01", b"\x91\x02", b"\x91\xc0"
@@ -25,7 +25,7 @@ LINE_7 = b"\x91\x07"
 
 
 @pytest.fixture
-def spec(plan: ViewPlan) -> PackingSpec:
+def spec(plan: EnginePlan) -> PackingSpec:
     return packing_spec(plan, 1)
 
 
@@ -101,8 +101,8 @@ def test_a_row_that_gets_or_loses_its_key_comes_and_goes(spec: PackingSpec) -> N
 
 def test_rows_with_a_null_key_are_a_group_where_the_view_has_them() -> None:
     tables = "CREATE TABLE s.t (id bigint PRIMARY KEY, k text); ALTER TABLE s.t REPLICA IDENTITY FULL;"
-    view = "SELECT TRANSACTIONALLY t.k, count(*) AS n FROM s.t t GROUP BY t.k"
-    plan = compile_view(view, parse_catalog({"t.sql": tables}), path="v.sql")
+    view = "SELECT TRANSACTIONALLY t.k, list(t.id ORDER BY t.id) AS ids FROM s.t t GROUP BY t.k"
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"t.sql": tables}))
     events = packed(packing_spec(plan, 1), ("s.t", "c", None, {"id": 7, "k": None}))
     assert [event[2] for event in events] == [KEY_NULL]
 
@@ -127,7 +127,7 @@ def test_a_text_that_only_contains_the_placeholder_is_a_value(spec: PackingSpec)
     assert isinstance(event[4], bytes)
 
 
-def test_a_truncate_goes_to_every_bucket_of_every_input_of_its_table(plan: ViewPlan) -> None:
+def test_a_truncate_goes_to_every_bucket_of_every_input_of_its_table(plan: EnginePlan) -> None:
     packer = EventPacker(packing_spec(plan, 5))
     packer.add(LINES, "t", 100, None, None, 93)
 
@@ -165,7 +165,7 @@ def test_a_row_that_contradicts_its_table_is_refused(spec: PackingSpec) -> None:
         packed(spec, (ORDERS, "c", None, order() | {"customer": 5}))
 
 
-def test_payloads_come_by_bucket_and_leave_the_packer_empty(plan: ViewPlan) -> None:
+def test_payloads_come_by_bucket_and_leave_the_packer_empty(plan: EnginePlan) -> None:
     packer = EventPacker(packing_spec(plan, 8))
     for number in range(50):
         packer.add(ORDERS, "c", 1, None, _json(order(number)))
@@ -188,12 +188,12 @@ def test_a_table_that_feeds_two_inputs_is_packed_for_both() -> None:
     view = (
         "SELECT TRANSACTIONALLY a.id, count(b.id) AS n FROM s.t a LEFT JOIN s.t b ON b.p = a.id GROUP BY a.id"
     )
-    plan = compile_view(view, parse_catalog({"t.sql": tables}), path="v.sql")
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"t.sql": tables}))
     events = packed(packing_spec(plan, 1), ("s.t", "c", None, {"id": 7, "p": 1}))
     assert [event[1:4] for event in events] == [(0, LINE_7, LINE_7), (1, KEY_1, LINE_7)]
 
 
-def test_the_specification_survives_its_text_form(plan: ViewPlan) -> None:
+def test_the_specification_survives_its_text_form(plan: EnginePlan) -> None:
     spec = packing_spec(plan, 16)
     assert PackingSpec.from_json(spec.to_json()) == spec
 

@@ -10,8 +10,7 @@ from slackwater_spark.scope import Scope
 from slackwater_spark.stage import SplitKeyError, TruncateInGroupsError
 from slackwater_spark.stage.index import BucketIndex
 from slackwater_spark.stage.testing import ChangeEvent, LocalStage
-from slackwater_sql.evaluation import Evaluator
-from slackwater_sql.plan import ViewPlan
+from slackwater_sql.stages import EnginePlan
 
 MakeIndex = Callable[[], BucketIndex]
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
@@ -35,8 +34,8 @@ def line(lsn: int, order_id: int = 1, before: int | None = None, line_id: int = 
 
 
 @pytest.fixture
-def stage(plan: ViewPlan, evaluator: Evaluator, make_index: MakeIndex) -> LocalStage:
-    return LocalStage(plan, evaluator, make_index, scope=Scope.AGGREGATE)
+def stage(plan: EnginePlan, make_index: MakeIndex) -> LocalStage:
+    return LocalStage(plan, make_index, scope=Scope.AGGREGATE)
 
 
 def test_keys_of_several_partitions_have_documents_at_their_own_lsn(stage: LocalStage) -> None:
@@ -46,10 +45,8 @@ def test_keys_of_several_partitions_have_documents_at_their_own_lsn(stage: Local
     assert [lsn for lsn, _, _ in stage.run_partitions({0: [line(30, 1, line_id=8)]})] == [30]
 
 
-def test_with_transactions_each_document_has_the_lsn_of_its_commit(
-    plan: ViewPlan, evaluator: Evaluator
-) -> None:
-    stage = LocalStage(plan, evaluator, every_commit=True, scope=Scope.AGGREGATE)
+def test_with_transactions_each_document_has_the_lsn_of_its_commit(plan: EnginePlan) -> None:
+    stage = LocalStage(plan, every_commit=True, scope=Scope.AGGREGATE)
     found = stage.run_partitions({0: [order(10), line(20)], 3: [order(5, 2)]})
     assert sorted(map(itemgetter(0), found)) == [5, 10, 20]
 
@@ -100,7 +97,7 @@ def test_truncate_stops_the_query(stage: LocalStage) -> None:
         stage.run_partitions({1: [(ORDERS, "t", 20, None, None)]})
 
 
-def test_scope_strict_takes_rows_of_a_key_from_anywhere(plan: ViewPlan, evaluator: Evaluator) -> None:
-    stage = LocalStage(plan, evaluator)
+def test_scope_strict_takes_rows_of_a_key_from_anywhere(plan: EnginePlan) -> None:
+    stage = LocalStage(plan)
     found = stage.run_partitions({0: [order(10)], 2: [line(10)]})
     assert [lsn for lsn, _, _ in found] == [10]

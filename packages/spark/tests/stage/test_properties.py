@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from slackwater_spark.stage.index import BucketIndex
 from slackwater_spark.stage.testing import ChangeEvent, LocalStage
 from slackwater_spark.stage.wire import Document
-from slackwater_sql.evaluation import Evaluator
-from slackwater_sql.plan import ViewPlan
+from slackwater_sql.stages import EnginePlan
 
 VIEW = """
 SELECT o.id, o.customer, o.total, count(l.id) AS line_count,
@@ -213,11 +212,11 @@ several_calls_per_index = settings(
 @several_calls_per_index
 @given(written=commits, run=runs)
 def test_latest_documents_are_the_view_of_the_final_rows(
-    plan: ViewPlan, evaluator: Evaluator, make_index: MakeIndex, written: list[Any], run: Run
+    plan: EnginePlan, make_index: MakeIndex, written: list[Any], run: Run
 ) -> None:
     past = history(written)
     published = Published()
-    stage = LocalStage(plan, evaluator, make_index, buckets=run.buckets)
+    stage = LocalStage(plan, make_index, buckets=run.buckets)
     processed(stage, run, past.commits, published.take)
     assert published.documents == past.views[max(past.views)]
     assert published.repeated == []
@@ -226,11 +225,11 @@ def test_latest_documents_are_the_view_of_the_final_rows(
 @several_calls_per_index
 @given(written=commits, run=runs)
 def test_with_every_commit_the_documents_are_the_view_after_each_commit(
-    plan: ViewPlan, evaluator: Evaluator, make_index: MakeIndex, written: list[Any], run: Run
+    plan: EnginePlan, make_index: MakeIndex, written: list[Any], run: Run
 ) -> None:
     past = history(written)
     emitted: list[Document] = []
-    stage = LocalStage(plan, evaluator, make_index, buckets=run.buckets, every_commit=True)
+    stage = LocalStage(plan, make_index, buckets=run.buckets, every_commit=True)
     processed(stage, run, past.commits, emitted.extend)
     published = Published()
     for lsn, view in past.views.items():
@@ -242,23 +241,23 @@ def test_with_every_commit_the_documents_are_the_view_after_each_commit(
 @settings(max_examples=40, deadline=None)
 @given(written=commits, one=runs, other=runs)
 def test_documents_of_every_commit_depend_on_neither_batching_nor_buckets(
-    plan: ViewPlan, evaluator: Evaluator, written: list[Any], one: Run, other: Run
+    plan: EnginePlan, written: list[Any], one: Run, other: Run
 ) -> None:
     past = history(written)
     emitted: list[list[Document]] = []
     for run in (one, other):
         documents: list[Document] = []
-        stage = LocalStage(plan, evaluator, buckets=run.buckets, every_commit=True)
+        stage = LocalStage(plan, buckets=run.buckets, every_commit=True)
         processed(stage, run, past.commits, documents.extend)
         emitted.append(sorted(documents, key=lambda document: document[:2]))
     assert emitted[0] == emitted[1]
 
 
-def test_the_oracle_sees_a_torn_document(plan: ViewPlan, evaluator: Evaluator) -> None:
+def test_the_oracle_sees_a_torn_document(plan: EnginePlan) -> None:
     """The comparison of these tests fails if a commit is cut in two."""
     past = history([[("orders", {"id": 1, "customer": "a", "total": None}), ("order_lines", _line(7, 1))]])
     published = Published()
-    published.take(LocalStage(plan, evaluator).run(past.commits[0][:1]))
+    published.take(LocalStage(plan).run(past.commits[0][:1]))
     assert published.documents != past.views[100]
 
 
@@ -267,11 +266,9 @@ def _line(line_id: int, order_id: int) -> Row:
 
 
 @pytest.mark.parametrize("every_commit", [False, True])
-def test_a_line_that_moves_changes_both_orders_in_one_commit(
-    plan: ViewPlan, evaluator: Evaluator, every_commit: bool
-) -> None:
+def test_a_line_that_moves_changes_both_orders_in_one_commit(plan: EnginePlan, every_commit: bool) -> None:
     database = Database()
-    stage = LocalStage(plan, evaluator, every_commit=every_commit)
+    stage = LocalStage(plan, every_commit=every_commit)
     database.begin()
     stage.run(
         [database.put("orders", {"id": i, "customer": "a", "total": None}) for i in (1, 2)]

@@ -23,8 +23,7 @@ from slackwater_spark.source.snapshot_rows import SnapshotPlaces
 from slackwater_spark.stage.event_packer import EventPacker
 from slackwater_spark.stage.testing import LocalStage
 from slackwater_spark.stage.wire import Document
-from slackwater_sql.evaluation import Evaluator
-from slackwater_sql.plan import ViewPlan
+from slackwater_sql.stages import EnginePlan
 
 TOPIC = "inv.inventory.orders"
 TABLE = "inventory.orders"
@@ -303,11 +302,11 @@ quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCh
 @quick
 @given(stream=streams, reading=readings)
 def test_snapshots_of_a_table_that_is_known_change_nothing_at_any_commit(
-    plan: ViewPlan, evaluator: Evaluator, stream: list[Any], reading: Reading
+    plan: EnginePlan, stream: list[Any], reading: Reading
 ) -> None:
     world = World(reading.partitions)
     world.play(stream)
-    documents = documents_of(world, reading, LocalStage(plan, evaluator, every_commit=True))
+    documents = documents_of(world, reading, LocalStage(plan, every_commit=True))
 
     for number, state in replayed(documents, world):
         assert state == world.states[number]
@@ -316,12 +315,12 @@ def test_snapshots_of_a_table_that_is_known_change_nothing_at_any_commit(
 @quick
 @given(stream=streams, reading=readings, hidden=st.integers(1, 4), full=chunk | blocking)
 def test_a_table_that_is_captured_later_shows_no_row_that_was_not_so_and_is_whole_after_a_snapshot(
-    plan: ViewPlan, evaluator: Evaluator, stream: list[Any], reading: Reading, hidden: int, full: Any
+    plan: EnginePlan, stream: list[Any], reading: Reading, hidden: int, full: Any
 ) -> None:
     commits = sum(isinstance(action, Commit) for action in stream)
     world = World(reading.partitions, min(hidden, commits))
     world.play([*stream, Chunk(0) if isinstance(full, Chunk) else full])
-    documents = documents_of(world, reading, LocalStage(plan, evaluator, every_commit=True))
+    documents = documents_of(world, reading, LocalStage(plan, every_commit=True))
 
     for number, state in replayed(documents, world):
         assert state.items() <= world.states[number].items()
@@ -329,7 +328,7 @@ def test_a_table_that_is_captured_later_shows_no_row_that_was_not_so_and_is_whol
 
 
 def test_the_oracle_sees_rows_that_are_shown_at_the_end_of_their_batch(
-    plan: ViewPlan, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    plan: EnginePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Late rows shown last would undo what was committed after they were read."""
     world = World(partitions=1)
@@ -337,7 +336,7 @@ def test_the_oracle_sees_rows_that_are_shown_at_the_end_of_their_batch(
     reading = Reading(partitions=1, tasks=1, cuts=frozenset(), choices=(0,) * 15)
 
     def final() -> State:
-        stage = LocalStage(plan, evaluator, every_commit=True)
+        stage = LocalStage(plan, every_commit=True)
         return replayed(documents_of(world, reading, stage), world)[-1][1]
 
     assert final() == {1: "c"}

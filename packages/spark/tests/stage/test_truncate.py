@@ -11,9 +11,8 @@ from slackwater_spark.stage.entry import group_width, part
 from slackwater_spark.stage.index import BucketIndex
 from slackwater_spark.stage.testing import ChangeEvent, LocalStage
 from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.evaluation import Evaluator
-from slackwater_sql.plan import ViewPlan
-from slackwater_sql.view import compile_view
+from slackwater_sql.engine import compile_pipeline
+from slackwater_sql.stages import EnginePlan
 
 MakeIndex = Callable[[], BucketIndex]
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
@@ -44,30 +43,26 @@ def shown(stage: LocalStage, changes: list[ChangeEvent], tasks: int = 1) -> dict
 
 @pytest.mark.parametrize("every_commit", [False, True])
 def test_documents_of_rows_that_no_batch_mentions_vanish(
-    plan: ViewPlan, evaluator: Evaluator, make_index: MakeIndex, every_commit: bool
+    plan: EnginePlan, make_index: MakeIndex, every_commit: bool
 ) -> None:
-    stage = LocalStage(plan, evaluator, make_index, every_commit=every_commit)
+    stage = LocalStage(plan, make_index, every_commit=every_commit)
     stage.run([order(n, (100, n)) for n in range(20)])
 
     assert shown(stage, [truncate(ORDERS, (200, 150))]) == {n: [None] for n in range(20)}
     assert stage.run([truncate(ORDERS, (300, 250))]) == []
 
 
-def test_documents_that_only_lose_a_part_are_emitted_again(
-    plan: ViewPlan, evaluator: Evaluator, make_index: MakeIndex
-) -> None:
-    stage = LocalStage(plan, evaluator, make_index)
+def test_documents_that_only_lose_a_part_are_emitted_again(plan: EnginePlan, make_index: MakeIndex) -> None:
+    stage = LocalStage(plan, make_index)
     stage.run([order(1, (100, 1)), order(2, (100, 2)), line(7, 1, (100, 3))])
 
     assert shown(stage, [truncate(LINES, (200, 150))]) == {1: [[]]}
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
-def test_rows_before_it_in_its_transaction_go_and_rows_behind_it_stay(
-    plan: ViewPlan, evaluator: Evaluator, tasks: int
-) -> None:
+def test_rows_before_it_in_its_transaction_go_and_rows_behind_it_stay(plan: EnginePlan, tasks: int) -> None:
     """Rows and TRUNCATE come out of different partitions, so out of different tasks."""
-    stage = LocalStage(plan, evaluator)
+    stage = LocalStage(plan)
     stage.run([order(n, (100, n)) for n in range(6)])
     before = [line(n, n, (200, 110 + n)) for n in range(6)]
     after = [line(10 + n, n, (200, 130 + n)) for n in range(3)]
@@ -77,18 +72,18 @@ def test_rows_before_it_in_its_transaction_go_and_rows_behind_it_stay(
 
 
 def test_the_order_in_which_partitions_are_read_would_not_do(
-    plan: ViewPlan, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+    plan: EnginePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above can fail: without the order of the log, rows behind a TRUNCATE are lost."""
     monkeypatch.setattr(bucket_module, "in_log_order", itemgetter(0))
-    stage = LocalStage(plan, evaluator)
+    stage = LocalStage(plan)
     stage.run([order(1, (100, 1))])
 
     assert shown(stage, [line(11, 1, (200, 130)), truncate(LINES, (200, 120))]) == {}
 
 
-def test_with_every_commit_what_lay_between_is_emitted(plan: ViewPlan, evaluator: Evaluator) -> None:
-    stage = LocalStage(plan, evaluator, every_commit=True)
+def test_with_every_commit_what_lay_between_is_emitted(plan: EnginePlan) -> None:
+    stage = LocalStage(plan, every_commit=True)
     changes = [
         order(1, (100, 1)),
         line(7, 1, (200, 150)),
@@ -100,8 +95,8 @@ def test_with_every_commit_what_lay_between_is_emitted(plan: ViewPlan, evaluator
     assert shown(stage, changes) == {1: [[], [7], [], [8], None]}
 
 
-def test_it_survives_the_loss_of_the_index(plan: ViewPlan, evaluator: Evaluator) -> None:
-    stage = LocalStage(plan, evaluator, buckets=1)
+def test_it_survives_the_loss_of_the_index(plan: EnginePlan) -> None:
+    stage = LocalStage(plan, buckets=1)
     stage.run([order(1, (100, 1)), line(7, 1, (100, 2))])
     stage.run([truncate(LINES, (200, 150))])
     stage.lose_index(0)
@@ -109,8 +104,8 @@ def test_it_survives_the_loss_of_the_index(plan: ViewPlan, evaluator: Evaluator)
     assert shown(stage, [line(8, 1, (300, 250))]) == {1: [[8]]}
 
 
-def test_it_leaves_almost_nothing_in_the_state(plan: ViewPlan, evaluator: Evaluator) -> None:
-    stage = LocalStage(plan, evaluator, buckets=1)
+def test_it_leaves_almost_nothing_in_the_state(plan: EnginePlan) -> None:
+    stage = LocalStage(plan, buckets=1)
     stage.run([order(n, (100, n), customer="x" * 100) for n in range(1, 2000)])
     before = sum(len(blob) for (blob,) in stage.states[0].blobs.items.values())
     stage.run([truncate(ORDERS, (200, 150))])
@@ -122,13 +117,12 @@ def test_it_leaves_almost_nothing_in_the_state(plan: ViewPlan, evaluator: Evalua
 def test_keys_too_long_for_the_index_are_found_in_the_rows() -> None:
     tables = "CREATE TABLE s.t (name text PRIMARY KEY, n bigint);"
     view = "SELECT TRANSACTIONALLY t.name, t.n FROM s.t t GROUP BY t.name"
-    plan = compile_view(view, parse_catalog({"t.sql": tables}), path="v.sql")
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"t.sql": tables}))
     names = ["short", "long " * 100]
     rows = [json.dumps({"name": name, "n": 1}).encode() for name in names]
-    with Evaluator(plan) as evaluator:
-        stage = LocalStage(plan, evaluator)
-        stage.run([("s.t", "c", 100, None, row, 90) for row in rows])
-        documents = stage.run([truncate("s.t", (200, 150))])
+    stage = LocalStage(plan)
+    stage.run([("s.t", "c", 100, None, row, 90) for row in rows])
+    documents = stage.run([truncate("s.t", (200, 150))])
 
     assert sorted(json.loads(key)["name"] for _, key, _ in documents) == sorted(names)
     assert {document for _, _, document in documents} == {None}

@@ -57,7 +57,11 @@ class _Work(Generic[O]):
 
 
 class BucketStage(Generic[O]):
-    """Processes batches of buckets; for one thread."""
+    """Processes batches of buckets; for one thread.
+
+    Attributes:
+        view: What its states are written by.
+    """
 
     def __init__(self, apply: ApplyEvents[O], view: str, owners: KeyOwners | None = None) -> None:
         """A stage.
@@ -68,7 +72,7 @@ class BucketStage(Generic[O]):
             owners: For scope `aggregate`, where all rows of a key come from one partition.
         """
         self._apply = apply
-        self._view = view
+        self.view = view
         self._owners = owners
 
     def process(
@@ -86,7 +90,7 @@ class BucketStage(Generic[O]):
         decoded = [(sequence, decode_events(bucket, payload)) for sequence, payload in payloads]
         owners = None if self._owners is None else self._owners.of(decoded)
         events = events_in_commit_order(decoded)
-        before = log.meta(bucket, self._view)
+        before = log.meta(bucket, self.view)
         work = update_current(
             bucket, before, log, index, lambda c: self._work(bucket, (events, owners), before, log, c)
         )
@@ -113,7 +117,7 @@ class BucketStage(Generic[O]):
 
     def _meta_after(self, before: LogMeta | None, outcome: O) -> LogMeta:
         return LogMeta(
-            view=self._view,
+            view=self.view,
             token=secrets.token_bytes(_TOKEN_BYTES),
             log_bytes=(0 if before is None else before.log_bytes) + changes_bytes(outcome.changes),
             live_bytes=(0 if before is None else before.live_bytes) + outcome.live_bytes,

@@ -6,21 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from slackwater_spark.scope import Scope
-from slackwater_spark.stage.apply import BucketLogic
-from slackwater_spark.stage.bucket import BucketStage
 from slackwater_spark.stage.entry import Change, Entry
-from slackwater_spark.stage.evaluation import ViewEvaluator
 from slackwater_spark.stage.evaluators import Evaluators, SqlEvaluators
 from slackwater_spark.stage.event_packer import EventPacker
 from slackwater_spark.stage.index import BucketIndex, IndexTransaction
 from slackwater_spark.stage.outbox import Outbox
-from slackwater_spark.stage.owner import KeyOwners, sequence_in_group
+from slackwater_spark.stage.owner import sequence_in_group
 from slackwater_spark.stage.packing import packing_spec
 from slackwater_spark.stage.results import settled
 from slackwater_spark.stage.stage_logic import bucket_stage
 from slackwater_spark.stage.state_log import StateLog
 from slackwater_spark.stage.wire import Document
-from slackwater_sql.plan import ViewPlan
 from slackwater_sql.stages import EnginePlan
 
 T = TypeVar("T")
@@ -162,17 +158,17 @@ class BucketState:
 
 
 class LocalStage:
-    """A stage without Spark: packs changes as source tasks would, and runs every touched bucket.
+    """The only stage of a pipeline of one view, without Spark; for tests of a bucket's life.
 
     Attributes:
+        stage: What runs the buckets.
         states: The state of each bucket.
         indexes: The index of each bucket.
     """
 
     def __init__(
         self,
-        plan: ViewPlan,
-        evaluator: ViewEvaluator,
+        plan: EnginePlan,
         make_index: Callable[[], BucketIndex] = MemoryIndex,
         *,
         buckets: int = 3,
@@ -180,9 +176,14 @@ class LocalStage:
         scope: Scope = Scope.STRICT,
     ) -> None:
         self.spec = packing_spec(plan, buckets)
-        logic = BucketLogic(self.spec, evaluator, every_commit=every_commit)
-        owners = KeyOwners(self.spec) if scope is Scope.AGGREGATE else None
-        self.stage = BucketStage(logic, plan.fingerprint, owners)
+        self.stage = bucket_stage(
+            plan,
+            plan.stages[0],
+            buckets=buckets,
+            every_commit=every_commit,
+            scope=scope,
+            evaluators=SqlEvaluators(),
+        )
         self.states = [BucketState() for _ in range(buckets)]
         self.indexes = [make_index() for _ in range(buckets)]
         self._make_index = make_index
@@ -209,7 +210,8 @@ class LocalStage:
 
     def process(self, bucket: int, payloads: Sequence[tuple[int, bytes]]) -> list[Document]:
         """Processes one bucket's payloads of a batch."""
-        return self.stage.process(bucket, payloads, self.states[bucket].log, self.indexes[bucket]).documents
+        outcome = self.stage.process(bucket, payloads, self.states[bucket].log, self.indexes[bucket])
+        return outcome.outbox.documents.get(0, [])
 
     def payloads(self, changes: Sequence[ChangeEvent], tasks: int = 1) -> dict[int, list[tuple[int, bytes]]]:
         """By bucket, in no particular order; changes of one row stay in one task, as in a partition."""

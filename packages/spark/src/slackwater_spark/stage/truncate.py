@@ -11,11 +11,6 @@ from slackwater_spark.stage.wire import Event
 from slackwater_sql.row_codec import RowCodec
 
 
-def is_truncate(event: Event) -> bool:
-    """Whether an event empties its input."""
-    return not event[2]
-
-
 def in_log_order(event: Event) -> tuple[int, int]:
     """Sorts events by commit, and those of a commit as the database made them."""
     return event[0], -event[5]
