@@ -30,7 +30,7 @@ from slackwater_spark.stage.errors import (
 from slackwater_spark.stage.evaluators import Evaluators, SqlEvaluators
 from slackwater_spark.stage.event_packer import EventPacker
 from slackwater_spark.stage.packing import PackingInput, PackingSpec, packing_spec
-from slackwater_spark.stage.processor import stage, stages
+from slackwater_spark.stage.processor import stages
 from slackwater_spark.stage.settings import StageSettings
 from slackwater_spark.stage.wire import HEADER_BUCKET, ROW_SCHEMA
 
@@ -63,6 +63,5 @@ __all__ = [
     "packing_spec",
     "required_conf",
     "required_environment",
-    "stage",
     "stages",
 ]

@@ -6,7 +6,7 @@ import msgspec
 
 from slackwater_sql.catalog import Table
 from slackwater_sql.fingerprint import fingerprint
-from slackwater_sql.plan import InputPlan, ViewPlan
+from slackwater_sql.plan import InputPlan
 from slackwater_sql.stages import EnginePlan, StagePlan
 
 SPEC_VERSION = 2
@@ -101,7 +101,7 @@ class PackingSpec:
         return spec
 
 
-def packing_spec(plan: EnginePlan | ViewPlan, buckets: int) -> PackingSpec:
+def packing_spec(plan: EnginePlan, buckets: int) -> PackingSpec:
     """What a source has to pack for these stages.
 
     Raises:
@@ -110,13 +110,6 @@ def packing_spec(plan: EnginePlan | ViewPlan, buckets: int) -> PackingSpec:
     if buckets < MIN_BUCKETS:
         msg = f"buckets is {buckets}, expected a positive number"
         raise ValueError(msg)
-    if isinstance(plan, ViewPlan):
-        return PackingSpec(
-            inputs=tuple(_packing_input(1, number, each) for number, each in enumerate(plan.inputs)),
-            key=tuple(column.name for column in plan.key),
-            buckets=buckets,
-            fingerprint=plan.fingerprint,
-        )
     stages = plan.stages
     return PackingSpec(
         inputs=tuple(i for each in stages for i in stage_inputs(each) if _origin(each, i.number) == 0),

@@ -1,7 +1,8 @@
-"""The stage as an operator of a Spark query.
+"""Stages as operators of a Spark query.
 
-Spark groups packed rows by bucket and calls the processor once per touched bucket and batch. Nothing heavy is
-imported until then: Spark also loads the processor into a worker of the driver, only to learn its state.
+Spark groups packed rows by stage and bucket and calls the processor once per touched bucket and batch.
+Nothing heavy is imported until then: Spark also loads the processor into a worker of the driver, only to
+learn its state.
 """
 
 import gc
@@ -21,34 +22,17 @@ from slackwater_spark.stage.conf import check_conf
 from slackwater_spark.stage.evaluators import Evaluators, SqlEvaluators, check_aggregate
 from slackwater_spark.stage.settings import StageSettings
 from slackwater_spark.stage.state_log import LOG_KEY_SCHEMA, LOG_SCHEMA, META_SCHEMA, StateLog
-from slackwater_spark.stage.wire import HEADER_BUCKET, ROW_SCHEMA, document_payloads, documents_stage
+from slackwater_spark.stage.wire import ROW_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from slackwater_spark.stage.apply import Outcome
     from slackwater_spark.stage.bucket import BucketStage
     from slackwater_spark.stage.lmdb_index import OpenIndexes
     from slackwater_spark.stage.stage_logic import StageOutcome
-    from slackwater_sql.plan import ViewPlan
     from slackwater_sql.stages import EnginePlan
 
 _QUERY_ID = "sql.streaming.queryId"
-
-
-def stage(df: "DataFrame", plan: "ViewPlan", settings: StageSettings) -> "DataFrame":
-    """The documents that a stream of packed rows makes of a view.
-
-    Input and output have the columns ``stage, bucket, sequence, payload``; rows of bucket -1 pass unchanged.
-    The session's `spark.sql.shuffle.partitions` is the number of tasks, fixed by the query's checkpoint.
-
-    Raises:
-        RefusedSettingError: the session lacks a setting of `required_conf`, or has one that leaks data.
-    """
-    check_conf({key: str(value) for key, value in df.sparkSession.conf.getAll.items()})
-    return df.groupBy("bucket").transformWithState(
-        StageProcessor(plan, settings), ROW_SCHEMA, outputMode="Append", timeMode="None"
-    )
 
 
 def stages(
@@ -139,58 +123,6 @@ def _engine_stage(
         evaluators=evaluators,
         memory_limit=settings.evaluator_memory,
     )
-
-
-class StageProcessor(StatefulProcessor):
-    """Runs a stage's buckets; one object per task."""
-
-    def __init__(self, plan: "ViewPlan", settings: StageSettings) -> None:
-        self._plan = plan
-        self._settings = settings
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Names the state variables."""
-        blobs = handle.getMapState("log", LOG_KEY_SCHEMA, LOG_SCHEMA)
-        self._log = StateLog(handle.getValueState("meta", META_SCHEMA), blobs)
-
-    def handleInputRows(
-        self,
-        key: Any,
-        rows: Iterator[Row],
-        timerValues: Any,
-    ) -> Iterator[Row]:
-        """One bucket of a batch."""
-        (bucket,) = key
-        if bucket == HEADER_BUCKET:
-            yield from rows
-            return
-        payloads = [(row.sequence, bytes(row.payload)) for row in rows]
-        with _no_cyclic_gc():
-            index = _open_indexes().get(_index_folder(self._settings.index_root, self._plan.name, bucket))
-            bucket_stage = _bucket_stage(self._plan, self._settings)
-            documents = bucket_stage.process(bucket, payloads, self._log, index).documents
-            packed = list(document_payloads(documents))
-        for sequence, payload in enumerate(packed):
-            yield Row(stage=documents_stage(0), bucket=bucket, sequence=sequence, payload=payload)
-
-    def close(self) -> None:
-        """Nothing to free: indexes and evaluators stay open for the next task of this worker."""
-
-
-@lru_cache(maxsize=4)
-def _bucket_stage(plan: "ViewPlan", settings: StageSettings) -> "BucketStage[Outcome]":
-    """One per view and Python worker: DuckDB's connection and its prepared objects live on between tasks."""
-    from slackwater_spark.stage.apply import BucketLogic
-    from slackwater_spark.stage.bucket import BucketStage
-    from slackwater_spark.stage.owner import KeyOwners
-    from slackwater_spark.stage.packing import packing_spec
-    from slackwater_sql.evaluation import Evaluator
-
-    evaluator = Evaluator(plan, memory_limit=settings.evaluator_memory)
-    spec = packing_spec(plan, settings.buckets)
-    logic = BucketLogic(spec, evaluator, every_commit=settings.every_commit)
-    owners = KeyOwners(spec) if settings.scope is Scope.AGGREGATE else None
-    return BucketStage(logic, plan.fingerprint, owners)
 
 
 @lru_cache(maxsize=1)
