@@ -1,6 +1,6 @@
 """A plan in words: what each stage reads, keeps, computes and hands on."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from slackwater_spark.explain.hints import hints
@@ -93,10 +93,15 @@ def without_sql(explanation: Explanation) -> Explanation:
 
 def _stage(stage: StagePlan, plan: EnginePlan) -> ExplainedStage:
     rows = stage.rows
-    inputs = () if rows is None else tuple(map(_input, rows.inputs, rows.origins))
+    labels = dict(stage.labels)
+    inputs = (
+        ()
+        if rows is None
+        else tuple(_input(*each, labels) for each in zip(rows.inputs, rows.origins, strict=True))
+    )
     return ExplainedStage(
         number=stage.number,
-        key=key_columns(stage.key),
+        key=key_columns(stage.key, dict(stage.labels)),
         why=stage.why,
         inputs=inputs,
         keeps=tuple(_keeps(stage, inputs)),
@@ -106,14 +111,22 @@ def _stage(stage: StagePlan, plan: EnginePlan) -> ExplainedStage:
     )
 
 
-def _input(plan: InputPlan, origin: int) -> ExplainedInput:
+def _input(plan: InputPlan, origin: int, labels: Mapping[str, str]) -> ExplainedInput:
     return ExplainedInput(
         alias=plan.alias,
         table=plan.table.name if origin else plan.table.full_name,
         stage=origin,
-        key=plan.key,
-        columns={column.name: str(column.type) for column in plan.columns},
+        key=tuple(labels.get(name, name) for name in plan.key),
+        columns=_columns(plan, labels),
     )
+
+
+def _columns(plan: InputPlan, labels: Mapping[str, str]) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for column in plan.columns:
+        label = labels.get(column.name, column.name)
+        columns[f"{label} ({column.name})" if label in columns else label] = str(column.type)
+    return columns
 
 
 def _keeps(stage: StagePlan, inputs: tuple[ExplainedInput, ...]) -> Iterator[str]:
@@ -124,7 +137,7 @@ def _keeps(stage: StagePlan, inputs: tuple[ExplainedInput, ...]) -> Iterator[str
         )
         yield listed(list(names))
     if stage.accumulate is not None:
-        yield accumulated(stage.accumulate)
+        yield accumulated(stage.accumulate, dict(stage.labels))
     rows = stage.rows
     if rows is not None and rows.latest_statement is not None and isinstance(rows.output, DocumentsOutput):
         yield "a digest of each key's newest document (emit = latest)"

@@ -1,6 +1,6 @@
 """Parts of a plan as phrases."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from slackwater_sql.plan import KeyColumn
 from slackwater_sql.stages import (
@@ -37,15 +37,15 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def key_columns(key: Sequence[KeyColumn]) -> tuple[str, ...]:
-    """Name and type of each."""
-    return tuple(f"{column.name} {column.type}" for column in key)
+def key_columns(key: Sequence[KeyColumn], labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Name and type of each; made-up names as the user calls what they stand for."""
+    return tuple(f"{labels.get(column.name, column.name)} {column.type}" for column in key)
 
 
-def accumulated(part: AccumulatePart) -> str:
+def accumulated(part: AccumulatePart, labels: Mapping[str, str]) -> str:
     """What is kept of groups."""
     kept = ["the number of rows", *(_accumulator(each) for each in part.accumulators)]
-    of = "for the one group" if part.is_global else f"per group ({', '.join(key_columns(part.key))})"
+    of = "for the one group" if part.is_global else f"per group ({', '.join(key_columns(part.key, labels))})"
     return f"{of}, not its rows: {listed(kept)}"
 
 
