@@ -4,7 +4,7 @@
 |---|---|
 | count(*), count(x) | a number |
 | sum(x), avg(x) of integers and decimals | number of values, exact sum |
-| min(x), max(x), bool_and(x), bool_or(x), count(DISTINCT x) | the different values, ordered, each with its count |
+| min, max, bool_and, bool_or, count(DISTINCT x) | the different values, ordered, each with its count |
 
 All others, and sums of floats (adding a float cannot be undone), are computed from all rows of a group.
 """
