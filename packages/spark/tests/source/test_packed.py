@@ -1,20 +1,21 @@
 """Changes packed for a stage."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow
 import pytest
 from confluent_kafka import Message
 from pyspark.sql.types import StructType
 
-from slackwater_protocol import CommittedTransaction
+from slackwater_protocol import BatchHeader, CommittedTransaction, encode_batch_header
 from slackwater_spark.source.batch import BatchTask, TransactionTable
 from slackwater_spark.source.changes import BatchChanges
 from slackwater_spark.source.errors import BadInputError
 from slackwater_spark.source.packed import PackedWriter
 from slackwater_spark.source.plan import OffsetSpan
 from slackwater_spark.stage.packing import packing_spec
-from slackwater_spark.stage.wire import HEADER_BUCKET
+from slackwater_spark.stage.wire import EMPTY_KEY, HEADER_BUCKET, TOUCH_INPUT, bucket_of, decode_events
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.engine import compile_pipeline
 
@@ -52,6 +53,32 @@ def write(packing: str) -> Callable[..., list[dict[str, object]]]:
 
 
 Write = Callable[..., list[dict[str, object]]]
+
+COUNT = "SELECT TRANSACTIONALLY count(*) AS n FROM s.a a"
+HEADER = BatchHeader(
+    source="inv",
+    timeline=1,
+    from_lsn=900,
+    to_lsn=1100,
+    commit_ts_ms=0,
+    event_count=1,
+    transactions=((7, 1000, 0), (8, 1100, 0)),
+    skipped=(),
+)
+
+
+@pytest.mark.parametrize("header", [HEADER, replace(HEADER, transactions=())])
+def test_a_group_of_no_columns_is_there_from_the_first_commit_on(header: BatchHeader) -> None:
+    """Also when the batch has no row: a global aggregate of an empty table is a row."""
+    spec = packing_spec(compile_pipeline([("v.sql", COUNT)], parse_catalog({"schema.sql": DDL})), 8)
+    changes = BatchChanges(BatchTask((), TransactionTable([])), "inv", ("s.a",))
+    writer = PackedWriter(spec.to_json(), SCHEMA, changes)
+    rows = pyarrow.Table.from_batches(list(writer.write(encode_batch_header(header), iter([])))).to_pylist()
+    lsn = 1000 if header.transactions else 1100
+    assert [row["stage"] for row in rows] == [0, *spec.touched]
+    (row, *_) = rows[1:]
+    assert row["bucket"] == bucket_of(EMPTY_KEY, 8)
+    assert decode_events(0, row["payload"]) == [(lsn, TOUCH_INPUT, EMPTY_KEY, b"", None, 0)]
 
 
 @pytest.fixture

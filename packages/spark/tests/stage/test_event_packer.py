@@ -213,3 +213,30 @@ def test_a_specification_of_another_version_is_refused(spec: PackingSpec) -> Non
 def test_the_bucket_of_a_key_never_changes() -> None:
     """State in checkpoints depends on it."""
     assert [bucket_of(key, 64) for key in (KEY_1, KEY_2, KEY_NULL, b"\x91\xa3abc")] == [50, 8, 20, 6]
+
+
+def test_a_change_is_packed_for_every_input_of_every_stage_that_reads_its_table() -> None:
+    tables = """
+    CREATE TABLE s.a (id bigint PRIMARY KEY, b bigint);
+    CREATE TABLE s.b (id bigint PRIMARY KEY, c bigint);
+    ALTER TABLE s.a REPLICA IDENTITY FULL;
+    """
+    views = {
+        "pairs.sql": "SELECT TRANSACTIONALLY x.id, y.id AS other FROM s.a x JOIN s.a y ON y.b = x.b",
+        "named.sql": "SELECT TRANSACTIONALLY a.id, b.c FROM s.a a JOIN s.b b ON b.id = a.b",
+    }
+    plan = compile_pipeline(list(views.items()), parse_catalog({"t.sql": tables}))
+    spec = packing_spec(plan, 3)
+    readers = {(i.stage, i.number) for i in spec.inputs if i.table.full_name == "s.a"}
+    assert len(readers) == 3
+    packer = EventPacker(spec)
+    packer.add("s.a", "c", 10, None, b'{"id": 1, "b": 2}')
+    events = [(stage, *event) for stage, _, data in packer.payloads() for event in decode_events(0, data)]
+    assert {(stage, number) for stage, _, number, *_ in events} == readers
+    packer.add("s.a", "t", 20, None, None)
+    truncates = [
+        (stage, bucket, event[1])
+        for stage, bucket, data in packer.payloads()
+        for event in decode_events(bucket, data)
+    ]
+    assert sorted(truncates) == sorted((*reader[:1], b, reader[1]) for reader in readers for b in range(3))
