@@ -14,13 +14,10 @@ import zstandard
 
 from slackwater_protocol import BatchHeader, ProtocolError, decode_batch_header
 from slackwater_spark.sink.errors import MalformedBatchError
-from slackwater_spark.stage.wire import HEADER_BUCKET, Document
+from slackwater_spark.stage.wire import HEADER_STAGE, Document
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-HEADER_STAGE = 0
-"""In the column ``stage``: the row that carries the batch header."""
 
 _DECODER = msgspec.msgpack.Decoder(list[Document])
 
@@ -101,7 +98,7 @@ def document_batch(batch_id: int, rows: "pa.Table") -> DocumentBatch | None:
     """
     if rows.num_rows == 0:
         return None
-    stages = _stages(rows)
+    stages: list[int] = rows.column("stage").to_pylist()
     payloads: list[bytes] = rows.column("payload").to_pylist()
     headers: list[bytes] = []
     documents: dict[int, list[bytes]] = {}
@@ -119,9 +116,3 @@ def document_batch(batch_id: int, rows: "pa.Table") -> DocumentBatch | None:
     except ProtocolError as error:
         raise MalformedBatchError(batch_id, str(error)) from error
     return DocumentBatch(batch_id, header, {view: tuple(packed) for view, packed in documents.items()})
-
-
-def _stages(rows: "pa.Table") -> list[int]:
-    if "stage" in rows.column_names:
-        return list(rows.column("stage").to_pylist())
-    return [HEADER_STAGE if bucket == HEADER_BUCKET else -1 for bucket in rows.column("bucket").to_pylist()]
