@@ -24,15 +24,15 @@ from slackwater_spark.stage.state_log import changes_bytes
 from slackwater_spark.stage.testing import MemoryIndex
 from slackwater_sql.column_type import carried
 from slackwater_sql.plan import KeyColumn
-from slackwater_sql.stage_evaluation import STEPS_SCHEMA, WEIGHT, StatementEvaluator
+from slackwater_sql.stage_evaluation import STEPS_SCHEMA, StatementEvaluator
 from slackwater_sql.stages import (
-    STEPS_TABLE,
     AccumulatePart,
     Accumulator,
     AccumulatorKind,
     DocumentsOutput,
     PartialsOutput,
 )
+from slackwater_sql.statement import STEPS_TABLE, WEIGHT
 
 MakeIndex = Callable[[], BucketIndex]
 Row = tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""What a view needs and how it is evaluated: the result of compiling `SELECT TRANSACTIONALLY`."""
+"""Inputs, keys and columns of stages and views."""
 
 from dataclasses import dataclass
 
@@ -8,15 +8,15 @@ from slackwater_sql.column_type import ColumnType
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """A table in a view's FROM; a table that occurs twice is two inputs.
+    """A table that a stage reads, or an earlier stage's rows in the form of one.
 
     Attributes:
-        alias: Name of the input, unique in the view, as written.
-        table: The declared table.
-        columns: The columns a stage has to keep, in table order: key, primary key and all the view uses.
-        key: Names of the columns that hold the stage's key, in the order of the view's key.
+        alias: Name of the input, unique in the stage, as written.
+        table: The declared table, with the needed columns only.
+        columns: The columns a stage has to keep: key, primary key and all it uses.
+        key: Names of the columns that hold the stage's key, in the order of that key.
         needs_replica_identity_full: A row can move to another key by an update, so that updates and deletes
-            must carry the old row. Compiling refuses tables that lack it.
+            must carry the old row; the planner takes such a key only for tables that have it.
         keeps_null_keys: Rows whose key is NULL belong to the result, as the group of the key NULL. Rows of
             other inputs with a NULL key never contribute and need not be kept.
     """
@@ -68,40 +68,3 @@ class OutputColumn:
 
     name: str
     type: str
-
-
-@dataclass(frozen=True, slots=True)
-class ViewPlan:
-    """A compiled view. Plain data: it pickles and compares by value.
-
-    Attributes:
-        name: The view's name: the file's without its extension.
-        sql: The SQL as the user wrote it.
-        key: The view's key in the order of `InputPlan.key`.
-        inputs: The tables in FROM order.
-        outputs: The columns in select order.
-        latest_statement: DuckDB SQL that gives the documents of rows that all are live.
-        lifted_statement: The same at given LSNs, from row versions.
-        fingerprint: Differs when the meaning of the view or of the kept rows differs; equal under changed
-            spacing and comments, and under changes of columns the view does not use.
-    """
-
-    name: str
-    sql: str
-    key: tuple[KeyColumn, ...]
-    inputs: tuple[InputPlan, ...]
-    outputs: tuple[OutputColumn, ...]
-    latest_statement: str
-    lifted_statement: str
-    fingerprint: str
-
-    def input(self, alias: str) -> InputPlan:
-        """The input of this alias.
-
-        Raises:
-            KeyError: There is none.
-        """
-        for candidate in self.inputs:
-            if candidate.alias == alias:
-                return candidate
-        raise KeyError(alias)

@@ -12,10 +12,18 @@ import pyarrow.compute as pc
 from slackwater_sql.errors import EvaluationError
 from slackwater_sql.plan import InputPlan, KeyColumn
 from slackwater_sql.prepared import PreparedQuery
-from slackwater_sql.stages import STEPS_TABLE, PartialsOutput, RowsPart
-from slackwater_sql.statement import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, TO_LSN, rows_table
-
-WEIGHT: Final = "__slackwater_weight"
+from slackwater_sql.stages import PartialsOutput, RowsPart
+from slackwater_sql.statement import (
+    FROM_LSN,
+    GROUP,
+    LSN,
+    POINT,
+    POINTS_TABLE,
+    STEPS_TABLE,
+    TO_LSN,
+    WEIGHT,
+    rows_table,
+)
 
 OPEN_LSN: Final = 2**63 - 1
 """`to_lsn` of a row version that is still live."""

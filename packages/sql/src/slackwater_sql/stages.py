@@ -24,9 +24,6 @@ from enum import StrEnum
 
 from slackwater_sql.plan import InputPlan, KeyColumn, OutputColumn
 
-STEPS_TABLE = "__slackwater_steps"
-ACCUMULATORS_TABLE = "__slackwater_accumulators"
-
 
 @dataclass(frozen=True, slots=True)
 class Edge:

@@ -228,6 +228,12 @@ SAME = {
     "bare boolean": "SELECT TRANSACTIONALLY s.id FROM (SELECT id, x > 1 AS p FROM a) s WHERE p AND NOT s.id = 1",
     "join on a boolean": "SELECT TRANSACTIONALLY s.id, b.id AS b FROM (SELECT id, x > 1 AS p FROM a) s LEFT JOIN b ON p AND b.a_id = s.id",
     "group by a subquery's column": "SELECT TRANSACTIONALLY s.k, sum(s.n) AS n FROM (SELECT x % 2 AS k, 1 AS n FROM a UNION ALL SELECT y % 2, 2 FROM b) AS s GROUP BY s.k HAVING sum(s.n) > 1",
+    "exists of a condition on no rows": "SELECT TRANSACTIONALLY id FROM a WHERE EXISTS (SELECT 1 FROM b HAVING true) AND NOT EXISTS (SELECT count(*) FROM b HAVING count(*) > 3)",
+    "exists of distinct and more": "SELECT TRANSACTIONALLY id FROM a WHERE EXISTS (SELECT DISTINCT y FROM b WHERE b.y > a.x)",
+    "count of a union": "SELECT TRANSACTIONALLY count(*) AS n FROM (SELECT id FROM a UNION ALL SELECT id FROM b)",
+    "materialized with": "WITH s AS MATERIALIZED (SELECT id, x FROM a), t AS NOT MATERIALIZED (SELECT x FROM s) SELECT TRANSACTIONALLY id FROM s WHERE x IN (SELECT x FROM t)",
+    "null columns": "SELECT TRANSACTIONALLY id, NULL AS n, NULL::int AS i FROM a UNION ALL SELECT id, t, y FROM b",
+    "aggregates over windows' orders": "SELECT TRANSACTIONALLY id, arg_min(id, y) OVER (PARTITION BY a_id ORDER BY id) AS m, min(y) OVER (PARTITION BY t ORDER BY d DESC NULLS LAST, id ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING) AS n FROM b",
     "table star": "SELECT TRANSACTIONALLY b.*, a.name FROM a JOIN b ON b.a_id = a.id",
 }  # fmt: skip
 
@@ -266,6 +272,12 @@ TRANSLATED = {
     "lists of groups in the order of the groups": (
         "SELECT TRANSACTIONALLY n, list(a_id) AS l FROM (SELECT a_id, count(*) AS n FROM b GROUP BY a_id) GROUP BY n",
         "SELECT n, list(a_id ORDER BY a_id) AS l FROM (SELECT a_id, count(*) AS n FROM b GROUP BY a_id) GROUP BY n"),
+    "columns of a table grouped by an alias": (
+        "SELECT TRANSACTIONALLY (SELECT max(y) FROM (SELECT sum(y) AS y FROM b GROUP BY a_id)) AS m, a.id AS k, a.name FROM a GROUP BY k",
+        "SELECT (SELECT max(y) FROM (SELECT sum(y) AS y FROM b GROUP BY a_id)) AS m, a.id AS k, a.name FROM a GROUP BY k, a.name"),
+    "columns of a table grouped by a position": (
+        "SELECT TRANSACTIONALLY a.id AS k, a.name FROM a GROUP BY 1",
+        "SELECT a.id AS k, a.name FROM a GROUP BY 1, 2"),
     "columns of two grouped tables": (
         "SELECT TRANSACTIONALLY a.name, b.t, count(c.v) AS n FROM a JOIN b ON b.a_id = a.id LEFT JOIN c ON c.a_id = a.id GROUP BY (b.id), a.id",
         "SELECT any_value(a.name), any_value(b.t), count(c.v) AS n FROM a JOIN b ON b.a_id = a.id LEFT JOIN c ON c.a_id = a.id GROUP BY b.id, a.id"),

@@ -22,13 +22,11 @@ from slackwater_spark.stage.outbox import Partial
 from slackwater_spark.stage.results import BEFORE, ResultPoints, ResultRows
 from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, StatementEvaluator
 from slackwater_sql.stages import (
-    ACCUMULATORS_TABLE,
-    STEPS_TABLE,
     AccumulatePart,
     AccumulatorKind,
     PartialsOutput,
 )
-from slackwater_sql.statement import POINTS_TABLE
+from slackwater_sql.statement import ACCUMULATORS_TABLE, POINTS_TABLE, STEPS_TABLE
 
 MAX_POINTS_PER_CALL: Final = 100_000
 """Bounds the memory of one evaluation."""

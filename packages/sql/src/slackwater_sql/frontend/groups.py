@@ -49,16 +49,19 @@ class GroupLevel(Level):
         counts = {name for name, call in self.calls if call.function == "count"}
         return frozenset(counts | {name for name, each in self._groups if each.column in below})
 
-    def group_by(self, node: Node) -> str:
-        """One more expression of GROUP BY; the id it has."""
+    def group_by(self, node: Node, start: int) -> None:
+        """One more expression of GROUP BY.
+
+        Args:
+            node: The expression.
+            start: Where GROUP BY names it, perhaps by an alias or a position.
+        """
         with self._rows.reading("GROUP BY"):
             expression = self._rows.expression(node)
-        if self._group_by < 0 and node.start >= 0:
-            places = list(_GROUP_BY.finditer(self.environment.text.structure, 0, node.start))
+        if self._group_by < 0 and start >= 0:
+            places = list(_GROUP_BY.finditer(self.environment.text.structure, 0, start))
             self._group_by = places[-1].end() if places else -1
-        group = self.group_by_expression(expression)
-        self._by_signature[self.signature(node)] = group
-        return group
+        self._by_signature[self.signature(node)] = self.group_by_expression(expression)
 
     def group_by_expression(self, expression: Expression) -> str:
         """One more expression to group by; the id it has."""
@@ -78,7 +81,11 @@ class GroupLevel(Level):
 
     def aggregated(self, relation: Relation, span: Span) -> Relation:
         """One row per group."""
-        return Aggregate(relation, tuple(self._groups), self.calls, self.identity, span)
+        calls = self.calls
+        if not (calls or self._groups):
+            count = AggregateCall("count(*)", "count", (), False, None, (), span, "")
+            calls = ((self.build.new_id(), count),)
+        return Aggregate(relation, tuple(self._groups), calls, self.identity, span)
 
     def replacement(self, node: Node, parameters: frozenset[str]) -> str | None:
         """A group's id for an expression of GROUP BY, else as for rows."""
@@ -115,7 +122,7 @@ class GroupLevel(Level):
         grouped = {each.column for _, each in self._groups if each.column is not None}
         if found.id not in closure(grouped, self._rules) or self._group_by < 0:
             raise self._several_values(node, found)
-        owner = f"{identifier(found.source.alias)}." if found.source is not None else ""
+        owner = f"{identifier(found.source.alias)}." if found.source and found.source.alias else ""
         added = f" {owner}{identifier(found.name)},"
         self.environment.splices.append(Splice(self._group_by, self._group_by, added))
         name = self.build.new_id(self.build.labels.get(found.id, found.name))

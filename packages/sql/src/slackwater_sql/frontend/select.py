@@ -113,7 +113,8 @@ class _Reader:
         rows = self._rows
         windows = Windows(rows)
         items, qualify = self._columns(rows, windows)
-        if self._correlation.equal and windows.is_used:
+        is_tied = bool(self._correlation.equal or self._correlation.residual)
+        if is_tied and windows.is_used:
             raise self._refused_correlation()
         relation = _qualified(windows.applied(rows.applied(base)), qualify)
         return Selected(
@@ -160,7 +161,7 @@ class _Reader:
         if self._select.groups_all:
             for output in self._outputs:
                 if not any(is_aggregate(each) or each.kind == "WINDOW" for each in output.node.walk()):
-                    self._group_output(groups, output)
+                    self._group_output(groups, output, -1)
 
     def _group(self, groups: GroupLevel, node: Node) -> None:
         if node.kind == "CONSTANT" and node.raw["literal"].get("kind") == "INTEGER":
@@ -168,17 +169,17 @@ class _Reader:
             if not 1 <= position <= len(self._outputs):
                 problem = f"there is no column {position} in the select list"
                 raise groups.error(node, problem, "Name the column")
-            self._group_output(groups, self._outputs[position - 1])
+            self._group_output(groups, self._outputs[position - 1], node.start)
             return
         name = node.names[0].lower() if len(node.names) == 1 else ""
         if name in self._aliases and groups.scope.of_names(node.names) is None:
-            groups.group_by(self._aliases[name])
+            groups.group_by(self._aliases[name], node.start)
             return
-        groups.group_by(node)
+        groups.group_by(node, node.start)
 
-    def _group_output(self, groups: GroupLevel, output: Output) -> None:
+    def _group_output(self, groups: GroupLevel, output: Output, start: int) -> None:
         if output.column is None:
-            groups.group_by(output.node)
+            groups.group_by(output.node, start)
         else:
             groups.group_by_expression(_expression(self._rows, output))
 

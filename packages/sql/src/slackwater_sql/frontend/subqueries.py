@@ -1,6 +1,7 @@
 """Subqueries in expressions: joins with what they compute."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from slackwater_sql.document import identifier
 from slackwater_sql.frontend.build import Build
@@ -8,7 +9,7 @@ from slackwater_sql.frontend.dependencies import never_null
 from slackwater_sql.frontend.levels import Level, conjunction, plain_column
 from slackwater_sql.frontend.plain import plain
 from slackwater_sql.frontend.selected import Selected
-from slackwater_sql.frontend.syntax import Node, Query
+from slackwater_sql.frontend.syntax import Node, Query, Select
 from slackwater_sql.logical import Aggregate, AggregateCall, Expression, Extend, Join, JoinKind, Relation
 
 ReadSelect = Callable[[Level, Query], Selected]
@@ -87,6 +88,8 @@ class Subqueries:
         return identifier(result.columns[0].id)
 
     def _rows_of(self, level: Level, node: Node, query: Query) -> Selected:
+        if isinstance(query, Select):
+            query = replace(query, is_distinct=False)  # whether there is a row does not depend on it
         selected = self.read(level, query)
         if selected.calls is not None and selected.is_correlated:
             problem = "an aggregate without GROUP BY has a row for every row of the outer query"

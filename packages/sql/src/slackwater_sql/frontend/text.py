@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from slackwater_sql.errors import ViewError
-from slackwater_sql.logical import Span
 from slackwater_sql.place import SourceText
 
 _OPAQUE = re.compile(
@@ -148,7 +147,7 @@ def spliced(text: str, start: int, end: int, splices: Iterable[Splice]) -> str:
     """The characters `[start, end)` with the replacements; of several of one place, the first counts."""
     parts: list[str] = []
     position = start
-    for splice in sorted(splices, key=lambda each: (each.start, -each.end)):
+    for splice in _in_order(splices):
         if splice.start < position or splice.end > end:
             continue
         parts += [text[position : splice.start], splice.text]
@@ -159,7 +158,7 @@ def spliced(text: str, start: int, end: int, splices: Iterable[Splice]) -> str:
 def original_offset(splices: Iterable[Splice], offset: int) -> int:
     """Where a character of the spliced text comes from."""
     moved = 0
-    for splice in sorted(splices, key=lambda each: (each.start, -each.end)):
+    for splice in _in_order(splices):
         if splice.start + moved > offset:
             break
         if offset < splice.start + moved + len(splice.text):
@@ -168,9 +167,8 @@ def original_offset(splices: Iterable[Splice], offset: int) -> int:
     return offset - moved
 
 
-def whole(text: ViewText) -> Span:
-    """The whole text."""
-    return Span(0, len(text.sql))
+def _in_order(splices: Iterable[Splice]) -> list[Splice]:
+    return sorted(set(splices), key=lambda each: (each.start, -each.end, each.text))
 
 
 def _unmatched(structure: str) -> tuple[list[str], list[str]]:

@@ -72,7 +72,7 @@ def _inlined(name: str, reader: Environment, span: Span) -> Result:
     text = build.views[name]
     environment = Environment(build, text, name, span, {}, [], (*reader.reading, name))
     result = read_query(parse(build.connection, text), environment)
-    _check_names(environment, result)
+    _check_names(reader, result)
     bind_view(build.connection, text, environment.splices, f"__slackwater_views.{identifier(name)}")
     return result
 

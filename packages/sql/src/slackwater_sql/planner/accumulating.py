@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from slackwater_sql.document import identifier
 from slackwater_sql.logical import Aggregate, AggregateCall, Expression
 from slackwater_sql.planner.rendering import AT
-from slackwater_sql.stage_evaluation import WEIGHT
-from slackwater_sql.stages import ACCUMULATORS_TABLE, MULTISETS, STEPS_TABLE, Accumulator, AccumulatorKind
-from slackwater_sql.statement import LSN, POINT
+from slackwater_sql.stages import MULTISETS, Accumulator, AccumulatorKind
+from slackwater_sql.statement import ACCUMULATORS_TABLE, LSN, POINT, STEPS_TABLE, WEIGHT
 
 TypeOf = Callable[[Expression], str]
 """DuckDB type of an expression over the aggregate's child."""

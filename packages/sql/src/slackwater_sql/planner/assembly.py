@@ -22,8 +22,17 @@ from slackwater_sql.planner.fragment import (
 from slackwater_sql.planner.reads import reads
 from slackwater_sql.planner.rendering import AT, RenderLeaf, lifted_leaf, live_leaf, render
 from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA
-from slackwater_sql.stages import ACCUMULATORS_TABLE, STEPS_TABLE, AccumulatorKind, Reads
-from slackwater_sql.statement import FROM_LSN, GROUP, POINT, POINTS_TABLE, TO_LSN, rows_table
+from slackwater_sql.stages import AccumulatorKind, Reads
+from slackwater_sql.statement import (
+    ACCUMULATORS_TABLE,
+    FROM_LSN,
+    GROUP,
+    POINT,
+    POINTS_TABLE,
+    STEPS_TABLE,
+    TO_LSN,
+    rows_table,
+)
 
 
 @dataclass(frozen=True)
