@@ -2,17 +2,23 @@
 
 import json
 import os
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
+from slackwater_spark.pipeline import RunSettings
+from slackwater_spark.pipeline.session import spark_session
 from slackwater_spark.stage import (
     HEADER_BUCKET,
     ROW_SCHEMA,
@@ -24,6 +30,8 @@ from slackwater_spark.stage import (
     required_environment,
     stages,
 )
+from slackwater_spark.stage.evaluators import SqlEvaluators
+from slackwater_spark.stage.processor import EngineProcessor
 from slackwater_spark.stage.state_log import LOG_VERSION
 from slackwater_spark.state import (
     PipelineState,
@@ -38,6 +46,7 @@ from slackwater_spark.state import (
 from slackwater_spark.state.reading import state_digests
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.engine import compile_pipeline
+from slackwater_sql.stages import EnginePlan
 
 pytestmark = pytest.mark.spark
 
@@ -52,6 +61,7 @@ PLAN = compile_pipeline([("regions.sql", VIEW)], parse_catalog({"t.sql": TABLES}
 BUCKETS = 16
 CUSTOMERS = range(6)
 ORDERS = range(30)
+Stages = Callable[[DataFrame, EnginePlan, StageSettings], DataFrame]
 
 
 class Job:
@@ -63,6 +73,8 @@ class Job:
         self.batches = folder / "batches"
         self.checkpoint = folder / "checkpoint"
         self.regions: dict[str, Any] = {}
+        self.taken: list[int] = []
+        """Numbers of the batches that were handed to the sink."""
         self.given = 0
 
     def add_batch(self) -> None:
@@ -90,14 +102,15 @@ class Job:
         pq.write_table(pa.table(columns, names=["stage", "bucket", "sequence", "payload"]), target)
         os.utime(target, (self.given, self.given))
 
-    def run(self) -> None:
+    def run(self, stages: Stages = stages) -> None:
         """All batches that are there."""
         reader = self.session.readStream.schema(ROW_SCHEMA).option("maxFilesPerTrigger", 1)
         documents = stages(reader.parquet(str(self.batches)), PLAN, self.settings)
         writer = documents.writeStream.foreachBatch(self._take).trigger(availableNow=True)
         writer.option("checkpointLocation", str(self.checkpoint)).start().awaitTermination()
 
-    def _take(self, batch: DataFrame, _: int) -> None:
+    def _take(self, batch: DataFrame, batch_id: int) -> None:
+        self.taken.append(batch_id)
         for row in batch.where("stage < 0").collect():
             unpacked = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(bytes(row.payload)))
             for _, key, document in unpacked:
@@ -211,3 +224,61 @@ def test_four_partitions_become_sixteen_and_four_again(session: SparkSession, tm
         job.check()
         assert checkpoint_facts(job.checkpoint).partitions == partitions
     assert rescaled_batches(job.checkpoint) == {2, 5}
+
+
+def stages_that_kill_their_executor(
+    rows: DataFrame, plan: EnginePlan, settings: StageSettings, once: Path
+) -> DataFrame:
+    """As :func:`stages`; in the second batch the first task to finish a bucket kills its JVM."""
+
+    class Killer(EngineProcessor):
+        def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+            yield from super().handleInputRows(key, rows, timerValues)
+            if key[0] == 1 and is_in_second_batch() and not once.exists():
+                once.touch()
+                os.kill(executor(), signal.SIGKILL)
+
+    def is_in_second_batch() -> bool:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        return context is not None and context.getLocalProperty("streaming.sql.batchId") == "1"
+
+    def executor() -> int:
+        backend = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+        (found,) = (each for each in psutil.Process().parents() if backend in each.cmdline())
+        return found.pid
+
+    for stage in plan.stages:
+        processor = Killer(plan, stage.number, settings, SqlEvaluators())
+        rows = rows.groupBy("stage", "bucket").transformWithState(processor, ROW_SCHEMA, "Append", "None")
+    return rows
+
+
+def lose_an_executor(folder: Path) -> None:
+    """Three batches on two executors, one of which dies within the second; in a process of its own."""
+    folder.mkdir()
+    settings = RunSettings(
+        bootstrap="", checkpoint=folder, master="local-cluster[2,1,1024]", shuffle_partitions=4
+    )
+    killed = folder / "killed"
+    with spark_session("executor loss", settings, folder / "log" / "spark.log") as session:
+        job = Job(session, folder)
+        for _ in range(3):
+            job.add_batch()
+        job.run(lambda rows, plan, of: stages_that_kill_their_executor(rows, plan, of, killed))
+        job.check()
+    assert killed.exists()
+    assert job.taken == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_an_executor_killed_within_a_batch_changes_nothing(tmp_path: Path) -> None:
+    """Its tasks are repeated on the other one, which rebuilds the indexes of buckets it has never had."""
+    program = [sys.executable, __file__, str(tmp_path / "job")]
+    result = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+if __name__ == "__main__":
+    lose_an_executor(Path(sys.argv[1]))

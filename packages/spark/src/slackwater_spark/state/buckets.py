@@ -50,7 +50,7 @@ def logged_buckets(blobs: "DataFrame", top: int) -> list[LoggedBucket]:
     task = _task(lambda contents: encode(count_contents(contents.entries(), top)))
     return [
         LoggedBucket(row.stage, row.bucket, row.blobs, row.compressed, decode(bytes(row.facts)))
-        for row in blobs.mapInArrow(task, _COLUMNS).toLocalIterator()
+        for row in blobs.mapInArrow(task, _COLUMNS).collect()
     ]
 
 
