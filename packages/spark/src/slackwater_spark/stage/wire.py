@@ -1,5 +1,6 @@
 """What travels between source, stage and sink inside a query: events and documents, packed by bucket."""
 
+import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -54,6 +55,17 @@ MAX_PAYLOAD_BYTES: Final = 4 << 20
 _OWN_SEQUENCES: Final = 1 << 62
 
 _ARRAY_32: Final = b"\xdd"
+
+
+class _Zstd(threading.local):
+    """Contexts of a thread: making one costs ten times as much as a small payload."""
+
+    def __init__(self) -> None:
+        self.compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
+        self.decompress = zstandard.ZstdDecompressor().decompress
+
+
+_zstd = _Zstd()
 _EVENTS = msgspec.msgpack.Decoder(list[Event])
 _ENCODER = msgspec.msgpack.Encoder()
 
@@ -85,7 +97,7 @@ def decode_events(bucket: int, payload: bytes) -> list[Event]:
         UnreadablePayloadError: no packer wrote this.
     """
     try:
-        return _EVENTS.decode(zstandard.ZstdDecompressor().decompress(payload))
+        return _EVENTS.decode(_zstd.decompress(payload))
     except (msgspec.DecodeError, zstandard.ZstdError) as error:
         raise UnreadablePayloadError(bucket, str(error)) from error
 
@@ -101,7 +113,7 @@ def event_payloads(events: Iterable[Event]) -> Iterator[bytes]:
 
 
 def _payloads(items: Iterable[Document] | Iterable[Event]) -> Iterator[bytes]:
-    compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
+    compress = _zstd.compress
     buffer, count = bytearray(), 0
     for item in items:
         _ENCODER.encode_into(item, buffer, -1)
