@@ -121,5 +121,5 @@ def _load(database: duckdb.DuckDBPyConnection, documents: list[bytes]) -> None:
 
 
 def _row(database: duckdb.DuckDBPyConnection, query: str) -> tuple[str, ...]:
-    row = database.execute(query).fetchone()
-    return tuple(map(str, row or ()))
+    (row,) = database.execute(query).fetchall()
+    return tuple(map(str, row))
