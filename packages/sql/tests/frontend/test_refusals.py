@@ -86,7 +86,7 @@ REFUSED = {
     f"{S} o.id, nofunction(o.status) AS x FROM orders o": (1, 30, "nofunction", "nofunction does not exist"),
     f"{S} o.id, o.customer + 1 AS x FROM orders o": (1, 41, "+", "You might need to add explicit type casts"),
     f"{S} x, o.id FROM (SELECT o.id, o.customer + 1 AS x\nFROM orders o) o": (1, 62, "+", "explicit type casts"),
-    f"WITH w AS (SELECT id, customer AS c FROM orders) {S} w.id FROM w JOIN w v ON v.id = w.id WHERE w.c + 1 > 2": (1, 127, "+", "explicit type casts"),
+    f"WITH w AS (SELECT id, customer AS c FROM orders) {S} w.id FROM w JOIN w v ON v.id = w.id WHERE w.c + 1 > 2": (1, 119, "+", "explicit type casts"),
     f"{S} id FROM ordes": (1, 32, "ordes", "Did you mean inventory.orders"),
     f"{S} id FROM elsewhere.orders": (1, 32, "elsewhere.orders", "not declared"),
     f"{S} o.custmer FROM orders o": (1, 24, "o.custmer", "Did you mean o.customer"),
