@@ -85,6 +85,7 @@ def test_the_ledger_example_counts_each_sale_once_whatever_crashes(
     assert first.transactions[0].commit_time.isoformat() == "2026-11-20T20:34:22.409000+00:00"
 
 
+@pytest.mark.slow  # in one process: tests/source/test_first_batch.py
 def test_a_query_that_begins_at_the_newest_cut_repeats_its_first_batches_alike(
     spark: SparkSession, shop: Any, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_query_that_begins_at_the_newest_cut_repeats_its_first_batches_alike(
     assert seen == [(0, 1000, 1000, 0), (0, 1000, 1000, 0), (1, 1000, 2000, 2)]
 
 
+@pytest.mark.slow  # without Spark: test_commit_batch.py
 def test_two_reads_in_one_query_are_refused_since_they_may_be_at_different_commits(
     spark: SparkSession, shop: Any, tmp_path: Path
 ) -> None:

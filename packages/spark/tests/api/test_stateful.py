@@ -239,6 +239,23 @@ def test_a_value_that_python_cannot_hold_names_its_column_and_may_be_read_as_tex
     assert documents(made.run([infinite])) == [(10, {"id": 1}, {"at": "infinity"})]
 
 
+@pytest.mark.parametrize(
+    ("wire", "shown"), [(86_399_999_999, "datetime.time(23, 59, 59, 999999)"), (86_400_000_000, None)]
+)
+def test_times_of_day_are_python_s(wire: int, shown: str | None) -> None:
+    schema = "CREATE TABLE s.t (id bigint PRIMARY KEY, at time);"
+    document = StructType([StructField("at", StringType())])
+    sketch = StageSketch.of("times", "id", document, read(schema), {})
+    plan, function = function_plan(sketch, lambda key, rows: {"at": repr(rows["s.t"][0]["at"])})
+    made = LocalEngine(plan, evaluators=PythonEvaluators(function))
+    row = ("s.t", "c", 10, None, json.dumps({"id": 1, "at": wire}).encode())
+    if shown is None:
+        with pytest.raises(FunctionFailedError, match="holds 24:00:00, which Python's time cannot hold"):
+            made.run([row])
+        return
+    assert documents(made.run([row])) == [(10, {"id": 1}, {"at": shown})]
+
+
 def test_changes_of_columns_that_are_not_kept_do_not_call_the_function() -> None:
     def fail_on_noise(key: int, rows: Rows) -> dict[str, Any]:
         assert "noise" not in rows[ORDERS][0]

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DOCUMENT_ROWS: Final = "`view` STRING, commit_lsn BIGINT, key STRING, document STRING"
-"""``key`` and ``document`` are JSON; ``document`` is null when the key has left the view."""
+"""``key`` and ``document`` are JSON; ``document`` is null when the key has left the view.
+
+``commit_lsn`` is that of the commit (``transactions``), or of a commit of the batch, at or above the one that
+made the document what it is (``latest``).
+"""
 
 
 @dataclass(frozen=True)

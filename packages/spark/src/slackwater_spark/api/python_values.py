@@ -7,18 +7,14 @@ from typing import Any, Final
 
 from slackwater_spark.source.errors import UnheldValueError
 from slackwater_spark.source.typed_rows import converter
-from slackwater_spark.source.value_text import wire_text
+from slackwater_spark.source.value_text import time_text, wire_text
 from slackwater_sql.catalog import Column
 from slackwater_sql.column_type import ColumnType, TypeKind
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_DAY_US: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_FROM_ARROW: Final[dict[TypeKind, Callable[[Any], Any]]] = {
-    TypeKind.DATE: lambda days: date.fromordinal(days + _EPOCH_DAY),
-    TypeKind.TIMESTAMP: lambda us: (_EPOCH + timedelta(microseconds=us)).replace(tzinfo=None),
-    TypeKind.TIME: lambda ns: (_EPOCH + timedelta(microseconds=ns // 1000)).time(),
-}
 PYTHON_TYPES: Final[dict[TypeKind, type]] = {
     TypeKind.NUMERIC: Decimal,
     TypeKind.DATE: date,
@@ -71,6 +67,19 @@ class PythonRows:
         return UnheldValueError(self._table, column.name, str(column.type), value, f"Python's {python}")
 
 
+def _time(microseconds: int) -> time:
+    if microseconds >= _DAY_US:
+        raise ValueError(time_text(microseconds))
+    return (_EPOCH + timedelta(microseconds=microseconds)).time()
+
+
+_FROM_ARROW: Final[dict[TypeKind, Callable[[Any], Any]]] = {
+    TypeKind.DATE: lambda days: date.fromordinal(days + _EPOCH_DAY),
+    TypeKind.TIMESTAMP: lambda us: (_EPOCH + timedelta(microseconds=us)).replace(tzinfo=None),
+    TypeKind.TIME: _time,
+}
+
+
 def _text(column_type: ColumnType) -> Callable[[Any], Any]:
     return lambda value: wire_text(column_type, value)
 
@@ -83,5 +92,5 @@ def _converter(column_type: ColumnType) -> Callable[[Any], Any] | None:
         return lambda values: [None if value is None else of_element(value) for value in values]
     to_arrow, from_arrow = converter(column_type), _FROM_ARROW.get(column_type.kind)
     if to_arrow is None or from_arrow is None:
-        return to_arrow
+        return to_arrow or from_arrow
     return lambda value: from_arrow(to_arrow(value))

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -26,7 +27,6 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
-    TimeType,
 )
 
 from slackwater_spark.source.errors import UnheldValueError
@@ -59,7 +59,8 @@ _SPARK: Final[dict[TypeKind, DataType]] = {
     TypeKind.DATE: DateType(),
     TypeKind.TIMESTAMP: TimestampNTZType(),
     TypeKind.TIMESTAMPTZ: TimestampType(),
-    TypeKind.TIME: TimeType(6),
+    # Spark's TIME is off by default, and does not hold 24:00:00.
+    TypeKind.TIME: DayTimeIntervalType(DayTimeIntervalType.HOUR, DayTimeIntervalType.SECOND),
 }
 
 
@@ -222,7 +223,7 @@ def converter(column_type: ColumnType) -> Convert | None:
     if column_type.kind is TypeKind.TIMESTAMP:
         return _timestamp_ms if column_type.is_millisecond else _timestamp_us
     if column_type.kind is TypeKind.TIME:
-        return _time_ms if column_type.is_millisecond else _time_us
+        return _milliseconds if column_type.is_millisecond else None
     return _CONVERTERS.get(column_type.kind)
 
 
@@ -274,14 +275,7 @@ def _timestamptz(text: str) -> datetime:
         raise ValueError(text) from None
 
 
-def _time_ms(value: int) -> int:
-    return _time_us(value * 1000)
-
-
-def _time_us(value: int) -> int:
-    if value >= _DAY_US:
-        msg = "24:00:00"
-        raise ValueError(msg)
+def _milliseconds(value: int) -> int:
     return value * 1000
 
 
