@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_spark.pipeline import DefinitionError, ViewOutput, load_pipeline
+from slackwater_spark.pipeline import DefinitionError, ViewOutput, load_pipeline, pipeline_definition
 from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
+from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.errors import ViewError
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
@@ -143,3 +144,63 @@ def test_an_unknown_table_in_the_view_is_named_with_its_place(folder: Path) -> N
     with pytest.raises(ViewError, match="order_line") as caught:
         load_pipeline(folder)
     assert str(view) in str(caught.value)
+
+
+def add_view(folder: Path, name: str, sql: str) -> None:
+    (folder / "views" / f"{name}.sql").write_text(sql)
+
+
+def test_views_of_a_folder_may_read_each_other(folder: Path) -> None:
+    write(folder, 'name = "o"\nsource = "inv"\n[outputs.spending]\ntopic = "spent"\npartitions = 2')
+    add_view(
+        folder,
+        "spending",
+        "SELECT TRANSACTIONALLY o.customer, sum(o.total) AS n FROM orders_with_lines o GROUP BY o.customer",
+    )
+    definition = load_pipeline(folder)
+    assert definition.outputs == (
+        ViewOutput("orders_with_lines", "orders_with_lines"),
+        ViewOutput("spending", "spent", 2),
+    )
+    assert [view.name for view in definition.plan.views] == ["orders_with_lines", "spending"]
+    assert len(definition.plan.stages) > 1
+
+
+def test_a_view_that_is_not_published_costs_nothing_by_itself(folder: Path) -> None:
+    alone = len(load_pipeline(folder).plan.stages)
+    add_view(folder, "ids", "SELECT TRANSACTIONALLY o.id FROM inventory.orders o")
+    write(folder, 'name = "o"\nsource = "inv"\n[outputs.ids]\npublish = false')
+    definition = load_pipeline(folder)
+    assert [view.name for view in definition.plan.views] == ["orders_with_lines"]
+    assert len(definition.plan.stages) == alone
+
+
+def test_views_that_read_each_other_in_a_circle_are_refused(folder: Path) -> None:
+    write(folder, 'name = "o"\nsource = "inv"')
+    add_view(folder, "a", "SELECT TRANSACTIONALLY b.id FROM b")
+    add_view(folder, "b", "SELECT TRANSACTIONALLY a.id FROM a")
+    with pytest.raises(ViewError, match="reads"):
+        load_pipeline(folder)
+
+
+def test_scope_aggregate_is_for_views_of_one_stage_over_rows(folder: Path) -> None:
+    write(folder, 'name = "o"\nsource = "inv"\nscope = "aggregate"')
+    add_view(folder, "counted", "SELECT TRANSACTIONALLY count(*) AS n FROM inventory.orders o")
+    with pytest.raises(DefinitionError, match="Use scope 'strict'; `slackwater explain`") as caught:
+        load_pipeline(folder)
+    assert caught.value.key == "scope"
+
+
+def test_a_pipeline_may_be_made_without_a_folder() -> None:
+    catalog = parse_catalog({"s.sql": "CREATE TABLE s.t (id bigint PRIMARY KEY, n int);"})
+    views = {
+        "a": "SELECT TRANSACTIONALLY t.id, t.n FROM s.t t",
+        "b": "SELECT TRANSACTIONALLY sum(a.n) AS n FROM a",
+    }
+    definition = pipeline_definition(name="p", source="inv", catalog=catalog, views=views)
+    assert definition.outputs == (ViewOutput("a", "a"), ViewOutput("b", "b"))
+    assert definition.tables == ("s.t",)
+    only = pipeline_definition(
+        name="p", source="inv", catalog=catalog, views=views, outputs=[ViewOutput("b", "total", 1)]
+    )
+    assert [view.name for view in only.plan.views] == ["b"]

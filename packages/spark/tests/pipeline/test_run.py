@@ -1,6 +1,7 @@
 """Whole runs over real Kafka and Redis in processes of their own; the test plays connector and sidecar."""
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -15,6 +16,8 @@ import pyspark
 import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
+
+ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 
 Inventory = Any  # these three are of conftest.py
 Output = Any
@@ -82,6 +85,63 @@ def test_a_driver_killed_around_the_commit_neither_loses_nor_repeats(
     assert run.await_end() == 0, run.last
     assert [batch["was_covered"] for batch in run.batches][:2] == [step == "committed", False]
     assert_view(inventory, output)
+
+
+SPENDING = """
+SELECT TRANSACTIONALLY w.customer, count(*) AS orders, sum(w.total) AS total
+FROM orders_with_lines w GROUP BY w.customer
+"""
+
+
+def test_two_views_show_the_same_commit_also_after_a_crash(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(ORDERS_PIPELINE, tmp_path / "both", ignore=shutil.ignore_patterns("tests"))
+    (folder / "views" / "spending.sql").write_text(SPENDING)
+    (folder / "pipeline.toml").write_text('name = "both"\nsource = "inv"\n')
+    order = {"folder": str(folder), "emit": "transactions", "settings": {"max_events_per_batch": 60}}
+    inventory.run(30)
+    killed = start_pipeline(crash=("committed", 1), **order)
+    assert killed.await_end() == -signal.SIGKILL
+    inventory.run(10)
+    run = start_pipeline(**order)
+    assert run.await_end() == 0, run.last
+    assert run.batches[0]["was_covered"]
+    assert_view(inventory, output)
+    topic = f"out-{inventory.source}"
+    orders = by_commit(output.records(topic))
+    spending = by_commit(output.records(f"{topic}-spending"))
+    shown_orders: dict[str, Any] = {}
+    shown_spending: dict[str, Any] = {}
+    for lsn in sorted({*orders, *spending}):
+        apply(shown_orders, orders.get(lsn, ()))
+        apply(shown_spending, spending.get(lsn, ()))
+        found = {row["customer"]: (row["orders"], Decimal(row["total"])) for row in shown_spending.values()}
+        assert found == spent(shown_orders.values()), f"the views differ at {lsn}"
+    assert len(spending) > 5
+
+
+def by_commit(records: Iterable[tuple[int, int, bytes, bytes | None]]) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for lsn, _, key, value in records:
+        found.setdefault(lsn, []).append((key.decode(), value))
+    return found
+
+
+def apply(state: dict[str, Any], changes: Iterable[tuple[str, bytes | None]]) -> None:
+    for key, value in changes:
+        if value is None:
+            del state[key]
+        else:
+            state[key] = json.loads(value)
+
+
+def spent(orders: Iterable[dict[str, Any]]) -> dict[str, tuple[int, Decimal]]:
+    found: dict[str, tuple[int, Decimal]] = {}
+    for row in orders:
+        count, total = found.get(row["customer"], (0, Decimal(0)))
+        found[row["customer"]] = (count + 1, total + Decimal(row["total"]))
+    return found
 
 
 def test_a_killed_driver_takes_its_jvm_and_workers_with_it(

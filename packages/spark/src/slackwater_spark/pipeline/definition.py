@@ -18,7 +18,8 @@ from slackwater_spark.pipeline.tables import table_names
 from slackwater_spark.pipeline.toml import TomlTable, read_toml
 from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
-from slackwater_spark.stage import Evaluators
+from slackwater_spark.stage import Evaluators, UnsupportedScopeError
+from slackwater_spark.stage.evaluators import check_aggregate
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.stages import EnginePlan
 
@@ -133,10 +134,8 @@ def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:
 
 
 def _check_scope(toml: TomlTable, scope: Scope, plan: EnginePlan) -> None:
-    """Partitions at different LSNs can be joined by one key only, the one they are partitioned by."""
-    if scope is Scope.AGGREGATE and (len(plan.stages) != 1 or plan.stages[0].accumulate is not None):
-        found = (
-            f"the views take {len(plan.stages)} stages" if len(plan.stages) != 1 else "groups are added up"
-        )
-        hint = "aggregate is for one stage over the rows of one key; `slackwater explain` shows the stages"
-        raise toml.error("scope", f"is 'aggregate', but {found}", hint)
+    if scope is Scope.AGGREGATE:
+        try:
+            check_aggregate(plan)
+        except UnsupportedScopeError as error:
+            raise toml.error("scope", str(error), "`slackwater explain` shows the stages") from error

@@ -1,0 +1,42 @@
+"""What is read off plans."""
+
+import pytest
+
+from slackwater_spark.pipeline import pipeline_definition
+from slackwater_spark.pipeline.tables import keys_move, table_names, view_inputs
+from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.stages import EnginePlan
+
+SCHEMA = """
+CREATE TABLE s.orders (id bigint PRIMARY KEY, customer_id bigint, total numeric(10, 2));
+CREATE TABLE s.customers (id bigint PRIMARY KEY, name text);
+ALTER TABLE s.orders REPLICA IDENTITY FULL;
+"""
+
+
+def plan(*views: str) -> EnginePlan:
+    catalog = parse_catalog({"s.sql": SCHEMA})
+    sources = {f"v{number}": f"SELECT TRANSACTIONALLY {sql}" for number, sql in enumerate(views)}
+    return pipeline_definition(name="p", source="inv", catalog=catalog, views=sources).plan
+
+
+@pytest.mark.parametrize(
+    ("sql", "moves"),
+    [
+        ("o.id, o.total FROM s.orders o", False),
+        ("o.id, c.name FROM s.orders o JOIN s.customers c ON c.id = o.customer_id", True),
+        ("o.customer_id, sum(o.total) AS total FROM s.orders o GROUP BY o.customer_id", False),
+        ("sum(o.total) AS total FROM s.orders o", False),
+        ("o.customer_id, list(o.id ORDER BY o.id) AS ids FROM s.orders o GROUP BY o.customer_id", False),
+    ],
+)
+def test_keys_move_where_documents_are_not_spread_by_what_identifies_them(sql: str, moves: bool) -> None:
+    """An order of another customer goes to another bucket, but keeps its record key."""
+    assert keys_move(plan(sql), 0) is moves
+
+
+def test_each_view_has_the_tables_it_is_made_of() -> None:
+    found = plan("o.id FROM s.orders o", "c.id, c.name FROM s.customers c")
+    assert table_names(found) == ("s.customers", "s.orders")
+    tables = [[each.table.full_name for each in view_inputs(found, view)] for view in found.views]
+    assert tables == [["s.orders"], ["s.customers"]]

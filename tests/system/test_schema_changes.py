@@ -1,0 +1,92 @@
+"""A table is altered while a pipeline runs: what no view uses may change, else the run stops with a reason.
+
+What each kind of change does to records and views is told case by case, without servers, in
+packages/spark/tests/pipeline/test_schema_changes.py.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from slackwater import main
+from slackwater_bench.replays.errors import ProgramEndedError
+from slackwater_bench.replays.product import Product
+from slackwater_bench.workloads.places import team_pipeline
+from slackwater_devstack import DevStack
+from slackwater_protocol import parse_lsn
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(400)]
+
+TABLES = ("inventory.orders", "inventory.order_lines")
+UNUSED = (
+    "ALTER TABLE inventory.orders ADD COLUMN note text DEFAULT 'x'",
+    "ALTER TABLE inventory.orders RENAME COLUMN note TO remark",
+    "ALTER TABLE inventory.orders ALTER COLUMN remark DROP DEFAULT, ALTER COLUMN remark TYPE int USING 1",
+    "ALTER TABLE inventory.orders DROP COLUMN remark",
+)
+SECONDS = 90.0
+
+
+class Orders:
+    """Writes orders one by one."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+        self._next = 0
+
+    def insert(self, customer: str = "customer") -> int:
+        """One order with a line, in a transaction; an LSN before its commit."""
+        self._next += 1
+        row = self._connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        with self._connection.transaction():
+            line = "INSERT INTO inventory.order_lines VALUES (%s, %s, 'pen', 1, 2.50)"
+            self._connection.execute(line, (self._next, self._next))
+            columns = f"id, {customer}, status, line_count, total, created_at"
+            order = f"INSERT INTO inventory.orders ({columns}) VALUES (%s, 'ada', 'new', 1, 2.50, now())"  # noqa: S608
+            self._connection.execute(order.encode(), (self._next,))
+        assert row is not None
+        return parse_lsn(str(row[0]))
+
+
+def wait_until_visible(product: Product, lsn: int) -> bool:
+    visible = product.visible
+    assert visible is not None
+    return product.wait(lambda: visible.newest_lsn > lsn, SECONDS)
+
+
+def test_a_pipeline_goes_on_until_a_column_that_it_uses_is_gone(
+    dev_stack: Callable[..., DevStack], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = dev_stack(prefix="inv", partitions=2)
+    pipeline = shutil.copytree(team_pipeline("orders"), tmp_path / "orders")
+    check = ["schema", "check", str(pipeline), "--postgres-url", stack.postgres.dsn()]
+    with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA inventory")
+        connection.execute((pipeline / "schema.sql").read_text().encode())
+        orders = Orders(connection)
+        orders.insert()
+        stack.start_connector(TABLES)
+        stack.wait_until_streaming()
+        with Product(stack, tmp_path / "product", pipeline=pipeline) as product:
+            for statement in UNUSED:
+                connection.execute(statement.encode())
+                lsn = orders.insert()
+                assert wait_until_visible(product, lsn), statement
+            assert main.run(check) == 0
+            connection.execute("ALTER TABLE inventory.orders RENAME COLUMN customer TO client")
+            lsn = orders.insert("client")
+            with pytest.raises(ProgramEndedError) as stopped:
+                wait_until_visible(product, lsn)
+            assert product.visible is not None
+            assert product.visible.newest_lsn <= lsn, "something of the transaction is visible"
+    assert stopped.value.program == "pipeline"
+    said = product.last_words("pipeline")
+    assert "column customer of inventory.orders contradicts its declaration" in said
+    assert "got no such field" in said
+    assert "in the transaction with commit LSN" in said
+    capsys.readouterr()
+    assert main.run(check) == 1
+    assert "affected: orders_with_lines" in capsys.readouterr().out
