@@ -196,11 +196,16 @@ def decode_changes(bucket: int, blob: bytes) -> list[Change]:
 
 def changes_bytes(changes: Iterable[Change]) -> int:
     """Size of changes before compression."""
-    return sum(len(name) + len(value or b"") for name, value in changes)
+    columns = tuple(zip(*changes, strict=True))
+    return sum(map(len, columns[0])) + sum(map(len, filter(None, columns[1]))) if columns else 0
 
 
 def encoded_blobs(changes: list[Change]) -> Iterator[bytes]:
     """The changes in blobs of bounded size."""
+    if changes_bytes(changes) < MAX_BLOB_BYTES:
+        if changes:
+            yield encode_changes(changes)
+        return
     start = size = 0
     for end, (name, value) in enumerate(changes, 1):
         size += len(name) + len(value or b"")
