@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SOURCES := packages sidecar benchmarks tests pipelines infra
 
-.PHONY: help setup demo test check unit integration system soak simulate chaos bench bench-sidecar bench-compare lock clean
+.PHONY: help setup demo test check unit integration system soak simulate differential chaos bench bench-sidecar bench-engine bench-compare lock clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -49,6 +49,10 @@ SEEDS ?= 10000
 simulate: setup
 	$(BIN)/python -m slackwater_simulator --seeds $(SEEDS) $(SIMULATE)
 
+## make differential random views and histories against DuckDB at every commit; SEEDS=10000
+differential: setup
+	$(BIN)/python -m slackwater_differential --seeds $(SEEDS) $(DIFFERENTIAL)
+
 ## make chaos        half an hour of random faults; CHAOS="--minutes 5 --seed 7" passes options
 chaos: setup
 	$(BIN)/python -m slackwater_bench chaos $(CHAOS)
@@ -62,6 +66,11 @@ bench: setup
 ## make bench-sidecar   the sidecar alone: records per core, profile, delay, a thousand partitions, memory
 bench-sidecar: setup
 	$(BIN)/python -m slackwater_bench sidecar sidecar-profile sidecar-delay sidecar-partitions sidecar-memory
+	$(BIN)/python -m slackwater_bench page
+
+## make bench-engine    views by shape, cost of a change by the size of its group, skewed keys
+bench-engine: setup
+	$(BIN)/python -m slackwater_bench engine engine-cost engine-skew
 	$(BIN)/python -m slackwater_bench page
 
 ## make bench-compare BASE=<revision>   this commit against another one, by alternating runs

@@ -305,7 +305,12 @@ class Cutter:
             except UnsupportedOutputError as error:
                 problem = f"column {field.name} of type {error} cannot be written as JSON exactly"
                 raise self._error(0, 0, problem, "Convert it to a text, number, list or struct") from error
-        return fields[: len(key)], fields[len(key) :]
+        documents = fields[len(key) :]
+        for field, bound in zip(documents, view.types, strict=True):
+            if str(field.type) != bound:
+                problem = f"column {field.name} would be of type {field.type}, DuckDB says {bound}"
+                raise self._error(0, 0, problem, f"Write CAST(… AS {bound}) around it, and report this")
+        return fields[: len(key)], documents
 
     def _closed(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
         """The fragment as rows of a stage of its own."""
