@@ -17,6 +17,7 @@ from typing import Any
 
 from slackwater_spark.errors import SlackwaterSparkError
 from slackwater_spark.pipeline import BatchProgress, RunSettings, load_pipeline, run_pipeline
+from slackwater_spark.pipeline.outputs import revised
 from slackwater_spark.sink import Emit, SinkStep
 
 
@@ -35,10 +36,10 @@ def main(order: dict[str, Any]) -> int:
     definition = load_pipeline(Path(order["folder"]))
     definition = replace(
         definition,
-        name=order.get("name", definition.name),
+        name=revised(order["name"], definition.revision) if "name" in order else definition.name,
         source=order.get("source", definition.source),
         outputs=tuple(
-            replace(output, topic=order["topic"] + ("" if number == 0 else f"-{output.view}"))
+            replace(output, topic=revised(order["topic"], definition.revision) + suffix(number, output.view))
             if "topic" in order
             else output
             for number, output in enumerate(definition.outputs)
@@ -56,6 +57,10 @@ def main(order: dict[str, Any]) -> int:
         return 1
     tell(ended=True)
     return 0
+
+
+def suffix(number: int, view: str) -> str:
+    return "" if number == 0 else f"-{view}"
 
 
 def tell_batch(batch: BatchProgress) -> None:

@@ -121,6 +121,34 @@ def test_two_views_show_the_same_commit_also_after_a_crash(
     assert len(spending) > 5
 
 
+@pytest.mark.slow
+def test_a_changed_view_is_refused_and_its_new_revision_is_built_beside_the_old_one(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(ORDERS_PIPELINE, tmp_path / "changing", ignore=shutil.ignore_patterns("tests"))
+    view, definition = folder / "views" / "orders_with_lines.sql", folder / "pipeline.toml"
+    inventory.run(10)
+    assert start_pipeline(folder=str(folder)).await_end() == 0
+    before = output.records(f"out-{inventory.source}")
+    view.write_text(view.read_text().replace("o.status,", "upper(o.status) AS state,"))
+    inventory.run(10)
+    refused = start_pipeline(folder=str(folder))
+    assert refused.await_end() == 1
+    assert refused.last["error"] == "IncompatibleCheckpointError"
+    assert "view orders_with_lines has another meaning" in refused.last["message"]
+    assert "output state was no part of it, is VARCHAR" in refused.last["message"]
+    assert output.records(f"out-{inventory.source}") == before
+    definition.write_text("revision = 2\n" + definition.read_text())
+    revision = start_pipeline(folder=str(folder))
+    assert revision.await_end() == 0, revision.last
+    assert output.records(f"out-{inventory.source}") == before
+    found = final_state(output.records(f"out-{inventory.source}.v2"))
+    assert {key: row["state"] for key, row in found.items()} == {
+        key: order["status"].upper() for key, order in inventory.orders.items()
+    }
+    assert (tmp_path / "checkpoint.v2" / "slackwater.json").exists()
+
+
 def by_commit(records: Iterable[tuple[int, int, bytes, bytes | None]]) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = {}
     for lsn, _, key, value in records:

@@ -13,6 +13,8 @@ from slackwater_sql.stages import EnginePlan, PublishedView
 VERSION = 2
 """Of the form of the state as a whole: 2 has stages."""
 
+_NOT_THERE = "no part of it"
+
 Change = tuple[str, str, str]
 """What has changed, its value in the checkpoint, its value now; without the first the last says it all."""
 
@@ -42,7 +44,7 @@ class ViewFingerprint:
         if self.fingerprint == now.fingerprint:
             return
         found = [
-            (fact, self.facts.get(fact, "not used"), now.facts.get(fact, "not used"))
+            (fact, self.facts.get(fact, _NOT_THERE), now.facts.get(fact, _NOT_THERE))
             for fact in sorted({*self.facts, *now.facts})
             if self.facts.get(fact) != now.facts.get(fact)
         ]
