@@ -21,7 +21,7 @@ CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint, y integer, t text, d numeric
 CREATE TABLE c (k1 bigint, k2 text, v integer, a_id bigint NOT NULL, PRIMARY KEY (k1, k2));
 """
 CATALOG = parse_catalog({"tables.sql": TABLES})
-DATABASES = 6
+DATABASES = 5
 
 SAME = {
     "columns": "SELECT TRANSACTIONALLY id, name, x + 1 AS next FROM a",

@@ -59,8 +59,7 @@ def run(
         connection.execute(statement).fetchall()
     except duckdb.Error as error:
         raise _view_error(text, splices, statement, error) from error
-    finally:
-        connection.execute("SET errors_as_json = false")
+    connection.execute("SET errors_as_json = false")
 
 
 def _view_error(text: ViewText, splices: Sequence[Splice], statement: str, error: duckdb.Error) -> ViewError:

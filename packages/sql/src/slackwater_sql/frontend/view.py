@@ -24,9 +24,9 @@ from slackwater_sql.frontend.numbering import Numbering
 from slackwater_sql.frontend.parsing import parse
 from slackwater_sql.frontend.pruning import pruned
 from slackwater_sql.frontend.queries import read_query
+from slackwater_sql.frontend.scratch import scratch_database
 from slackwater_sql.frontend.text import ViewText
 from slackwater_sql.logical import LogicalView, Span
-from slackwater_sql.session import open_connection
 
 _NO_VIEWS: Mapping[str, ViewText] = {}
 
@@ -47,7 +47,7 @@ def read_view(
     """
     text = ViewText(sql, path)
     name = PurePath(path).stem
-    with open_connection() as connection:
+    with scratch_database() as connection:
         connection.execute("CREATE SCHEMA __slackwater_views")
         lower = {other.lower(): each for other, each in views.items()}
         build = Build(connection, catalog, lower, read_query, _inlined)
