@@ -2,7 +2,9 @@
 
 import json
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Any, TypeVar
 
 from slackwater_spark.scope import Scope
@@ -60,6 +62,7 @@ class MemoryTransaction:
     def __init__(self, contents: dict[bytes, bytes], token: bytes | None) -> None:
         self.contents = contents
         self.token = token
+        self._names: list[bytes] | None = None
 
     def get(self, name: bytes) -> bytes | None:
         """The value, or None."""
@@ -83,14 +86,24 @@ class MemoryTransaction:
 
     def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
         """Entries that start with `prefix`."""
-        return [entry for entry in self.entries() if entry[0].startswith(prefix)][:limit]
+        names = self._sorted()
+        within = takewhile(
+            lambda name: name.startswith(prefix), islice(names, bisect_left(names, prefix), None)
+        )
+        return [(name, self.contents[name]) for name in islice(within, limit)]
 
     def entries(self) -> Iterator[Entry]:
         """All entries."""
-        return iter(sorted(self.contents.items()))
+        return iter([(name, self.contents[name]) for name in self._sorted()])
+
+    def _sorted(self) -> list[bytes]:
+        if self._names is None:
+            self._names = sorted(self.contents)
+        return self._names
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Makes the changes."""
+        self._names = None
         for name, value in changes:
             if value is None:
                 self.contents.pop(name, None)
@@ -100,6 +113,7 @@ class MemoryTransaction:
     def clear(self) -> None:
         """Removes everything."""
         self.contents.clear()
+        self._names = None
 
     def set_token(self, token: bytes) -> None:
         """Sets the token."""
