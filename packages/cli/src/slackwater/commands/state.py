@@ -56,17 +56,16 @@ def show(ctx: click.Context, place: Path, key: str | None, top: int, as_json: bo
     output = Output()
     target = _target(ctx, place)
     wanted = None if key is None else target.key(key)
+    plan = target.plan if wanted is None else target.known_plan()
     with target.session() as session:
-        if wanted is not None:
-            found = kept_rows(
-                session, target.checkpoint, target.known_plan(), wanted, buckets=target.known_buckets()
-            )
+        if wanted is not None and plan is not None:
+            found = kept_rows(session, target.checkpoint, plan, wanted, buckets=target.known_buckets())
             text = keys_json(found) if as_json else None
             lines = key_lines(found)
         else:
             report = inspect_state(session, target.checkpoint, top=top)
-            text = state_json(report, target.plan, top) if as_json else None
-            lines = state_lines(report, target.plan, top)
+            text = state_json(report, plan, top) if as_json else None
+            lines = state_lines(report, plan, top)
     if text is not None:
         click.echo(text)
         return
