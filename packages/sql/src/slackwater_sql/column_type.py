@@ -5,6 +5,7 @@ Debezium is expected to write schemaless JSON with `decimal.handling.mode=string
 declared types and are reported as such.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -57,6 +58,8 @@ ELEMENT_KINDS = frozenset(
 _INFINITE_DATES = (-2_147_472_691, 2_146_033_979)
 _INFINITE_MS = (-9_223_372_036_832_400_000, 9_223_372_036_825_200_000)
 _INFINITE_US = (-(2**63), 2**63 - 1)
+
+_NESTED_JSON = re.compile(r"\bJSON(?=[\[\],)]|$)")
 
 _INTEGER_BITS = {TypeKind.SMALLINT: 16, TypeKind.INTEGER: 32, TypeKind.BIGINT: 64}
 
@@ -215,9 +218,24 @@ class ColumnType:
             return _with_infinities(column, "TIMESTAMP", _INFINITE_MS, f"epoch_ms({column})")
         if self.kind is TypeKind.TIMESTAMP:
             return _with_infinities(column, "TIMESTAMP", _INFINITE_US, f"make_timestamp({column})")
+        if self.kind is TypeKind.CARRIED and self.text_form != self.duckdb:
+            return f"CAST(CAST({column} AS {self.text_form}) AS {self.duckdb})"
         if self.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON, TypeKind.CARRIED}:
             return f"CAST({column} AS {self.duckdb})"
         return column
+
+    @property
+    def text_form(self) -> str:
+        """The DuckDB type whose text a carried value is: JSON in lists and structs has no text of its own."""
+        return _NESTED_JSON.sub("VARCHAR", self.duckdb) if self.duckdb != "JSON" else self.duckdb
+
+    def wire_expression(self, expression: str) -> str:
+        """SQL of the wire form of a value that travels between stages; the inverse of `duckdb_expression`."""
+        if self.kind is not TypeKind.CARRIED:
+            return expression
+        if self.text_form != self.duckdb:
+            expression = f"CAST({expression} AS {self.text_form})"
+        return f"CAST({expression} AS VARCHAR)"
 
     def _array_expression(self, column: str, element: "ColumnType") -> str:
         if element.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON}:

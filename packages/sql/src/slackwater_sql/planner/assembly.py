@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from slackwater_sql.column_type import TypeKind, carried
+from slackwater_sql.column_type import carried
 from slackwater_sql.document import Field, document_expression, document_text, identifier
 from slackwater_sql.logical import Leaf, Relation, Scan
 from slackwater_sql.plan import InputPlan
@@ -122,7 +122,7 @@ class Binder:
 def rows_statement(relation: Relation, wire: Sequence[str], types: Sequence[str], assembly: Assembly) -> str:
     """Rows for later stages."""
     values = ", ".join(
-        wire_value(identifier(name), of_type) for name, of_type in zip(wire, types, strict=True)
+        carried(of_type).wire_expression(identifier(name)) for name, of_type in zip(wire, types, strict=True)
     )
     rows = render(relation, wire, assembly.leaf)
     return f"SELECT {AT} AS point, CAST(json_array({values}) AS VARCHAR) AS row FROM ({rows})"  # noqa: S608
@@ -145,15 +145,9 @@ def partials(
 ) -> str:
     """What changes add to groups."""
     read = [*(name for name, _ in groups), *(column for each in kept for column in each.columns)]
-    wire = [wire_value(identifier(name), of_type) for name, of_type in groups]
+    wire = [carried(of_type).wire_expression(identifier(name)) for name, of_type in groups]
     rows = render(relation, read, assembly.leaf)
     return partials_statement(rows, [name for name, _ in groups], kept, wire)
-
-
-def wire_value(expression: str, of_type: str) -> str:
-    """SQL of a value's wire form, see `column_type.carried`."""
-    is_text = carried(of_type).kind is TypeKind.CARRIED
-    return f"CAST({expression} AS VARCHAR)" if is_text else expression
 
 
 def _on_accumulators(accumulated: Accumulated) -> Assembly:
