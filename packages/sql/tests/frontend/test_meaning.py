@@ -234,6 +234,11 @@ SAME = {
     "materialized with": "WITH s AS MATERIALIZED (SELECT id, x FROM a), t AS NOT MATERIALIZED (SELECT x FROM s) SELECT TRANSACTIONALLY id FROM s WHERE x IN (SELECT x FROM t)",
     "null columns": "SELECT TRANSACTIONALLY id, NULL AS n, NULL::int AS i FROM a UNION ALL SELECT id, t, y FROM b",
     "aggregates over windows' orders": "SELECT TRANSACTIONALLY id, arg_min(id, y) OVER (PARTITION BY a_id ORDER BY id) AS m, min(y) OVER (PARTITION BY t ORDER BY d DESC NULLS LAST, id ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING) AS n FROM b",
+    "in of two columns": "SELECT TRANSACTIONALLY id FROM b WHERE (a_id, y) IN (SELECT id, x FROM a) OR id = 1 AND (a_id, t) IN (SELECT id, name FROM a WHERE g > 0)",
+    "conditions of two columns": "SELECT TRANSACTIONALLY id FROM b WHERE (a_id, y) IN (SELECT id, x FROM a)",
+    "not in of two columns": "SELECT TRANSACTIONALLY id FROM a WHERE (id, g) NOT IN (SELECT a_id, k1 FROM c)",
+    "star without": "SELECT TRANSACTIONALLY a.* EXCLUDE (name, x), b.* EXCLUDE (b.id, d) FROM a JOIN b ON b.a_id = a.id",
+    "star of using without": "SELECT TRANSACTIONALLY * EXCLUDE (y, name) FROM a JOIN (SELECT id, y, t FROM b) b USING (id)",
     "table star": "SELECT TRANSACTIONALLY b.*, a.name FROM a JOIN b ON b.a_id = a.id",
 }  # fmt: skip
 

@@ -12,10 +12,10 @@ from slackwater_sql.frontend.groups import GroupLevel
 from slackwater_sql.frontend.joining import Condition, Region
 from slackwater_sql.frontend.levels import Level, RowLevel, is_aggregate
 from slackwater_sql.frontend.refusals import refuse_clauses
-from slackwater_sql.frontend.scope import Found, Scope, Visible
+from slackwater_sql.frontend.scope import Found, Scope, Source, Visible
 from slackwater_sql.frontend.selected import Selected
 from slackwater_sql.frontend.subqueries import Subqueries
-from slackwater_sql.frontend.syntax import Node, Query, Select, conjuncts
+from slackwater_sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
 from slackwater_sql.frontend.windows import Windows
 from slackwater_sql.logical import Aggregate, Expression, Filter, Relation, Span
 
@@ -278,9 +278,8 @@ def _outputs(environment: Environment, scope: Scope, items: tuple[Node, ...]) ->
             yield Output(_declared(scope, item, name), item, None)
             continue
         raw = item.raw
-        decorations = ("exclude_list", "replace_list", "qualified_exclude_list", "rename_list", "expr")
-        if raw["columns"] or any(raw[each] for each in decorations):
-            problem = "only a plain * is supported"
+        if raw["columns"] or any(raw[each] for each in ("replace_list", "rename_list", "expr")):
+            problem = "only *, t.* and * EXCLUDE (…) are supported"
             raise environment.error(item.start, item.end, problem, "Name the columns")
         for column in _starred(environment, scope, item):
             yield Output(column.name, item, column)
@@ -297,13 +296,24 @@ def _declared(scope: Scope, item: Node, name: str) -> str:
 def _starred(environment: Environment, scope: Scope, item: Node) -> tuple[Visible, ...]:
     qualifier = item.raw["relation_name"]
     sources = scope.sources
+    ids: set[str] = set()
     if qualifier:
         source = scope.source((qualifier,))
         if source is None:
             problem = f"no table in FROM is called {qualifier}"
             raise environment.error(item.start, item.end, problem, "Use the alias that FROM gives")
         sources = (source,)
+    excluded = {name.lower() for name in item.raw["exclude_list"]}
     for source in sources:
+        own = {each["column"].lower() for each in item.raw["qualified_exclude_list"] if _is_of(source, each)}
+        left_out = own | excluded
+        ids |= {each.id for each in source.columns if each.name.lower() in left_out}
         for column in source.table.columns if source.table is not None else ():
-            scope.refuse_unsupported(source.table, column.name.lower(), item.start, item.end)
-    return sources[0].columns if qualifier else scope.visible
+            if column.name.lower() not in left_out:
+                scope.refuse_unsupported(source.table, column.name.lower(), item.start, item.end)
+    visible = sources[0].columns if qualifier else scope.visible
+    return tuple(each for each in visible if each.id not in ids and each.name.lower() not in excluded)
+
+
+def _is_of(source: Source, name: Raw) -> bool:
+    return tuple(part.lower() for part in (name["schema"], name["table"]) if part) in source.qualifiers

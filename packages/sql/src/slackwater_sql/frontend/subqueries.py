@@ -12,6 +12,7 @@ from slackwater_sql.frontend.selected import Selected
 from slackwater_sql.frontend.syntax import Node, Query, Select
 from slackwater_sql.logical import Aggregate, AggregateCall, Expression, Extend, Join, JoinKind, Relation
 
+Pair = tuple[Expression, Expression]
 ReadSelect = Callable[[Level, Query], Selected]
 
 _EXISTS_HINT = "Write [NOT] EXISTS (SELECT … WHERE … = …)"
@@ -27,13 +28,13 @@ class Subqueries:
 
     def __init__(self, read: ReadSelect) -> None:
         self.read = read
-        self._accepted: set[int] = set()
-        self._values: dict[tuple[int, int], str] = {}
+        self._accepted: set[tuple[int, int]] = set()
+        self._values: dict[tuple[int, int, int], str] = {}
 
     def accept(self, node: Node) -> None:
         """Read a condition that NULL fails like false: so do subqueries that AND and OR connect in it."""
         if node.kind == "SUBQUERY":
-            self._accepted.add(node.start)
+            self._accepted.add((node.start, node.end))
         if node.kind == "CONJUNCTION":
             for child in node.children:
                 self.accept(child)
@@ -54,7 +55,7 @@ class Subqueries:
         equal = list(selected.equal)
         if node.raw["subquery_type"] == "ANY":
             why = "NOT IN is not true" if kind is JoinKind.ANTI else ""
-            equal.append(self._membership(level, node, selected, why))
+            equal += self._membership(level, node, selected, why)
         span = level.environment.place(node.start, node.end)
         residual = conjunction(list(selected.residual))
         level.attach(lambda rows: Join(kind, rows, selected.relation, tuple(equal), residual, span))
@@ -66,7 +67,7 @@ class Subqueries:
         Raises:
             ViewError: The subquery is not supported.
         """
-        place = (id(level), node.start)
+        place = (id(level), node.start, node.end)
         if place not in self._values:
             self._values[place] = self._value(level, node)
         return self._values[place]
@@ -96,29 +97,30 @@ class Subqueries:
             raise level.error(node, problem, "Compare the aggregate: (SELECT count(*) …) > 0")
         return selected
 
-    def _membership(
-        self, level: Level, node: Node, selected: Selected, refusal: str
-    ) -> tuple[Expression, Expression]:
-        """The comparison that IN makes; with a refusal, it is refused if a side may be NULL."""
+    def _membership(self, level: Level, node: Node, selected: Selected, refusal: str) -> list[Pair]:
+        """The comparisons that IN makes; with a refusal, it is refused if a side may be NULL."""
         if node.raw["comparison_type"] != "COMPARE_EQUAL":
             raise level.error(node, "only = ANY, IN and NOT IN are supported", _EXISTS_HINT)
-        if len(selected.items) != 1 or len(node.children) != 1 or node.children[0].function == "row":
-            raise level.error(node, "IN compares one column only", _EXISTS_HINT)
-        left, right = level.expression(node.children[0]), selected.items[0]
-        if refusal:
-            for side, known in ((left, level.safe), (right, never_null(selected.relation))):
-                if side.column not in known:
-                    problem = f"{refusal} where {side.text or 'a value'} is NULL, which it may be"
-                    raise level.error(node, problem, _EXISTS_HINT)
-        return left, right
+        (left,) = node.children
+        values = left.arguments if left.function == "row" else (left,)
+        if len(values) != len(selected.items):
+            problem = f"IN compares {len(values)} with {len(selected.items)} columns"
+            raise level.error(node, problem, _EXISTS_HINT)
+        pairs = list(zip(map(level.expression, values), selected.items, strict=True))
+        known = (level.safe, never_null(selected.relation))
+        for side, safe in ((pair[number], known[number]) for pair in pairs for number in (0, 1)):
+            if refusal and side.column not in safe:
+                problem = f"{refusal} where {side.text or 'a value'} is NULL, which it may be"
+                raise level.error(node, problem, _EXISTS_HINT)
+        return pairs
 
     def _mark(self, level: Level, node: Node, query: Query) -> str:
         """Whether there is a row."""
         selected = self._rows_of(level, node, query)
         equal = list(selected.equal)
         if node.raw["subquery_type"] == "ANY":
-            why = "" if node.start in self._accepted else "the value of IN is NULL"
-            equal.append(self._membership(level, node, selected, why))
+            why = "" if (node.start, node.end) in self._accepted else "the value of IN is NULL"
+            equal += self._membership(level, node, selected, why)
         if selected.residual:
             problem = "only conditions of equality on the outer query are supported here"
             raise level.error(node, problem, "Make EXISTS a condition of its own in WHERE")
