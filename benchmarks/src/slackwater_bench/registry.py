@@ -8,6 +8,7 @@ from slackwater_bench.scenarios.arrivals import ARRIVALS
 from slackwater_bench.scenarios.cut_cost import CUT_COST
 from slackwater_bench.scenarios.engine import ENGINE, ENGINE_SKEW
 from slackwater_bench.scenarios.engine_cost import ENGINE_COST
+from slackwater_bench.scenarios.engine_profile import ENGINE_PROFILE
 from slackwater_bench.scenarios.latency import LATENCY
 from slackwater_bench.scenarios.live import LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
@@ -44,6 +45,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         ENGINE,
         ENGINE_COST,
         ENGINE_SKEW,
+        ENGINE_PROFILE,
     )
 }
 

@@ -224,6 +224,6 @@ def test_the_pipeline_compiles_and_reads_the_workloads_tables(name: str) -> None
     assert definition.source == certify["source"]["name"] == "inv"
     assert definition.outputs[0].topic == certify["output"]["name"]
     assert set(definition.tables) == set(certify["view"]["rows"]) <= set(tables_of(workload))
-    assert [column.name for column in definition.view.key] == certify["view"]["key"]
+    assert list(definition.plan.views[0].key) == certify["view"]["key"]
     assert workload.name == name
     assert load_specification(workload.pipeline / "certify.toml")

@@ -114,6 +114,10 @@ class Bed:
         """Ends a pause."""
         _signal(self._processes[name].pid, signal.SIGCONT)
 
+    def stop(self, name: str) -> None:
+        """Ends a process; it is no longer part of the run."""
+        stop_all([self._processes.pop(name)])
+
     def check(self) -> None:
         """Everything that was started still runs.
 
