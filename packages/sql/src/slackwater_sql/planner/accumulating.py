@@ -161,10 +161,11 @@ class _Builder:
         return f"a{self._keep(AccumulatorKind.DISTINCT, call, self._comparable(call))}"
 
     def _extreme(self, call: AggregateCall, kind: AccumulatorKind) -> str | None:
-        if self._type_of(call.arguments[0]) in _UNORDERED:
+        of_type = self._type_of(call.arguments[0])
+        if of_type in _UNORDERED or "JSON" in of_type:
             return None
         number = self._keep(kind, call, self._comparable(call))
-        return f"CAST(a{number} AS {self._type_of(call.arguments[0])})"
+        return f"CAST(a{number} AS {of_type})"
 
     def _sum(self, call: AggregateCall) -> str | None:
         argument = call.arguments[0]
