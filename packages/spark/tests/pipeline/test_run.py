@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -202,6 +203,35 @@ def test_separate_executors_compute_the_view_and_one_may_be_killed(
     assert_view(inventory, output)
     assert work.exists() == before
     assert list((tmp_path / "checkpoint" / "spark-home" / "work").iterdir())
+
+
+RESCALE = """
+import sys
+from pathlib import Path
+from slackwater_spark.pipeline import RunSettings
+from slackwater_spark.pipeline.session import spark_session
+from slackwater_spark.state import rescale
+
+folder, partitions = Path(sys.argv[1]), int(sys.argv[2])
+settings = RunSettings(bootstrap="", checkpoint=folder, master="local[2]")
+with spark_session("rescale", settings, folder / "rescale.log") as session:
+    assert rescale(session, folder, partitions, buckets=64) is not None
+"""
+
+
+@pytest.mark.slow
+def test_a_pipeline_goes_on_with_more_partitions_and_with_fewer(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    """Fails without `without_output`: the sink misses the batch that changed the partitions."""
+    for partitions in (4, 16, 4):
+        if inventory.events > 0:
+            program = [sys.executable, "-c", RESCALE, str(tmp_path / "checkpoint"), str(partitions)]
+            subprocess.run(program, check=True)
+        inventory.run(20)
+        run = start_pipeline(settings={"shuffle_partitions": 4})
+        assert run.await_end() == 0, run.last
+        assert_view(inventory, output)
 
 
 def is_executor(process: psutil.Process) -> bool:

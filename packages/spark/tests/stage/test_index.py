@@ -25,7 +25,7 @@ from slackwater_spark.stage.entry import (
     part,
 )
 from slackwater_spark.stage.index import BucketIndex, IndexTransaction
-from slackwater_spark.stage.lmdb_index import LmdbIndex, OpenIndexes
+from slackwater_spark.stage.lmdb_index import LmdbIndex, OpenIndexes, open_limit
 from slackwater_spark.stage.owner import OWNER_TAG
 from slackwater_spark.stage.testing import MemoryIndex
 
@@ -293,3 +293,8 @@ def test_indexes_beyond_the_limit_are_closed_and_come_back(tmp_path: Path) -> No
 def test_an_index_that_stays_open_is_the_same_object(tmp_path: Path) -> None:
     opened = OpenIndexes(limit=2)
     assert opened.get(tmp_path / "0") is opened.get(tmp_path / "0")
+
+
+@pytest.mark.parametrize(("descriptors", "indexes"), [(1024, 256), (1 << 20, 512), (-1, 512), (3, 1)])
+def test_open_indexes_leave_descriptors_for_others(descriptors: int, indexes: int) -> None:
+    assert open_limit(descriptors) == indexes

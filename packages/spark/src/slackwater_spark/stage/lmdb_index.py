@@ -1,6 +1,7 @@
 """The index of a bucket in an LMDB environment on the executor's local disk."""
 
 import errno
+import resource
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -30,8 +31,8 @@ T = TypeVar("T")
 INITIAL_MAP_BYTES: Final = 64 << 20
 """Address space of a new index; doubled whenever it is full. The file is only as large as its contents."""
 
-MAX_OPEN_INDEXES: Final = 128
-"""Per process; each takes two to three file descriptors."""
+MAX_OPEN_INDEXES: Final = 512
+"""Per process, if it may have so many files open; each takes two descriptors."""
 
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -147,8 +148,8 @@ class LmdbIndex:
 class OpenIndexes:
     """The indexes a process has open, least recently used ones closed; not for several threads."""
 
-    def __init__(self, limit: int = MAX_OPEN_INDEXES) -> None:
-        self._limit = limit
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit or open_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._open: OrderedDict[Path, LmdbIndex] = OrderedDict()
 
     def get(self, folder: Path) -> LmdbIndex:
@@ -163,6 +164,11 @@ class OpenIndexes:
         """Closes all."""
         while self._open:
             self._open.popitem()[1].close()
+
+
+def open_limit(descriptors: int) -> int:
+    """How many indexes a process may have open that may have so many files open (-1: any number)."""
+    return MAX_OPEN_INDEXES if descriptors < 0 else max(1, min(MAX_OPEN_INDEXES, descriptors // 4))
 
 
 class _LmdbTransaction:
