@@ -16,7 +16,7 @@ _TUNING = ("min_task_events", "target_task_events", "read_timeout_ms")
 def write_view(
     documents: Documents,
     *,
-    checkpoint: Path,
+    checkpoint: str | Path,
     topic: str | None = None,
     partitions: int | None = None,
     available_now: bool = False,
@@ -42,6 +42,7 @@ def write_view(
         IncompatibleCheckpointError: the checkpoint is of a view that meant something else.
         SinkError: the output cannot be written.
         QueryFailedError: the query ended with an error; its reason.
+        RunSettingsError: the checkpoint is not on a file system of this machine.
         QueryShapeError: a topic is given for several views, or options that this sink does not take.
     """
     definition = documents.definition
