@@ -108,7 +108,7 @@ class RescaledStateError(StateError):
 
     def __str__(self) -> str:
         return (
-            f"{self.folder}: after the change of partitions, {self.variable} has {self.after}, before it had "
-            f"{self.before}. Do not run the pipeline: restore the checkpoint from a copy, or remove "
-            f"offsets/{self.batch} and commits/{self.batch}; please report this"
+            f"{self.folder}: after the change of partitions (batch {self.batch}), {self.variable} has "
+            f"{self.after}, before it had {self.before}. Do not run the pipeline with it: restore the "
+            "checkpoint from a copy or start with a new one; please report this"
         )
