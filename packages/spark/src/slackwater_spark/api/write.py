@@ -52,7 +52,8 @@ def write_view(
             raise QueryShapeError(problem, "leave out topic=")
         (output,) = definition.outputs
         definition = replace(definition, outputs=(ViewOutput(output.view, topic, output.partitions),))
-    settings = run_settings(documents.options, checkpoint, available_now=available_now, partitions=partitions)
+    folder = RunSettings.local_folder(str(checkpoint))
+    settings = run_settings(documents.options, folder, available_now=available_now, partitions=partitions)
     run_pipeline(definition, settings, on_progress, stop=stop, session=documents.session)
 
 
