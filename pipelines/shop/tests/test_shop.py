@@ -10,6 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 
+from slackwater_certify import load_specification
+from slackwater_certify.view import load_view
 from slackwater_spark.pipeline import PipelineDefinition, load_pipeline
 from slackwater_spark.stage.testing import ChangeEvent, LocalEngine
 from slackwater_spark.stage.wire import Document
@@ -196,3 +198,10 @@ def test_a_cancelled_order_is_no_part_of_its_customers_total(
     names = [view.name for view in definition.plan.views]
     found = {names[number]: documents for number, documents in engine.run(changes).items() if documents}
     assert set(found) == {"order_details"}
+
+
+def test_the_certifier_takes_the_output_it_is_said_to_judge(definition: PipelineDefinition) -> None:
+    specification = load_specification(FOLDER)
+    assert set(load_view(specification).tables) == {ORDERS, LINES}
+    assert specification.output.name in {output.topic for output in definition.outputs}
+    assert specification.source.name == definition.source
