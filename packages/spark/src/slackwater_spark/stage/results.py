@@ -106,55 +106,48 @@ class _RowsRoute:
 
     def __init__(self, output: RowsOutput) -> None:
         self._identity = output.identity
-        self._edges = [_EdgeRoute(edge) for edge in output.edges]
+        self._edges = output.edges
 
     def __call__(self, points: ResultPoints, rows: ResultRows, outbox: Outbox) -> None:
         changes = list(_changed_texts(points, rows))
-        texts = list(dict.fromkeys(text for _, gone, come in changes for text in (*gone, *come)))
-        wire_rows = dict(zip(texts, decoded_rows(texts), strict=True))
+        numbers: dict[str, int] = {}
+        for _, gone, come in changes:
+            for text in (*gone, *come):
+                numbers.setdefault(text, len(numbers))
+        wire_rows = decoded_rows(list(numbers))
+        width = self._identity
+        identities = [_pack(row[:width]) for row in wire_rows]
+        edges = [_EdgeRows(edge, wire_rows) for edge in self._edges]
         for lsn, gone, come in changes:
-            old, new = (self._by_identity(texts, wire_rows) for texts in (gone, come))
+            old = {identities[number]: number for number in map(numbers.__getitem__, gone)}
+            new = {identities[number]: number for number in map(numbers.__getitem__, come)}
             for identity in sorted(old.keys() | new.keys()):
-                for edge in self._edges:
-                    edge.add(lsn, identity, old.get(identity), new.get(identity), outbox)
-
-    def _by_identity(
-        self, texts: set[str], wire_rows: Mapping[str, tuple[Any, ...]]
-    ) -> dict[bytes, tuple[Any, ...]]:
-        rows = (wire_rows[text] for text in texts)
-        return {_pack(row[: self._identity]): row for row in rows}
+                for edge in edges:
+                    edge.send(lsn, identity, old.get(identity), new.get(identity), outbox)
 
 
-class _EdgeRoute:
-    def __init__(self, edge: Edge) -> None:
+class _EdgeRows:
+    """Rows as an edge takes them, by their numbers. Those that it does not take are None."""
+
+    def __init__(self, edge: Edge, wire_rows: Sequence[tuple[Any, ...]]) -> None:
         self._edge = edge
+        keys = [tuple([row[position] for position in edge.key]) for row in wire_rows]
+        self._keys: list[bytes | None] = [
+            None if None in key and not edge.keeps_null_keys else _pack(key) for key in keys
+        ]
+        self._rows = [_pack(tuple([row[position] for position in edge.columns])) for row in wire_rows]
 
-    def add(
-        self,
-        lsn: int,
-        identity: bytes,
-        old: tuple[Any, ...] | None,
-        new: tuple[Any, ...] | None,
-        outbox: Outbox,
-    ) -> None:
+    def send(self, lsn: int, identity: bytes, old: int | None, new: int | None, outbox: Outbox) -> None:
         """One row's change; nothing if the edge's columns do not show it."""
         edge = self._edge
-        old_key, old_row = self._projected(old)
-        new_key, new_row = self._projected(new)
-        if (old_key, old_row) == (new_key, new_row):
-            return
+        old_key = None if old is None else self._keys[old]
+        new_key = None if new is None else self._keys[new]
         if old_key is not None and old_key != new_key:
             outbox.event(edge.stage, lsn, edge.input, old_key, identity, None)
-        if new_key is not None:
-            outbox.event(edge.stage, lsn, edge.input, new_key, identity, new_row)
-
-    def _projected(self, row: tuple[Any, ...] | None) -> tuple[bytes | None, bytes | None]:
-        if row is None:
-            return None, None
-        key = tuple(row[position] for position in self._edge.key)
-        if not self._edge.keeps_null_keys and None in key:
-            return None, None
-        return _pack(key), _pack(tuple(row[position] for position in self._edge.columns))
+        if new_key is None or new is None:
+            return
+        if old is None or old_key != new_key or self._rows[old] != self._rows[new]:
+            outbox.event(edge.stage, lsn, edge.input, new_key, identity, self._rows[new])
 
 
 class _DocumentsRoute:
@@ -164,13 +157,20 @@ class _DocumentsRoute:
         self._view = output.view
 
     def __call__(self, points: ResultPoints, rows: ResultRows, outbox: Outbox) -> None:
-        at_points: list[dict[str, bytes]] = [{} for _ in range(len(points))]
+        at_points: list[dict[str, bytes] | None] = [None] * len(points)
         for point, key, document in rows:
-            at_points[point][key] = document
+            at_point = at_points[point]
+            if at_point is None:
+                at_points[point] = {key: document}
+            else:
+                at_point[key] = document
         documents = outbox.view(self._view)
+        nothing: dict[str, bytes] = {}
         for number, before, lsn in points.news():
-            old = at_points[before] if before >= 0 else {}
-            documents += _changed_documents(lsn, old, at_points[number])
+            old = (at_points[before] if before >= 0 else None) or nothing
+            new = at_points[number] or nothing
+            if old != new:
+                documents += _changed_documents(lsn, old, new)
 
 
 class _PartialsRoute:
