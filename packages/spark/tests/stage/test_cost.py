@@ -50,6 +50,10 @@ OF_CUSTOMER = """
 SELECT TRANSACTIONALLY c.id, count(o.id) AS orders, sum(l.quantity) AS pieces
 FROM customers c JOIN orders o ON o.customer_id = c.id LEFT JOIN lines l ON l.order_id = o.id GROUP BY c.id
 """
+COUNTED_TWICE = """
+SELECT TRANSACTIONALLY customer_id, count(*) AS orders
+FROM (SELECT customer_id FROM orders UNION ALL SELECT customer_id FROM orders) AS twice GROUP BY customer_id
+"""
 
 
 @dataclass
@@ -185,6 +189,18 @@ def a_line_of_an_order_of_a_customer(size: int, make_index: MakeIndex) -> tuple[
     return tables, change
 
 
+def an_order_that_counts_twice_for_its_customer(
+    size: int, make_index: MakeIndex
+) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(compiled(COUNTED_TWICE), make_index)
+    tables.put("orders", *(order(number) for number in range(size)))
+
+    def change() -> None:
+        assert tables.put("orders", order(size)) == [{"customer_id": 1, "orders": 2 * (size + 1)}]
+
+    return tables, change
+
+
 Case = Callable[[int, MakeIndex], tuple[Shop, Callable[[], None]]]
 
 CASES: tuple[Case, ...] = (
@@ -193,6 +209,7 @@ CASES: tuple[Case, ...] = (
     an_order_that_gets_another_status,
     a_customer_whose_change_does_not_reach_the_output,
     a_line_of_an_order_of_a_customer,
+    an_order_that_counts_twice_for_its_customer,
 )
 
 

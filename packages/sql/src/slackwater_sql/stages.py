@@ -93,6 +93,8 @@ class Reads(StrEnum):
     """The changed ones."""
     CHANGED_AND_WITNESS = "changed and witness"
     """The changed ones and any one unchanged row: others depend on whether there is a row, not on which."""
+    ALONE = "alone"
+    """The changed ones, whatever else of the key has changed: a row's result depends on no other row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,14 +46,14 @@ PLANS = {
     "rows of one table stay with their primary key": (
         "SELECT TRANSACTIONALLY status, count(*) AS n, avg(total) AS a FROM orders GROUP BY status",
         [
-            "1: orders by id [changed] -> partials 2",
+            "1: orders by id [alone] -> partials 2",
             "2: keeps count, sum by 1 column -> view 0",
         ],
     ),
     "a global aggregate adds up what all buckets found": (
         "SELECT TRANSACTIONALLY sum(qty) AS q, max(qty) AS m, count(DISTINCT qty) AS d FROM lines",
         [
-            "1: lines by id [changed] -> partials 2",
+            "1: lines by id [alone] -> partials 2",
             "2: keeps sum, max, distinct by 0 columns -> view 0",
         ],
     ),
@@ -76,7 +76,7 @@ PLANS = {
     "groups over groups": (
         "SELECT TRANSACTIONALLY n, count(*) AS customers FROM (SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id) x GROUP BY n",
         [
-            "1: orders by id [changed] -> partials 2",
+            "1: orders by id [alone] -> partials 2",
             "2: keeps count by 1 column -> partials 3",
             "3: keeps count by 1 column -> view 0",
         ],
@@ -102,13 +102,13 @@ PLANS = {
     "unions keep their branches apart": (
         "SELECT TRANSACTIONALLY id, name FROM customers UNION ALL SELECT id, name FROM products",
         [
-            "1: customers by id [changed] + products by id [changed] -> view 0",
+            "1: customers by id [alone] + products by id [alone] -> view 0",
         ],
     ),
     "a union without repeats is grouped": (
         "SELECT TRANSACTIONALLY id FROM customers UNION SELECT customer_id FROM orders",
         [
-            "1: customers by id [changed] + orders by customer_id with nulls [changed]; keeps groups by 1 column -> view 0",
+            "1: customers by id [alone] + orders by customer_id with nulls [alone]; keeps groups by 1 column -> view 0",
         ],
     ),
     "windows are computed by partition": (
@@ -126,15 +126,15 @@ PLANS = {
     "without old rows a table is kept by its primary key first": (
         "SELECT TRANSACTIONALLY o.id, count(n.id) AS n FROM orders o LEFT JOIN notes n ON n.order_id = o.id GROUP BY o.id",
         [
-            "1: n by id [changed] -> rows 2",
+            "1: n by id [alone] -> rows 2",
             "2: o by id [changed] + stage 1 [changed and witness]; keeps count by 1 column -> view 0",
         ],
     ),
     "dates are compared as texts that a stage makes": (
         "SELECT TRANSACTIONALLY o.id, n.id AS n FROM orders o JOIN notes n ON n.written = o.day",
         [
-            "1: o by id [changed] -> rows 3",
-            "2: n by id [changed] -> rows 3",
+            "1: o by id [alone] -> rows 3",
+            "2: n by id [alone] -> rows 3",
             "3: stage 1 [changed] + stage 2 [changed] -> view 0",
         ],
     ),
@@ -147,7 +147,7 @@ PLANS = {
     "a subquery in the select list is a left join": (
         "SELECT TRANSACTIONALLY o.id, (SELECT max(l.qty) FROM lines l WHERE l.order_id = o.id) AS m FROM orders o",
         [
-            "1: l by id [changed] -> partials 2",
+            "1: l by id [alone] -> partials 2",
             "2: keeps max by 1 column -> rows 3",
             "3: o by id [changed] + stage 2 [changed and witness] -> view 0",
         ],

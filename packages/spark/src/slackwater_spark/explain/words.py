@@ -22,6 +22,7 @@ _READS = {
         "if only {input} changed, its changed rows and one other of them with the others' rows of the key "
         "are evaluated"
     ),
+    Reads.ALONE: "each changed row of {input} by itself",
 }
 _ACCUMULATORS = {
     AccumulatorKind.COUNT: "a number for {text}",
@@ -53,12 +54,12 @@ def computed(stage: StagePlan) -> Iterator[str]:
     """What is evaluated when something changes."""
     rows = stage.rows
     if rows is not None:
-        if len(rows.inputs) == 1 and rows.reads[0] is Reads.CHANGED:
+        if set(rows.reads) == {Reads.ALONE}:
             yield "each changed row by itself"
         else:
             for each, reads in zip(rows.inputs, rows.reads, strict=True):
                 yield _READS[reads].format(input=each.alias)
-            if len(rows.inputs) > 1 and set(rows.reads) != {Reads.GROUP}:
+            if len(rows.inputs) > 1 and not set(rows.reads) <= {Reads.GROUP, Reads.ALONE}:
                 yield "if several changed, all rows of the key are evaluated"
     if stage.accumulate is not None:
         yield "what changed is added to the groups; only changed groups are evaluated"

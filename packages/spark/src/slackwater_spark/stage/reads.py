@@ -20,6 +20,8 @@ class RowReader:
         self._reads = tuple(reads)
         self._tags = [input_tag(number) for number in range(len(reads))]
         self._has_accumulators = has_accumulators
+        self._all_inputs = frozenset(range(len(reads)))
+        self._meeting = frozenset(n for n, mode in enumerate(reads) if mode is not Reads.ALONE)
 
     def unchanged(
         self, contents: IndexTransaction, group: bytes, changed: Collection[bytes], *, whole: bool = False
@@ -34,18 +36,23 @@ class RowReader:
         """
         width = len(group)
         inputs = {name[width] - 1 for name in changed}
+        meeting = self._all_inputs
+        if not whole:
+            meeting = self._meeting
+            inputs &= meeting
+            if not inputs:
+                return
         mode = Reads.GROUP
         only = -1
         if len(inputs) == 1 and not whole:
             (only,) = inputs
             mode = self._reads[only]
         if mode is Reads.GROUP:
-            yield from self._all(contents, group, changed)
+            yield from self._all(contents, group, changed, meeting)
             return
-        for number, tag in enumerate(self._tags):
-            if number != only:
-                for _, row in contents.group(group + tag):
-                    yield number, row
+        for number in sorted(meeting - {only}):
+            for _, row in contents.group(group + self._tags[number]):
+                yield number, row
         if mode is Reads.CHANGED_AND_WITNESS:
             witness = next((e for e in contents.scan(group + self._tags[only]) if e[0] not in changed), None)
             if witness is not None:
@@ -56,15 +63,15 @@ class RowReader:
         return contents.group(group + self._tags[number])
 
     def _all(
-        self, contents: IndexTransaction, group: bytes, changed: Collection[bytes]
+        self, contents: IndexTransaction, group: bytes, changed: Collection[bytes], inputs: frozenset[int]
     ) -> Iterator[tuple[int, bytes]]:
-        if self._has_accumulators:
-            for number, tag in enumerate(self._tags):
-                for name, row in contents.group(group + tag):
+        if self._has_accumulators or inputs != self._all_inputs:
+            for number in sorted(inputs):
+                for name, row in contents.group(group + self._tags[number]):
                     if name not in changed:
                         yield number, row
             return
-        width, inputs = len(group), range(len(self._tags))
+        width = len(group)
         for name, row in contents.group(group):
             number = name[width] - 1
             if number in inputs and name not in changed:

@@ -1,5 +1,7 @@
 """Which rows of a key must be looked at when only one input of it has changed."""
 
+from collections.abc import Iterator
+
 from slackwater_sql.logical import (
     Aggregate,
     Extend,
@@ -19,7 +21,21 @@ from slackwater_sql.stages import Reads
 def reads(relation: Relation, split: Partitioning) -> dict[int, Reads]:
     """For each leaf, by number. `split` is how the relation's leaves are split."""
     keys = {part.leaf.number: part.key for part in split}
-    return _Modes(keys).of(relation)
+    return _Modes(keys).of(relation) | dict.fromkeys(_alone(relation), Reads.ALONE)
+
+
+def _alone(relation: Relation) -> Iterator[int]:
+    """Numbers of the leaves whose rows meet no others: those of branches that nothing joins."""
+    match relation:
+        case Leaf(number=number):
+            yield number
+        case Filter(child=child) | Extend(child=child):
+            yield from _alone(child)
+        case Union(children=branches):
+            for branch in branches:
+                yield from _alone(branch)
+        case _:
+            return
 
 
 class _Modes:
