@@ -129,18 +129,18 @@ class TypedRowWriter(RowWriter):
 
     def __init__(self, source: str, typed: "TypedTable", schema: "StructType", changes: BatchChanges) -> None:
         from slackwater_spark.source.typed_rows import RowImages
+        from slackwater_sql.errors import SqlError
 
         super().__init__(source, schema, changes)
+        self._refusals = (SqlError, UnheldValueError)
         self._images = RowImages(typed)
         self._has_key = bool(typed.table.primary_key)
 
     def _row(self, span: OffsetSpan, located: Located) -> tuple[Any, ...]:
-        from slackwater_sql.errors import SqlError
-
         message, change, commit_lsn = located
         try:
             key, *images = self._images.typed(change.op, _image(change.before), _image(change.after))
-        except (SqlError, UnheldValueError) as error:
+        except self._refusals as error:
             raise bad_input(message, str(error)) from error
         return (
             self._source,
