@@ -183,6 +183,13 @@ def test_values_that_an_update_left_out_are_named_and_null(written: Write) -> No
     assert (row["after"]["note"], row["unchanged"]) == ("old", ["big"])
 
 
+def test_an_array_of_integers_that_an_update_left_out_is_none_of_its_bytes(written: Write) -> None:
+    """Debezium then writes the placeholder's bytes as numbers."""
+    typed = table("CREATE TABLE inv.t (id bigint PRIMARY KEY, numbers int[]);")
+    [row] = written(typed, {"op": "u", "after": {"id": 4, "numbers": list(UNAVAILABLE.encode())}})
+    assert (row["after"], row["unchanged"]) == ({"id": 4, "numbers": None}, ["numbers"])
+
+
 def test_a_table_without_key_has_no_key_column_and_truncate_no_rows(written: Write) -> None:
     typed = table("CREATE TABLE inv.t (note text);")
     [row, truncate] = written(typed, {"after": {"note": "x"}}, {"op": "t"})
