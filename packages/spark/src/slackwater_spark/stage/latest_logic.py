@@ -80,6 +80,7 @@ class LatestLogic:
         self._view = rows.output.view
         self._touched = TouchedKeys(stage, rows)
         self._tags = [input_tag(number) for number in range(len(rows.inputs))]
+        self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
         self._is_global = not stage.key
         self._evaluator = evaluator
 
@@ -122,6 +123,9 @@ class LatestLogic:
                 rows[tags[number] + primary_key] = row
             elif row is None and key and number >= 0:
                 name = tags[number] + primary_key
+                if number in self._of_stages and rows.get(name) is not None:
+                    # It has moved between keys of the earlier stage: another bucket says where it is now.
+                    continue
                 if name not in rows:
                     batch.deletes.setdefault(key, {})[name] = lsn
                 elif rows[name] is None:
