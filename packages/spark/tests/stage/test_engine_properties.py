@@ -253,6 +253,18 @@ def test_a_row_that_moves_between_buckets_is_there_afterwards(view: str, every_c
     play(view, MOVE, IN_TWO_BATCHES, every_commit=every_commit)
 
 
+@pytest.mark.parametrize("buckets", [1, 2, 3, 5])
+def test_a_row_that_moves_between_buckets_of_one_stage_stays_under_its_key_of_the_next(buckets: int) -> None:
+    """The lines of two orders of one customer change places: what the customer has is sent by two buckets."""
+    customer: Write = ("customers", {"id": 1, "name": "a", "region": "x"})
+    orders: list[Write] = [("orders", {"id": n, "customer_id": 1, "note": "m"}) for n in (1, 2, 3, 4)]
+    written: list[list[Write]] = [[customer, *orders]]
+    written += [[("lines", {"id": 1, "order_id": n, "quantity": 1})] for n in (1, 2, 3, 4, 2, 1, 4, 3, 1)]
+    for every_commit in (False, True):
+        run = Run([1] * len(written), tasks=1, buckets=buckets, losses=[])
+        play("lines_of_customer", written, run, every_commit=every_commit)
+
+
 def test_without_the_rule_for_moves_between_buckets_the_row_would_be_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
