@@ -107,7 +107,7 @@ class EngineProcessor(StatefulProcessor):
         """Nothing to free: indexes and evaluators stay open for the next task of this worker."""
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _engine_stage(
     plan: "EnginePlan", number: int, settings: StageSettings, evaluators: Evaluators
 ) -> "BucketStage[StageOutcome]":
