@@ -1,4 +1,4 @@
-"""A pipeline of two stages as a Spark query, over a restart that has lost its indexes."""
+"""A pipeline of several stages as a Spark query, over a restart that has lost its indexes."""
 
 import json
 import os
@@ -43,7 +43,6 @@ VIEWS = {
         FROM s.orders o JOIN s.customers c ON c.id = o.customer_id""",
     "regions": """SELECT TRANSACTIONALLY c.region, count(*) AS orders, sum(o.total) AS total
         FROM s.orders o JOIN s.customers c ON c.id = o.customer_id GROUP BY c.region""",
-    "all": "SELECT TRANSACTIONALLY count(*) AS n FROM s.orders o WHERE o.total > 100",
 }
 PLAN = compile_pipeline(
     [(f"{name}.sql", sql) for name, sql in VIEWS.items()], parse_catalog({"t.sql": TABLES})
@@ -66,7 +65,6 @@ class Job:
         """Every order belongs to the next customer; customers 0 and 1 are in the same region."""
         packer = EventPacker(packing_spec(PLAN, BUCKETS))
         lsn = 100 * number
-        packer.touch(lsn)
         for customer in range(3 if number == 1 else 0):
             row = {"id": customer, "region": "a" if customer < 2 else "b"}
             packer.add("s.customers", "c", lsn, None, json.dumps(row).encode())
@@ -110,11 +108,10 @@ class Job:
                 self.views[view][key.decode()] = json.loads(document)
 
     def check(self, batches: int) -> None:
-        named, regions, count = ([*view.values()] for view in self.views)
+        named, regions = ([*view.values()] for view in self.views)
         region = "b" if batches % 3 == 2 else "a"
         assert sorted((row["id"], row["region"]) for row in named) == [(order, region) for order in ORDERS]
         assert regions == [{"region": region, "orders": len(ORDERS), "total": sum(ORDERS)}]
-        assert count == [{"n": 0}]
         assert self.headers == batches
 
 
