@@ -43,6 +43,15 @@ class _Batch:
     irregular: set[bytes] = field(default_factory=set)
     """Keys whose events need their history."""
 
+    def delete(self, key: bytes, name: bytes, lsn: int) -> None:
+        """Takes note of a delete; not of one of a row that another bucket of an earlier stage has now."""
+        rows = self.keys[key]
+        if name not in rows:
+            self.deletes.setdefault(key, {})[name] = lsn
+        elif rows[name] is None:
+            self.irregular.add(key)
+        rows[name] = None
+
 
 class _Call:
     """Keys of one call, as columns."""
@@ -123,14 +132,8 @@ class LatestLogic:
                 rows[tags[number] + primary_key] = row
             elif row is None and key and number >= 0:
                 name = tags[number] + primary_key
-                if number in self._of_stages and rows.get(name) is not None:
-                    # It has moved between keys of the earlier stage: another bucket says where it is now.
-                    continue
-                if name not in rows:
-                    batch.deletes.setdefault(key, {})[name] = lsn
-                elif rows[name] is None:
-                    batch.irregular.add(key)
-                rows[name] = None
+                if number not in self._of_stages or rows.get(name) is None:
+                    batch.delete(key, name, lsn)
             else:
                 batch.irregular.add(key)
         for key, rows in keys.items():
