@@ -3,7 +3,7 @@
 # make help   the rest
 PYTHON ?= python3
 BIN := .venv/bin
-SOURCES := packages sidecar benchmarks tests pipelines infra
+SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
 .PHONY: help setup demo test check unit integration system soak simulate differential chaos bench bench-sidecar bench-engine bench-compare lock clean
 
