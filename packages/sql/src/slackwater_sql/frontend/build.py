@@ -80,6 +80,11 @@ class Build:
             self.labels[f"c{self._used}"] = label
         return f"c{self._used}"
 
+    def union_identity(self, length: int) -> tuple[str, ...]:
+        """Ids for the number of a branch and as many parts of its rows' identity."""
+        rows = ["row", *(f"row_{number + 1}" for number in range(1, length))]
+        return tuple(self.new_id(label) for label in ("branch", *rows[:length]))
+
     def make_table(self, table: Table) -> None:
         """Let the connection have the table, without rows."""
         if table.full_name in self._tables:

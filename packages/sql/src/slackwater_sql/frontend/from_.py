@@ -159,9 +159,9 @@ class _Joiner:
         relation, other = left.joined(), right.joined()
         if any(set(side.identity) & never_null(side) for side in (relation, other)):
             return Region([relation], span=self._span), scope
-        new_id = self._environment.build.new_id
-        ids = {column: new_id() for column in relation.columns}
-        identity = tuple(new_id() for _ in range(1 + len(relation.identity)))
+        build = self._environment.build
+        ids = {column: build.new_id(build.labels.get(column, "")) for column in relation.columns}
+        identity = build.union_identity(len(relation.identity))
         sources = tuple((new, (old,)) for old, new in ids.items())
         union = Union((relation,), sources, identity, self._span)
         return Region([union], span=self._span), _renamed(scope, ids)

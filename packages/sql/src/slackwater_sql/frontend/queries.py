@@ -100,7 +100,7 @@ def _union(build: Build, branches: list[Result], span: Span) -> Result:
         for position, name in enumerate(names)
     )
     longest = max(len(branch.relation.identity) for branch in branches)
-    identity = tuple(build.new_id() for _ in range(1 + longest))
+    identity = build.union_identity(longest)
     relation = Union(tuple(branch.relation for branch in branches), sources, identity, span)
     columns = tuple(Visible(name, new) for name, (new, _) in zip(names, sources, strict=True))
     return Result(relation, columns, branches[0].spans)
