@@ -95,6 +95,8 @@ def _of_scalar(value: Any) -> str:
             return "true" if value else "false"
         case float():
             return _of_float(value)
+        case Decimal():
+            return _text(format(value, "f"))
         case bytes():
             return _text(base64.b64encode(value).decode())
         case datetime():

@@ -21,7 +21,7 @@ class Verdict(StrEnum):
     WRONG = "wrong"
     """Other rows than the reference's."""
     NEEDLESS = "needless"
-    """A document that says nothing new, or one of a commit that is not in its batch."""
+    """Two documents of a key in one commit, a delete of a key that is not there, or a commit of no batch."""
     CRASHED = "crashed"
     REFUSED = "refused"
     """By the engine's planner."""
@@ -48,6 +48,8 @@ class Outcome:
         got: The engine's rows there.
         states: Number of states of views that were compared.
         rows: Number of rows that were compared.
+        repeats: Number of documents that said what was known. Allowed: a row whose place in a stage changes
+            may be written again by another bucket, which does not know the document.
     """
 
     case: Case
@@ -59,6 +61,7 @@ class Outcome:
     got: tuple[str, ...] = ()
     states: int = 0
     rows: int = 0
+    repeats: int = 0
 
 
 class _FoundError(Exception):
@@ -102,7 +105,7 @@ class _Comparison:
         self._reference = reference
         self._engine = engine
         self._documents: list[dict[bytes, str]] = [{} for _ in case.views]
-        self._states = self._rows = 0
+        self._states = self._rows = self._repeats = 0
 
     def run(self) -> Outcome:
         try:
@@ -145,9 +148,10 @@ class _Comparison:
             after = None if changed.document is None else of_document(changed.document)
             is_twice = (changed.view, changed.key) in seen
             seen.add((changed.view, changed.key))
-            if before == after or is_twice:
+            self._repeats += before == after
+            if is_twice or before is after is None:
                 key = changed.key.decode()
-                what = f"the document of {key} is published twice" if is_twice else f"nothing new about {key}"
+                what = f"{key} is published twice" if is_twice else f"{key} was not there"
                 problem = f"{what}: {after or 'deleted'}"
                 raise _FoundError(self._outcome(Verdict.NEEDLESS, problem, changed.view, lsn))
             if after is None:
@@ -166,7 +170,8 @@ class _Comparison:
                 raise _FoundError(replace(outcome, expected=_sorted(expected), got=_sorted(got)))
 
     def _outcome(self, verdict: Verdict, problem: str = "", view: int = -1, lsn: int = 0) -> Outcome:
-        return Outcome(self._case, verdict, problem, view, lsn, states=self._states, rows=self._rows)
+        outcome = Outcome(self._case, verdict, problem, view, lsn)
+        return replace(outcome, states=self._states, rows=self._rows, repeats=self._repeats)
 
 
 def batches_of(case: Case, commits: Sequence[Commit]) -> Iterator[tuple[Batch, Sequence[Commit]]]:

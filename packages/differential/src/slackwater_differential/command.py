@@ -136,5 +136,5 @@ def _summarise(tally: Tally, seconds: float) -> None:
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items()))
     sys.stdout.write(
         f"{tally.seeds:,} seeds ({verdicts}), {tally.states:,} states, {tally.rows:,} rows "
-        f"in {seconds:.0f} s: {len(tally.failed)} failed\n"
+        f"({tally.repeats:,} documents repeated) in {seconds:.0f} s: {len(tally.failed)} failed\n"
     )

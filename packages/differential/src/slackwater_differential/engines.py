@@ -2,16 +2,34 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from slackwater_differential.case import Batch, Case
 from slackwater_differential.engine import ChangedDocument, Event, MakeEngine, RefusedViewError
+from slackwater_differential.faults import distorted, planted_now
 from slackwater_differential.history import schema_ddl
 from slackwater_differential.naive import NaiveEngine
 from slackwater_spark.stage.testing import LocalEngine
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.engine import compile_pipeline
 from slackwater_sql.errors import ViewError
+
+
+@lru_cache(maxsize=2)
+def compiled(
+    ddl: str, views: tuple[tuple[str, str], ...], buckets: int, every_commit: bool, faults: tuple[str, ...]
+) -> LocalEngine:
+    """The engine of a pipeline, with any rows; kept, since shrinking runs many histories of one pipeline.
+
+    Raises:
+        RefusedViewError: A view is outside of what is supported.
+    """
+    try:
+        plan = compile_pipeline(views, parse_catalog({"schema.sql": ddl}))
+    except ViewError as error:
+        raise RefusedViewError(str(error)) from error
+    return LocalEngine(distorted(plan, faults), buckets=buckets, every_commit=every_commit)
 
 
 class UnrepeatableBatchError(Exception):
@@ -22,13 +40,11 @@ class JudgedEngine:
     """The engine: everything but Spark, Kafka and the disk."""
 
     def __init__(self, case: Case) -> None:
-        catalog = parse_catalog({"schema.sql": schema_ddl(case.tables)})
-        views = [(f"{view.name}.sql", view.sql()) for view in case.views]
-        try:
-            plan = compile_pipeline(views, catalog)
-        except ViewError as error:
-            raise RefusedViewError(str(error)) from error
-        self._engine = LocalEngine(plan, buckets=case.buckets, every_commit=case.every_commit)
+        views = tuple((f"{view.name}.sql", view.sql()) for view in case.views)
+        self._engine = compiled(
+            schema_ddl(case.tables), views, case.buckets, case.every_commit, planted_now()
+        )
+        self._engine.reset()
 
     def run(self, events: Sequence[Event], batch: Batch, first_lsn: int) -> Sequence[ChangedDocument]:
         """See `Engine`."""

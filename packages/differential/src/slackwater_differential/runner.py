@@ -50,6 +50,7 @@ class Tally:
         refusals: How often the planner gave which reason, with one of the seeds.
         states: Compared states of views.
         rows: Compared rows.
+        repeats: Documents that said what was known.
         failed: The failures, by seed.
         impossible: Seeds that the reference could not do.
     """
@@ -59,6 +60,7 @@ class Tally:
     refusals: tuple[tuple[int, str], ...] = ()
     states: int = 0
     rows: int = 0
+    repeats: int = 0
     failed: tuple[Outcome, ...] = ()
     impossible: tuple[Outcome, ...] = ()
 
@@ -79,6 +81,7 @@ class Tally:
             (*self.refusals, *other.refusals),
             self.states + other.states,
             self.rows + other.rows,
+            self.repeats + other.repeats,
             (*self.failed, *other.failed),
             (*self.impossible, *other.impossible),
         )
@@ -145,6 +148,7 @@ def _tally(outcome: Outcome) -> Tally:
         ((outcome.case.seed, outcome.problem),) if verdict is Verdict.REFUSED else (),
         outcome.states,
         outcome.rows,
+        outcome.repeats,
         (outcome,) if verdict.is_failure else (),
         (outcome,) if verdict is Verdict.IMPOSSIBLE else (),
     )

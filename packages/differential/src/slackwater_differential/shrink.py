@@ -12,7 +12,7 @@ from slackwater_differential.query import View, smaller_queries
 
 T = TypeVar("T")
 
-_MOST_RUNS = 1_500
+_MOST_RUNS = 1_000
 
 
 def shrink(failed: Outcome, make_engine: MakeEngine, most_runs: int = _MOST_RUNS) -> Outcome:
@@ -36,7 +36,6 @@ class _Shrinker:
             self._simplify(_with_simpler_run)
             self._fewer(_intents, _with_intents)
             self._simplify(_with_less_query)
-            self._fewer(_intents, _with_intents)
             self._fewer(_columns, _with_columns)
             self._simplify(_with_less_schema)
         return self._best

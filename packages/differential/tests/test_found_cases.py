@@ -1,0 +1,112 @@
+"""What random cases have found, made small: each a schema, a view and a few transactions."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from slackwater_differential import Batch, Case, check
+from slackwater_differential.engines import ENGINES
+from slackwater_differential.history import Column, Delete, Intent, Put, Row, Table, Transaction
+from slackwater_differential.query import Text, View
+from slackwater_differential.sql_types import BIGINT, INTEGER, TEXT, SqlType, integer, text
+
+
+def table(name: str, *columns: tuple[str, SqlType]) -> Table:
+    """With its first column as primary key; the others may be NULL."""
+    made = (Column(c, of_type, position > 0, position) for position, (c, of_type) in enumerate(columns))
+    return Table(name, tuple(made), (columns[0][0],), is_full=True)
+
+
+def row(*values: int | str | None) -> Row:
+    return tuple(
+        None if value is None else integer(value) if isinstance(value, int) else text(value)
+        for value in values
+    )
+
+
+def put(name: str, *values: int | str | None) -> Intent:
+    return Put(name, row(*values))
+
+
+def delete(name: str, key: int) -> Intent:
+    return Delete(name, row(key))
+
+
+def assert_right(
+    tables: Sequence[Table], views: Sequence[str], *transactions: Sequence[Intent], together: bool = False
+) -> None:
+    """In both ways of emitting, with each transaction in a batch of its own, or all in one."""
+    count = len(transactions)
+    for every_commit in (True, False):
+        for buckets in (1, 3):
+            case = Case(
+                seed=0,
+                tables=tuple(tables),
+                views=tuple(View(f"view{number}", Text(sql)) for number, sql in enumerate(views, 1)),
+                transactions=tuple(
+                    Transaction(1000 * number, tuple(intents))
+                    for number, intents in enumerate(transactions, 1)
+                ),
+                batches=(Batch(count),) if together else tuple(Batch(1) for _ in transactions),
+                buckets=buckets,
+                every_commit=every_commit,
+            )
+            outcome = check(case, ENGINES["local"])
+            assert (outcome.verdict, outcome.problem, outcome.expected, outcome.got) == ("right", "", (), ())
+
+
+T = table("t", ("id", BIGINT), ("a", INTEGER), ("b", INTEGER), ("c", TEXT))
+U = table("u", ("id", BIGINT), ("r", BIGINT))
+
+
+def test_a_column_that_is_compared_twice_is_in_the_key_once() -> None:
+    assert_right(
+        [T, U],
+        ["SELECT TRANSACTIONALLY t.c AS c, u.r AS r FROM t RIGHT JOIN u ON t.id = u.r AND u.r = t.a"],
+        [put("t", 1, 1, 2, "x"), put("u", 1, 1), put("u", 2, 2)],
+        [put("t", 1, 2, 2, "x"), put("t", 2, 2, 2, "y")],
+    )
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_row_that_moves_between_partitions_of_a_window_reaches_the_next_one(together: bool) -> None:
+    assert_right(
+        [T],
+        [
+            "SELECT TRANSACTIONALLY row_number() OVER (PARTITION BY t.a, t.b ORDER BY t.c, t.id) AS n, "
+            "last_value(t.id) OVER (PARTITION BY t.id ORDER BY t.c, t.id) AS i FROM t"
+        ],
+        [put("t", 3, 4, 5, "x")],
+        [put("t", 3, 1, 5, "x")],
+        [put("t", 4, 1, 5, "x"), put("t", 3, 4, 4, "x")],
+        together=together,
+    )
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_row_that_moves_between_partitions_stays_in_its_group(together: bool) -> None:
+    assert_right(
+        [T],
+        [
+            "SELECT TRANSACTIONALLY t.id AS i, row_number() OVER (PARTITION BY t.a ORDER BY t.id) AS n, "
+            "max(t.id) OVER (PARTITION BY t.b, t.id) AS m FROM t",
+            "SELECT TRANSACTIONALLY list(DISTINCT v.i ORDER BY v.i) AS l FROM view1 AS v GROUP BY v.n",
+        ],
+        [put("t", 3, 4, 5, "x")],
+        [put("t", 3, 1, 6, "x")],
+        [delete("t", 3), put("t", 3, 2, 6, "x")],
+        together=together,
+    )
+
+
+def test_a_global_aggregate_in_a_union_is_there_from_the_first_batch_on() -> None:
+    assert_right(
+        [T, U],
+        [
+            "SELECT TRANSACTIONALLY sum(t.a) AS s, count(*) AS n FROM t "
+            "UNION SELECT a.r AS s, b.id AS n FROM u AS a CROSS JOIN u AS b"
+        ],
+        [put("t", 4, 3, 2, "x")],
+        [put("u", 1, 1)],
+        [delete("t", 4)],
+    )
