@@ -6,6 +6,7 @@ from slackwater_spark.errors import SlackwaterSparkError
 from slackwater_spark.source import errors
 
 EVERY = [
+    errors.UnheldValueError("shop.orders", "total", "numeric", "NaN", "DecimalType"),
     errors.OptionError("tables", "is required", "say some"),
     errors.OffsetFormatError("expected version 1", "{}"),
     errors.MissingCutsError("inv", 0, 5, 9),
