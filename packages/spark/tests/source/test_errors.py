@@ -6,7 +6,6 @@ from slackwater_spark.errors import SlackwaterSparkError
 from slackwater_spark.source import errors
 
 EVERY = [
-    errors.UnheldValueError("shop.orders", "total", "numeric", "NaN", "DecimalType"),
     errors.OptionError("tables", "is required", "say some"),
     errors.OffsetFormatError("expected version 1", "{}"),
     errors.MissingCutsError("inv", 0, 5, 9),
@@ -18,6 +17,7 @@ EVERY = [
     errors.MissingTopicError("t", 1, 5),
     errors.SchemaRegistryError("it is away"),
     errors.KafkaReadError("t", 1, 5, 9, "nothing came"),
+    errors.UnheldValueError("shop.orders", "total", "numeric", "NaN", "DecimalType"),
 ]
 
 
