@@ -18,7 +18,8 @@ FULL = TABLE + "ALTER TABLE s.a REPLICA IDENTITY FULL;"
 VIEWS = {
     "rows": "SELECT TRANSACTIONALLY a.id, row_number() OVER (PARTITION BY a.k ORDER BY a.id) AS r FROM s.a a",
     "documents": "SELECT TRANSACTIONALLY a.k, list(a.n ORDER BY a.id) AS ns FROM s.a a GROUP BY a.k",
-    "partials": "SELECT TRANSACTIONALLY a.k, count(*) AS c, max(a.n) AS m FROM s.a a GROUP BY a.k",
+    "partials": """SELECT TRANSACTIONALLY a.k, count(*) AS c, max(b.n) AS m
+        FROM s.a a JOIN s.a b ON b.k = a.k GROUP BY a.k""",
 }
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
-from slackwater_spark.stage.entry import input_tag, part
+from slackwater_spark.stage.entry import MAX_PART_BYTES, input_tag, part
 from slackwater_spark.stage.errors import UnknownRowError
 from slackwater_spark.stage.index import IndexTransaction
 from slackwater_spark.stage.packing import PackingInput, stage_inputs
@@ -14,6 +15,9 @@ from slackwater_spark.stage.wire import EMPTY_KEY, TOUCH_INPUT, Event
 from slackwater_sql.row_codec import RowCodec
 from slackwater_sql.stage_evaluation import key_text
 from slackwater_sql.stages import RowsPart, StagePlan
+
+_stage_key = itemgetter(2)
+"""Empty in a TRUNCATE."""
 
 OWN_LSN: Final = -1
 """Instead of the LSN of a batch: for each key that of its newest event."""
@@ -51,6 +55,13 @@ class TouchedKeys:
         self._tags = [input_tag(number) for number in range(len(self._inputs))]
         self._key_names = tuple(column.name for column in stage.key)
         self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
+        self._key = b""
+        """The key whose events are read."""
+        self._rules = RowRules(
+            merge=self._merged,
+            check_delete=lambda lsn, number: self.check_delete(self._key, number, lsn),
+            of_stages=self._of_stages,
+        )
 
     def of(
         self, events: Sequence[Event], contents: IndexTransaction, lsn: int | None = None
@@ -67,12 +78,15 @@ class TouchedKeys:
         """
         by_key, touch_lsn = self._by_key(events, StoredKeys(contents, self._inputs, self.codecs))
         stored = contents.get_many(name for of_key in by_key.values() for _, _, name, _ in of_key)
+        is_truncated = not all(map(_stage_key, events))
         for key in sorted(by_key):
-            group = part(key)
-            of_key = self._expanded(contents, group, by_key[key], stored)
+            group, of_key = part(key), by_key[key]
+            if is_truncated:
+                of_key = self._expanded(contents, group, of_key, stored)
+            self._key = key
             touched_from = touch_lsn if key == EMPTY_KEY else None
             newest = of_key[-1][0] if of_key else touched_from or 0
-            changed = self._rules(key).changes(stored, of_key, newest if lsn == OWN_LSN else lsn)
+            changed = self._rules.changes(stored, of_key, newest if lsn == OWN_LSN else lsn)
             if changed or touched_from is not None:
                 yield TouchedKey(key, group, stored, changed, newest, touched_from)
 
@@ -90,21 +104,25 @@ class TouchedKeys:
     ) -> tuple[dict[bytes, list[RowEvent]], int | None]:
         tags = self._tags
         by_key: dict[bytes, list[RowEvent]] = {}
+        groups: dict[bytes, bytes] = {}
         touch_lsn = None
         for lsn, number, key, primary_key, row, _ in events:
             if number == TOUCH_INPUT:
                 touch_lsn = lsn if touch_lsn is None else touch_lsn
                 by_key.setdefault(EMPTY_KEY, [])
+                groups[EMPTY_KEY] = EMPTY_KEY
                 continue
             if not key:
                 for truncated in {*stored.of(number), *by_key}:
+                    groups[truncated] = part(truncated)
                     by_key.setdefault(truncated, []).append((lsn, number, part(truncated) + tags[number], ()))
                 continue
-            event = (lsn, number, part(key) + tags[number] + part(primary_key), row)
-            if key in by_key:
-                by_key[key].append(event)
-            else:
-                by_key[key] = [event]
+            of_key = by_key.get(key)
+            if of_key is None:
+                of_key = by_key[key] = []
+                groups[key] = part(key)
+            row_part = primary_key if len(primary_key) <= MAX_PART_BYTES else part(primary_key)
+            of_key.append((lsn, number, groups[key] + tags[number] + row_part, row))
         return by_key, touch_lsn
 
     def _expanded(
@@ -112,8 +130,6 @@ class TouchedKeys:
     ) -> list[RowEvent]:
         """TRUNCATE as an event of each row that may be there."""
         width = len(group) + 1
-        if all(len(name) > width for _, _, name, _ in events):
-            return events
         expanded: list[RowEvent] = []
         for event in events:
             lsn, number, name, _ = event
@@ -126,17 +142,12 @@ class TouchedKeys:
             expanded += [(lsn, number, each, TRUNCATED) for each in sorted(names)]
         return expanded
 
-    def _rules(self, key: bytes) -> RowRules:
-        def merge(lsn: int, number: int, row: tuple[bytes], last: bytes | None) -> bytes:
-            if last is None:
-                raise self._unknown_row(number, key, lsn, "an update leaves out an unchanged value (TOAST)")
-            codec = self.codecs[number]
-            return codec.encode(codec.merge(codec.unpack(row[0]), codec.unpack(last)))
-
-        def check_delete(lsn: int, number: int) -> None:
-            self.check_delete(key, number, lsn)
-
-        return RowRules(merge=merge, check_delete=check_delete, of_stages=self._of_stages)
+    def _merged(self, lsn: int, number: int, row: tuple[bytes], last: bytes | None) -> bytes:
+        if last is None:
+            problem = "an update leaves out an unchanged value (TOAST)"
+            raise self._unknown_row(number, self._key, lsn, problem)
+        codec = self.codecs[number]
+        return codec.encode(codec.merge(codec.unpack(row[0]), codec.unpack(last)))
 
     def _unknown_row(self, number: int, key: bytes, lsn: int, problem: str) -> UnknownRowError:
         packing_input: PackingInput = self._inputs[number]
