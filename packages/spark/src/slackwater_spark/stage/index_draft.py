@@ -14,7 +14,7 @@ from slackwater_spark.stage.index import IndexTransaction
 SORTED_BYTES: Final = 16 << 20
 """Of changes that are sorted before they are put: an index is filled fastest in its own order."""
 
-STEP_CHANGES: Final = 4_096
+STEP_CHANGES: Final = 2_048
 """Of one transaction: each may change a page of 4 KiB, which is kept in memory until the commit."""
 
 
