@@ -30,7 +30,7 @@ check: setup
 
 ## make unit         tests that need no server
 unit: setup
-	$(BIN)/pytest -m "not integration and not spark and not system and not chaos and not slow"
+	$(BIN)/pytest -n auto --dist worksteal -m "not integration and not spark and not system and not chaos and not slow"
 
 ## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark
 integration: setup
