@@ -1,7 +1,6 @@
 """One SELECT."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from slackwater_sql.document import identifier
 from slackwater_sql.frontend.build import Environment, Step
@@ -11,28 +10,14 @@ from slackwater_sql.frontend.from_ import read_from
 from slackwater_sql.frontend.groups import GroupLevel
 from slackwater_sql.frontend.joining import Condition, Region
 from slackwater_sql.frontend.levels import Level, RowLevel, is_aggregate
+from slackwater_sql.frontend.outputs import Output, output_expression, outputs
 from slackwater_sql.frontend.refusals import refuse_clauses
-from slackwater_sql.frontend.scope import Found, Scope, Source, Visible
+from slackwater_sql.frontend.scope import Scope
 from slackwater_sql.frontend.selected import Selected
 from slackwater_sql.frontend.subqueries import Subqueries
-from slackwater_sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
+from slackwater_sql.frontend.syntax import Node, Query, Select, conjuncts
 from slackwater_sql.frontend.windows import Windows
 from slackwater_sql.logical import Aggregate, Expression, Filter, Relation, Span
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A column of the select list, stars expanded.
-
-    Attributes:
-        name: Its name; may be empty.
-        node: What was written.
-        column: The column, if a star stands for it.
-    """
-
-    name: str
-    node: Node
-    column: Visible | None
 
 
 def read_select(environment: Environment, select: Select, outer: Level | None) -> Selected:
@@ -63,7 +48,7 @@ class _Reader:
         self._environment = environment
         self._select = select
         self._region = region
-        self._outputs = tuple(_outputs(environment, scope, select.items))
+        self._outputs = tuple(outputs(environment, scope, select.items))
         aliases = {item.alias.lower(): item for item in reversed(select.items) if item.alias}
         self._subqueries = Subqueries(_subquery)
         self._rows = RowLevel(environment, scope, aliases, outer)
@@ -150,7 +135,7 @@ class _Reader:
 
     def _columns(self, level: Level, windows: Windows) -> tuple[tuple[Expression, ...], Expression | None]:
         with level.reading("SELECT", windows.value):
-            items = tuple(_expression(level, each) for each in self._outputs)
+            items = tuple(output_expression(level, each) for each in self._outputs)
         with level.reading("QUALIFY", windows.value):
             qualify = self._select.qualify
             return items, None if qualify is None else level.expression(qualify)
@@ -181,7 +166,7 @@ class _Reader:
         if output.column is None:
             groups.group_by(output.node, start)
         else:
-            groups.group_by_expression(_expression(self._rows, output))
+            groups.group_by_expression(output_expression(self._rows, output))
 
     def _correlated_groups(self, groups: GroupLevel) -> tuple[tuple[Expression, Expression], ...]:
         """What the query around compares becomes part of the groups."""
@@ -261,59 +246,3 @@ def _filter(condition: Expression) -> Step:
 
 def _qualified(relation: Relation, condition: Expression | None) -> Relation:
     return relation if condition is None else Filter(relation, condition)
-
-
-def _expression(level: Level, output: Output) -> Expression:
-    if output.column is None:
-        return level.expression(output.node)
-    column = output.column
-    source = next((each for each in level.scope.sources if column in each.columns), None)
-    return level.made(output.node, level.value(output.node, Found(column.id, column.name, (), source)))
-
-
-def _outputs(environment: Environment, scope: Scope, items: tuple[Node, ...]) -> Iterator[Output]:
-    for item in items:
-        if item.kind != "STAR":
-            name = item.alias or (item.names[-1] if item.kind == "COLUMN_REF" else "")
-            yield Output(_declared(scope, item, name), item, None)
-            continue
-        raw = item.raw
-        if raw["columns"] or any(raw[each] for each in ("replace_list", "rename_list", "expr")):
-            problem = "only *, t.* and * EXCLUDE (…) are supported"
-            raise environment.error(item.start, item.end, problem, "Name the columns")
-        for column in _starred(environment, scope, item):
-            yield Output(column.name, item, column)
-
-
-def _declared(scope: Scope, item: Node, name: str) -> str:
-    """As DuckDB does: an unnamed column of FROM keeps the spelling of its declaration."""
-    if item.alias or item.kind != "COLUMN_REF":
-        return name
-    found = scope.of_names(item.names)
-    return found.name if found is not None and not found.fields else name
-
-
-def _starred(environment: Environment, scope: Scope, item: Node) -> tuple[Visible, ...]:
-    qualifier = item.raw["relation_name"]
-    sources = scope.sources
-    ids: set[str] = set()
-    if qualifier:
-        source = scope.source((qualifier,))
-        if source is None:
-            problem = f"no table in FROM is called {qualifier}"
-            raise environment.error(item.start, item.end, problem, "Use the alias that FROM gives")
-        sources = (source,)
-    excluded = {name.lower() for name in item.raw["exclude_list"]}
-    for source in sources:
-        own = {each["column"].lower() for each in item.raw["qualified_exclude_list"] if _is_of(source, each)}
-        left_out = own | excluded
-        ids |= {each.id for each in source.columns if each.name.lower() in left_out}
-        for column in source.table.columns if source.table is not None else ():
-            if column.name.lower() not in left_out:
-                scope.refuse_unsupported(source.table, column.name.lower(), item.start, item.end)
-    visible = sources[0].columns if qualifier else scope.visible
-    return tuple(each for each in visible if each.id not in ids and each.name.lower() not in excluded)
-
-
-def _is_of(source: Source, name: Raw) -> bool:
-    return tuple(part.lower() for part in (name["schema"], name["table"]) if part) in source.qualifiers
