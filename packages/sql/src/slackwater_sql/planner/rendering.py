@@ -6,10 +6,10 @@ user wrote stays as it is between these.
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from dataclasses import replace
 
-import sqlglot
-from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.tokenizer_core import Token, TokenType
 
 from slackwater_sql.document import identifier
 from slackwater_sql.logical import (
@@ -29,6 +29,8 @@ from slackwater_sql.statement import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, 
 
 AT = "__slackwater_at"
 """The column of the point."""
+
+_TOKENIZER = DuckDB.Tokenizer()
 
 RenderLeaf = Callable[[Leaf, tuple[str, ...]], str]
 """A SELECT of a leaf's point and of these columns."""
@@ -191,12 +193,10 @@ def _needed(relation: Relation, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _split_by_point(call: Expression) -> Expression:
-    tree = sqlglot.parse_one(call.sql, dialect="duckdb").transform(partial(_add_point))
-    return Expression(tree.sql(dialect="duckdb"), call.columns, call.span, call.text)
+    """The window call with the point as the first column of its PARTITION BY."""
+    end = next(token.end for token in _TOKENIZER.tokenize(call.sql) if _is_partition_by(token)) + 1
+    return replace(call, sql=f"{call.sql[:end]} {AT},{call.sql[end:]}")
 
 
-def _add_point(node: exp.Expression) -> exp.Expression:
-    if isinstance(node, exp.Window):
-        by = [exp.column(AT), *(node.args.get("partition_by") or [])]
-        node.set("partition_by", by)
-    return node
+def _is_partition_by(token: Token) -> bool:
+    return token.token_type is TokenType.PARTITION_BY
