@@ -11,7 +11,7 @@ from typing import cast
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater_spark.stage import IndexFolderError
@@ -143,6 +143,7 @@ few_bytes = st.binary(min_size=1, max_size=3).map(
 )
 
 
+@settings(deadline=None)
 @given(names=st.sets(few_bytes, max_size=12), prefix=few_bytes)
 def test_both_kinds_of_index_read_a_prefix_from_either_end_alike(names: set[bytes], prefix: bytes) -> None:
     def work(contents: IndexTransaction) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater_spark.stage.accumulate_testing import CountingIndex
@@ -51,6 +51,7 @@ sort_keys = st.builds(lambda stem, end: stem + end, stems, st.binary(max_size=2)
 batches = st.lists(st.lists(st.lists(sort_keys, max_size=5), max_size=4), max_size=5)
 
 
+@settings(deadline=None)
 @given(batches=batches, data=st.data())
 def test_the_ends_are_those_of_the_sorted_values_after_every_step(
     batches: list[list[list[bytes]]], data: st.DataObject

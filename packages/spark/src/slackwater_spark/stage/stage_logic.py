@@ -14,6 +14,7 @@ from slackwater_spark.stage.evaluators import (
 )
 from slackwater_spark.stage.index import IndexTransaction
 from slackwater_spark.stage.latest_logic import LatestLogic
+from slackwater_spark.stage.lone_rows import LoneRowsLogic, has_lone_rows
 from slackwater_spark.stage.outbox import Outbox
 from slackwater_spark.stage.owner import KeyOwners, Owners
 from slackwater_spark.stage.ownership import Ownership
@@ -67,13 +68,15 @@ class StageLogic:
         self._buckets = buckets
         self._every_commit = every_commit
         self._ownership = ownership
-        self._rows: RowsLogic | None = None
+        self._rows: RowsLogic | LoneRowsLogic | None = None
         self._latest: LatestLogic | None = None
         self._accumulators = evaluators.accumulators
         self._route = None if stage.accumulate is None else route_of(stage.accumulate.output, stage.number)
         if stage.rows is not None and evaluators.rows is not None:
             if not every_commit and _is_read_whole(stage.rows):
                 self._latest = LatestLogic(stage, stage.rows, evaluators.rows)
+            elif has_lone_rows(stage.rows):
+                self._rows = LoneRowsLogic(stage, stage.rows, evaluators.rows)
             else:
                 self._rows = RowsLogic(stage, stage.rows, evaluators.rows)
 
