@@ -1,0 +1,41 @@
+# ruff: noqa: S608 - it is only read
+"""Views are read alike wherever they are read."""
+
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from slackwater_sql.catalog import Catalog
+from slackwater_sql.errors import ViewError
+from slackwater_sql.frontend import read_view
+from slackwater_sql.logical import LogicalView
+
+SQL = "SELECT TRANSACTIONALLY o.id, o.customer FROM orders o"
+
+
+def test_views_are_read_in_several_threads_at_once(catalog: Catalog) -> None:
+    expected = read_view(SQL, catalog, path="v.sql")
+
+    with ThreadPoolExecutor(4) as threads:
+        views = list(threads.map(lambda _: read_view(SQL, catalog, path="v.sql"), range(8)))
+
+    assert views == [expected] * 8
+
+
+def test_a_child_process_reads_views_though_its_parent_has(catalog: Catalog) -> None:
+    expected = read_view(SQL, catalog, path="v.sql")
+
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        view: LogicalView = pool.apply(read_view, (SQL, catalog), {"path": "v.sql"})
+
+    assert view == expected
+
+
+def test_a_refused_view_leaves_nothing_behind(catalog: Catalog) -> None:
+    expected = read_view(SQL, catalog, path="v.sql")
+    for mistake in ("nofunction(o.id)", "o.customer + 1", "o.nothing", "sum(o.id)"):
+        with pytest.raises(ViewError):
+            read_view(f"SELECT TRANSACTIONALLY o.id, {mistake} AS x FROM orders o", catalog, path="v.sql")
+
+    assert read_view(SQL, catalog, path="v.sql") == expected
