@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from slackwater_spark.stage.event_packer import EventPacker
 
-_UNSETTLED = 2_000
+_UNSETTLED = 500
 """So many changes of a span are kept as objects: as many as a processor's cache holds."""
 
 _idle: dict[str, list["EventPacker"]] = {}
