@@ -241,7 +241,10 @@ class Cutter:
         for number, child in enumerate(union.children):
             read = {sources[number] for name, sources in union.sources if name in needed}
             wanted = frozenset(read | set(child.identity))
-            branches.append(self._on_rows(self._fragment(child, wanted), wanted))
+            branch = self._on_rows(self._fragment(child, wanted), wanted)
+            is_global = any(not part.key for part in branch.final_split)
+            # A group of no columns would be there once more for each key of the other branches.
+            branches.append(self._closed(branch, wanted) if is_global else branch)
         whole = replace(union, children=tuple(branch.relation for branch in branches))
         return Fragment(whole, tuple(part for branch in branches for part in branch.final_split))
 
