@@ -8,7 +8,7 @@ from slackwater_differential import Batch, Case, check
 from slackwater_differential.engines import ENGINES
 from slackwater_differential.history import Column, Delete, Intent, Put, Row, Table, Transaction
 from slackwater_differential.query import Text, View
-from slackwater_differential.sql_types import BIGINT, INTEGER, TEXT, SqlType, integer, text
+from slackwater_differential.sql_types import BIGINT, DOUBLE, INTEGER, TEXT, SqlType, integer, text
 
 
 def table(name: str, *columns: tuple[str, SqlType]) -> Table:
@@ -108,5 +108,19 @@ def test_a_global_aggregate_in_a_union_is_there_from_the_first_batch_on() -> Non
         ],
         [put("t", 4, 3, 2, "x")],
         [put("u", 1, 1)],
+        [delete("t", 4)],
+    )
+
+
+def test_a_global_aggregate_in_a_union_is_not_there_once_more_for_each_row_of_the_other_branch() -> None:
+    """Sums of floating point numbers are computed from all rows."""
+    assert_right(
+        [table("t", ("id", BIGINT), ("a", INTEGER), ("d", DOUBLE))],
+        [
+            "SELECT TRANSACTIONALLY sum(t.d) AS s, count(*) AS n FROM t "
+            "UNION SELECT a.d AS s, a.a AS n FROM t AS a WHERE a.a > 5"
+        ],
+        [put("t", 4, 3, None)],
+        [put("t", 5, 7, None)],
         [delete("t", 4)],
     )
