@@ -264,16 +264,16 @@ TRANSLATED = {
         "SELECT id, row_number() OVER (PARTITION BY a_id ORDER BY y, id) AS n, lead(id) OVER (PARTITION BY a_id ORDER BY t, id) AS l, ntile(2) OVER (PARTITION BY a_id ORDER BY id) AS h FROM b"),
     "values of peers": (
         "SELECT TRANSACTIONALLY id, last_value(id) OVER (PARTITION BY a_id ORDER BY y) AS n, list(id) OVER (PARTITION BY a_id ORDER BY y) AS l FROM b",
-        """SELECT p.id, (SELECT last(q.id ORDER BY q.y, q.id) FROM b q WHERE q.a_id IS NOT DISTINCT FROM p.a_id AND (p.y IS NULL OR q.y <= p.y)),
-            (SELECT list(q.id ORDER BY q.y, q.id) FROM b q WHERE q.a_id IS NOT DISTINCT FROM p.a_id AND (p.y IS NULL OR q.y <= p.y)) FROM b p"""),
+        """SELECT p.id, (SELECT last(q.id ORDER BY q.y, q.id) FROM b q WHERE q.a_id IS NOT DISTINCT FROM p.a_id AND (p.y IS NULL OR q.y <= p.y)) AS n,
+            (SELECT list(q.id ORDER BY q.y, q.id) FROM b q WHERE q.a_id IS NOT DISTINCT FROM p.a_id AND (p.y IS NULL OR q.y <= p.y)) AS l FROM b p"""),
     "frames of rows over ties": (
         "SELECT TRANSACTIONALLY id, sum(id) OVER (PARTITION BY a_id ORDER BY y ROWS 1 PRECEDING) AS s FROM b",
         "SELECT id, sum(id) OVER (PARTITION BY a_id ORDER BY y, id ROWS 1 PRECEDING) AS s FROM b"),
     "first values of ties": (
         "SELECT TRANSACTIONALLY id, first_value(id) OVER (PARTITION BY a_id ORDER BY y DESC) AS f, nth_value(id, 2) OVER (PARTITION BY a_id ORDER BY y NULLS FIRST) AS n, first(t ORDER BY d) OVER (PARTITION BY a_id) AS t FROM b",
-        """SELECT p.id, (SELECT q.id FROM b q WHERE q.a_id IS NOT DISTINCT FROM p.a_id ORDER BY q.y DESC, q.id LIMIT 1),
-            (SELECT q.id FROM b q WHERE q.a_id IS NOT DISTINCT FROM p.a_id AND (q.y IS NULL OR q.y <= p.y) ORDER BY q.y NULLS FIRST, q.id LIMIT 1 OFFSET 1),
-            (SELECT q.t FROM b q WHERE q.a_id IS NOT DISTINCT FROM p.a_id ORDER BY q.d, q.id LIMIT 1) FROM b p"""),
+        """SELECT p.id, (SELECT q.id FROM b q WHERE q.a_id IS NOT DISTINCT FROM p.a_id ORDER BY q.y DESC, q.id LIMIT 1) AS f,
+            (SELECT q.id FROM b q WHERE q.a_id IS NOT DISTINCT FROM p.a_id AND (q.y IS NULL OR q.y <= p.y) ORDER BY q.y NULLS FIRST, q.id LIMIT 1 OFFSET 1) AS n,
+            (SELECT q.t FROM b q WHERE q.a_id IS NOT DISTINCT FROM p.a_id ORDER BY q.d, q.id LIMIT 1) AS t FROM b p"""),
     "lists of groups in the order of the groups": (
         "SELECT TRANSACTIONALLY n, list(a_id) AS l FROM (SELECT a_id, count(*) AS n FROM b GROUP BY a_id) GROUP BY n",
         "SELECT n, list(a_id ORDER BY a_id) AS l FROM (SELECT a_id, count(*) AS n FROM b GROUP BY a_id) GROUP BY n"),
@@ -285,7 +285,7 @@ TRANSLATED = {
         "SELECT a.id AS k, a.name FROM a GROUP BY 1, 2"),
     "columns of two grouped tables": (
         "SELECT TRANSACTIONALLY a.name, b.t, count(c.v) AS n FROM a JOIN b ON b.a_id = a.id LEFT JOIN c ON c.a_id = a.id GROUP BY (b.id), a.id",
-        "SELECT any_value(a.name), any_value(b.t), count(c.v) AS n FROM a JOIN b ON b.a_id = a.id LEFT JOIN c ON c.a_id = a.id GROUP BY b.id, a.id"),
+        "SELECT any_value(a.name) AS name, any_value(b.t) AS t, count(c.v) AS n FROM a JOIN b ON b.a_id = a.id LEFT JOIN c ON c.a_id = a.id GROUP BY b.id, a.id"),
     "columns of a grouped table in a window": (
         "SELECT TRANSACTIONALLY a.id, rank() OVER (PARTITION BY a.g ORDER BY count(b.id)) AS r FROM a LEFT JOIN b ON b.a_id = a.id GROUP BY a.id",
         "SELECT a.id, rank() OVER (PARTITION BY a.g ORDER BY count(b.id)) AS r FROM a LEFT JOIN b ON b.a_id = a.id GROUP BY a.id, a.g"),
