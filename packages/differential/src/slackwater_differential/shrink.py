@@ -125,16 +125,16 @@ def _with_columns(case: Case, columns: tuple[tuple[str, str], ...]) -> Case:
 
 
 def _with_simpler_run(case: Case) -> Iterator[Case]:
+    """One batch is simpler than one for each transaction, and that is simpler than anything else."""
     count = len(case.transactions)
-    simple = tuple(Batch(1) for _ in range(count))
-    if len(case.batches) != 1:
-        yield replace(case, batches=(Batch(count),))
-    if len(case.batches) > count or any(batch != Batch(1) for batch in case.batches):
-        yield replace(case, batches=simple)
-    for number, batch in enumerate(case.batches):
-        plain = Batch(batch.size)
-        if batch != plain:
-            yield replace(case, batches=_replaced(case.batches, number, plain))
+    one, each = (Batch(count),), (Batch(1),) * count
+    if case.batches != one:
+        yield replace(case, batches=one)
+    if case.batches not in (one, each):
+        yield replace(case, batches=each)
+        for number, batch in enumerate(case.batches):
+            if batch != Batch(batch.size):
+                yield replace(case, batches=_replaced(case.batches, number, Batch(batch.size)))
     if case.buckets > 1:
         yield replace(case, buckets=1)
     if any(transaction.is_snapshot for transaction in case.transactions):
