@@ -70,7 +70,7 @@ bench-sidecar: setup
 
 ## make bench-engine    views by shape, cost of a change by the size of its group, skewed keys
 bench-engine: setup
-	$(BIN)/python -m slackwater_bench engine engine-cost engine-skew
+	$(BIN)/python -m slackwater_bench engine engine-cost engine-skew engine-profile
 	$(BIN)/python -m slackwater_bench page
 
 ## make bench-compare BASE=<revision>   this commit against another one, by alternating runs
