@@ -30,6 +30,9 @@ _INTEGERS = frozenset(
 )  # fmt: skip
 _DECIMAL = re.compile(r"DECIMAL\(\d+,(\d+)\)")
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
+_NESTED_JSON = re.compile(r"\bJSON[\[\],)]")
+"""Lists and structs of JSON have no text that reads back."""
+
 _UNORDERED = frozenset({"INTERVAL", "TIME WITH TIME ZONE"})
 """DuckDB's sort key tells values apart that are equal in SQL."""
 
@@ -162,7 +165,7 @@ class _Builder:
 
     def _extreme(self, call: AggregateCall, kind: AccumulatorKind) -> str | None:
         of_type = self._type_of(call.arguments[0])
-        if of_type in _UNORDERED or "JSON" in of_type:
+        if of_type in _UNORDERED or _NESTED_JSON.search(of_type):
             return None
         number = self._keep(kind, call, self._comparable(call))
         return f"CAST(a{number} AS {of_type})"

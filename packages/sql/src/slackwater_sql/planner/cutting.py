@@ -7,7 +7,8 @@ from itertools import product
 
 import duckdb
 
-from slackwater_sql.document import Field, UnsupportedOutputError, check_output, identifier
+from slackwater_sql.column_type import carried
+from slackwater_sql.document import Field, UnsupportedOutputError, check_output, identifier, literal
 from slackwater_sql.errors import ViewError
 from slackwater_sql.logical import (
     Aggregate,
@@ -56,6 +57,10 @@ _CAST_HINT = "Write CAST(… AS …) on one side, so that both have one type"
 _DECIMAL_PRECISION = re.compile(r"DECIMAL\(\d+")
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 _WITHOUT_ONE_TEXT = frozenset({"INTERVAL", "TIME WITH TIME ZONE"})
+
+
+Named = tuple[str, Expression]
+"""An id and what it stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +192,10 @@ class Cutter:
 
         Columns that depend on the groups are kept as the largest of their values, which all are equal.
         """
-        dependent = [(name, each) for name, each in aggregate.groups if name not in aggregate.identity]
-        calls = (*aggregate.calls, *((name, _largest(each)) for name, each in dependent))
         groups = tuple((name, each) for name, each in aggregate.groups if name in aggregate.identity)
+        dependent = [(name, each) for name, each in aggregate.groups if name not in aggregate.identity]
+        packed, unpacked = self._packed(below, dependent)
+        calls = (*aggregate.calls, *((name, _largest(each)) for name, each in packed))
         whole = Aggregate(below.relation, groups, calls, aggregate.identity, aggregate.span)
         assembly = assemble(below, tuple(_all_read(whole)), self._leaves.origins)
         found = accumulation(whole, lambda each: self._binder.types(assembly, below.relation, [each.sql])[0])
@@ -203,7 +209,26 @@ class Cutter:
         stage, rows = self._feed(below, sources, found, is_inline=split is not None)
         kept = tuple((name, of) for (name, _), of in zip(groups, types, strict=True))
         accumulated = Accumulated(stage, kept, found, not aggregate.groups, rows)
-        return Fragment(self._leaves.add(None, whole.columns, aggregate.identity), accumulated=accumulated)
+        leaf = self._leaves.add(None, whole.columns, aggregate.identity)
+        return Fragment(Extend(leaf, unpacked) if unpacked else leaf, accumulated=accumulated)
+
+    def _packed(self, below: Fragment, columns: list[Named]) -> tuple[list[Named], tuple[Named, ...]]:
+        """Several columns as one struct, and how they are taken out of it: one value is cheaper to keep."""
+        if len(columns) < 2:
+            return columns, ()
+        assembly = assemble(below, tuple(_read(each for _, each in columns)), self._leaves.origins)
+        types = self._binder.types(assembly, below.relation, [each.sql for _, each in columns])
+        of_struct, (_, first) = self._new_id(), columns[0]
+        fields, unpacked = [], []
+        for (name, each), of_type in zip(columns, types, strict=True):
+            form = "VARCHAR" if of_type == "JSON" else carried(of_type).text_form
+            fields.append(f"{literal(name)}: CAST({each.sql} AS {form})")
+            taken = f"CAST(struct_extract({identifier(of_struct)}, {literal(name)}) AS {of_type})"
+            unpacked.append((name, replace(each, sql=taken, columns=(of_struct,))))
+        text = ", ".join(each.text for _, each in columns)
+        read = tuple(sorted(_read(each for _, each in columns)))
+        struct = Expression(f"{{{', '.join(fields)}}}", read, first.span, text)
+        return [(of_struct, struct)], tuple(unpacked)
 
     def _split_for_groups(
         self, below: Fragment, groups: tuple[tuple[str, Expression], ...]

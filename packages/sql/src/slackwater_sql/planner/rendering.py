@@ -166,9 +166,12 @@ def _typed_columns(plan: InputPlan, names: dict[str, str], wanted: tuple[str, ..
 
 def _of_no_rows(below: str, shown: str) -> str:
     """A global aggregate has a row also where it has nothing to aggregate."""
+    columns = source = ""
+    if shown:
+        columns = ", e.*"
+        source = f", (SELECT {shown.removeprefix(', ')} FROM ({below}) WHERE false) AS e"  # noqa: S608
     return (
-        f"SELECT p.{POINT} AS {AT}, e.* FROM {POINTS_TABLE} AS p, "  # noqa: S608 - made of ids
-        f"(SELECT {shown.removeprefix(', ')} FROM ({below}) WHERE false) AS e "
+        f"SELECT p.{POINT} AS {AT}{columns} FROM {POINTS_TABLE} AS p{source} "  # noqa: S608 - made of ids
         f"WHERE p.{POINT} NOT IN (SELECT {AT} FROM ({below}))"
     )
 
