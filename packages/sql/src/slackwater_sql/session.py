@@ -34,8 +34,6 @@ def open_connection(memory_limit: str = "1GB") -> duckdb.DuckDBPyConnection:
     )
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET enable_progress_bar = false")
-    # DuckDB 2.0.0's statistics can make count(x) FILTER (WHERE y IS NULL) over a FULL JOIN count NULLs.
-    connection.execute("SET disabled_optimizers = 'statistics_propagation'")
     connection.execute("SET enable_external_access = false")
     return connection
 
