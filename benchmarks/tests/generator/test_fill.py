@@ -95,6 +95,7 @@ def test_the_sidecar_reads_all_that_was_generated(kafka_broker: KafkaBroker, nam
     assert cut.event_count == first.events + second.events
 
 
+@pytest.mark.slow
 def test_what_is_written_does_not_depend_on_the_number_of_processes(kafka_broker: KafkaBroker) -> None:
     written = []
     for processes in (1, 3):

@@ -27,6 +27,7 @@ def silent(_: str) -> None:
     """Progress for nobody."""
 
 
+@pytest.mark.slow
 def test_a_fold_shows_torn_documents_when_a_partition_is_late_and_ends_right(tmp_path: Path) -> None:
     (fold,) = peers_named(["fold"])
     installed = install(fold, silent)

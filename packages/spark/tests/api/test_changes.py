@@ -25,6 +25,7 @@ def settings(shop: Any) -> dict[str, Any]:
     return {"source": shop.source, "bootstrap": shop.bootstrap, "schema": shop.schema}
 
 
+@pytest.mark.slow
 def test_the_typed_rows_example(spark: SparkSession, shop: Any, example: Example, tmp_path: Path) -> None:
     shop.new_order(1, "1.10", "2.20")
     shop.new_order(2, "5.00", customer="bob")

@@ -48,6 +48,7 @@ def visible(bootstrap: str, topic: str) -> dict[int, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_function_per_key_example(
     spark: SparkSession, shop: Any, example: Example, tmp_path: Path
 ) -> None:

@@ -73,7 +73,7 @@ def test_the_output_is_the_view_of_the_database(
     assert sum(batch["events"] for batch in run.batches) == inventory.events
 
 
-@pytest.mark.parametrize("step", ["progress", "committed"])
+@pytest.mark.parametrize("step", [pytest.param("progress", marks=pytest.mark.slow), "committed"])
 def test_a_driver_killed_around_the_commit_neither_loses_nor_repeats(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, step: str
 ) -> None:
@@ -94,6 +94,7 @@ FROM orders_with_lines w GROUP BY w.customer
 """
 
 
+@pytest.mark.slow
 def test_two_views_show_the_same_commit_also_after_a_crash(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:

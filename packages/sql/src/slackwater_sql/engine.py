@@ -12,7 +12,11 @@ from slackwater_sql.stages import EnginePlan, PartialsOutput, PublishedView, Row
 
 
 def compile_pipeline(
-    views: Sequence[tuple[str, str]], catalog: Catalog, *, published: Collection[str] | None = None
+    views: Sequence[tuple[str, str]],
+    catalog: Catalog,
+    *,
+    published: Collection[str] | None = None,
+    accumulates: bool = True,
 ) -> EnginePlan:
     """The stages of a pipeline's views.
 
@@ -20,6 +24,8 @@ def compile_pipeline(
         views: Path and text of each view; a view is called by the stem of its path, and may read the others.
         catalog: The declared tables.
         published: Names of the views that are written to an output, in the order of `views`; None: all.
+        accumulates: Aggregates may be kept without the rows of their groups. If not, a view over one key is
+            one stage that has all rows of a key, as scope `aggregate` needs it.
 
     Raises:
         ViewError: A view is outside of what is supported; with the place and what is supported.
@@ -27,7 +33,7 @@ def compile_pipeline(
     texts = {PurePath(path).stem: ViewText(sql=sql, path=path) for path, sql in views}
     wanted = [name for name in texts if published is None or name in published]
     with open_connection() as connection:
-        cutter = Cutter(connection)
+        cutter = Cutter(connection, accumulates=accumulates)
         cut = []
         for number, name in enumerate(wanted):
             view = read_view(texts[name].sql, catalog, path=texts[name].path, views=texts)

@@ -1,7 +1,6 @@
 # ruff: noqa: S608 - it is only read
 """Views are read alike wherever they are read."""
 
-import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.errors import ViewError
 from slackwater_sql.frontend import read_view
-from slackwater_sql.logical import LogicalView
 
 SQL = "SELECT TRANSACTIONALLY o.id, o.customer FROM orders o"
 
@@ -21,15 +19,6 @@ def test_views_are_read_in_several_threads_at_once(catalog: Catalog) -> None:
         views = list(threads.map(lambda _: read_view(SQL, catalog, path="v.sql"), range(8)))
 
     assert views == [expected] * 8
-
-
-def test_a_child_process_reads_views_though_its_parent_has(catalog: Catalog) -> None:
-    expected = read_view(SQL, catalog, path="v.sql")
-
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        view: LogicalView = pool.apply(read_view, (SQL, catalog), {"path": "v.sql"})
-
-    assert view == expected
 
 
 def test_a_refused_view_leaves_nothing_behind(catalog: Catalog) -> None:

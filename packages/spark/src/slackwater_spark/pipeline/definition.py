@@ -80,7 +80,7 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     revision = toml.integer("revision", 1, minimum=1) or 1
     sources = read_sources(folder)
     outputs = read_outputs(toml, sources.names, revision)
-    plan = sources.plan([output.view for output in outputs])
+    plan = sources.plan([output.view for output in outputs], scope=scope)
     _check_scope(toml, scope, plan)
     return PipelineDefinition(
         name=revised(name, revision),

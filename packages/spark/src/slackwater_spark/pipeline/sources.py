@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slackwater_spark.pipeline.errors import DefinitionError
+from slackwater_spark.scope import Scope
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.engine import compile_pipeline
@@ -25,13 +26,18 @@ class PipelineSources:
         """Names of the views."""
         return tuple(Path(path).stem for path, _ in self.views)
 
-    def plan(self, published: Collection[str], catalog: Catalog | None = None) -> EnginePlan:
+    def plan(
+        self, published: Collection[str], catalog: Catalog | None = None, scope: Scope = Scope.STRICT
+    ) -> EnginePlan:
         """The plan of the published views, perhaps over other tables.
 
         Raises:
             ViewError: a view is not supported; with its place.
         """
-        return compile_pipeline(self.views, catalog or self.catalog, published=published)
+        accumulates = scope is Scope.STRICT
+        return compile_pipeline(
+            self.views, catalog or self.catalog, published=published, accumulates=accumulates
+        )
 
 
 def read_sources(folder: Path) -> PipelineSources:

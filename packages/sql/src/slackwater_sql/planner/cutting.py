@@ -79,7 +79,14 @@ class CutView:
 class Cutter:
     """Cuts the views of a pipeline. Stages are numbered in the order in which they are finished."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, accumulates: bool = True) -> None:
+        """A cutter without stages.
+
+        Args:
+            connection: Tells types; nothing is left in it.
+            accumulates: Aggregates may be kept without the rows of their groups.
+        """
+        self._accumulates = accumulates
         self._binder = Binder(connection)
         self._leaves = Leaves()
         self._stages = StageList(self._leaves.origins)
@@ -173,7 +180,8 @@ class Cutter:
         below, columns = self._with_columns(below, [each for _, each in aggregate.groups])
         groups = tuple((name, each) for (name, _), each in zip(aggregate.groups, columns, strict=True))
         whole = Aggregate(below.relation, groups, calls, aggregate.identity, aggregate.span)
-        return self._accumulated(whole, below) or self._recomputed(whole, below)
+        kept = self._accumulated(whole, below) if self._accumulates else None
+        return kept or self._recomputed(whole, below)
 
     def _recomputed(self, aggregate: Aggregate, below: Fragment) -> Fragment:
         """The aggregate computed from all rows of its groups."""
