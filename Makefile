@@ -28,9 +28,9 @@ check: setup
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
 
-## make unit         tests that need no server
+## make unit         tests that need no server; properties with the same examples every time
 unit: setup
-	$(BIN)/pytest -n auto --dist worksteal -m "not integration and not spark and not system and not chaos and not slow"
+	$(BIN)/pytest --hypothesis-profile ci -n auto --dist worksteal -m "not integration and not spark and not system and not chaos and not slow"
 
 ## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark
 integration: setup
