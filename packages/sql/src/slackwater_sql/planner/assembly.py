@@ -21,16 +21,13 @@ from slackwater_sql.planner.fragment import (
 )
 from slackwater_sql.planner.reads import reads
 from slackwater_sql.planner.rendering import AT, RenderLeaf, lifted_leaf, live_leaf, render
-from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA
+from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, rows_schema
 from slackwater_sql.stages import AccumulatorKind, Reads
 from slackwater_sql.statement import (
     ACCUMULATORS_TABLE,
-    FROM_LSN,
-    GROUP,
     POINT,
     POINTS_TABLE,
     STEPS_TABLE,
-    TO_LSN,
     rows_table,
 )
 
@@ -77,7 +74,10 @@ def assemble(fragment: Fragment, wanted: Sequence[str], leaves: Mapping[int, Ori
             origins.append(origin.stage)
         inputs[part.leaf.number] = (number, plan, names)
     plans = tuple(plan for _, plan, _ in inputs.values())
-    tables = {rows_table(number): _empty_rows(plan) for number, plan in enumerate(plans)}
+    tables = {
+        rows_table(number): rows_schema(plan, is_lifted=True).empty_table()
+        for number, plan in enumerate(plans)
+    }
     return Assembly(
         inputs=plans,
         origins=tuple(origins),
@@ -106,10 +106,6 @@ class Binder:
             return []
         wanted = [name for name in relation.columns if any(f'"{name}"' in each for each in expressions)]
         text = f"SELECT {', '.join(expressions)} FROM ({render(relation, wanted, assembly.leaf)})"  # noqa: S608
-        return self.statement_types(assembly, text)
-
-    def statement_types(self, assembly: Assembly, text: str) -> list[duckdb.sqltypes.DuckDBPyType]:
-        """The types of a statement's columns."""
         for name, table in assembly.tables.items():
             self._connection.register(name, table)
         try:
@@ -176,11 +172,6 @@ def _accumulator_fields(number: int, kind: AccumulatorKind) -> list[tuple[str, p
             return [(f"a{number}_n", pa.int64()), (f"a{number}", pa.string())]
         case AccumulatorKind.MIN | AccumulatorKind.MAX:
             return [(f"a{number}", pa.string())]
-
-
-def _empty_rows(plan: InputPlan) -> pa.Table:
-    fields = [(GROUP, pa.int32()), *((column.name, column.type.arrow) for column in plan.columns)]
-    return pa.schema([*fields, (FROM_LSN, pa.int64()), (TO_LSN, pa.int64())]).empty_table()
 
 
 def _unused(name: str, taken: set[str]) -> str:
