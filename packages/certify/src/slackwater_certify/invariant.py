@@ -14,9 +14,8 @@ from slackwater_certify.errors import SpecificationError
 from slackwater_certify.fold import DocumentKey
 from slackwater_certify.outputs.output import Commit, Output
 from slackwater_certify.specification import Scope, Specification
-from slackwater_certify.tables import quoted
+from slackwater_certify.tables import connect, quoted
 from slackwater_certify.tally import describe
-from slackwater_certify.view import connect
 
 BATCH = 5_000
 MAX_STATES = 2_000

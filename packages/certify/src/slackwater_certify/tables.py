@@ -51,7 +51,7 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
     Raises:
         SchemaError: DuckDB refuses a statement.
     """
-    with duckdb.connect() as connection:
+    with connect() as connection:
         try:
             for schema, statement in _create_statements(ddl):
                 connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
@@ -73,6 +73,24 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
     if not names:
         raise SchemaError(file, "no CREATE TABLE statement in it")
     return {name: Table(name, types[name], tuple(keys.get(name, ()))) for name in names}
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """A database in memory, in UTC, for SQL that somebody else wrote.
+
+    It reads and writes no file but its own temporary ones, attaches nothing, loads no extension, sees none of
+    this program's variables, and cannot be told otherwise.
+    """
+    connection = duckdb.connect(
+        config={
+            "enable_external_access": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        }
+    )
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET lock_configuration = true")
+    return connection
 
 
 def quoted(name: str) -> str:

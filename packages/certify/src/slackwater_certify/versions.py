@@ -21,8 +21,8 @@ from slackwater_certify.errors import SpecificationError, ViewError
 from slackwater_certify.fold import DocumentKey, Fold, RowIntervals, RowKey
 from slackwater_certify.history import Values
 from slackwater_certify.specification import Specification
-from slackwater_certify.tables import Table, quoted
-from slackwater_certify.view import View, connect
+from slackwater_certify.tables import Table, connect, quoted
+from slackwater_certify.view import View
 
 Progress = Callable[[str], None]
 Document = tuple[Canonical, ...]

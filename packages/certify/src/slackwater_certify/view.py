@@ -16,7 +16,7 @@ import duckdb
 from slackwater_certify.canonical import Column, DocumentReader, shape_of
 from slackwater_certify.errors import SpecificationError, ViewError
 from slackwater_certify.specification import Specification
-from slackwater_certify.tables import Table, quoted, read_tables
+from slackwater_certify.tables import Table, connect, quoted, read_tables
 
 _MARKER = re.compile(r"\bTRANSACTIONALLY\b", re.IGNORECASE)
 
@@ -63,13 +63,6 @@ def load_view(specification: Specification) -> View:
     )
     _check_keys(tables, str(schema))
     return View(sql, tables, reader)
-
-
-def connect() -> duckdb.DuckDBPyConnection:
-    """A database in memory, in UTC."""
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
-    return connection
 
 
 def _create_empty(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
