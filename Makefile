@@ -3,6 +3,8 @@
 # make help   the rest
 PYTHON ?= python3
 BIN := .venv/bin
+# Everything that starts here imports the same files: compile them once.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
 .PHONY: help setup demo test check unit integration system soak simulate differential chaos bench bench-sidecar bench-engine bench-compare lock clean

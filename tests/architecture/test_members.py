@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,14 @@ def test_no_module_is_too_long_to_read() -> None:
     for member in MEMBERS:
         for path in (member / "src").glob("**/*.py"):
             assert len(path.read_text().splitlines()) <= 600, path
+
+
+@pytest.mark.parametrize("module", ["pyspark.daemon", "pandas.io.stata", "slackwater_simulator.__main__"])
+def test_what_is_installed_has_byte_code_whether_or_not_it_was_ever_imported(module: str) -> None:
+    found = find_spec(module)
+    assert found is not None
+    assert found.cached is not None
+    assert Path(found.cached).exists(), "run make setup"
 
 
 DISTRIBUTIONS = {

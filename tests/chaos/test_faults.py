@@ -18,7 +18,7 @@ from slackwater_bench.chaos.session import judge, run_session
 from slackwater_bench.chaos.system import System
 from slackwater_spark.sink import SinkStep
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.chaos
 
 SEED = 1
 SECONDS = 150.0

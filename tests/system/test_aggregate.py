@@ -27,7 +27,7 @@ from slackwater_protocol import decode_commit_record
 from slackwater_protocol.keys import commit_topic
 from slackwater_sidecar.testing import SyntheticSource
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 SEED = 5
 GROUPS = 3

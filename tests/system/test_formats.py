@@ -20,7 +20,7 @@ from slackwater_certify import Certificate, Connections, Mode, certify, load_spe
 from slackwater_devstack import DevStack
 from slackwater_protocol import parse_lsn
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.system
 
 SEED = 11
 EVERYTHING = "shop.everything"

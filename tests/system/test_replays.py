@@ -21,7 +21,7 @@ from slackwater_cdc.testing.recording import follow
 from slackwater_cdc.transaction import Transaction
 from slackwater_devstack import ConnectMode, DevStack
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 SEED = 5
 ROUNDS = [Killed.BOTH, Killed.CONNECT, Killed.BOTH, Killed.CONNECT, Killed.POSTGRES]

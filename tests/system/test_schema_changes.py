@@ -18,7 +18,7 @@ from slackwater_bench.workloads.places import team_pipeline
 from slackwater_devstack import DevStack
 from slackwater_protocol import parse_lsn
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 TABLES = ("inventory.orders", "inventory.order_lines")
 UNUSED = (

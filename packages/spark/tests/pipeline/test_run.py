@@ -16,7 +16,7 @@ import psutil
 import pyspark
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 

@@ -12,7 +12,6 @@ MEMORY = 80 << 20
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_state_of_five_times_the_memory_is_filled_changed_and_rebuilt(tmp_path: Path) -> None:
     order = {"folder": str(tmp_path / "stage"), "rows": 220_000, "row_bytes": 2_000, "buckets": 8}
     script = Path(__file__).with_name("larger_than_memory.py")
