@@ -1,7 +1,9 @@
 """Metrics and pages, without servers behind them."""
 
 import json
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from http import HTTPStatus
 from http.client import HTTPConnection
 from typing import Any
@@ -15,7 +17,7 @@ from slackwater_protocol import Clock, Cut, OpenTransaction
 from slackwater_protocol.metrics import SIDECAR_METRICS, series_of
 from slackwater_sidecar import HttpAddressError, SidecarStatus
 from slackwater_sidecar.exposition import SidecarCollector
-from slackwater_sidecar.http_server import HttpServer
+from slackwater_sidecar.http_server import MAX_CONNECTIONS, HttpServer
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.pages import SidecarPages
 
@@ -237,3 +239,23 @@ def test_an_address_that_is_taken_or_malformed_is_an_error_that_says_what_to_set
     for address in ("localhost", "127.0.0.1:http", "127.0.0.1:99999"):
         with pytest.raises(HttpAddressError, match="cannot answer HTTP"):
             HttpServer(address, pages)
+
+
+def test_clients_that_say_nothing_are_dropped_before_others_have_to_wait(
+    pages: SidecarPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slackwater_sidecar.http_server._CLIENT_SECONDS", 3600.0)
+    server = HttpServer("127.0.0.1:0", pages)
+    server.start()
+    host, _, port = server.address.rpartition(":")
+    with ExitStack() as running:
+        running.callback(server.close)
+        silent = [
+            running.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            for _ in range(MAX_CONNECTIONS + 1)
+        ]
+        assert asked(server, "GET", "/metrics")[0] == 200
+        assert [client.recv(1) for client in silent[:2]] == [b"", b""]
+        silent[2].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent[2].recv(1)

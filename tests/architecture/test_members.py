@@ -34,6 +34,13 @@ def test_every_member_has_a_place_in_the_layers() -> None:
     assert {name.strip() for layer in layers for name in layer.split("|")} == modules()
 
 
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/guarantees.md"])
+def test_a_promise_names_tests_that_exist(page: str) -> None:
+    named = re.findall(r"`((?:packages|sidecar|tests)/[\w/.]+)", (ROOT / page).read_text())
+    assert len(named) > 5
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_every_member_is_installed_by_the_bootstrap() -> None:
     text = (ROOT / "infra/bootstrap/bootstrap.py").read_text()
     listed = set(re.findall(r'^    "([a-z/]+)",$', text, re.MULTILINE))

@@ -75,6 +75,8 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "run.available_now": "1",
         "sidecar.evidence": "inv.a=counts",
         "sidecar.topics": "inv.a=a",
+        "redis.url": "redis://h",
+        "postgres.url": "postgresql://h/d",
     }
     loaded = load_settings({}, {variable: values.get(path, "7")})
     assert loaded.origins[path] == f"environment {variable}"
@@ -154,6 +156,70 @@ def test_secrets_are_masked_in_everything_that_is_shown() -> None:
     loaded = load_settings({}, environment)
     assert "s3cret" not in repr(loaded)
     assert "s3cret" not in str(list(loaded.shown()))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "shown"),
+    [
+        ("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://u:s3cret@h:1/p", "http://********@h:1/p"),
+        ("SLACKWATER_SIDECAR_SCHEMA_REGISTRY", "http://u:s3/cret@h:1", "http://********@h:1"),
+        ("SLACKWATER_CHECKPOINT", "s3a://key:s3cr@et@bucket/x", "s3a://********@bucket/x"),
+        ("SLACKWATER_SIDECAR_TOPICS", "a=http://s3cret@h", "a=http://********@h"),
+        ("SLACKWATER_SIDECAR_TABLES", "http://s3cret@h,b", "b, http://********@h"),
+    ],
+)
+def test_credentials_within_addresses_are_masked_in_what_is_shown(
+    variable: str, value: str, shown: str
+) -> None:
+    rows = {origin: text for _, text, origin in load_settings({}, {variable: value}).shown()}
+    assert rows[f"environment {variable}"] == shown
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        (
+            "redis.url",
+            [
+                "foo",
+                "http://s3cret@h",
+                "redis://",
+                "redis://s3cret@h:port",
+                "redis://[s3cret",
+                "redis://h/s3cret",
+            ],
+        ),
+        ("redis.url", ["redis://h:0", "redis://h:99999", ""]),
+        ("postgres.url", ["s3cret", "mysql://u:s3cret@h/d", "host=h password=s3cret"]),
+        ("kafka.bootstrap", ["", ":9092", "h:port", "h:1,", "h:0", "h:65536", "s3cret:s3cret"]),
+        ("source", ["", "in v", "inv/", "in\nv", "a" * 201]),
+        ("sources", ["inv,in v"]),
+    ],
+)
+def test_addresses_and_names_that_cannot_be_ones_are_refused_without_repeating_them(
+    path: str, values: list[str]
+) -> None:
+    for value in values:
+        with pytest.raises(InvalidSettingError, match=rf"setting {path}.* .from flag.: expected ") as caught:
+            load_settings({path: value}, {})
+        assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("redis.url", "redis://h"),
+        ("redis.url", "rediss://u:p@h:6380/15?ssl_ca_certs=x"),
+        ("redis.url", "unix:///run/redis.sock?db=1"),
+        ("postgres.url", "postgres://h"),
+        ("postgres.url", "postgresql://u:p@h1:1,h2:2/d?target_session_attrs=any"),
+        ("kafka.bootstrap", "h"),
+        ("kafka.bootstrap", "h1:1, [::1]:65535"),
+        ("source", "Inv_1.a-b"),
+    ],
+)
+def test_addresses_that_the_clients_take_are_taken(path: str, value: str) -> None:
+    assert load_settings({path: value}, {}).origins[path] == "flag"
 
 
 def test_the_redis_password_is_put_into_the_url() -> None:

@@ -51,3 +51,30 @@ def test_in_json_an_error_with_its_traceback_is_still_one_line(log: Path) -> Non
 def test_text_is_the_default(log: Path) -> None:
     configured(log).info("hello %s", "you", extra={"xid": 1})
     assert log.read_text().endswith("INFO    slackwater_test: hello you\n")
+
+
+def test_a_name_cannot_forge_a_line_or_command_a_terminal(log: Path) -> None:
+    forged = "t\n2026-01-01 00:00:00,000 INFO    slackwater: all is well\r\x1b[2J\u2028é\t."
+    logger = configured(log)
+    logger.warning("table %s", forged)
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        logger.exception("it failed")
+
+    lines = log.read_bytes().decode().split("\n")[:-1]
+
+    assert lines[0].endswith(
+        r"table t\n2026-01-01 00:00:00,000 INFO    slackwater: all is well\r\x1b[2J\u2028é" + "\t."
+    )
+    assert lines[1].endswith("ERROR   slackwater_test: it failed")
+    assert lines[2] == "    Traceback (most recent call last):"
+    assert all(line.startswith("    ") for line in lines[2:])
+    assert any("ValueError: t" in line for line in lines)
+    assert not any(character in "".join(lines) for character in "\r\x1b\u2028")
+
+
+def test_in_json_a_name_cannot_forge_a_line(log: Path) -> None:
+    configured(log, format="json").warning("table %s", "t\n{}", extra={"table": "t\n{}"})
+    (line,) = log.read_text().splitlines()
+    assert json.loads(line)["table"] == "t\n{}"

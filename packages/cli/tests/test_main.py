@@ -139,6 +139,52 @@ def test_a_redis_that_is_away_is_one_clear_error(capsys: pytest.CaptureFixture[s
     assert "Traceback" not in message
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (
+            ["status", "--redis-url", "127.0.0.1:6379"],
+            2,
+            "error: setting redis.url (from flag): expected redis://",
+        ),
+        (
+            ["status", "--redis-url", "redis://nowhere.invalid"],
+            1,
+            "error: marker store: status failed at Redis nowhere",
+        ),
+        (
+            ["schema", "pull", "--postgres-url", "mysql://h/d"],
+            2,
+            "error: setting postgres.url (from flag): expected",
+        ),
+        (
+            ["schema", "pull", "--postgres-url", "postgresql://u:s3cret@127.0.0.1:1/d"],
+            1,
+            "error: PostgreSQL does not",
+        ),
+        (
+            ["schema", "pull", "--postgres-url", "postgresql://u:s3cret@h:port/d"],
+            1,
+            "error: PostgreSQL does not",
+        ),
+        (
+            ["run", "p", "--bootstrap", "h:port"],
+            2,
+            "error: setting kafka.bootstrap (from flag): expected host:port",
+        ),
+    ],
+)
+def test_an_address_that_is_wrong_or_leads_nowhere_is_an_expected_error(
+    arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    always = {"status": ["--source", "inv"], "schema": ["--table", "s.t"], "run": ["--checkpoint", "c"]}
+    assert main.run([*arguments, *always[arguments[0]]]) == code
+    message = capsys.readouterr().err
+    assert message.startswith(said)
+    assert "unexpected" not in message
+    assert "s3cret" not in message
+
+
 def test_config_shows_values_and_origins_but_no_secrets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -124,7 +124,7 @@ def test_the_exit_code_says_whether_a_view_is_touched(
     for name, sql in VIEWS.items():
         (tmp_path / "views" / f"{name}.sql").write_text(sql)
     database = DECLARED.replace("note text", now) if now else DECLARED.replace("price", "cost")
-    monkeypatch.setattr(psycopg, "connect", lambda _: nullcontext(Nothing()))
+    monkeypatch.setattr(psycopg, "connect", lambda *_, **__: nullcontext(Nothing()))
     monkeypatch.setattr(slackwater.schema_check, "pull_schema", lambda _, tables: f"-- {tables}\n{database}")
     assert main.run(["schema", "check", str(tmp_path), "--postgres-url", "postgresql://x"]) == code
     said = capsys.readouterr().out

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slackwater_devstack import JarResolutionError, JarSet, PinnedJar, cache_folder, verify_jars
-from slackwater_devstack.jars import Progress, ensure_jars, has_all_jars, parse_manifest
+from slackwater_devstack.jars import Progress, ensure_jars, parse_manifest
 
 CONTENT = {"a-1.jar": b"alpha", "b-2.jar": b"beta"}
 
@@ -64,12 +64,14 @@ def test_a_missing_jar_is_named(wanted: JarSet) -> None:
         ensure_jars(wanted, FakeRepository({"a-1.jar": b"alpha"}).fetch, silent)
 
 
-def test_a_truncated_jar_in_the_cache_is_noticed_and_fetched_again(wanted: JarSet) -> None:
-    repository = FakeRepository(CONTENT)
+@pytest.mark.parametrize("data", [b"bet", b"atab", b""])
+def test_a_jar_in_the_cache_with_other_bytes_is_named_and_fetched_again(wanted: JarSet, data: bytes) -> None:
+    repository, told = FakeRepository(CONTENT), list[str]()
     ensure_jars(wanted, repository.fetch, silent)
-    (wanted.folder / "a-1.jar").write_bytes(b"alp")
-    assert not has_all_jars(wanted)
-    ensure_jars(wanted, repository.fetch, silent)
+    (wanted.folder / "b-2.jar").write_bytes(data)
+    ensure_jars(wanted, repository.fetch, told.append)
+    assert repository.fetched == 2
+    assert "b-2.jar has SHA-256" in told[0]
     verify_jars(wanted)
 
 

@@ -5,6 +5,7 @@ import pickle
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from slackwater_registry import (
     UnsupportedSchemaError,
     avro_to_json,
 )
+from slackwater_registry.client import MAX_ANSWER_BYTES
 from slackwater_registry.testing import RegistryServer
 
 LONG = '"long"'
@@ -187,8 +189,51 @@ def closed_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def test_an_answer_that_is_too_long_is_not_read_to_its_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_once, args=(listener, b" " * (MAX_ANSWER_BYTES + 1)))
+        thread.start()
+        with pytest.raises(RegistryUnavailableError, match="its answer is longer than 8,388,608 bytes"):
+            client(f"http://127.0.0.1:{listener.getsockname()[1]}").schema(1)
+        thread.join()
+
+
+def test_an_answer_of_the_greatest_length_is_read() -> None:
+    answer = json.dumps({"schema": LONG}).encode()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        padded = answer + b" " * (MAX_ANSWER_BYTES - len(answer))
+        thread = threading.Thread(target=answer_once, args=(listener, padded))
+        thread.start()
+        assert client(f"http://127.0.0.1:{listener.getsockname()[1]}").schema(1) == LONG
+        thread.join()
+
+
+def test_an_answer_that_drips_without_end_is_given_up() -> None:
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener, stop))
+        thread.start()
+        settings = RegistrySettings(
+            url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=timedelta(milliseconds=200)
+        )
+        with pytest.raises(RegistryUnavailableError, match="its answer does not end"):
+            SchemaRegistry(settings).schema(1)
+        stop.set()
+        thread.join()
+
+
+def drip(listener: socket.socket, stop: threading.Event) -> None:
+    """Sends a byte every now and then until told to stop."""
+    connection, _ = listener.accept()
+    with connection, suppress(OSError):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while not stop.wait(0.02):
+            connection.sendall(b" ")
+
+
 def answer_once(listener: socket.socket, body: bytes) -> None:
     connection, _ = listener.accept()
     with connection:
         connection.recv(10_000)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        with suppress(OSError):  # the client may have heard enough
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)

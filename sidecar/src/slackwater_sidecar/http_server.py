@@ -1,9 +1,12 @@
 """A small HTTP server for the pages of a sidecar. Reads only; runs nobody's code."""
 
 import logging
+import socket
 import threading
+from collections import deque
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Final
 
 from slackwater_sidecar.errors import HttpAddressError
 from slackwater_sidecar.pages import SidecarPages
@@ -12,6 +15,8 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _CLIENT_SECONDS = 5.0
+MAX_CONNECTIONS: Final = 32
+"""At once: a few probes, scrapes and people. Each costs a thread."""
 
 
 class HttpServer:
@@ -58,6 +63,23 @@ class HttpServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._open: deque[socket.socket] = deque()
+        """Connections that are being answered, the oldest first; for the thread that accepts only."""
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answers in a thread; ends the oldest connection when there are too many.
+
+        So clients that connect and say nothing hold up neither a probe nor a scrape.
+        """
+        self._open = deque(each for each in self._open if each.fileno() != -1)
+        self._open.append(request)
+        if len(self._open) > MAX_CONNECTIONS:
+            with suppress(OSError):  # its thread has just closed it
+                self._open.popleft().shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no event; anything else is logged, not written to standard error."""

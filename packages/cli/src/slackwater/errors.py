@@ -9,7 +9,7 @@
     │   ├── MissingSettingError       a command needs a setting nobody gave
     │   └── SettingsFileError         the file is absent or no TOML
     ├── DecisionRefusedError          the facts speak against an operator's decision
-    ├── KafkaUnreachableError         Kafka does not answer a question
+    ├── ServerUnreachableError        Kafka or PostgreSQL does not answer a question
     ├── StateUnreadableError          what was asked of a checkpoint's state cannot be told
     ├── TopicUnavailableError         Kafka does not answer, or a topic is gone
     └── demo: slackwater.demo.errors
@@ -102,16 +102,18 @@ class TopicUnavailableError(SlackwaterError):
         return f"topic {self.topic} cannot be read: {self.reason}; check the address and the topic's name"
 
 
-class KafkaUnreachableError(SlackwaterError):
-    """Kafka did not answer a question."""
+class ServerUnreachableError(SlackwaterError):
+    """A server did not answer a question."""
 
-    def __init__(self, question: str, reason: str) -> None:
-        super().__init__(question, reason)
+    def __init__(self, server: str, question: str, reason: str) -> None:
+        super().__init__(server, question, reason)
+        self.server = server
+        """Kafka or PostgreSQL."""
         self.question = question
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"Kafka does not answer: {self.question}: {self.reason}; check address and permissions"
+        return f"{self.server} does not answer: {self.question}: {self.reason}; check address and permissions"
 
 
 class DecisionRefusedError(SlackwaterError):

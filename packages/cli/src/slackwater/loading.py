@@ -5,6 +5,7 @@ Precedence: flag, environment, file, default. Environment names of a setting ``s
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ PLACES = frozenset(
 """Settings that name a file or folder."""
 MAY_BE_SECRET = frozenset({"kafka.options", "run.spark_conf"})
 """Tables whose values are never shown."""
+_CREDENTIALS = re.compile(r"(?<=://)\S*@")
+"""In any address: s3a://key:secret@bucket, http://token@host; a secret may hold a slash or an @ itself."""
 NOT_SETTINGS = frozenset({"SLACKWATER_CONFIG", "SLACKWATER_DEBUG", "SLACKWATER_CACHE"})
 """Variables with the prefix that are read elsewhere."""
 
@@ -190,7 +193,9 @@ def _problems(error: ValidationError, origins: Mapping[str, str]) -> list[tuple[
     for problem in error.errors(include_input=False, include_context=False, include_url=False):
         path = ".".join(str(part) for part in problem["loc"])
         setting = next((known for known in origins if path == known or path.startswith(f"{known}.")), path)
-        problems.append((path, origins.get(setting, "settings"), problem["msg"]))
+        problems.append(
+            (path, origins.get(setting, "settings"), problem["msg"].removeprefix("Value error, "))
+        )
     return problems
 
 
@@ -215,9 +220,7 @@ def _shown(value: object) -> str:
             return _shown(value.model_dump(exclude_none=True))
         case dict():
             return ", ".join(f"{key}={_shown(each)}" for key, each in value.items()) or "-"
-        case frozenset():
-            return ", ".join(sorted(value))
-        case tuple():
-            return ", ".join(value)
+        case frozenset() | tuple():
+            return ", ".join(map(_shown, sorted(value) if isinstance(value, frozenset) else value))
         case _:
-            return str(value)
+            return _CREDENTIALS.sub("********@", str(value))

@@ -13,6 +13,27 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 """What every record has: all else are fields of the event."""
 
 
+class TextFormatter(logging.Formatter):
+    """One line per record, then the lines of its traceback, indented.
+
+    Line breaks and control characters within a record are written as escapes: names and values come from
+    databases and topics, and must not be able to write lines of their own or to command a terminal.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record, and its traceback."""
+        whole = super().format(record)
+        first = self.formatMessage(record)
+        details = whole[len(first) :].splitlines()
+        return "\n".join([_printable(first), *(f"    {_printable(line)}" for line in details if line)])
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in text)
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object per record and line.
 
@@ -45,7 +66,7 @@ def configure_logging(settings: LogSection) -> None:
         {
             "version": 1,
             "disable_existing_loggers": False,
-            "formatters": {"text": {"format": FORMAT}, "json": {"()": JsonFormatter}},
+            "formatters": {"text": {"()": TextFormatter, "fmt": FORMAT}, "json": {"()": JsonFormatter}},
             "handlers": {"out": handler},
             "root": {"level": settings.level.upper(), "handlers": ["out"]},
             "loggers": {"py4j": {"level": "WARNING"}},

@@ -5,12 +5,13 @@ file into this model, which checks types and ranges and supplies the defaults. T
 fields are what ``slackwater config`` shows.
 """
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from slackwater_protocol import Evidence
 
@@ -37,9 +38,59 @@ def _ordered(value: object) -> object:
     return list(dict.fromkeys(names)) if isinstance(names, list) else names
 
 
+def _check_brokers(value: str) -> str:
+    for address in value.split(","):
+        host, colon, port = address.strip().rpartition(":")
+        if not (host if colon else port) or (colon and not _is_port(port)):
+            raise ValueError("expected host:port[,host:port]")
+    return value
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16
+
+
+def _check_topic_prefix(value: str) -> str:
+    """As Kafka checks the names of topics."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", value):
+        raise ValueError("expected the connector's topic.prefix: letters, digits, '.', '_' and '-'")
+    return value
+
+
+def _check_redis_url(secret: SecretStr) -> SecretStr:
+    """No part of it is repeated in the message: any may be a misplaced password."""
+    try:
+        parts = urlsplit(secret.get_secret_value())
+        is_address = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    else:
+        database = parts.path.strip("/")
+        is_address = parts.scheme == "unix" or (is_address and (not database or database.isdigit()))
+    if not is_address:
+        raise ValueError(
+            "expected redis://[[user]:password@]host[:port][/number of the database], or rediss://"
+        )
+    return secret
+
+
+def _check_database_url(secret: SecretStr) -> SecretStr:
+    if not secret.get_secret_value().startswith(("postgresql://", "postgres://")):
+        raise ValueError("expected postgresql://[user[:password]@]host[:port]/database")
+    return secret
+
+
+Brokers = Annotated[str, AfterValidator(_check_brokers)]
+"""``host:port``, comma-separated."""
+RedisUrl = Annotated[SecretStr, AfterValidator(_check_redis_url)]
+"""An address that redis-py takes."""
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_check_database_url)]
+"""An address that libpq takes."""
+TopicPrefix = Annotated[str, AfterValidator(_check_topic_prefix)]
+"""A name that the names of Kafka's topics may begin with."""
 Names = Annotated[frozenset[str], BeforeValidator(_split)]
 """A list in the file, comma-separated text elsewhere."""
-OrderedNames = Annotated[tuple[str, ...], BeforeValidator(_ordered)]
+TopicPrefixes = Annotated[tuple[TopicPrefix, ...], BeforeValidator(_ordered)]
 """The same, in the given order, each once."""
 TableTexts = Annotated[dict[str, str], BeforeValidator(_pairs)]
 """A table in the file; ``name=value`` pairs, comma-separated, elsewhere."""
@@ -58,7 +109,7 @@ class _Section(BaseModel):
 class KafkaSection(_Section):
     """How to reach Kafka."""
 
-    bootstrap: str | None = None
+    bootstrap: Brokers | None = None
     """Brokers, host:port[,host:port]."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     """How to talk to the brokers."""
@@ -90,7 +141,7 @@ class KafkaSection(_Section):
 class RedisSection(_Section):
     """How to reach Redis."""
 
-    url: SecretStr | None = None
+    url: RedisUrl | None = None
     """redis://[user[:password]@]host:port[/db], rediss:// for TLS; secret, since it may hold a password."""
     password: SecretStr | None = None
     """Password, when it shall not stand in the URL."""
@@ -203,7 +254,7 @@ class SidecarSection(_Section):
 class PostgresSection(_Section):
     """How to reach the source database; only ``slackwater schema pull`` asks it."""
 
-    url: SecretStr | None = None
+    url: DatabaseUrl | None = None
     """postgresql://user:password@host:port/database; secret."""
 
 
@@ -254,9 +305,9 @@ class DevSection(_Section):
 class Settings(_Section):
     """Everything that can be set."""
 
-    source: str | None = None
+    source: TopicPrefix | None = None
     """The connector's topic.prefix."""
-    sources: OrderedNames | None = None
+    sources: TopicPrefixes | None = None
     """Several of them, comma-separated, for one sidecar; instead of source."""
     timeline: int = Field(default=1, ge=1)
     """Raise it when the database's LSNs start over (failover, restore)."""

@@ -1,7 +1,7 @@
 """The pinned Kafka, Connect and Debezium jars, downloaded once into a user cache.
 
 The Ivy inside PySpark downloads them. What counts is ``data/jars.sha256``: a folder of the cache is used
-only after every jar had the size and SHA-256 written there.
+only if every jar has the SHA-256 written there, each time anew.
 """
 
 import contextlib
@@ -83,7 +83,8 @@ def parse_manifest(text: str) -> tuple[PinnedJar, ...]:
 def resolve_jars(cache: Path | None = None, progress: Progress | None = None) -> JarSet:
     """The jars, downloaded if the cache has them not. Safe in several processes at once; blocks them.
 
-    A cached set is checked by names and sizes only (a few milliseconds); call :func:`verify_jars` for more.
+    Every jar is read and compared with its checksum each time, since others may write to the cache; one that
+    differs is fetched again.
 
     Raises:
         PrerequisiteError: no suitable Java, or PySpark without Ivy, and the cache is empty.
@@ -103,20 +104,25 @@ def ensure_jars(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
 
     The folder appears at once and only with jars that have the pinned checksums.
     """
-    if has_all_jars(wanted):
+    if _find_problem(wanted) is None:
         return
     wanted.folder.parent.mkdir(parents=True, exist_ok=True)
     with _lock(wanted.folder.with_name(f"{wanted.folder.name}.lock"), tell):
-        if not has_all_jars(wanted):
-            _fill(wanted, fetch, tell)
+        problem = _find_problem(wanted)
+        if problem is None:
+            return
+        if wanted.folder.exists():
+            tell(problem)
+        _fill(wanted, fetch, tell)
 
 
-def has_all_jars(wanted: JarSet) -> bool:
-    """Whether every jar is there with the pinned size."""
+def _find_problem(wanted: JarSet) -> str | None:
+    """Why the cached set cannot be used; None if every jar is there with the pinned bytes."""
     try:
-        return all((wanted.folder / jar.name).stat().st_size == jar.size_bytes for jar in wanted.jars)
-    except OSError:
-        return False
+        verify_jars(wanted)
+    except (JarResolutionError, OSError) as error:
+        return str(error)
+    return None
 
 
 def verify_jars(found: JarSet) -> None:

@@ -4,6 +4,8 @@ import base64
 import http.client
 import json
 import ssl
+import time
+from typing import Final
 from urllib.parse import urlsplit
 
 from slackwater_registry.errors import (
@@ -16,6 +18,9 @@ from slackwater_registry.settings import RegistrySettings
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _REFUSALS = (401, 403)
+_CHUNK_BYTES = 1 << 16
+MAX_ANSWER_BYTES: Final = 8 << 20
+"""No schema is nearly as long; whatever answers with more is no schema registry."""
 
 
 class SchemaRegistry:
@@ -74,7 +79,7 @@ class SchemaRegistry:
         try:
             connection.request("GET", parts.path + path, headers=self._headers())
             response = connection.getresponse()
-            return response.status, response.read()
+            return response.status, _body_of(response, time.monotonic() + seconds)
         finally:
             connection.close()
 
@@ -84,6 +89,18 @@ class SchemaRegistry:
             credentials = f"{self._settings.user}:{self._settings.password or ''}"
             headers["Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
         return headers
+
+
+def _body_of(response: http.client.HTTPResponse, deadline: float) -> bytes:
+    """All of an answer, unless it is too long or takes too long: a registry cannot fill our memory."""
+    body = bytearray()
+    while chunk := response.read1(_CHUNK_BYTES):
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            raise OSError(f"its answer is longer than {MAX_ANSWER_BYTES:,} bytes")
+        if time.monotonic() > deadline:
+            raise TimeoutError("its answer does not end")
+    return bytes(body)
 
 
 def _schema_in(body: bytes, address: str, schema_id: int) -> str:

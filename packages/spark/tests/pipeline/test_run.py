@@ -187,14 +187,21 @@ def test_a_killed_driver_takes_its_jvm_and_workers_with_it(
     assert alive == []
 
 
-def test_separate_executors_compute_the_view_and_one_may_be_killed(
+def test_separate_executors_compute_the_view_see_no_secret_on_a_command_line_and_one_may_be_killed(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
     work = Path(pyspark.__file__).parent / "work"
     before = work.exists()
     inventory.run(10)
-    run = start_pipeline(settings={"available_now": False, "master": "local-cluster[2,1,512]"})
+    secrets = {
+        "spark_conf": {"spark.hadoop.fs.s3a.secret.key": "unguessable"},
+        "kafka": {"sasl.password": "unguessable"},
+    }
+    run = start_pipeline(settings={"available_now": False, "master": "local-cluster[2,1,512]", **secrets})
     run.await_batch()
+    commands = [" ".join(process.cmdline()) for process in run.descendants()]
+    assert any("java" in command for command in commands)
+    assert not any("unguessable" in command for command in commands), "visible to every account"
     executors = [process for process in run.descendants() if is_executor(process)]
     assert len(executors) == 2
     executors[0].kill()
@@ -204,6 +211,9 @@ def test_separate_executors_compute_the_view_and_one_may_be_killed(
     assert_view(inventory, output)
     assert work.exists() == before
     assert list((tmp_path / "checkpoint" / "spark-home" / "work").iterdir())
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert written
+    assert [path for path in written if b"unguessable" in path.read_bytes()] == []
 
 
 RESCALE = """

@@ -1,3 +1,6 @@
+import os
+import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ from slackwater_spark.pipeline.session import (
     master_with_retries,
     own_spark_home,
     session_conf,
+    submitted_settings,
 )
 from slackwater_spark.stage import required_conf
 
@@ -53,3 +57,32 @@ def test_a_spark_home_of_our_own_has_all_of_pyspark_and_an_empty_work_folder(tmp
         assert list((home / "work").iterdir()) == []
         assert (home / "bin" / "spark-submit").is_file()
         (home / "work" / "app").mkdir()
+
+
+def test_a_jvm_reads_its_settings_from_a_file_that_only_we_can_read_and_that_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--verbose pyspark-shell")
+    with submitted_settings({"spark.a": "s3cret = 1:\\#!\n é𝄞", "spark.b": ""}):
+        option, path, defaults, *others = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
+        file = Path(path)
+        assert (option, defaults) == ("--properties-file", "--load-spark-defaults")
+        assert others == ["--verbose", "pyspark-shell"]
+        assert file.stat().st_mode & 0o077 == 0
+        first, second = file.read_text().splitlines()
+    assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--verbose pyspark-shell"
+    assert not file.exists()
+    assert second == "spark.b="
+    assert first == (
+        "spark.a=s3cret\\u0020\\u003d\\u00201\\u003a\\u005c\\u0023\\u0021\\u000a\\u0020\\u00e9\\ud834\\udd1e"
+    )
+
+
+def test_without_submit_arguments_there_are_none_afterwards_even_if_the_launch_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    with suppress(FileNotFoundError), submitted_settings({}):
+        assert os.environ["PYSPARK_SUBMIT_ARGS"].endswith(" pyspark-shell")
+        raise FileNotFoundError
+    assert "PYSPARK_SUBMIT_ARGS" not in os.environ

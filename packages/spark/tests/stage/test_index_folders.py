@@ -4,7 +4,10 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from slackwater_spark.stage.index_folders import index_folder, remove_unused_indexes
+import pytest
+
+from slackwater_spark.stage.errors import IndexFolderError
+from slackwater_spark.stage.index_folders import index_folder, make_private_folder, remove_unused_indexes
 from slackwater_spark.stage.lmdb_index import LmdbIndex
 
 NOW = datetime.now(UTC)  # noqa: TID251 - files have the system's time
@@ -50,3 +53,27 @@ def test_a_root_without_indexes_is_left_alone(tmp_path: Path) -> None:
     other.mkdir()
     assert remove_unused_indexes(tmp_path, NOW + timedelta(days=30), WEEK) == []
     assert other.exists()
+
+
+def test_only_this_account_can_read_an_index(tmp_path: Path) -> None:
+    folder = index_folder(tmp_path, "query", "stage-1", 5)
+    folder.mkdir(parents=True, mode=0o755)  # as an earlier version made it
+    LmdbIndex(folder).update(lambda contents: contents.set_token(b"token"))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / "data.mdb").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_index_is_not_put_behind_a_link_of_somebody_else(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "index").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError, match="is a link or belongs to another account"):
+        make_private_folder(tmp_path / "index")
+    with pytest.raises(IndexFolderError, match="symbolic link"):
+        LmdbIndex(tmp_path / "index").update(lambda contents: contents.token)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_folder_of_another_account_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(PermissionError, match="belongs to another account"):
+        make_private_folder(tmp_path)

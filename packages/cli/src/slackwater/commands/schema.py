@@ -1,11 +1,18 @@
 """``slackwater schema``."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from slackwater.invocation import Invocation, given_flags, required, setting
 
+if TYPE_CHECKING:
+    import psycopg
+
+_CONNECT_SECONDS = 10
 _POSTGRES_URL = setting(
     "postgres.url", "--postgres-url", metavar="URL", help="postgresql://user@host:port/database; secret."
 )
@@ -45,11 +52,9 @@ def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> No
     Better than in a flag, a URL with a password stands in SLACKWATER_POSTGRES_URL or in slackwater.toml
     (url under [postgres]).
     """
-    import psycopg
-
     from slackwater_sql.pull import pull_schema
 
-    with psycopg.connect(_database_url(ctx)) as connection:
+    with _database(ctx) as connection:
         text = pull_schema(connection, tables)
     if output is None:
         click.echo(text, nl=False)
@@ -75,15 +80,13 @@ def check(ctx: click.Context, folder: Path) -> None:
     Example:
       slackwater schema check pipelines/orders --postgres-url postgresql://app@localhost/inventory
     """
-    import psycopg
-
     from slackwater.output import Output
     from slackwater.schema_check import affected, difference_lines, differences, pulled_catalog
     from slackwater_spark.pipeline import load_pipeline, read_sources
 
-    url, output = _database_url(ctx), Output()
+    output = Output()
     definition = load_pipeline(folder)
-    with psycopg.connect(url) as connection:
+    with _database(ctx) as connection:
         database = pulled_catalog(connection, definition.tables)
     found = differences(definition.plan, read_sources(folder).catalog, database)
     for line in difference_lines(definition.name, definition.revision, found):
@@ -91,8 +94,23 @@ def check(ctx: click.Context, folder: Path) -> None:
     ctx.exit(1 if affected(found) else 0)
 
 
-def _database_url(ctx: click.Context) -> str:
+@contextmanager
+def _database(ctx: click.Context) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
+    """A connection to the source database.
+
+    Raises:
+        ServerUnreachableError: it cannot be reached, or refuses what is asked within the block.
+    """
+    import psycopg
+
+    from slackwater.errors import ServerUnreachableError
+
     invocation: Invocation = ctx.obj
     secret = invocation.start(given_flags(ctx)).postgres.url
     url = secret.get_secret_value() if secret else None
-    return required(url, "postgres.url", "--postgres-url", "whose tables to read")
+    url = required(url, "postgres.url", "--postgres-url", "whose tables to read")
+    try:
+        with psycopg.connect(url, connect_timeout=_CONNECT_SECONDS) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise ServerUnreachableError("PostgreSQL", "reading the catalogue", str(error).strip()) from error

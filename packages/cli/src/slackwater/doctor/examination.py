@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
 from slackwater.doctor.kafka import KafkaProbe
-from slackwater.errors import KafkaUnreachableError
+from slackwater.errors import ServerUnreachableError
 from slackwater_markers import CutLog, CutLogError, MarkerStore, MarkerStoreUnavailableError
 from slackwater_protocol import Clock, Cut, Evidence, OpenTransaction, SourceTopics
 
@@ -45,7 +45,7 @@ def examine(sources: Sources) -> SourceFacts:
             facts = _with_redis(sources, facts)
             facts = replace(facts, newest_end=newest_end(seen.ends, facts.cut))
             return _with_tails(probe, facts)
-    except KafkaUnreachableError as error:
+    except ServerUnreachableError as error:
         return replace(_with_redis(sources, facts), kafka_error=str(error))
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater.doctor.facts import EndFacts, Place, PlaceFacts
-from slackwater.errors import KafkaUnreachableError
+from slackwater.errors import ServerUnreachableError
 from slackwater.topics import open_consumer
 from slackwater_protocol import MalformedRecordError, SourceTopics, SystemClock, parse_transaction_id
 
@@ -68,7 +68,7 @@ class KafkaProbe:
         """Where everything begins and ends now, and the last ENDs.
 
         Raises:
-            KafkaUnreachableError: Kafka does not answer.
+            ServerUnreachableError: Kafka does not answer.
         """
         known = _asked("list topics", lambda: self._committed.list_topics(timeout=REQUEST_SECONDS)).topics
         data = frozenset(filter(self._is_data_topic, known))
@@ -109,7 +109,7 @@ class KafkaProbe:
             lambda: consumer.get_watermark_offsets(TopicPartition(*place), REQUEST_SECONDS),
         )
         if bounds is None:
-            raise KafkaUnreachableError(f"offsets of {place[0]}/{place[1]}", "no answer in time")
+            raise ServerUnreachableError("Kafka", f"offsets of {place[0]}/{place[1]}", "no answer in time")
         return bounds
 
     def _tails(self, places: Mapping[Place, PlaceFacts], count: int) -> dict[Place, list[Message]]:
@@ -144,7 +144,7 @@ class KafkaProbe:
                 elif error.code() == _AT_END:
                     left.discard(place)
                 else:
-                    raise KafkaUnreachableError(f"reading {place[0]}/{place[1]}", error.str())
+                    raise ServerUnreachableError("Kafka", f"reading {place[0]}/{place[1]}", error.str())
         return found
 
 
@@ -154,7 +154,7 @@ def _asked(what: str, question: Callable[[], T]) -> T:
     except KafkaException as error:
         first = error.args[0]
         reason = first.str() if isinstance(first, KafkaError) else str(error)
-        raise KafkaUnreachableError(what, reason) from error
+        raise ServerUnreachableError("Kafka", what, reason) from error
 
 
 def _end(message: Message) -> EndFacts | None:

@@ -2,9 +2,12 @@
 
 import os
 import re
+import shlex
 import shutil
+import string
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -35,6 +38,8 @@ _DEFAULTS = {
     # No folders in the working directory.
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.artifact.isolation.enabled": "false",
+    # What Spark never shows; more than its default, since keys of TLS and of Kafka's logins are secrets, too.
+    "spark.redaction.regex": "(?i)secret|password|token|credential|access[.]?key|[.]pem|oauthbearer|jaas",
     # Enough to find out what happened; each retained batch is a few files per partition.
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
@@ -45,6 +50,9 @@ _DEFAULTS = {
 
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
 SPARK_HOME_FOLDER = "spark-home"
+
+_PLAIN = frozenset(string.ascii_letters + string.digits + "._-/")
+"""Characters that mean themselves in a Java properties file."""
 
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """For a master in this process: nobody else has to reach the driver."""
@@ -132,6 +140,34 @@ def spark_session(name: str, settings: RunSettings, spark_log: Path) -> Iterator
         session.stop()
 
 
+@contextmanager
+def submitted_settings(conf: Mapping[str, str]) -> Iterator[None]:
+    """Has a JVM that is launched within the block read these settings from a file that only we can read.
+
+    PySpark itself puts them on the JVM's command line, which every account of the machine can see.
+    """
+    before = os.environ.get("PYSPARK_SUBMIT_ARGS")
+    with tempfile.NamedTemporaryFile("w", prefix="slackwater-", suffix=".properties") as file:  # mode 0600
+        file.writelines(f"{_escaped(name)}={_escaped(value)}\n" for name, value in conf.items())
+        file.flush()
+        arguments = ["--properties-file", file.name, "--load-spark-defaults"]
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{shlex.join(arguments)} {before or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["PYSPARK_SUBMIT_ARGS"]
+            else:
+                os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+def _escaped(text: str) -> str:
+    """For a Java properties file: everything that could mean something there as UTF-16 escapes."""
+    units = memoryview(text.encode("utf-16-be")).cast("B")
+    codes = (units[i] << 8 | units[i + 1] for i in range(0, len(units), 2))
+    return "".join(chr(code) if chr(code) in _PLAIN else f"\\u{code:04x}" for code in codes)
+
+
 def _use_spark_home(folder: Path) -> None:
     try:
         os.environ["SPARK_HOME"] = str(own_spark_home(folder))
@@ -149,9 +185,9 @@ def _start(conf: "SparkConf", spark_log: Path) -> "SparkSession":
     try:
         gateway = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier run in this process
         if gateway is None:
-            with JvmOutput() as output:
+            with JvmOutput() as output, submitted_settings(dict(conf.getAll())):
                 popen = {"stdout": output.writer, "stderr": output.writer}
-                gateway = launch_gateway(conf, popen)  # type: ignore[no-untyped-call]
+                gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
         SparkContext(conf=conf, gateway=gateway)
         session = SparkSession.builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:

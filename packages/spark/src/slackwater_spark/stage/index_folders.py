@@ -1,6 +1,8 @@
 """Where indexes are on a local disk, and removing those that nobody has used for long."""
 
+import os
 import shutil
+import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -15,6 +17,20 @@ UNUSED_AFTER: Final = timedelta(days=7)
 def index_folder(root: Path, query_id: str, stage: str, bucket: int) -> Path:
     """The folder of a bucket's index."""
     return root / INDEXES / query_id / stage / str(bucket)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Makes a folder that only this account can use: rows of the source are kept in it.
+
+    Raises:
+        OSError: it cannot be made, or it is a link or another account's, who could exchange its files.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(f"{folder} is a link or belongs to another account")
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        folder.chmod(0o700)
 
 
 def remove_unused_indexes(root: Path, now: datetime, unused_for: timedelta = UNUSED_AFTER) -> list[Path]:

@@ -121,9 +121,17 @@ class Environment(Protocol):
 def open_environment(folder: Path, map_size: int) -> Environment:
     """Opens, or makes, the environment in this folder.
 
-    Without sync: a crash of the process leaves it whole, a crash of the machine may not.
+    Without sync: a crash of the process leaves it whole, a crash of the machine may not. Only this account
+    may read what is in it.
     """
     environment = lmdb.open(
-        str(folder), map_size=map_size, max_dbs=0, sync=False, metasync=False, meminit=False, readahead=False
+        str(folder),
+        map_size=map_size,
+        mode=0o600,
+        max_dbs=0,
+        sync=False,
+        metasync=False,
+        meminit=False,
+        readahead=False,
     )
     return cast("Environment", environment)

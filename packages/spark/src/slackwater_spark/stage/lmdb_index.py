@@ -14,6 +14,7 @@ from slackwater_spark.stage.entry import META_NAME, Change, Entry
 from slackwater_spark.stage.errors import IndexFolderError
 from slackwater_spark.stage.index import IndexTransaction
 from slackwater_spark.stage.index_draft import draft_folder, fill
+from slackwater_spark.stage.index_folders import make_private_folder
 from slackwater_spark.stage.lmdb_adapter import (
     OPEN_FAILURES,
     Cursor,
@@ -105,7 +106,7 @@ class LmdbIndex:
         self.close()
         if not _is_usable(self._folder):
             self._discard()
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self._folder)
         (self._folder / "boot-id").write_text(_boot_id())
         environment = open_environment(self._folder, self._map_bytes)
         self._environment, self._inode = environment, self._inode_now()

@@ -153,11 +153,22 @@ def _index_folder(root: str | None, name: str, bucket: int) -> Path:
     query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
     if root is not None:
         return index_folder(_clean_root(root), query_id or "no-query", name, bucket)
-    local = os.environ.get("SPARK_LOCAL_DIRS") or str(
-        Path(tempfile.gettempdir()) / f"slackwater-{os.getuid()}"
-    )
-    folders = local.split(",")
+    folders = (os.environ.get("SPARK_LOCAL_DIRS") or _temporary_root()).split(",")
     return index_folder(Path(folders[bucket % len(folders)]), query_id or "no-query", name, bucket)
+
+
+@lru_cache(maxsize=1)
+def _temporary_root() -> str:
+    """Below the folder for temporary files, where any account could have made one of this name before."""
+    from slackwater_spark.stage.errors import IndexFolderError
+    from slackwater_spark.stage.index_folders import make_private_folder
+
+    root = Path(tempfile.gettempdir()) / f"slackwater-{os.getuid()}"
+    try:
+        make_private_folder(root)
+    except OSError as error:
+        raise IndexFolderError(str(root), str(error)) from error
+    return str(root)
 
 
 @contextmanager

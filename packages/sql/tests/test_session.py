@@ -1,0 +1,42 @@
+"""What a view's SQL cannot reach."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from slackwater_sql.session import open_connection
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM read_text('{file}')",
+        "SELECT * FROM read_blob('{file}')",
+        "SELECT * FROM read_csv('{file}')",
+        "SELECT * FROM '{file}'",
+        "SELECT * FROM glob('/*')",
+        "COPY (SELECT 1) TO '{file}.out'",
+        "EXPORT DATABASE '{file}.out'",
+        "ATTACH '{file}.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SELECT * FROM 'http://127.0.0.1:1/x.parquet'",
+        "SELECT getenv('HOME')",
+        "SET enable_external_access = true",
+    ],
+)
+def test_sql_reaches_no_file_no_network_and_no_extension(statement: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret.csv"
+    file.write_text("s3cret\n")
+    with open_connection() as connection, pytest.raises(duckdb.Error) as caught:
+        connection.execute(statement.format(file=file)).fetchall()
+    assert "s3cret" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_sql_does_not_see_the_variables_of_the_program() -> None:
+    rows = [("s3cret",)]
+    with open_connection() as connection, pytest.raises(duckdb.Error, match="rows"):
+        connection.execute("SELECT * FROM rows")
+    assert rows
