@@ -1,7 +1,7 @@
 """What the connector's notifications say about snapshots.
 
 Initial snapshots and ad hoc ones that block the stream are announced in the same words. Which rows an
-announcement belongs to is told by time: rows carry the moment their snapshot began, by the clock that stamps
+announcement belongs to is told by time: rows carry the moment they were read, by the clock that stamps
 notifications.
 """
 
@@ -10,16 +10,20 @@ from dataclasses import dataclass, field
 from slackwater_cdc.envelope import Notification
 
 _INITIAL = "Initial Snapshot"
+_SKEW_MS = 100
+"""By how much the stamp of a row may lie before that of its STARTED; no connector starts again as fast."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Announcement:
-    """One snapshot, from STARTED on."""
+    """One attempt at a snapshot, from STARTED on."""
 
     started_ms: int
     scanned: dict[str, int] = field(default_factory=dict)
     """Rows per table (``schema.table``), as far as they were told."""
     is_completed: bool = False
+    unreadable: str = ""
+    """What is wrong with a notification that may be about it: its counts are not known then."""
 
 
 class Announcements:
@@ -32,23 +36,39 @@ class Announcements:
         return bool(self._announced)
 
     def read(self, notification: Notification) -> None:
-        """Takes a notification; only those of initial and blocking snapshots matter."""
+        """Takes a notification; only those of initial and blocking snapshots matter.
+
+        Raises:
+            UndecodableRecordError: it does not say how many rows of which table there are.
+        """
         if notification.aggregate_type != _INITIAL or notification.type == "SKIPPED":
             return
         if notification.type == "STARTED" or not self._announced:
             self._announced.append(Announcement(notification.timestamp_ms))
-        newest, data = self._announced[-1], notification.additional_data or {}
+        newest = self._announced[-1]
         if notification.type == "TABLE_SCAN_COMPLETED":
-            newest.scanned[data.get("scanned_collection", "")] = int(data.get("total_rows_scanned", "0"))
+            newest.scanned |= notification.scanned()
         elif notification.type == "COMPLETED":
             newest.is_completed = True
 
-    def of(self, ts_ms: int) -> Announcement | None:
-        """The announcement of the snapshot whose rows carry a time; None before the first."""
-        begun = [a for a in self._announced if a.started_ms <= ts_ms] or self._announced
-        return begun[-1] if begun else None
+    def read_unreadable(self, problem: str) -> None:
+        """Takes a record that is no notification: it may have been one about the snapshot under way."""
+        if self._announced and not self._announced[-1].is_completed:
+            self._announced[-1].unreadable = problem
 
-    def is_again(self, ts_ms: int) -> bool:
-        """Whether a snapshot had begun before the one of a time; rows of that may be lost, even all."""
-        announced = self.of(ts_ms)
+    def of(self, first_ms: int) -> Announcement | None:
+        """The announcement of the attempt whose first row was read at a time; None if that was lost."""
+        begun = (a for a in reversed(self._announced) if a.started_ms <= first_ms + _SKEW_MS)
+        return next(begun, None)
+
+    def up_to(self, announced: Announcement) -> list[Announcement]:
+        """Those before one, and itself, oldest first."""
+        return self._announced[: self._announced.index(announced) + 1]
+
+    def newest(self) -> Announcement | None:
+        """The last one; None before the first."""
+        return self._announced[-1] if self._announced else None
+
+    def is_again(self, announced: Announcement | None) -> bool:
+        """Whether an attempt is not the first; rows of that may be lost, even all."""
         return announced is not None and announced is not self._announced[0]

@@ -47,13 +47,13 @@ class CutBuilder:
         self._count(events)
         self.lsn, self._commit_ts_ms = end.commit_lsn, end.commit_ts_ms
 
-    def add_snapshot(self, snapshot: Snapshot) -> None:
-        """Takes a complete snapshot."""
+    def add_snapshot(self, snapshot: Snapshot, row_count: int) -> None:
+        """Takes a complete snapshot of so many rows."""
         if snapshot.is_late:
             self.add_late({snapshot.lsn})
         else:
             self.ready.append(CommittedTransaction(SNAPSHOT_XID, snapshot.lsn, snapshot.ts_ms))
-        self._count(snapshot.row_count)
+        self._count(row_count)
         self.lsn, self._commit_ts_ms = snapshot.lsn, snapshot.ts_ms
 
     @property

@@ -4,11 +4,11 @@ Everything here accepts schemaless JSON and the ``{"schema": …, "payload": …
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from slackwater_cdc.errors import UndecodableRecordError
+from slackwater_cdc.errors import UndecodableRecordError, shortened
 from slackwater_protocol import MalformedRecordError, parse_transaction_id
 
 INITIAL_SNAPSHOT = frozenset({"true", "first", "first_in_data_collection", "last_in_data_collection", "last"})
@@ -41,6 +41,8 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     source: RowSource = RowSource()
     transaction: RowBlock | None = None
     payload: "Row | None" = None
+    ts_ms: Any = None
+    """When the connector made the record, by its clock; whatever stands there, for few rows need it."""
 
     @property
     def is_initial_snapshot(self) -> bool:
@@ -75,9 +77,25 @@ class Notification(msgspec.Struct, frozen=True, gc=False):
 
     type: str
     aggregate_type: str
-    additional_data: Mapping[str, str] | None = None
+    additional_data: Mapping[str, Any] | None = None
     timestamp_ms: int = 0
     """By the clock of Connect."""
+
+    def scanned(self) -> dict[str, int]:
+        """The table that was scanned, and its number of rows.
+
+        Raises:
+            UndecodableRecordError: it does not say.
+        """
+        data = self.additional_data or {}
+        table, count = data.get("scanned_collection"), data.get("total_rows_scanned")
+        if not isinstance(table, str) or not table:
+            reason = f"'scanned_collection' is {shortened(table)}, expected the name of a table"
+            raise UndecodableRecordError("notification", reason, b"")
+        if not isinstance(count, str) or not _is_whole(count):
+            reason = f"'total_rows_scanned' is {shortened(count)}, expected a number of rows, as text"
+            raise UndecodableRecordError("notification", reason, b"")
+        return {table: int(count)}
 
 
 class _Collection(msgspec.Struct, frozen=True, gc=False):
@@ -96,14 +114,17 @@ class _Transaction(msgspec.Struct, frozen=True, gc=False):
 class _MaybeNotification(msgspec.Struct, frozen=True, gc=False):
     type: str = ""
     aggregate_type: str = ""
-    additional_data: Mapping[str, str] | None = None
+    additional_data: Mapping[str, Any] | None = None
     timestamp: int | str = 0
     payload: "_MaybeNotification | None" = None
 
 
 _decode_transaction = msgspec.json.Decoder(_Transaction).decode
 _decode_notification = msgspec.json.Decoder(_MaybeNotification).decode
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding JSON raises for a value that is not as expected."""
+_DIGITS = 19
+"""A number of as many digits may have more than 63 bits."""
 
 
 def decode_transaction(value: bytes) -> Begin | End:
@@ -116,7 +137,7 @@ def decode_transaction(value: bytes) -> Begin | End:
         record = _decode_transaction(value)
         record = record.payload or record
         xid, lsn = parse_transaction_id(record.id)
-    except (*_UNREADABLE, MalformedRecordError) as error:
+    except (*UNREADABLE, MalformedRecordError) as error:
         raise UndecodableRecordError("transaction record", str(error), value) from None
     if record.status == "BEGIN":
         return Begin(xid)
@@ -133,22 +154,28 @@ def decode_notification(value: bytes) -> Notification:
     """
     try:
         record = _decode_notification(value)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UndecodableRecordError("notification", str(error), value) from None
     record = record.payload or record
     if not record.type:
         raise UndecodableRecordError("notification", "it has no 'type'", value)
     return Notification(
-        record.type, record.aggregate_type, record.additional_data, _milliseconds(record.timestamp)
+        record.type, record.aggregate_type, record.additional_data, _milliseconds(record.timestamp, value)
     )
 
 
-def _milliseconds(timestamp: int | str) -> int:
+def _milliseconds(timestamp: int | str, value: bytes) -> int:
     """A number on the wire; the documentation shows text in places."""
-    try:
-        return int(timestamp)
-    except ValueError:
-        return 0
+    text = str(timestamp)
+    if not _is_whole(text):
+        reason = f"'timestamp' is {shortened(timestamp)}, expected milliseconds"
+        raise UndecodableRecordError("notification", reason, value)
+    return int(text)
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a text is a number from 0 to less than 2^63."""
+    return text.isascii() and text.isdigit() and len(text) < _DIGITS
 
 
 def _counts(collections: list[_Collection]) -> dict[str, int]:

@@ -9,6 +9,8 @@
     └── KeylessEvidenceError              evidence ``overtaken`` for a table without a key
 """
 
+_SHOWN = 60
+
 
 class CdcError(Exception):
     """Root of everything this package raises."""
@@ -81,3 +83,9 @@ class KeylessEvidenceError(CdcError):
             "row may come in any partition, however far that one is; choose evidence 'counts' for this "
             "table, give it a primary key, or leave out TRUNCATE (skipped.operations=t)"
         )
+
+
+def shortened(value: object) -> str:
+    """A value from outside as an error shows it."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -66,7 +66,7 @@ class Frontier:
         remembered = list(done)
         started_ms = 0 if start is None else start.commit_ts_ms
         self._watch = RegressionWatch(lsn, max([started_ms, *(t.commit_ts_ms for t in remembered)]))
-        self._snapshots = Snapshots(tables, lsn, self._watch)
+        self._snapshots = Snapshots(tables, lsn, started_ms, self._watch)
         self._context = Context(tables, self._snapshots, exempt)
         for transaction in remembered:
             self._context.done.add(transaction.xid, transaction.commit_lsn)
@@ -103,16 +103,20 @@ class Frontier:
         self._ends.read(records)
 
     def read_notifications(self, records: Iterable[tuple[int, bytes | None]]) -> None:
-        """Takes records of the notification topic (partition 0); passes over those it cannot read."""
+        """Takes records of the notification topic (partition 0).
+
+        One that cannot be read may have told how many rows an initial snapshot has: the attempt that is under
+        way then never counts as complete, and :meth:`open_transactions` says why.
+        """
         for offset, value in records:
             self._gate.notification_position = offset + 1
             if value is None:
                 continue
             try:
-                notification = decode_notification(value)
-            except UndecodableRecordError:
-                continue
-            self._snapshots.announced.read(notification)
+                self._snapshots.announced.read(decode_notification(value))
+            except UndecodableRecordError as error:
+                problem = f"{self._topics.notifications}/0 offset {offset}: {error}"
+                self._snapshots.announced.read_unreadable(problem)
 
     def end_offsets(self, ends: EndOffsets) -> None:
         """Answers :attr:`end_offsets_wanted`, for the data, transaction and notification topics.
@@ -396,7 +400,7 @@ class Frontier:
         self._snapshots.finish()
         if snapshot.is_repeated:
             self._context.repeated.add(snapshot.lsn)
-        self._built.add_snapshot(snapshot)
+        self._built.add_snapshot(snapshot, sum(self._snapshots.received(snapshot).values()))
         if snapshot.is_late:
             self._whole_at = max(self._whole_at, self._ends.sequence)
         self._ends.last_lsn = max(self._ends.last_lsn, snapshot.lsn)

@@ -90,6 +90,11 @@ class Partition:
         return self.topic, self.number
 
     @property
+    def run(self) -> str:
+        """The connector run that wrote what is being read; empty when its records do not say."""
+        return self._run
+
+    @property
     def backlog(self) -> int:
         """How many transactions above the frontier have rows here, at most."""
         return len(self._firsts)
@@ -372,7 +377,10 @@ class Partition:
             if row.transaction is not None:
                 return row
         if row.is_initial_snapshot and row.source.lsn is not None:
-            self._context.snapshots.read_row(self, offset, row, value)
+            try:
+                self._context.snapshots.read_row(self, offset, row, value)
+            except UndecodableRecordError as error:
+                self._refuse(offset, error)
         elif not row.op:
             self._refuse(offset, UndecodableRecordError("change", "it has no 'op'", value))
         elif row.is_incremental_snapshot:

@@ -10,6 +10,8 @@ from slackwater_protocol import SNAPSHOT_XID, OpenTransaction
 
 WAITS_FOR_OTHERS = "complete, waits for others"
 """The hint of a transaction that lacks nothing itself."""
+_UNDECIDED_SNAPSHOT = "initial snapshot, its announcements do not fit its rows"
+"""How the hint of a snapshot begins that may have to be taken again; the doctor looks for it."""
 
 
 def open_transaction(
@@ -43,7 +45,7 @@ def open_snapshot(snapshot: Snapshot, snapshots: Snapshots) -> OpenTransaction:
         commit_lsn=snapshot.lsn,
         since_ms=0,
         expected=snapshots.expected(snapshot),
-        received=dict(snapshot.received),
+        received=snapshots.received(snapshot),
         hint=_snapshot_hint(snapshot, snapshots),
     )
 
@@ -61,9 +63,18 @@ def late_rows(rows: LateRows) -> OpenTransaction:
 
 
 def _snapshot_hint(snapshot: Snapshot, snapshots: Snapshots) -> str:
-    if not snapshots.announced:
+    announced, newest = snapshots.announcement(snapshot.newest), snapshots.announced.newest()
+    if newest is None:
         return "initial snapshot, no notifications were found"
-    if snapshots.is_late(snapshot) and snapshots.is_counted(snapshot):
+    if announced is None:
+        return f"{_UNDECIDED_SNAPSHOT}: its rows are older than every announcement of a snapshot"
+    if announced.unreadable:
+        return f"{_UNDECIDED_SNAPSHOT}: a notification cannot be read: {announced.unreadable}"
+    if announced is not newest and not snapshots.is_counted(snapshot):
+        return f"{_UNDECIDED_SNAPSHOT}: it was begun again, and no row of the newest attempt was read"
+    if not snapshots.is_counted(snapshot):
+        return f"{_UNDECIDED_SNAPSHOT}: rows are missing" if announced.is_completed else "initial snapshot"
+    if snapshots.is_late(snapshot):
         return "initial snapshot, repeated after a crash: waits for a commit after it"
     return "initial snapshot"
 

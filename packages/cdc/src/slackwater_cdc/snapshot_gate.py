@@ -79,7 +79,7 @@ class SnapshotGate:
             return False
         if all(p.has_streamed_rows() for p in self._partitions):
             return True
-        is_over = self.is_at_rest and snapshot.has_last
+        is_over = self.is_at_rest and self._snapshots.has_last(snapshot)
         if is_over or self._snapshots.is_long_over(snapshot, self._ends.newest_written_ms):
             snapshot.over = snapshot.over or Waiting()
             return self._completeness.is_read_past(snapshot.over, self._partitions)

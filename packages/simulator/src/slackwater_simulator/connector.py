@@ -209,14 +209,18 @@ class Connector:
     def start_snapshot(
         self, lsn: int, rows: Mapping[str, list[Row]], now_ms: int, *, is_announced: bool
     ) -> None:
-        """Begins an initial snapshot; streaming begins when all of it is acknowledged."""
+        """Begins an initial snapshot; streaming begins when all of it is acknowledged.
+
+        In every other run its rows are stamped 1 ms before they are announced.
+        """
         records: list[Record] = []
         total = sum(map(len, rows.values()))
         done = 0
 
         def announce(kind: str, **data: str) -> None:
             if is_announced:
-                records.append(Record(NOTIFICATIONS, b"", notification_value(kind, **data), "", now_ms))
+                value = notification_value(kind, ts_ms=now_ms + self.run_count % 2, **data)
+                records.append(Record(NOTIFICATIONS, b"", value, "", now_ms))
 
         announce("STARTED")
         for table, found in rows.items():

@@ -193,7 +193,7 @@ class World:
         if self._snapshot_lsn:
             self._forget_snapshot()
         self.start_connector(Restart(Place(0)))
-        self._snapshot_lsn = lsn = max(self._newest_lsn(), self._snapshot_lsn) + 8
+        self._snapshot_lsn = lsn = self._next_snapshot_lsn()
         rows: dict[str, list[Row]] = {}
         for table in self._tables:
             if self._is_repeated and self.rng.random() < 0.5:
@@ -206,6 +206,13 @@ class World:
         self.note("connector", lambda: f"snapshot at {lsn}: {rows}")
         is_announced = not self.scenario.has(Feature.UNANNOUNCED)
         self.connector.start_snapshot(lsn, rows, self.clock.now_ms, is_announced=is_announced)
+
+    def _next_snapshot_lsn(self) -> int:
+        """Above the newest commit; that of the attempt before, a higher or a lower one."""
+        newest = self._newest_lsn()
+        if self._snapshot_lsn <= newest:
+            return newest + 8
+        return self.rng.choice((self._snapshot_lsn, self._snapshot_lsn, self._snapshot_lsn + 8, newest + 4))
 
     def kill_connector_in_snapshot(self) -> None:
         """Repeats the snapshot, unless all that a sidecar needs of it is in Kafka: then it counts."""

@@ -76,8 +76,8 @@ def incremental_value(table: str, after: Mapping[str, Any], *, ts_ms: int = 0) -
     return _dump(_envelope("r", source, None, None, after))
 
 
-def notification_value(kind: str, **additional_data: str) -> bytes:
-    """A notification of an initial snapshot."""
+def notification_value(kind: str, *, ts_ms: int = 0, **additional_data: str) -> bytes:
+    """A notification of an initial snapshot; ``ts_ms`` by the connector's clock."""
     data = {"connector_name": "test", **additional_data}
     return _dump(
         {
@@ -85,18 +85,22 @@ def notification_value(kind: str, **additional_data: str) -> bytes:
             "type": kind,
             "aggregate_type": "Initial Snapshot",
             "additional_data": data,
-            "timestamp": 1795206810428,
+            "timestamp": ts_ms,
         }
     )
 
 
-def snapshot_notifications(counts: Mapping[str, int]) -> list[bytes]:
-    """All notifications of a snapshot that found so many rows per table."""
+def snapshot_notifications(counts: Mapping[str, int], *, ts_ms: int = 0) -> list[bytes]:
+    """All notifications of a snapshot that began at a time and found so many rows per table."""
+
+    def value(kind: str, **data: str) -> bytes:
+        return notification_value(kind, ts_ms=ts_ms, **data)
+
     scanned = [
-        notification_value("TABLE_SCAN_COMPLETED", scanned_collection=t, total_rows_scanned=str(n))
+        value("TABLE_SCAN_COMPLETED", scanned_collection=t, total_rows_scanned=str(n))
         for t, n in counts.items()
     ]
-    return [notification_value("STARTED"), *scanned, notification_value("COMPLETED")]
+    return [value("STARTED"), *scanned, value("COMPLETED")]
 
 
 def transaction_values(

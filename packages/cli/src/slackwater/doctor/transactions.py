@@ -67,6 +67,16 @@ def likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
 def _snapshot(case: OpenCase) -> Finding | None:
     if case.transaction.xid != SNAPSHOT_XID:
         return None
+    if case.transaction.hint.startswith("initial snapshot, its announcements do not fit"):
+        return case.finding(
+            Cause.SNAPSHOT,
+            [case.transaction.hint],
+            "is the sidecar still reading, or the connector not running? Then wait, or start it",
+            "if both have finished, records were lost on the way: have the connector take the snapshot again "
+            "(stop it, DELETE http://CONNECT:8083/connectors/NAME/offsets, resume it); nothing of this "
+            "snapshot has been published",
+            "docs/runbooks/open-transaction.md",
+        )
     if "wait" in case.transaction.hint:
         return case.finding(Cause.SNAPSHOT, [case.transaction.hint], _ANY_COMMIT)
     topic = case.facts.topics.notifications
