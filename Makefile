@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup demo test check unit integration system soak simulate differential chaos bench bench-sidecar bench-engine bench-compare lock clean
+.PHONY: help setup demo test check unit integration system soak simulate differential mutants chaos bench bench-sidecar bench-engine bench-compare lock clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -54,6 +54,12 @@ simulate: setup
 ## make differential random views and histories against DuckDB at every commit; SEEDS=10000
 differential: setup
 	$(BIN)/python -m slackwater_differential --seeds $(SEEDS) $(DIFFERENTIAL)
+
+## make mutants      faults planted one at a time: do the tests notice? Takes hours, goes on where it was;
+##                   MUTANTS="frontier --drawn 50 --seed 3" passes options; then docs/mutants.md is written
+mutants: setup
+	$(BIN)/python -m infra.mutants $(MUTANTS)
+	$(BIN)/python -m infra.mutants --page
 
 ## make chaos        half an hour of random faults; CHAOS="--minutes 5 --seed 7" passes options
 chaos: setup

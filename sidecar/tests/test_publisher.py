@@ -319,6 +319,61 @@ def test_a_cut_that_the_other_sidecar_appended_before_it_was_killed_is_not_appen
     assert logged(log) == [1, 2, 3]
 
 
+def test_a_sidecar_that_lost_its_turn_looks_at_the_end_of_the_log_before_it_goes_on(
+    publisher: Publisher, other: Publisher, log: FailingLog, store: FailingStore, clock: StillClock
+) -> None:
+    """The other one was killed before it told Redis what it had appended."""
+    publisher.publish([cut(1)], STATUS)
+    other.publish([cut(2)], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    other.publish([], OTHER)
+    log.append([cut(3)])
+    publisher.publish([cut(2), cut(3), cut(4)], STATUS)
+    clock.seconds += PATIENCE.total_seconds()
+    publisher.publish([], STATUS)
+
+    assert logged(log) == [1, 2, 3, 4]
+
+
+def test_patience_begins_anew_with_each_turn_of_the_other(
+    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    other.publish([cut(1), cut(2)], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    publisher.publish([cut(2)], STATUS)
+    other.publish([cut(3)], OTHER)
+    assert other.is_waiting
+    assert logged(log) == [1, 2]
+
+
+def test_a_sidecar_that_goes_on_from_another_cut_forgets_what_it_had_not_written(
+    publisher: Publisher, log: FailingLog
+) -> None:
+    log.is_away = True
+    publisher.publish([replace(cut(1), has_incremental_rows=True)], STATUS)
+    log.is_away = False
+    publisher.go_on_from(None)
+    publisher.publish([cut(1)], STATUS)
+
+    assert log.newest() == PublishedCut(cut(1), 0)
+
+
+def test_a_store_that_holds_a_late_cut_of_an_earlier_timeline_is_filled_from_the_newest_one(
+    log: FailingLog, store: FailingStore
+) -> None:
+    """A sidecar that had not heard of the new timeline appended behind it."""
+    log.append([cut(5), replace(cut(1), timeline=2), cut(6)])
+    store.bind(log.identity() or "")
+    store.publish(PublishedCut(cut(6), 2), OTHER)
+    publisher = Publisher(SOURCE, log, store, restored_cuts=100)
+    publisher.go_on_from(PublishedCut(replace(cut(1), timeline=2), 1))
+
+    publisher.report(STATUS, [])
+
+    assert [c.cut.lsn for c in store.cuts_after(SOURCE, 2, 0, limit=9)] == [1]
+
+
 def test_a_cut_that_lies_beyond_the_end_of_the_log_is_not_believed(
     publisher: Publisher, log: FailingLog, store: FailingStore
 ) -> None:

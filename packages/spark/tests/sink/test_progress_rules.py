@@ -50,6 +50,16 @@ def test_a_new_timeline_continues_at_any_lsn(make_batch: MakeBatch) -> None:
     assert not covered(make_batch(4, from_lsn=5, timeline=2), progress())
 
 
+def test_the_newest_batch_of_another_timeline_is_not_the_newest_one_repeated(make_batch: MakeBatch) -> None:
+    with pytest.raises(ProgressMismatchError):
+        covered(make_batch(3, timeline=2), progress(timeline=1))
+
+
+def test_the_next_number_does_not_make_up_for_a_gap_of_lsns(make_batch: MakeBatch) -> None:
+    with pytest.raises(ProgressMismatchError, match="never written"):
+        covered(make_batch(4, from_lsn=41, to_lsn=50), progress())
+
+
 def test_an_older_batch_is_refused(make_batch: MakeBatch) -> None:
     with pytest.raises(ProgressMismatchError, match="checkpoint is older"):
         covered(make_batch(2), progress())

@@ -46,6 +46,32 @@ def test_a_batch_holds_each_transaction_of_its_range_once_in_commit_order(publis
     assert [(t.xid, t.commit_lsn) for t in content.transactions] == [(2, 12), (3, 20), (4, 25), (5, 30)]
 
 
+def test_the_transaction_at_which_a_batch_begins_belongs_to_the_one_before(published: Published) -> None:
+    content = BatchContent.of([published(20, 5, transactions={1: 10, 2: 20})], offset(10), offset(20))
+    assert [t.xid for t in content.transactions] == [2]
+
+
+def test_a_cut_that_is_partly_in_an_earlier_batch_says_what_rows_of_snapshots_it_has(
+    published: Published,
+) -> None:
+    cuts = [published(20, 5, late_snapshots=(8,), has_incremental_rows=True), published(30, 20)]
+    content = BatchContent.of(cuts, offset(10), offset(30))
+    assert content.late_snapshots == {8}
+    assert content.has_incremental_rows
+    assert not content.may_split
+
+
+def test_a_batch_without_repeats_and_rows_of_snapshots_may_be_divided(published: Published) -> None:
+    assert BatchContent.of([published(20, 5)], offset(5), offset(20)).may_split
+    assert not BatchContent.of([published(20, 5, repeated=frozenset({20}))], offset(5), offset(20)).may_split
+    assert not BatchContent.of([published(20, 5, late_snapshots=(8,))], offset(5), offset(20)).may_split
+
+
+def test_a_batch_is_as_new_as_its_newest_cut(published: Published) -> None:
+    cuts = [published(20, 5, commit_ts_ms=7), published(30, 20, commit_ts_ms=9)]
+    assert BatchContent.of(cuts, offset(5), offset(30)).commit_ts_ms == 9
+
+
 def test_only_repeated_transactions_of_the_batch_are_compared(published: Published) -> None:
     cuts = [published(20, 10, repeated=frozenset({7, 20})), published(30, 20, repeated=frozenset({15}))]
     assert BatchContent.of(cuts, offset(10), offset(30)).repeated == frozenset({20})

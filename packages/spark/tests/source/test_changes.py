@@ -69,6 +69,25 @@ def test_doubles_of_a_repeated_transaction_count_once(row_value: Value, record: 
     ]
 
 
+def test_two_changes_of_a_key_in_a_repeated_transaction_both_count(row_value: Value, record: Record) -> None:
+    batch = changes(xids={7: 1000, 8: 2000}, repeated=frozenset({1000, 2000}))
+    rows = [
+        record(row_value(7, 900, op="u"), offset=1),
+        record(row_value(7, 901, op="u"), offset=2),
+        record(row_value(8, 901, op="u"), offset=3),
+    ]
+    assert found(batch, *rows) == [(1, 1000), (2, 1000), (3, 2000)]
+
+
+def test_a_span_takes_commits_above_its_lower_and_up_to_its_upper_lsn(
+    row_value: Value, record: Record
+) -> None:
+    batch = changes(xids={6: 1000, 7: 1500, 8: 2000, 9: 2001})
+    span = replace(SPAN, after_lsn=1000, up_to_lsn=2000)
+    rows = [record(row_value(xid, 900), offset=xid) for xid in (6, 7, 8, 9)]
+    assert [message.offset() for message, _, _ in batch.of(span, rows)] == [7, 8]
+
+
 def test_doubles_are_found_over_several_portions(row_value: Value, record: Record) -> None:
     batch = changes(xids={7: 1000}, repeated=frozenset({1000}))
     assert found(batch, record(row_value(7, 900), offset=1)) == [(1, 1000)]

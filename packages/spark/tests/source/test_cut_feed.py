@@ -211,6 +211,41 @@ def test_cuts_of_other_timelines_are_passed(published: Published) -> None:
     assert [c.cut.lsn for c in world.feed.after(start, max_events=None)] == [5]
 
 
+def test_cuts_of_other_timelines_lead_nowhere_even_where_they_connect(published: Published) -> None:
+    world = World(published, FeedKey("inv", 2))
+    world.cut(10, 0, timeline=1)
+    world.cut(5, 0, timeline=2, to_store=False)
+    world.cut(20, 5, timeline=1, to_store=False)
+    world.cut(7, 5, timeline=2, to_store=False)
+    world.store.is_away = True
+    beginning = SourceOffset.before_everything("inv", 2)
+    end = SourceOffset(source="inv", timeline=2, lsn=7, event_count=7, log=4)
+
+    assert world.after(SourceOffset(source="inv", timeline=2, lsn=5, event_count=5, log=0)) == [7]
+    start = SourceOffset(source="inv", timeline=2, lsn=5, event_count=5, log=2)
+    assert [c.cut.lsn for c in world.feed.between(start, end)] == [7]
+    with pytest.raises(MissingCutsError):
+        world.feed.between(beginning, SourceOffset(source="inv", timeline=2, lsn=20, event_count=9, log=4))
+
+
+def test_the_newest_cut_of_another_timeline_is_no_target(world: World) -> None:
+    world.cut(10, 0)
+    world.cut(5, 0, timeline=2)
+    assert world.log.newest() is not None
+    newest = world.feed.newest()
+    assert newest is None or newest.cut.timeline == 1
+
+
+def test_a_planned_batch_that_begins_below_what_is_remembered_is_read_from_the_log(world: World) -> None:
+    first = world.cut(10, 0)
+    second = world.cut(20, 10)
+    at_first = BEGINNING.advanced_to(first, [])
+    world.after(at_first)
+
+    planned = world.feed.between(BEGINNING, at_first.advanced_to(second, []))
+    assert [c.cut.lsn for c in planned] == [10, 20]
+
+
 def test_repetitions_of_a_second_sidecar_are_passed(world: World) -> None:
     for lsn in (10, 20):
         world.cut(lsn, lsn - 10, to_store=False)

@@ -119,3 +119,21 @@ def test_planning_again_gives_the_same_tasks(world: World) -> None:
     first, second = (world.planner.tasks(BEGINNING, end) for _ in range(2))
     assert [t.spans for t in first] == [t.spans for t in second]
     assert pickle.dumps(first) == pickle.dumps(second)
+
+
+def test_rows_of_one_batch_are_divided_by_what_its_cuts_say(published: Published) -> None:
+    plain, told = World(published), World(published)
+    start, end = plain.cut(10, 0, [5]), plain.cut(20, 10, [1000], has_incremental_rows=False)
+    assert len(plain.planner.tasks(start, end)) == 3
+
+    start, end = told.cut(10, 0, [5]), told.cut(20, 10, [1000], has_incremental_rows=True)
+    (task,) = told.planner.tasks(start, end)
+    assert (task.needs_look_ahead, task.end_lsn) == (True, 20)
+
+
+def test_a_batch_may_miss_its_beginning_only_at_the_beginning_of_everything(published: Published) -> None:
+    world = World(published, allow_truncated_start="true")
+    first, second = world.cut(10, 0, [5]), world.cut(20, 10, [9])
+
+    assert [t.may_start_late for t in world.planner.tasks(BEGINNING, first)] == [True]
+    assert [t.may_start_late for t in world.planner.tasks(first, second)] == [False]

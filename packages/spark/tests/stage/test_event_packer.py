@@ -178,6 +178,18 @@ def test_payloads_come_by_bucket_and_leave_the_packer_empty(plan: EnginePlan) ->
     assert list(packer.payloads()) == []
 
 
+@pytest.mark.parametrize("count", [15, 16, 65_535, 65_536])
+def test_any_number_of_events_is_packed_as_an_array_of_so_many(spec: PackingSpec, count: int) -> None:
+    """The header of an array takes another width from 16 and from 65,536 items on."""
+    packer = EventPacker(spec)
+    deleted = _json(order())
+    for lsn in range(count):
+        packer.add(ORDERS, "d", lsn, deleted, None)
+    packer.settle()
+    (payload,) = [payload for _, _, payload in packer.payloads()]
+    assert [event[0] for event in decode_events(0, payload)] == list(range(count))
+
+
 def test_events_of_a_bucket_keep_their_order(spec: PackingSpec) -> None:
     events = packed(spec, *[(ORDERS, "u", None, order(1, str(n))) for n in range(100)])
     assert [event[0] for event in events] == list(range(100, 200))

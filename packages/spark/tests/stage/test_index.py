@@ -69,6 +69,17 @@ def test_changes_replace_and_remove(make_index: MakeIndex) -> None:
     assert everything(index)[1] == [(ENTRIES[1][0], b"new"), ENTRIES[2]]
 
 
+@pytest.mark.parametrize("names", [(b"\x91\x03",), (b"\x91\x03", b"\x91\x04"), (b"\x91\x02", b"\x91\x04")])
+def test_changes_may_begin_at_the_last_entry_before_it_or_behind_it(
+    make_index: MakeIndex, names: tuple[bytes, ...]
+) -> None:
+    index = make_index()
+    index.update(lambda contents: contents.apply([(b"\x91\x01", b"a"), (b"\x91\x03", b"b")]))
+    index.update(lambda contents: contents.apply([(name, b"new") for name in names]))
+    expected = {b"\x91\x01": b"a", b"\x91\x03": b"b"} | dict.fromkeys(names, b"new")
+    assert everything(index) == (None, sorted(expected.items()))
+
+
 def test_the_last_change_of_an_entry_counts(make_index: MakeIndex) -> None:
     index = make_index()
     index.update(lambda contents: contents.apply([(b"a", b"1"), (b"a", None), (b"b", None), (b"b", b"2")]))

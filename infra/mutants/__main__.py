@@ -1,0 +1,138 @@
+"""``python -m infra.mutants``: plants one fault at a time and looks whether the tests notice."""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from infra.mutants import trial
+from infra.mutants.catalog import REVIEWED, DriftedError, Mechanism, Mutant, drawn, reviewed
+from infra.mutants.page import page
+
+_DESCRIPTION = """\
+Plants one fault at a time in a checkout of HEAD and runs the quick tests of the mechanism that call the
+changed function; if they pass, the simulator or the differential tests. Reviewed mutants are in
+infra/mutants/reviewed, others are drawn from the syntax of the modules. Goes on where it was interrupted as
+long as HEAD stays. The exit code is 1 if a mutant survives that is neither explained nor equivalent.
+"""
+_ROOT = Path(__file__).resolve().parents[2]
+_RESULTS = _ROOT / ".slackwater/mutants"
+
+
+def main() -> int:
+    """Runs the command; returns the exit code."""
+    options = _options()
+    names = options.mechanism or sorted(path.stem for path in REVIEWED.glob("*.toml"))
+    commit = _git("rev-parse", "--short", "HEAD")
+    _RESULTS.mkdir(parents=True, exist_ok=True)
+    results = _RESULTS / "results.jsonl"
+    if options.page:
+        mechanisms = [reviewed(_ROOT, name) for name in names]
+        (_ROOT / "docs/mutants.md").write_text(page(mechanisms, _read(results)))
+        return 0
+    trial.load_libraries()
+    open_ends = 0
+    with _checkout(here=options.here) as root:
+        for name in names:
+            try:
+                mechanism = reviewed(root, name)
+            except DriftedError as error:
+                sys.stderr.write(f"drifted, see the code as it is now:\n{error}\n")
+                return 2
+            mechanism.then = "" if options.quick else mechanism.then
+            chosen = (
+                drawn(root, mechanism, options.drawn, options.seed) if options.drawn else mechanism.mutants
+            )
+            chosen = [m for m in chosen if options.only in m.name]
+            seen = {r["name"] for r in _read(results) if r["commit"] == commit and not options.here}
+            chosen = [m for m in chosen if m.name not in seen]
+            is_partial = options.here or options.quick or options.limit < trial.NO_LIMIT
+            stamp = {"commit": commit + "+" * is_partial, "kind": "drawn" if options.drawn else "reviewed"}
+            open_ends += _run(root, mechanism, chosen, results, stamp, options.limit)
+    return 1 if open_ends else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.mutants",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "mechanism", nargs="*", help="names of files in infra/mutants/reviewed (default: all)"
+    )
+    parser.add_argument(
+        "--drawn", type=int, default=0, metavar="N", help="draw N mutants of each mechanism instead"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draw")
+    parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose name contains a text")
+    parser.add_argument(
+        "--here", action="store_true", help="the files as they are, not HEAD; repeats what is known"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=trial.NO_LIMIT, metavar="SECONDS", help="leave out slower tests"
+    )
+    parser.add_argument("--quick", action="store_true", help="neither simulator nor differential")
+    parser.add_argument("--page", action="store_true", help="write docs/mutants.md from the results and end")
+    return parser.parse_args()
+
+
+def _run(
+    root: Path, mechanism: Mechanism, chosen: list[Mutant], results: Path, stamp: dict[str, str], limit: float
+) -> int:
+    """Judges mutants one after the other; returns how many survive without an explanation."""
+    if not chosen:
+        return 0
+    quick = trial.look(root, mechanism, _RESULTS, limit)
+    sys.stdout.write(f"{mechanism.name}: {len(chosen)} mutants, {len(quick.seconds)} tests\n")
+    open_ends = 0
+    for number, mutant in enumerate(chosen, 1):
+        outcome = trial.judge(root, mechanism, quick, mutant, _RESULTS)
+        result = {
+            **stamp,
+            "mechanism": mechanism.name,
+            "name": mutant.name,
+            "caught_by": outcome.caught_by,
+            "how": outcome.how,
+            "seconds": round(outcome.seconds, 1),
+        }
+        with results.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+        open_ends += not (outcome.caught_by or mutant.equivalent or mutant.survives)
+        verdict = f"caught by {outcome.how}" if outcome.caught_by else f"SURVIVES {outcome.how}"
+        sys.stdout.write(f"{number}/{len(chosen)} {outcome.seconds:.1f} s {mutant.name}: {verdict}\n")
+        sys.stdout.flush()
+    return open_ends
+
+
+@contextmanager
+def _checkout(*, here: bool) -> Iterator[Path]:
+    """A checkout of HEAD that is thrown away, so that files may be edited meanwhile."""
+    if here:
+        yield _ROOT
+        return
+    with tempfile.TemporaryDirectory(prefix="slackwater-mutants-") as folder:
+        root = Path(folder).resolve() / "checkout"
+        _git("worktree", "add", "--detach", str(root), "HEAD")
+        try:
+            yield root
+        finally:
+            _git("worktree", "remove", "--force", str(root))
+
+
+def _read(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+
+
+def _git(*arguments: str) -> str:
+    run = subprocess.run(["git", "-C", str(_ROOT), *arguments], check=True, capture_output=True, text=True)
+    return run.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""What is planted: reviewed mutants from files, and drawn ones made from the syntax of modules."""
+
+import ast
+import random
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from infra.mutants.operators import changes
+
+REVIEWED = Path(__file__).parent / "reviewed"
+
+
+class DriftedError(Exception):
+    """A reviewed mutant does not fit the code any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One changed module."""
+
+    name: str
+    """Which rule is broken; of a drawn mutant its place and what was changed."""
+    file: str
+    """From the root of the repository."""
+    source: str
+    """The changed text of the whole file."""
+    lines: tuple[int, int]
+    """The first and the last line of the original text that are changed."""
+    equivalent: str = ""
+    """Why no test can notice; empty for all others."""
+    survives: str = ""
+    """Why no quick test notices; empty for those that have to be caught."""
+
+
+@dataclass(slots=True)
+class Mechanism:
+    """Modules with one purpose, the quick tests that have to notice faults in them, and the mutants."""
+
+    name: str
+    title: str
+    tests: list[str]
+    files: list[str]
+    """Those from which mutants are drawn."""
+    then: str
+    """What judges a mutant that passes the quick tests: ``simulator``, ``differential`` or nothing."""
+    mutants: list[Mutant] = field(default_factory=list)
+
+
+def reviewed(root: Path, name: str) -> Mechanism:
+    """Reads a mechanism and its reviewed mutants.
+
+    Raises:
+        DriftedError: a text to be replaced is not found exactly once; all such mutants are named.
+    """
+    data = tomllib.loads((root / "infra/mutants/reviewed" / f"{name}.toml").read_text())
+    mechanism = Mechanism(name, data["title"], data["tests"], data["files"], data.get("then", ""))
+    drifted = []
+    for entry in data.get("mutant", []):
+        path = next((f for f in mechanism.files if f.endswith("/" + entry["file"])), entry["file"])
+        text = (root / path).read_text()
+        old, new = entry["old"].strip("\n"), entry["new"].strip("\n")
+        if text.count(old) != 1 or old == new:
+            drifted.append(f"{name}.toml: {entry['breaks']}: {path} has the old text {text.count(old)} times")
+            continue
+        first = text[: text.index(old)].count("\n") + 1
+        changed = text.replace(old, new)
+        try:
+            ast.parse(changed)
+        except SyntaxError as error:
+            drifted.append(f"{name}.toml: {entry['breaks']}: {path} becomes no Python: {error}")
+            continue
+        notes = entry.get("equivalent", ""), entry.get("survives", "")
+        lines = first, first + old.count("\n")
+        mechanism.mutants.append(Mutant(entry["breaks"], path, changed, lines, *notes))
+    if drifted:
+        raise DriftedError("\n".join(drifted))
+    return mechanism
+
+
+def drawn(root: Path, mechanism: Mechanism, count: int, seed: int) -> list[Mutant]:
+    """Draws mutants from a mechanism's modules, the same for the same seed and code."""
+    found = [m for file in mechanism.files for m in _generated(root, file)]
+    chosen = random.Random(f"{mechanism.name} {seed}").sample(range(len(found)), min(count, len(found)))  # noqa: S311 - a draw
+    return [found[i] for i in sorted(chosen)]
+
+
+def _generated(root: Path, file: str) -> Iterator[Mutant]:
+    text = (root / file).read_text()
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line.encode()))
+    data = text.encode()
+    for node, what, new in changes(ast.parse(text)):
+        begin = starts[node.lineno - 1] + node.col_offset
+        end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+        source = (data[:begin] + new.encode() + data[end:]).decode()
+        try:
+            ast.parse(source)
+        except SyntaxError:
+            continue
+        name = f"{file}:{node.lineno}:{node.col_offset}: {what}"
+        yield Mutant(name, file, source, (node.lineno, node.end_lineno or node.lineno))

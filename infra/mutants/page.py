@@ -1,0 +1,51 @@
+"""The table in docs/mutants.md."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from infra.mutants.catalog import Mechanism
+
+_HEAD = """\
+# Mutants
+
+Faults that were planted one at a time, and what noticed them (`make mutants`).
+
+- A *reviewed* mutant breaks a rule by hand; `infra/mutants/reviewed` has a file of them per mechanism.
+- *Drawn* ones are made from the syntax of the same modules: comparisons, conditions, boundaries, dropped
+  statements, returned values.
+
+Each is judged by the quick tests of its mechanism that call the changed function; what passes those, by the
+simulator or the differential tests. Whoever changes a rule changes its mutants: a text that is not found
+exactly once is an error.
+"""
+
+
+def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) -> str:
+    """The page, of the newest result of each mutant."""
+    newest = {(r["mechanism"], r["name"]): r for r in results if not r["commit"].endswith("+")}
+    rows, notes = [], []
+    commits: set[str] = set()
+    for mechanism in mechanisms:
+        outcomes = [(m, newest.get((mechanism.name, m.name))) for m in mechanism.mutants]
+        known = [(m, r) for m, r in outcomes if r is not None]
+        commits |= {r["commit"] for _, r in known}
+        real = [(m, r) for m, r in known if not m.equivalent]
+        tests = sum(r["caught_by"] == "tests" for _, r in real)
+        later = sum(bool(r["caught_by"]) for _, r in real) - tests
+        left = [m for m, r in real if not r["caught_by"]]
+        equal = [m for m, _ in known if m.equivalent]
+        others = [r for (name, _), r in newest.items() if name == mechanism.name and r["kind"] == "drawn"]
+        caught = sum(bool(r["caught_by"]) for r in others)
+        rows.append(
+            f"| {mechanism.title} | {len(real)} | {tests} | {later} | {len(left)} | {len(equal)} "
+            f"| {caught} of {len(others)} |"
+        )
+        notes += [f"- {mechanism.title}: {m.name}: {m.survives or 'not explained'}" for m in left]
+        notes += [f"- {mechanism.title}: {m.name}: equivalent, {m.equivalent}" for m in equal]
+    table = [
+        "| mechanism | reviewed | caught by quick tests | by simulation | left | equivalent | drawn |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+        *rows,
+    ]
+    made = f"Made of commit {', '.join(sorted(commits))}."
+    return "\n".join([_HEAD, made, "", *table, "", "## What is left, and why", "", *notes, ""])

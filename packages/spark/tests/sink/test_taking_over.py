@@ -1,0 +1,143 @@
+"""Who takes a pipeline over reads its progress only when every earlier run is fenced."""
+
+from collections.abc import Callable
+
+import pytest
+
+from slackwater_protocol import ProgressRecord
+from slackwater_spark.sink import (
+    DocumentBatch,
+    KafkaSinkSettings,
+    OutputTopic,
+    OutputUnavailableError,
+    kafka,
+)
+from slackwater_spark.sink.kafka import KafkaSink
+from slackwater_spark.sink.producer import Headers, TransactionFailedError
+
+MakeBatch = Callable[..., DocumentBatch]
+
+
+class Broker:
+    """What happens, in order; a run that is not fenced yet writes one more batch."""
+
+    def __init__(self) -> None:
+        self.happened: list[str] = []
+        self.progress: ProgressRecord | None = None
+        self.fails_at = ""
+
+    def did(self, what: str) -> None:
+        self.happened.append(what)
+        if what == self.fails_at:
+            self.fails_at = ""
+            raise TransactionFailedError(what, "broker is away")
+
+
+class Producer:
+    """Stands in for Kafka's."""
+
+    def __init__(self, broker: Broker, settings: KafkaSinkSettings) -> None:
+        self._broker = broker
+        self.settings = settings
+
+    def open(self) -> None:
+        self._broker.did("open")
+
+    def begin(self) -> None:
+        self._broker.did("begin")
+
+    def produce(self, topic: str, _key: object, _value: object, _headers: Headers, _report: object) -> None:
+        self._broker.did(topic)
+
+    def serve(self) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def commit(self) -> None:
+        self._broker.did("commit")
+
+    def abort(self) -> None:
+        self._broker.did("abort")
+
+    def discard(self) -> None:
+        self._broker.did("discard")
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    result = Broker()
+
+    def read_progress(_settings: KafkaSinkSettings) -> ProgressRecord | None:
+        result.did("read progress")
+        return result.progress
+
+    monkeypatch.setattr(kafka, "ensure_topics", lambda _settings: result.did("ensure topics"))
+    monkeypatch.setattr(kafka, "check_unused", lambda _settings: result.did("check unused"))
+    monkeypatch.setattr(kafka, "read_progress", read_progress)
+    return result
+
+
+SETTINGS = KafkaSinkSettings(pipeline="orders", outputs=(OutputTopic("out"),), bootstrap="b:1")
+
+
+@pytest.fixture
+def sink(broker: Broker) -> KafkaSink:
+    return KafkaSink(SETTINGS, connect=lambda settings: Producer(broker, settings))
+
+
+def record(batch_id: int, commit_lsn: int) -> ProgressRecord:
+    return ProgressRecord(
+        pipeline="orders", query_id="q", batch_id=batch_id, source="inv", timeline=1, commit_lsn=commit_lsn
+    )
+
+
+def test_earlier_runs_are_fenced_before_the_progress_is_read(sink: KafkaSink, broker: Broker) -> None:
+    sink.open()
+
+    assert broker.happened == ["ensure topics", "open", "read progress", "check unused"]
+
+
+def test_outputs_may_hold_what_the_progress_tells_of(sink: KafkaSink, broker: Broker) -> None:
+    broker.progress = record(3, 40)
+
+    assert sink.open() == record(3, 40)
+    assert "check unused" not in broker.happened
+
+
+def test_a_commit_whose_outcome_is_unknown_is_looked_up_and_not_repeated(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    sink.open()
+    broker.happened.clear()
+    broker.progress = record(0, 10)
+    broker.fails_at = "commit"
+
+    report = sink.write("q", make_batch(0, []))
+
+    assert report.was_covered
+    assert broker.happened.count("commit") == 1
+    assert broker.happened[-3:] == ["discard", "open", "read progress"]
+
+
+def test_a_commit_that_failed_is_repeated_by_another_producer(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    sink.open()
+    broker.happened.clear()
+    broker.fails_at = "commit"
+
+    report = sink.write("q", make_batch(0, []))
+
+    assert not report.was_covered
+    opened = broker.happened.index("open")
+    assert broker.happened[:opened].count("commit") == broker.happened[opened:].count("commit") == 1
+
+
+def test_what_fails_to_open_is_discarded_and_an_error(sink: KafkaSink, broker: Broker) -> None:
+    broker.fails_at = "open"
+    with pytest.raises(OutputUnavailableError):
+        sink.open()
+
+    assert broker.happened == ["ensure topics", "open", "discard"]

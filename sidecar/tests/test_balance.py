@@ -1,0 +1,81 @@
+"""Reading is paused where it is too far ahead of the rest."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+
+from slackwater_cdc import Frontier, Partition
+from slackwater_sidecar import balance
+from slackwater_sidecar.balance import Balance
+
+END = ("s.transaction", 0)
+A, B = ("s.a", 0), ("s.a", 1)
+
+
+@dataclass
+class Held:
+    """A partition, or a frontier, with so much above the frontier."""
+
+    key: tuple[str, int]
+    backlog: int = 0
+    queue_length: int = 0
+
+
+def looked(of: Balance, a: int, b: int, ends: int = 0) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
+    """What is paused and resumed at these backlogs."""
+    partitions = [cast(Partition, Held(A, a)), cast(Partition, Held(B, b))]
+    paused, resumed = of.look(cast(Frontier, Held(END, queue_length=ends)), partitions, [A, B, END])
+    return set(paused), set(resumed)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Balance:
+    """Too far ahead are more than ten transactions; a look every five records."""
+    monkeypatch.setattr(balance, "_FAR_AHEAD", 10)
+    monkeypatch.setattr(balance, "_RECORDS", 5)
+    result = Balance(END)
+    result.note(5)
+    return result
+
+
+def test_a_partition_that_is_too_far_ahead_is_paused(watch: Balance) -> None:
+    assert looked(watch, 11, 10) == ({A}, set())
+    assert watch.paused == {A}
+
+
+def test_a_paused_partition_goes_on_when_half_of_that_is_left(watch: Balance) -> None:
+    looked(watch, 11, 0)
+
+    assert looked(watch, 6, 0) == (set(), set())
+    assert looked(watch, 5, 0) == (set(), {A})
+    assert not watch.paused
+
+
+def test_the_transaction_topic_is_paused_at_twice_as_many(watch: Balance) -> None:
+    assert looked(watch, 0, 0, ends=21) == (set(), set())
+
+    watch.note(5)
+    assert looked(watch, 0, 0, ends=22) == ({END}, set())
+
+
+def test_never_is_everything_paused(watch: Balance) -> None:
+    """Then nothing could ever be resumed."""
+    assert looked(watch, 11, 11, ends=0) == ({A, B}, set())
+    assert looked(watch, 11, 11, ends=22) == (set(), {A, B})
+
+
+def test_the_transaction_topic_is_left_alone_where_another_process_reads_it(watch: Balance) -> None:
+    partitions = [cast(Partition, Held(A, 11)), cast(Partition, Held(B, 0))]
+    paused, _ = watch.look(cast(Frontier, Held(END, queue_length=99)), partitions, [A, B])
+
+    assert paused == {A}
+
+
+def test_a_look_is_taken_only_now_and_then(watch: Balance) -> None:
+    looked(watch, 0, 0)
+    watch.note(4)
+    assert looked(watch, 11, 0) == (set(), set())
+
+    watch.note(1)
+    assert looked(watch, 11, 0) == ({A}, set())
