@@ -1,5 +1,7 @@
 import json
 import pickle
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,10 +158,70 @@ def test_a_newer_version_is_refused_with_a_hint(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CODECS)
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'{"v":1}', b'{"v":"1"}', b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"v":1}',
+        b'{"v":"1"}',
+        b'{"v":true}',
+        b"\xff",
+        b"[" * 50_000,
+        b'{"v":' * 50_000,
+    ],
+)
 def test_bytes_that_are_no_record_are_named(name: str, data: bytes) -> None:
     with pytest.raises(MalformedRecordError, match="not a readable"):
         CODECS[name][2](data)
+
+
+def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every place in a JSON value that is no list or object, and every list and object."""
+    yield path, tree
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in items:
+        yield from leaves(value, (*path, key))
+
+
+def replaced(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    copied = dict(tree) if isinstance(tree, dict) else list(tree)
+    copied[path[0]] = replaced(tree[path[0]], path[1:], value)
+    return copied
+
+
+NOT_A: dict[type, tuple[Any, ...]] = {
+    int: ("text", "7", 1.5, True, None, [1], {}, -(2**70), 2**64),
+    str: (7, 1.5, True, None, [], {}, "\ud800"),
+    bool: (7, "true", None, [], {}),
+    type(None): ("text", "7", 1.5, True, [1], {}, -(2**70), 2**64),
+    list: (7, "text", True, None, {"a": 1}, [None], ["text"], [1.5], [[[]]]),
+    dict: (7, "text", True, None, [1], {"a": "text"}, {"\ud800": []}),
+}
+NULLABLE = ("xid", "commit_lsn")
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_value_of_another_type_or_size_is_never_taken_into_a_record(name: str) -> None:
+    """It would break whoever compares or adds it, far from where it was read."""
+    _, _, decode = CODECS[name]
+    fields = json.loads((VECTORS / f"{name}.v2.json").read_bytes())
+    damaged = [
+        (path, other)
+        for path, was in leaves(fields)
+        for other in NOT_A[type(was)]
+        if not (other is None and path[-1:] and path[-1] in NULLABLE)
+    ]
+    taken = []
+    for path, other in damaged:
+        with suppress(MalformedRecordError):
+            decode(json.dumps(replaced(fields, path, other)).encode())
+            taken.append((path, other))
+    assert taken == []
 
 
 def test_errors_travel_between_processes() -> None:

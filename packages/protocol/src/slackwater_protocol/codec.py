@@ -20,6 +20,8 @@ from slackwater_protocol.marker import AheadMarkers, Marker, OpenTransaction
 PROTOCOL_VERSION = 2
 """2 added ``skipped``, ``places``, and the records of the cut log that are no cuts."""
 
+_TOO_LARGE = 2**64
+
 LogRecord = Cut | AheadMarkers | SkipDecision | TimelineDecision
 """What may stand in a cut log."""
 
@@ -162,7 +164,7 @@ def encode_marker(marker: Marker) -> bytes:
 
 def decode_marker(data: bytes) -> Marker:
     """Inverse of :func:`encode_marker`; raises like :func:`decode_cut`."""
-    return _load("marker", data, lambda d: Marker(d["lsn"], d["offset"]))
+    return _load("marker", data, _marker)
 
 
 def encode_open_transaction(transaction: OpenTransaction) -> bytes:
@@ -186,36 +188,133 @@ def decode_open_transaction(data: bytes) -> OpenTransaction:
     return _load("open transaction", data, _open_transaction)
 
 
-def _cut(d: dict[str, Any]) -> Cut:
-    columns = _sums(d["xids"]), _sums(d["lsns"], d["previous"]), _sums(d["times"])
+class _Fields:
+    """The fields of a JSON object, each of the type that is asked for.
+
+    All methods raise ``ValueError`` or ``KeyError``: what was written by something else, or damaged, must not
+    come out as a record that breaks whoever uses it.
+    """
+
+    def __init__(self, fields: Any) -> None:
+        if type(fields) is not dict:
+            raise ValueError(f"an object is expected, not {type(fields).__name__}")
+        self._fields: dict[str, Any] = fields
+
+    def number(self, name: str, least: int = 0) -> int:
+        """A whole number that fits in 64 bits."""
+        return _numbers([self._fields[name]], name, least)[0]
+
+    def number_or_none(self, name: str) -> int | None:
+        return None if self._fields[name] is None else self.number(name)
+
+    def text(self, name: str) -> str:
+        found = _typed(self._fields[name], str, name)
+        found.encode()  # half a surrogate pair could not be written again
+        return found
+
+    def flag(self, name: str) -> bool:
+        return _typed(self._fields.get(name, False), bool, name)
+
+    def numbers(self, name: str) -> list[int]:
+        return _numbers(self._fields[name], name)
+
+    def numbers_or_none(self, name: str) -> list[int]:
+        """For what version 1 does not have."""
+        return self.numbers(name) if name in self._fields else []
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = _typed(self._fields[name], dict, name)
+        "".join(found).encode()
+        return found
+
+    def lists(self, name: str) -> list[list[Any]]:
+        return _typed_list(self._fields[name], list, name)
+
+    def counts(self, name: str) -> dict[str, int]:
+        found = self.mapping(name)
+        _numbers(list(found.values()), name)
+        return found
+
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Offset pairs; version 1 does not have them."""
+        pairs = self.mapping("places") if "places" in self._fields else {}
+        return {place: _pair(pair) for place, pair in pairs.items()}
+
+    def kind(self) -> Any:
+        """What a record of the cut log is."""
+        return self._fields.get("kind", "cut")
+
+    def table(self, previous: int) -> Iterable[tuple[int, int, int]]:
+        """The columns of a transaction table: xid, commit LSN, commit time."""
+        columns = [
+            _numbers(_sums(_typed_list(self._fields[name], int, name), start), name)
+            for name, start in (("xids", 0), ("lsns", previous), ("times", 0))
+        ]
+        return zip(*columns, strict=True)
+
+
+def _typed(value: Any, expected: type[T], name: str) -> T:
+    if type(value) is not expected:
+        raise ValueError(f"{name} is a {type(value).__name__}, expected {expected.__name__}")
+    return value
+
+
+def _typed_list(values: Any, expected: type[T], name: str) -> list[T]:
+    found: list[T] = _typed(values, list, name)
+    if not {expected}.issuperset(map(type, found)):
+        raise ValueError(f"{name} must hold values of type {expected.__name__} only")
+    return found
+
+
+def _numbers(values: Any, name: str, least: int = 0) -> list[int]:
+    """Whole numbers of 64 bits; a list of thousands is checked without a loop."""
+    found = _typed_list(values, int, name)
+    if found and not (least <= min(found) and max(found) < _TOO_LARGE):
+        raise ValueError(f"{name} holds a number out of range")
+    return found
+
+
+def _cut(d: _Fields) -> Cut:
+    previous_lsn = d.number("previous")
     return Cut(
-        source=d["source"],
-        timeline=d["timeline"],
-        lsn=d["lsn"],
-        previous_lsn=d["previous"],
-        commit_ts_ms=d["commit_ts"],
-        event_count=d["events"],
-        transactions=tuple(CommittedTransaction(*row) for row in zip(*columns, strict=True)),
-        end_offsets={topic: tuple(offsets) for topic, offsets in d["end"].items()},
-        transaction_offset=d["tx_end"],
-        repeated=frozenset(d["repeated"]),
-        skipped=tuple(d.get("skipped", ())),
-        late_snapshots=tuple(d.get("late_snapshots", ())),
-        has_incremental_rows=d.get("incremental", False),
+        source=d.text("source"),
+        timeline=d.number("timeline"),
+        lsn=d.number("lsn"),
+        previous_lsn=previous_lsn,
+        commit_ts_ms=d.number("commit_ts"),
+        event_count=d.number("events"),
+        transactions=tuple(CommittedTransaction(*row) for row in d.table(previous_lsn)),
+        end_offsets={topic: tuple(_numbers(ends, topic)) for topic, ends in d.mapping("end").items()},
+        transaction_offset=d.number("tx_end"),
+        repeated=frozenset(d.numbers("repeated")),
+        skipped=tuple(d.numbers_or_none("skipped")),
+        late_snapshots=tuple(d.numbers_or_none("late_snapshots")),
+        has_incremental_rows=d.flag("incremental"),
     )
 
 
-def _log_record(d: dict[str, Any]) -> LogRecord:
-    kind, fields = d.get("kind", "cut"), {k: v for k, v in d.items() if k not in ("v", "kind")}
+def _log_record(d: _Fields) -> LogRecord:
+    kind = d.kind()
     if kind == "cut":
         return _cut(d)
     if kind == "markers":
         return _ahead(d)
     if kind == "skip":
-        return SkipDecision(**fields)
+        return SkipDecision(to_lsn=d.number("to_lsn"), **_decided(d))
     if kind == "timeline":
-        return TimelineDecision(**fields)
-    raise MalformedRecordError("record of the cut log", f"kind is {kind!r}")
+        return TimelineDecision(transaction_offset=d.number("transaction_offset"), **_decided(d))
+    raise ValueError(f"kind is {kind!r}")
+
+
+def _decided(d: _Fields) -> dict[str, Any]:
+    """What all decisions have."""
+    return {
+        "source": d.text("source"),
+        "timeline": d.number("timeline"),
+        "wall_ms": d.number("wall_ms"),
+        "decided_by": d.text("decided_by"),
+        "reason": d.text("reason"),
+    }
 
 
 def _ahead_fields(markers: AheadMarkers) -> dict[str, Any]:
@@ -232,70 +331,89 @@ def _ahead_fields(markers: AheadMarkers) -> dict[str, Any]:
     }
 
 
-def _ahead(d: dict[str, Any]) -> AheadMarkers:
-    columns = _sums(d["xids"]), _sums(d["lsns"], d["previous"]), _sums(d["times"])
+def _ahead(d: _Fields) -> AheadMarkers:
+    previous_lsn = d.number("previous")
+    markers = {}
+    for topic, *numbers in d.lists("markers"):
+        partition, lsn, offset = _numbers(numbers, "markers")
+        _typed(topic, str, "markers").encode()
+        markers[topic, partition] = Marker(lsn, offset)
     return AheadMarkers(
-        source=d["source"],
-        timeline=d["timeline"],
-        lsn=d["lsn"],
-        previous_lsn=d["previous"],
-        transactions=tuple(CommittedTransaction(*row) for row in zip(*columns, strict=True)),
-        markers={(topic, partition): Marker(lsn, offset) for topic, partition, lsn, offset in d["markers"]},
-        repeated=frozenset(d["repeated"]),
+        source=d.text("source"),
+        timeline=d.number("timeline"),
+        lsn=d.number("lsn"),
+        previous_lsn=previous_lsn,
+        transactions=tuple(CommittedTransaction(*row) for row in d.table(previous_lsn)),
+        markers=markers,
+        repeated=frozenset(d.numbers("repeated")),
     )
 
 
-def _batch_header(d: dict[str, Any]) -> BatchHeader:
-    columns = _sums(d["xids"]), _sums(d["lsns"], d["from"]), _sums(d["times"])
+def _batch_header(d: _Fields) -> BatchHeader:
+    from_lsn = d.number("from")
     return BatchHeader(
-        source=d["source"],
-        timeline=d["timeline"],
-        from_lsn=d["from"],
-        to_lsn=d["to"],
-        commit_ts_ms=d["commit_ts"],
-        event_count=d["events"],
-        transactions=tuple(zip(*columns, strict=True)),
-        skipped=tuple(d.get("skipped", ())),
+        source=d.text("source"),
+        timeline=d.number("timeline"),
+        from_lsn=from_lsn,
+        to_lsn=d.number("to"),
+        commit_ts_ms=d.number("commit_ts"),
+        event_count=d.number("events"),
+        transactions=tuple(d.table(from_lsn)),
+        skipped=tuple(d.numbers_or_none("skipped")),
     )
 
 
-def _commit_record(d: dict[str, Any]) -> CommitRecord:
+def _commit_record(d: _Fields) -> CommitRecord:
     return CommitRecord(
-        pipeline=d["pipeline"],
-        source=d["source"],
-        timeline=d["timeline"],
-        commit_lsn=d["commit_lsn"],
-        previous_lsn=d["previous_lsn"],
-        xid=d["xid"],
-        commit_ts_ms=d["commit_ts"],
+        pipeline=d.text("pipeline"),
+        source=d.text("source"),
+        timeline=d.number("timeline"),
+        commit_lsn=d.number("commit_lsn"),
+        previous_lsn=d.number("previous_lsn"),
+        xid=d.number_or_none("xid"),
+        commit_ts_ms=d.number("commit_ts"),
         offsets={
-            topic: {int(p): OffsetRange(*r) for p, r in ranges.items()}
-            for topic, ranges in d["offsets"].items()
+            topic: {int(p): OffsetRange(*_triple(r)) for p, r in _typed(ranges, dict, topic).items()}
+            for topic, ranges in d.mapping("offsets").items()
         },
-        skipped=tuple(d.get("skipped", ())),
+        skipped=tuple(d.numbers_or_none("skipped")),
     )
 
 
-def _progress_record(d: dict[str, Any]) -> ProgressRecord:
+def _pair(values: Any) -> tuple[int, int]:
+    first, position = _numbers(values, "places", least=-1)
+    return first, position
+
+
+def _triple(values: Any) -> tuple[int, int, int]:
+    count, first, last = _numbers(values, "offsets")
+    return count, first, last
+
+
+def _progress_record(d: _Fields) -> ProgressRecord:
     return ProgressRecord(
-        pipeline=d["pipeline"],
-        query_id=d["query_id"],
-        batch_id=d["batch_id"],
-        source=d["source"],
-        timeline=d["timeline"],
-        commit_lsn=d["commit_lsn"],
+        pipeline=d.text("pipeline"),
+        query_id=d.text("query_id"),
+        batch_id=d.number("batch_id", least=-1),
+        source=d.text("source"),
+        timeline=d.number("timeline"),
+        commit_lsn=d.number("commit_lsn"),
     )
 
 
-def _open_transaction(d: dict[str, Any]) -> OpenTransaction:
+def _marker(d: _Fields) -> Marker:
+    return Marker(d.number("lsn"), d.number("offset"))
+
+
+def _open_transaction(d: _Fields) -> OpenTransaction:
     return OpenTransaction(
-        xid=d["xid"],
-        commit_lsn=d["commit_lsn"],
-        since_ms=d["since"],
-        expected=d["expected"],
-        received=d["received"],
-        hint=d["hint"],
-        places={place: (first, position) for place, (first, position) in d.get("places", {}).items()},
+        xid=d.number("xid"),
+        commit_lsn=d.number_or_none("commit_lsn"),
+        since_ms=d.number("since"),
+        expected=d.counts("expected"),
+        received=d.counts("received"),
+        hint=d.text("hint"),
+        places=d.places(),
     )
 
 
@@ -315,14 +433,12 @@ def _dump(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _load(kind: str, data: bytes, build: Callable[[dict[str, Any]], T]) -> T:
+def _load(kind: str, data: bytes, build: Callable[[_Fields], T]) -> T:
     try:
-        fields = json.loads(data)
-        version = fields["v"]
-        if not isinstance(version, int):
-            raise MalformedRecordError(kind, f"version is {version!r}")
+        fields = _Fields(json.loads(data))
+        version = fields.number("v")
         if version > PROTOCOL_VERSION:
             raise UnsupportedVersionError(kind, version, PROTOCOL_VERSION)
         return build(fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, RecursionError) as error:
         raise MalformedRecordError(kind, f"{type(error).__name__}: {error} in {data[:200]!r}") from error
