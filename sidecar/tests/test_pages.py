@@ -102,7 +102,7 @@ def test_before_the_first_cut_there_is_no_age_of_a_commit(pages: SidecarPages) -
 
 def test_values_are_those_of_the_monitor(pages: SidecarPages, monitor: SourceMonitor, clock: Clock) -> None:
     monitor.status, monitor.newest = status(FrontierState.STALLED, open_=(WAITED_FOR,)), CUT
-    monitor.records, monitor.decisions["skip"] = 10, 2
+    monitor.records, monitor.decisions["skip"], monitor.redis_corrections = 10, 2, 3
     monitor.cut_bytes.observe(100)
 
     seen = samples(pages)
@@ -113,6 +113,7 @@ def test_values_are_those_of_the_monitor(pages: SidecarPages, monitor: SourceMon
     assert seen["slackwater_newest_commit_age_seconds", "inv"] == pytest.approx(now - 1)
     assert seen["slackwater_oldest_open_transaction_age_seconds", "inv"] == pytest.approx(now)
     assert seen["slackwater_decisions_total", "skip", "inv"] == 2
+    assert seen["slackwater_redis_corrections_total", "inv"] == 3
     assert seen["slackwater_records_read_total", "inv"] == 10
     assert (seen["slackwater_cut_bytes_sum", "inv"], seen["slackwater_cut_bytes_count", "inv"]) == (100, 1)
     assert seen["slackwater_cut_bytes_bucket", "64.0", "inv"] == 0

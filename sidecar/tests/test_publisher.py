@@ -12,6 +12,7 @@ from slackwater_markers import (
     InMemoryMarkerStore,
     MarkerStoreUnavailableError,
     StoredPosition,
+    markers_of,
 )
 from slackwater_protocol import (
     AheadMarkers,
@@ -24,6 +25,7 @@ from slackwater_protocol import (
 )
 from slackwater_sidecar import Publisher
 from slackwater_sidecar.publisher import PATIENCE
+from slackwater_sidecar.store_keeper import MARKERS_INTERVAL
 
 SOURCE = "inv"
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="me")
@@ -113,6 +115,15 @@ def publisher(log: FailingLog, store: FailingStore, clock: StillClock) -> Publis
     return result
 
 
+def shown(
+    publisher: Publisher, store: InMemoryMarkerStore, clock: StillClock
+) -> dict[tuple[str, int], Marker]:
+    """The markers in the store when they are due again."""
+    clock.seconds += MARKERS_INTERVAL.total_seconds()
+    publisher.show_markers()
+    return store.markers(SOURCE)
+
+
 def held(store: InMemoryMarkerStore) -> list[int]:
     return [c.cut.lsn for c in store.cuts_after(SOURCE, 1, 0, limit=1000)]
 
@@ -124,7 +135,35 @@ def test_cuts_reach_the_log_and_the_store_with_their_log_offset(
 
     assert [c.cut.lsn for c in log.tail(-1)] == [1, 2]
     assert store.newest(SOURCE, 1) == PublishedCut(cut(2), 1)
-    assert store.markers(SOURCE)["inv.s.a", 1] == Marker(2, 4)
+
+
+def test_the_store_gets_the_markers_of_all_partitions_but_not_with_every_cut(
+    publisher: Publisher, store: FailingStore, clock: StillClock
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    assert shown(publisher, store, clock) == markers_of(cut(1))
+    publisher.publish([cut(2)], STATUS)
+    publisher.show_markers()
+    assert store.markers(SOURCE) == markers_of(cut(1)), "there may be thousands of them"
+    assert shown(publisher, store, clock) == markers_of(cut(2))
+
+
+def test_markers_that_have_not_changed_are_not_written_again(
+    publisher: Publisher, store: FailingStore, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    shown(publisher, store, clock)
+    monkeypatch.setattr(store, "set_markers", lambda *_: pytest.fail("written again"))
+    shown(publisher, store, clock)
+
+
+def test_markers_of_a_sidecar_that_is_behind_do_not_replace_those_of_the_newest_cut(
+    publisher: Publisher, other: Publisher, store: FailingStore, clock: StillClock
+) -> None:
+    publisher.publish([cut(1), cut(2)], STATUS)
+    other.publish([cut(1)], OTHER)
+    shown(publisher, store, clock)
+    assert shown(other, store, clock) == markers_of(cut(2))
 
 
 def test_a_cut_that_the_log_has_not_acknowledged_is_in_no_store(
@@ -414,7 +453,7 @@ def test_a_copy_of_another_store_is_removed_and_filled_from_the_log(
 
 def pretend_to_be_a_copy_of_another(store: InMemoryMarkerStore) -> None:
     own_log = store.bound
-    store.clear(SOURCE)
+    store.clear(SOURCE, 1)
     store.bind("another log")
     store.publish(PublishedCut(cut(2_000), 1), OTHER)
     store.bind(own_log)
@@ -438,7 +477,7 @@ def test_an_older_copy_of_the_store_is_filled_without_a_hole(
 
 
 def test_a_copy_from_an_earlier_timeline_is_filled_with_the_newest(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, store: FailingStore, clock: StillClock
 ) -> None:
     publisher.publish([cut(5)], STATUS)
     older = copy.deepcopy(store.__dict__)
@@ -449,7 +488,7 @@ def test_a_copy_from_an_earlier_timeline_is_filled_with_the_newest(
     publisher.publish([replace(cut(2), timeline=2)], STATUS)
 
     assert [c.cut.lsn for c in store.cuts_after(SOURCE, 2, 0, limit=9)] == [1, 2]
-    assert store.markers(SOURCE)["inv.s.a", 0] == Marker(2, 2)
+    assert shown(publisher, store, clock)["inv.s.a", 0] == Marker(2, 2)
 
 
 def test_filling_a_store_ends_early_when_cuts_are_large(log: FailingLog, store: FailingStore) -> None:
@@ -498,13 +537,13 @@ def others_in(log: InMemoryCutLog) -> list[int]:
 
 
 def test_markers_ahead_of_the_frontier_reach_the_log_and_the_store(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: FailingLog, store: FailingStore, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     publisher.publish_ahead(ahead(4))
 
     assert others_in(log) == [4]
-    assert store.markers(SOURCE) == {("inv.s.a", 0): Marker(4, 4), ("inv.s.a", 1): Marker(1, 2)}
+    assert shown(publisher, store, clock) == {("inv.s.a", 0): Marker(4, 4), ("inv.s.a", 1): Marker(1, 2)}
 
 
 def test_markers_that_another_sidecar_has_written_are_not_appended_again(
@@ -519,26 +558,41 @@ def test_markers_that_another_sidecar_has_written_are_not_appended_again(
     assert others_in(log) == [4, 4]
 
 
+def test_markers_of_an_earlier_timeline_do_not_stand_for_those_of_this_one(
+    publisher: Publisher, log: FailingLog, store: FailingStore, clock: StillClock
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    publisher.publish_ahead(ahead(9))
+    publisher.go_on_from(None)
+    publisher.publish([replace(cut(1), timeline=2)], STATUS)
+    publisher.publish_ahead(replace(ahead(4), timeline=2))
+    log.append_records([ahead(8)])
+    publisher.publish_ahead(replace(ahead(4), timeline=2))
+
+    assert others_in(log) == [9, 4, 8]
+    assert shown(publisher, store, clock)["inv.s.a", 0] == Marker(4, 4)
+
+
 def test_markers_that_the_log_has_not_taken_are_in_no_store_and_not_lost(
-    publisher: Publisher, log: FailingLog, store: FailingStore
+    publisher: Publisher, log: FailingLog, store: FailingStore, clock: StillClock
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     log.is_away = True
     publisher.publish_ahead(ahead(4))
     assert publisher.log_error is not None
-    assert store.markers(SOURCE)["inv.s.a", 0] == Marker(1, 1)
+    assert shown(publisher, store, clock)["inv.s.a", 0] == Marker(1, 1)
 
     log.is_away = False
     publisher.publish_ahead(ahead(5, partition=1))
 
     assert others_in(log) == [4, 5]
-    assert store.markers(SOURCE) == {("inv.s.a", 0): Marker(4, 4), ("inv.s.a", 1): Marker(5, 5)}
+    assert shown(publisher, store, clock) == {("inv.s.a", 0): Marker(4, 4), ("inv.s.a", 1): Marker(5, 5)}
 
 
 def test_an_emptied_store_gets_the_markers_ahead_back(publisher: Publisher, store: FailingStore) -> None:
     publisher.publish([cut(1)], STATUS)
     publisher.publish_ahead(ahead(4))
-    store.clear(SOURCE)
+    store.clear(SOURCE, 1)
 
     publisher.report(STATUS, [])
 

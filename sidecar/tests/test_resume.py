@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from slackwater_cdc.testing import end_value, snapshot_notifications, snapshot_value
 from slackwater_markers import InMemoryCutLog
 from slackwater_protocol import (
@@ -78,6 +80,20 @@ def test_reading_goes_on_at_the_end_offsets_of_the_newest_cut() -> None:
     assert start("inv.s.a", 2) is None
     assert start("inv.s.new", 0) is None
     assert start("inv.notifications", 0) is None
+
+
+def test_the_highest_cut_counts_when_two_sidecars_append_in_turn() -> None:
+    """Else rows of commits up to it would pass for replays, since its transactions are known."""
+    found = resumed(cut(5), replace(cut(9), previous_lsn=5), cut(6), cut(7))
+
+    assert (frontier_lsn(found), found.starts(TOPICS)("inv.s.a", 1)) == (9, 18)
+    assert [t.commit_lsn for t in found.done] == [5, 9]
+
+
+def test_a_cut_of_an_earlier_timeline_behind_those_of_the_newest_one_counts_for_nothing() -> None:
+    found = resumed(cut(5), begins(2, transaction_offset=33), cut(2, timeline=2), cut(6))
+
+    assert (found.timeline, frontier_lsn(found)) == (2, 2)
 
 
 def test_a_transaction_topic_of_another_name_goes_on_where_the_cut_says() -> None:

@@ -2,17 +2,32 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from slackwater.doctor.causes import diagnose
-from slackwater.doctor.examination import newest_end
+from slackwater.doctor.examination import Sources, examine, newest_end
 from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
 from slackwater.doctor.findings import Cause, Finding
 from slackwater.doctor.report import report_json, report_lines
-from slackwater_markers import FrontierState, FrontierStatus
-from slackwater_protocol import Cut, Evidence, OpenTransaction, SourceTopics
+from slackwater.errors import ServerUnreachableError
+from slackwater_markers import (
+    FrontierState,
+    FrontierStatus,
+    InMemoryCutLog,
+    InMemoryMarkerStore,
+    MarkerStoreContentError,
+    StoredPosition,
+)
+from slackwater_protocol import (
+    Cut,
+    Evidence,
+    OpenTransaction,
+    PublishedCut,
+    SourceTopics,
+    SystemClock,
+)
 
 NOW_MS = 1_000_000
 TABLE, TOPIC = "s.a", "inv.s.a"
@@ -271,6 +286,63 @@ def test_without_kafka_no_cause_is_guessed() -> None:
 
 def test_without_redis_the_sidecar_is_not_called_dead() -> None:
     assert only(facts(redis_error="refused", status=None)).cause is Cause.REDIS_AWAY
+
+
+@pytest.mark.parametrize(
+    ("said", "causes"),
+    [(None, [Cause.REDIS_WRONG]), (status(FrontierState.RUNNING, detail=""), [Cause.REDIS_WRONG])],
+)
+def test_what_somebody_else_wrote_to_redis_is_found(said: FrontierStatus | None, causes: list[Cause]) -> None:
+    known = facts(redis_wrong="Redis names a cut at 99/7", status=said)
+    assert [f.cause for f in diagnose(known)] == causes
+    assert "puts Redis right" in text(only(known))
+
+
+class WrongStore(InMemoryMarkerStore):
+    """Of which a part cannot be read."""
+
+    wrong = ""
+
+    def status(self, source: str) -> FrontierStatus | None:
+        self._answer("status")
+        return super().status(source)
+
+    def position(self, source: str) -> StoredPosition | None:
+        self._answer("position")
+        return super().position(source)
+
+    def _answer(self, operation: str) -> None:
+        if operation == self.wrong:
+            raise MarkerStoreContentError(operation, "h:1", "WRONGTYPE")
+
+
+def examined(store: InMemoryMarkerStore, log: InMemoryCutLog) -> SourceFacts:
+    def away() -> NoReturn:
+        raise ServerUnreachableError("Kafka", "h:1", "refused")
+
+    return examine(Sources(SourceTopics("inv"), {}, store, log, away, SystemClock()))
+
+
+def test_the_frontier_that_is_shown_is_that_of_the_cut_log() -> None:
+    store, log = WrongStore(), InMemoryCutLog("inv")
+    [logged] = log.append([cut()])
+    said = status(FrontierState.RUNNING, detail="")
+    store.publish(logged, said)
+    assert (examined(store, log).cut, examined(store, log).redis_wrong) == (cut(), None)
+    store.publish(PublishedCut(replace(cut(), lsn=2**62), 0), said)
+    found = examined(store, log)
+    assert found.cut == cut()
+    assert "names a cut at 1/40000000/0, but offset 0" in (found.redis_wrong or "")
+
+
+@pytest.mark.parametrize("wrong", ["status", "position"])
+def test_what_cannot_be_read_in_redis_is_no_absence_of_redis(wrong: str) -> None:
+    store, log = WrongStore(), InMemoryCutLog("inv")
+    log.append([cut()])
+    store.wrong = wrong
+    found = examined(store, log)
+    assert (found.redis_error, found.cut) == (None, cut())
+    assert "found what no Slackwater wrote" in (found.redis_wrong or "")
 
 
 def test_the_report_shows_expected_received_and_every_partition() -> None:

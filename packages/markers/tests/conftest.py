@@ -40,7 +40,7 @@ def make_cut() -> Callable[..., Cut]:
                 CommittedTransaction(700 + i, first + i, 1_795_206_861_409) for i in range(transactions)
             ),
             end_offsets={f"{source}.inv.a": (lsn, 0, 3)},
-            transaction_offset=2 * lsn,
+            transaction_offset=lsn % 2**32,
         )
 
     return make

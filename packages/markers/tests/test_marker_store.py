@@ -14,7 +14,6 @@ from slackwater_markers import (
     RedisMarkerStore,
     RegressionNotice,
     StoredPosition,
-    markers_of,
 )
 from slackwater_protocol import CommitPosition, Cut, Marker, OpenTransaction, PublishedCut
 
@@ -57,16 +56,10 @@ def test_newest_returns_the_published_cut_with_its_log_offset(
     assert store.newest(source, 0) == published
 
 
-def test_cut_markers_and_status_appear_together(make_cut: MakeCut, store: MarkerStore, source: str) -> None:
+def test_cut_and_status_appear_together(make_cut: MakeCut, store: MarkerStore, source: str) -> None:
     cut = make_cut(source, 100)
     store.publish(PublishedCut(cut, 0), RUNNING)
-    topic = f"{source}.inv.a"
-    assert store.markers(source) == {
-        (topic, 0): Marker(100, 100),
-        (topic, 1): Marker(100, 0),
-        (topic, 2): Marker(100, 3),
-    }
-    assert store.markers(source) == markers_of(cut)
+    assert store.newest(source, 0) == PublishedCut(cut, 0)
     assert store.status(source) == RUNNING
 
 
@@ -81,52 +74,40 @@ def test_the_position_is_that_of_the_newest_cut(
     assert store.position(source) == StoredPosition(CommitPosition(1, LARGEST_LSN), 19, "a")
 
 
-def test_single_markers_are_raised_and_never_lowered(
+AT_100 = CommitPosition(0, 100)
+
+
+def test_markers_are_replaced_as_a_whole(
     store: MarkerStore, source: str, publish: Callable[..., bool]
 ) -> None:
     publish(100)
-    first, second, odd = (f"{source}.inv.a", 0), (f"{source}.inv.a", 1), ("odd/name", 7)
-    ahead = {first: Marker(LARGEST_LSN - 1, 130), odd: Marker(120, 9)}
-    assert store.set_markers_ahead(source, 0, ahead)
-    assert store.markers(source) == {**markers_at(store, source), **ahead}
-    assert store.set_markers_ahead(source, 0, {first: Marker(LARGEST_LSN - 2, 125), odd: Marker(99, 8)})
-    assert store.markers(source)[first] == Marker(LARGEST_LSN - 1, 130)
-    assert store.markers(source)[odd] == Marker(120, 9)
-    assert store.set_markers_ahead(source, 0, {first: Marker(LARGEST_LSN, 131)})
-    assert store.markers(source)[first] == Marker(LARGEST_LSN, 131)
-    assert store.markers(source)[second] == Marker(100, 0)
+    first, odd, many = (f"{source}.inv.a", 0), ("odd/name", 7), {("t", n): Marker(n, n) for n in range(5000)}
+    for markers in ({first: Marker(LARGEST_LSN, 130), odd: Marker(120, 9)}, {odd: Marker(100, 8)}, many, {}):
+        assert store.set_markers(source, AT_100, markers)
+        assert store.markers(source) == markers
 
 
-def test_a_cut_lowers_no_marker_that_is_ahead_of_it_and_raises_the_others(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+@pytest.mark.parametrize("older", [CommitPosition(1, 99), CommitPosition(1, 9), CommitPosition(0, 1000)])
+def test_markers_of_an_older_cut_than_the_newest_are_refused(
+    store: MarkerStore, source: str, publish: Callable[..., bool], older: CommitPosition
 ) -> None:
-    publish(100)
-    first, second = (f"{source}.inv.a", 0), (f"{source}.inv.a", 1)
-    store.set_markers_ahead(source, 0, {first: Marker(150, 170), second: Marker(110, 0)})
-    publish(120)
-    assert store.markers(source)[first] == Marker(150, 170)
-    assert store.markers(source)[second] == Marker(120, 0)
-    publish(160)
-    assert store.markers(source)[first] == Marker(160, 160)
-
-
-def test_markers_ahead_of_an_older_timeline_are_refused_and_forgotten(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
-) -> None:
-    first = (f"{source}.inv.a", 0)
     publish(100, timeline=1)
-    store.set_markers_ahead(source, 1, {first: Marker(150, 170)})
-    publish(7, timeline=2)
-    assert not store.set_markers_ahead(source, 1, {first: Marker(160, 180)})
-    assert store.markers(source)[first] == Marker(7, 7)
-    assert store.set_markers_ahead(source, 3, {first: Marker(5, 6)})
-    assert store.markers(source) == {first: Marker(5, 6)}
-    assert not store.set_markers_ahead(source, 2, {first: Marker(8, 9)})
+    newer = {("t", 0): Marker(100, 5)}
+    assert store.set_markers(source, CommitPosition(1, 100), newer)
+    assert not store.set_markers(source, older, {("t", 0): Marker(7, 7)})
+    assert store.markers(source) == newer
 
 
-def markers_at(store: MarkerStore, source: str) -> dict[tuple[str, int], Marker]:
-    newest = store.newest(source, 0)
-    return markers_of(newest.cut) if newest else {}
+@pytest.mark.parametrize(
+    "newer", [CommitPosition(1, 101), CommitPosition(2, 0), CommitPosition(1, LARGEST_LSN)]
+)
+def test_markers_of_a_newer_cut_than_the_store_has_are_taken(
+    store: MarkerStore, source: str, publish: Callable[..., bool], newer: CommitPosition
+) -> None:
+    """The cut itself may not have reached it."""
+    publish(100, timeline=1)
+    assert store.set_markers(source, newer, {("t", 0): Marker(101, 5)})
+    assert store.markers(source) == {("t", 0): Marker(101, 5)}
 
 
 def test_what_was_published_from_another_log_counts_as_absent(
@@ -134,14 +115,14 @@ def test_what_was_published_from_another_log_counts_as_absent(
 ) -> None:
     store.bind("one log")
     publish(100)
-    store.set_markers_ahead(source, 0, {("t", 0): Marker(150, 170)})
+    store.set_markers(source, AT_100, {("t", 0): Marker(150, 170)})
     store.bind("another log")
     assert store.newest(source, 0) is None
     assert store.cuts_after(source, 0, 0, limit=9) == []
     assert store.markers(source) == {}
     assert store.position(source) is None
     assert not publish(200)
-    assert not store.set_markers_ahead(source, 0, {("t", 0): Marker(250, 270)})
+    assert not store.set_markers(source, CommitPosition(0, 200), {("t", 0): Marker(250, 270)})
     store.bind("one log")
     assert store.newest(source, 0) is not None
 
@@ -151,20 +132,20 @@ def test_a_sidecar_removes_what_another_log_left_and_begins_anew(
 ) -> None:
     store.bind("one log")
     publish(100, timeline=3)
-    store.set_markers_ahead(source, 3, {("t", 0): Marker(150, 170)})
+    store.set_markers(source, CommitPosition(3, 100), {("t", 0): Marker(150, 170)})
     store.bind("another log")
     assert store.adopt(source)
     assert not store.adopt(source)
     assert store.status(source) is None
+    assert store.markers(source) == {}
     assert publish(50, timeline=1)
-    assert store.markers(source)[f"{source}.inv.a", 0] == Marker(50, 50)
     store.bind("one log")
     assert store.newest(source, 1) is None
 
 
 def test_a_cleared_source_is_unknown(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:
     publish(100, timeline=2)
-    store.clear(source)
+    store.clear(source, 2)
     assert store.position(source) is None
     assert store.newest(source, 2) is None
     assert store.status(source) is None
@@ -190,15 +171,11 @@ def test_publishing_the_same_cut_again_changes_nothing(
     newest = store.newest(source, 0)
     assert newest is not None
     assert newest.log_offset == 1
-    assert store.markers(source)[f"{source}.inv.a", 0].safe_commit_lsn == 100
 
 
-def test_an_older_cut_is_refused_and_moves_no_marker_back(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
-) -> None:
+def test_an_older_cut_is_refused(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:
     publish(100)
     assert not publish(99)
-    assert store.markers(source)[f"{source}.inv.a", 0].safe_commit_lsn == 100
     assert [c.cut.lsn for c in store.cuts_after(source, 0, 0, limit=10)] == [100]
 
 
@@ -227,7 +204,7 @@ def test_a_new_timeline_may_start_below_the_old_one(
     publish(100)
     assert publish(7, timeline=1)
     assert store.newest(source, 1) is not None
-    assert store.markers(source)[f"{source}.inv.a", 0].safe_commit_lsn == 7
+    assert store.position(source) == StoredPosition(CommitPosition(1, 7), 0, "a")
 
 
 def test_an_older_timeline_is_refused(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:

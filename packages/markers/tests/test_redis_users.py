@@ -18,7 +18,7 @@ from slackwater_markers import (
     PipelineStatus,
     RedisMarkerStore,
 )
-from slackwater_protocol import Cut, Marker, OpenTransaction, PublishedCut
+from slackwater_protocol import CommitPosition, Cut, Marker, OpenTransaction, PublishedCut
 from slackwater_protocol.keys import cuts_key, frontier_key, markers_key
 
 MakeCut = Callable[..., Cut]
@@ -57,7 +57,7 @@ USERS = documented_users()
 def server(redis_server: RedisServer) -> RedisServer:
     """Knows nothing of the source."""
     store = RedisMarkerStore.connect(redis_server.url)
-    store.clear(SOURCE)
+    store.clear(SOURCE, 0)
     store.close()
     return redis_server
 
@@ -100,10 +100,10 @@ def work_of_a_sidecar(store: RedisMarkerStore, make_cut: MakeCut) -> None:
         store.adopt(SOURCE)
         for lsn in (10, 20):
             assert store.publish(PublishedCut(make_cut(SOURCE, lsn), lsn), STATUS)
-        store.set_markers_ahead(SOURCE, 0, {("t", 0): Marker(50, 5)})
+        store.set_markers(SOURCE, CommitPosition(0, 20), {("t", 0): Marker(50, 5)})
     store.publish(PublishedCut(make_cut(SOURCE, 10), 10), STATUS)
     store.position(SOURCE)
-    store.markers(SOURCE)
+    store.newest(SOURCE, 0)
     store.set_status(SOURCE, STATUS)
     waiting = OpenTransaction(xid=1, commit_lsn=None, since_ms=0, expected={}, received={})
     store.set_open(SOURCE, [waiting])
@@ -112,8 +112,7 @@ def work_of_a_sidecar(store: RedisMarkerStore, make_cut: MakeCut) -> None:
 
 def work_of_a_pipeline(store: RedisMarkerStore, make_cut: MakeCut) -> None:
     store.bind("the log")
-    store.newest(SOURCE, 0)
-    store.cuts_after(SOURCE, 0, 0, limit=10)
+    store.position(SOURCE)
     store.register_pipeline(
         PipelineStatus(name=PIPELINE, source=SOURCE, output="out", query_id="q", wall_ms=1)
     )
@@ -172,7 +171,8 @@ BEYOND = {
         ("UNLINK", markers_key(SOURCE)),
         ("XADD", cuts_key(SOURCE, 0), "99-1", "cut", "x"),
         ("XTRIM", cuts_key(SOURCE, 0), "MINID", "99"),
-        ("XRANGE", cuts_key("another", 0), "-", "+"),
+        ("XRANGE", cuts_key(SOURCE, 0), "-", "+"),
+        ("HMGET", frontier_key("another"), "lsn"),
         ("HSET", "slackwater:pipeline:of another", "lsn", "1"),
     ],
     "slackwater-operator": [

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater_protocol import (
+    END_OF_TIME_MS,
     PROTOCOL_VERSION,
     AheadMarkers,
     BatchHeader,
@@ -203,6 +204,18 @@ NOT_A: dict[type, tuple[Any, ...]] = {
     dict: (7, "text", True, None, [1], {"a": "text"}, {"\ud800": []}),
 }
 NULLABLE = ("xid", "commit_lsn")
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [(name, field) for name in CODECS for field in ("commit_ts", "since", "wall_ms")],
+)
+def test_a_moment_that_nobody_can_show_is_refused(name: str, field: str) -> None:
+    fields = json.loads((VECTORS / f"{name}.v2.json").read_bytes())
+    if field in fields:
+        CODECS[name][2](json.dumps({**fields, field: END_OF_TIME_MS - 1}).encode())
+        with pytest.raises(MalformedRecordError, match=f"{field} holds a number out of range"):
+            CODECS[name][2](json.dumps({**fields, field: END_OF_TIME_MS}).encode())
 
 
 @pytest.mark.parametrize("name", CODECS)

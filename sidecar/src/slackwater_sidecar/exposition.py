@@ -104,6 +104,7 @@ _READ: Mapping[Metric, Callable[[SourceMonitor], Samples]] = {
     metrics.CUTS: _one(lambda m: m.cuts),
     metrics.SKIPPED_TRANSACTIONS: _one(lambda m: m.skipped),
     metrics.AHEAD_MARKERS: _one(lambda m: m.ahead),
+    metrics.REDIS_CORRECTIONS: _one(lambda m: m.redis_corrections),
     metrics.DECISIONS: lambda m: [((kind,), float(count)) for kind, count in m.decisions.items()],
 }
 

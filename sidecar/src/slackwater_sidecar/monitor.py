@@ -51,6 +51,7 @@ class SourceMonitor:
         self.cuts = 0
         self.skipped = 0
         self.ahead = 0
+        self.redis_corrections = 0
         self.decisions = dict.fromkeys(DECISION_KINDS, 0)
         self.publication_seconds = Distribution(PUBLICATION_SECONDS.buckets)
         self.delay_seconds = Distribution(PUBLICATION_DELAY_SECONDS.buckets)

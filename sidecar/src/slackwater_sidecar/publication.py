@@ -70,6 +70,7 @@ class Publication:
             now, settings.ahead_interval.total_seconds()
         ):
             self._publish_ahead(now)
+        self._publisher.show_markers()
 
     def publish(self, status: FrontierStatus) -> None:
         """Publishes everything that is ready, also what could not be written before."""

@@ -107,6 +107,11 @@ class Publisher:
         return self._keeper.error
 
     @property
+    def corrections(self) -> int:
+        """How often the store held what the cut log does not, and was filled anew."""
+        return self._keeper.corrections
+
+    @property
     def is_waiting(self) -> bool:
         """Whether cuts are left to another sidecar for a moment: call :meth:`publish` again soon."""
         return self._waits_since is not None
@@ -129,6 +134,10 @@ class Publisher:
         self._unwritten_ahead.append(markers)
         with self._noting_log():
             self._write_ahead()
+
+    def show_markers(self) -> None:
+        """Tells the store the markers of all partitions, if it is time. Call it often."""
+        self._keeper.show_markers(self._newest)
 
     def report(self, status: FrontierStatus, open_transactions: Sequence[OpenTransaction]) -> None:
         """Looks after the store and tells it the state. Call it now and then, also when there are no cuts.
@@ -191,11 +200,12 @@ class Publisher:
 
     def _write_ahead(self) -> None:
         pending = [m for m in self._unwritten_ahead if self._is_news(m)]
-        if pending and not self._keeper.has_markers(pending):
+        after = self._newest.log_offset if self._newest else -1
+        if pending and not self._keeper.has_markers(pending, after):
             self._log.append_records(pending)
+            for markers in pending:
+                self._keeper.add_ahead(markers)
         self._unwritten_ahead = []
-        if pending:
-            self._keeper.set_ahead(pending)
 
     def _is_news(self, markers: AheadMarkers) -> bool:
         position = CommitPosition(markers.timeline, markers.lsn)

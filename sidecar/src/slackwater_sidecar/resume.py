@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from slackwater_cdc import Frontier
-from slackwater_markers import CutLog
+from slackwater_markers import CutLog, cuts_of
 from slackwater_protocol import CommittedTransaction, Cut, PublishedCut, SourceTopics, TimelineDecision
 from slackwater_sidecar.reader import Starts
 from slackwater_sidecar.settings import SidecarSettings
@@ -75,7 +75,7 @@ def resume(log: CutLog, timeline: int) -> Resumption:
     Raises:
         CutLogError: the log cannot be read.
     """
-    newest = log.newest()
+    newest = _highest(log)
     end = newest.log_offset if newest else -1
     decided = _newest_decision(log, end)
     if decided is not None and (newest is None or decided.timeline > newest.cut.timeline):
@@ -90,6 +90,19 @@ def resume(log: CutLog, timeline: int) -> Resumption:
         return Resumption(timeline, None, newest.cut, offset, (), end)
     done = tuple(recent_transactions(log, newest))
     return Resumption(newest.cut.timeline, newest, newest.cut, offset, done, end)
+
+
+def _highest(log: CutLog) -> PublishedCut | None:
+    """The cut that is furthest among the last ones: another sidecar may have appended lower ones behind it.
+
+    From a lower one, rows of commits up to the highest would be taken for replays, and cuts would pass them.
+    """
+    last = log.newest()
+    if last is None:
+        return None
+    begin = max(0, last.log_offset + 1 - _STEP)
+    found = cuts_of(log.records(begin - 1, limit=last.log_offset + 1 - begin))
+    return max([last, *found], key=lambda c: (c.cut.position, c.log_offset))
 
 
 def recent_transactions(log: CutLog, newest: PublishedCut) -> list[CommittedTransaction]:

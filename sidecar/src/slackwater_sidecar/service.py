@@ -183,6 +183,7 @@ class Sidecar:
             obstacles=len(frontier.obstacles),
             stale_ends=frontier.stale_end_count,
         )
+        monitor.redis_corrections = self._publisher.corrections
         monitor.status = status
         self._reported_records = monitor.records
         if self._on_status is not None:

@@ -6,6 +6,7 @@ from slackwater_markers.errors import (
     CutLogTruncatedError,
     CutLogUnavailableError,
     MarkersError,
+    MarkerStoreContentError,
     MarkerStoreUnavailableError,
 )
 from slackwater_markers.kafka_log import KafkaCutLog
@@ -28,6 +29,7 @@ __all__ = [
     "KafkaCutLog",
     "LoggedRecord",
     "MarkerStore",
+    "MarkerStoreContentError",
     "MarkerStoreUnavailableError",
     "MarkersError",
     "PipelineStatus",

@@ -4,6 +4,7 @@
 
     MarkersError
     ├── MarkerStoreUnavailableError   Redis cannot be reached or refuses to work
+    │   └── MarkerStoreContentError   a key holds what no Slackwater wrote
     └── CutLogError
         ├── CutLogUnavailableError    Kafka cannot be reached or does not answer in time
         └── CutLogTruncatedError      cuts that are needed are no longer in the log
@@ -32,6 +33,17 @@ class MarkerStoreUnavailableError(MarkersError):
             f"marker store: {self.operation} failed at Redis {self.address}: {self.reason}; "
             "check that Redis runs, accepts writes and that address and password are right. Nothing is lost: "
             "readers use the cut log meanwhile, and the sidecar fills Redis again when it is back"
+        )
+
+
+class MarkerStoreContentError(MarkerStoreUnavailableError):
+    """A key holds another type, or a value that is none of ours: a sidecar removes it and fills the store."""
+
+    def __str__(self) -> str:
+        return (
+            f"marker store: {self.operation} at Redis {self.address} found what no Slackwater wrote: "
+            f"{self.reason}. Nothing is lost: readers use the cut log meanwhile, and a running sidecar "
+            "replaces it within seconds; see to it that nobody else writes to keys slackwater:*"
         )
 
 

@@ -229,7 +229,8 @@ class KafkaCutLog:
                     raise CutLogUnavailableError(
                         "read", self._topic, f"at offset {position} of {to_offset} after {self._timeout:g} s"
                     )
-                for message in self._consume(consumer, position, to_offset):
+                most = to_offset - position if limit is None else limit - len(result)
+                for message in self._consume(consumer, position, most):
                     offset, value = message.offset() or 0, message.value() or b""
                     position = max(position, offset if message.error() else offset + 1)
                     if message.error() is None and offset < to_offset and wanted(value):
@@ -238,13 +239,13 @@ class KafkaCutLog:
             consumer.unassign()
         return result[:limit]
 
-    def _consume(self, consumer: Consumer, position: int, to_offset: int) -> list[Message]:
+    def _consume(self, consumer: Consumer, position: int, most: int) -> list[Message]:
         """Records, and the end of the partition as a message with that error.
 
         No more are asked for than there can be: waiting for more would take the whole time-out.
         """
         with self._guarded("read"):
-            messages = consumer.consume(min(1000, to_offset - position), 0.05)
+            messages = consumer.consume(min(1000, most), 0.05)
         for message in messages:
             error = message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001

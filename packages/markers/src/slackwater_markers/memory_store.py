@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slackwater_markers.status import FrontierStatus, PipelineStatus
-from slackwater_markers.store import StoredPosition, markers_of, merged_markers
-from slackwater_protocol import Marker, OpenTransaction, PublishedCut
+from slackwater_markers.store import StoredPosition
+from slackwater_protocol import CommitPosition, Marker, OpenTransaction, PublishedCut
 
 
 class InMemoryMarkerStore:
@@ -16,7 +16,7 @@ class InMemoryMarkerStore:
         self._refuse_up_to: dict[tuple[str, int], int] = {}
         self._timelines: dict[str, int] = {}
         self._positions: dict[str, StoredPosition] = {}
-        self._ahead: dict[str, tuple[int, dict[tuple[str, int], Marker]]] = {}
+        self._markers: dict[str, dict[tuple[str, int], Marker]] = {}
         self._status: dict[str, FrontierStatus] = {}
         self._open: dict[str, list[OpenTransaction]] = {}
         self._pipelines: dict[str, PipelineStatus] = {}
@@ -34,18 +34,18 @@ class InMemoryMarkerStore:
             return False
         is_foreign = self._is_foreign(source)
         if is_foreign:
-            self.clear(source)
+            self.clear(source, 0)
         self._claim(source)
         return is_foreign
 
-    def clear(self, source: str) -> None:
+    def clear(self, source: str, timeline: int) -> None:
         """See the protocol."""
         for key in [key for key in self._cuts if key[0] == source]:
             del self._cuts[key], self._refuse_up_to[key]
         of_sources: tuple[dict[str, Any], ...] = (
             self._timelines,
             self._positions,
-            self._ahead,
+            self._markers,
             self._status,
             self._open,
             self._log_ids,
@@ -72,16 +72,14 @@ class InMemoryMarkerStore:
         """See the protocol."""
         return None if self._is_foreign(source) else self._positions.get(source)
 
-    def set_markers_ahead(
-        self, source: str, timeline: int, markers: Mapping[tuple[str, int], Marker]
+    def set_markers(
+        self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
     ) -> bool:
         """See the protocol."""
-        held_timeline, held = self._ahead.get(source, (timeline, {}))
-        newest = max(held_timeline, self._timelines.get(source, timeline))
-        if self._is_foreign(source) or timeline < newest:
+        held = self._positions.get(source)
+        if self._is_foreign(source) or (held is not None and held.position > position):
             return False
-        base = held if held_timeline == timeline else {}
-        self._ahead[source] = timeline, merged_markers(base, markers)
+        self._markers[source] = dict(markers)
         self._claim(source)
         return True
 
@@ -96,15 +94,7 @@ class InMemoryMarkerStore:
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
         """See the protocol."""
-        if self._is_foreign(source):
-            return {}
-        timeline = self._timelines.get(source, 0)
-        ahead_timeline, ahead = self._ahead.get(source, (timeline, {}))
-        if ahead_timeline > timeline:
-            return dict(ahead)
-        newest = self.newest(source, timeline)
-        at_cut = markers_of(newest.cut) if newest else {}
-        return merged_markers(at_cut, ahead if ahead_timeline == timeline else {})
+        return {} if self._is_foreign(source) else dict(self._markers.get(source, {}))
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
         """See the protocol."""

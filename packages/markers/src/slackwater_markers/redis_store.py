@@ -2,21 +2,23 @@
 
 import dataclasses
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import redis
 
 from slackwater_markers import redis_scripts
-from slackwater_markers.errors import MarkerStoreUnavailableError
+from slackwater_markers.errors import MarkerStoreContentError, MarkerStoreUnavailableError
 from slackwater_markers.status import FrontierState, FrontierStatus, PipelineStatus, RegressionNotice
-from slackwater_markers.store import CutRetention, StoredPosition, markers_of, merged_markers
+from slackwater_markers.store import CutRetention, StoredPosition
 from slackwater_protocol import (
+    END_OF_TIME_MS,
     CommitPosition,
     Marker,
     OpenTransaction,
@@ -38,7 +40,8 @@ from slackwater_protocol.keys import (
     pipeline_key,
 )
 
-T = TypeVar("T")
+_CONTENT = re.compile("WRONGTYPE|WRONGVALUE")
+"""What Redis and our scripts say of a key that holds something else."""
 
 
 class RedisMarkerStore:
@@ -58,7 +61,7 @@ class RedisMarkerStore:
         self._retention = _RetentionWindow(retention or CutRetention())
         self._log_id = ""
         self._publish = client.register_script(redis_scripts.PUBLISH)
-        self._set_markers_ahead = client.register_script(redis_scripts.SET_MARKERS_AHEAD)
+        self._set_markers = client.register_script(redis_scripts.SET_MARKERS)
         self._forget_source = client.register_script(redis_scripts.FORGET)
 
     @classmethod
@@ -94,11 +97,11 @@ class RedisMarkerStore:
 
     def adopt(self, source: str) -> bool:
         """See the protocol."""
-        return bool(self._log_id) and self._forget("adopt", source, self._log_id)
+        return bool(self._log_id) and self._forget("adopt", source, self._log_id, 0)
 
-    def clear(self, source: str) -> None:
+    def clear(self, source: str, timeline: int) -> None:
         """See the protocol."""
-        self._forget("clear", source, "")
+        self._forget("clear", source, "", timeline)
 
     def publish(self, cut: PublishedCut, status: FrontierStatus) -> bool:
         """See the protocol."""
@@ -124,19 +127,18 @@ class RedisMarkerStore:
             log_id, timeline, lsn, log_offset, publisher = fields
             if timeline is None or lsn is None or log_offset is None or self._is_foreign(log_id):
                 return None
-            position = CommitPosition(int(timeline), int(lsn))
-            return StoredPosition(position, int(log_offset), (publisher or b"").decode())
+            position = CommitPosition(_number(timeline), _number(lsn))
+            return StoredPosition(position, _number(log_offset), (publisher or b"").decode())
 
-    def set_markers_ahead(
-        self, source: str, timeline: int, markers: Mapping[tuple[str, int], Marker]
+    def set_markers(
+        self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
     ) -> bool:
         """See the protocol."""
         keys = [markers_key(source), frontier_key(source)]
-        arguments: list[Any] = [timeline, self._log_id]
+        arguments: list[Any] = [position.timeline, position.lsn, self._log_id]
         for (topic, partition), marker in markers.items():
-            arguments += [f"{topic}/{partition}", marker.safe_commit_lsn, encode_marker(marker)]
-        question = lambda: self._set_markers_ahead(keys=keys, args=arguments)  # noqa: E731
-        return bool(self._ask("set_markers_ahead", question) == 1)
+            arguments += (f"{topic}/{partition}", encode_marker(marker))
+        return bool(self._ask("set_markers", lambda: self._set_markers(keys=keys, args=arguments)) == 1)
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
         """See the protocol."""
@@ -154,21 +156,10 @@ class RedisMarkerStore:
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
         """See the protocol."""
-        held = self.position(source)
-        timeline = held.position.timeline if held else 0
         with self._guarded("markers"), self._checked(source) as together:
-            together.hget(frontier_key(source), "markers_timeline")
             together.hgetall(markers_key(source))
-            together.xrevrange(cuts_key(source, timeline), count=1)
             answers = self._unless_foreign(together.execute())
-            if not answers:
-                return {}
-            ahead_timeline, fields, entries = int(answers[0] or timeline), answers[1], answers[2]
-            ahead = dict(_marker_of(*item) for item in fields.items())
-            if ahead_timeline > timeline:
-                return ahead
-            at_cut = markers_of(_published(entries[0]).cut) if entries else {}
-            return merged_markers(at_cut, ahead if ahead_timeline == timeline else {})
+            return dict(_marker_of(*item) for item in answers[0].items()) if answers else {}
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
         """See the protocol."""
@@ -194,7 +185,7 @@ class RedisMarkerStore:
         """See the protocol."""
         fields = self._hash("open", open_key(source))
         with self._guarded("open"):
-            return sorted(map(decode_open_transaction, fields.values()), key=lambda t: (t.since_ms, t.xid))
+            return sorted(map(_open_transaction, fields.values()), key=lambda t: (t.since_ms, t.xid))
 
     def trim(self, source: str, timeline: int, min_lsn: int) -> None:
         """See the protocol."""
@@ -224,22 +215,26 @@ class RedisMarkerStore:
 
     def pipelines(self) -> list[PipelineStatus]:
         """See the protocol."""
-        names = self._ask("pipelines", lambda: self._client.smembers(PIPELINES_KEY))
-        found = (self.pipeline(name.decode()) for name in sorted(names))
+        with self._guarded("pipelines"):
+            names = [
+                name.decode() for name in sorted(cast("set[bytes]", self._client.smembers(PIPELINES_KEY)))
+            ]
+        found = (self.pipeline(name) for name in names)
         return [pipeline for pipeline in found if pipeline is not None]
 
     def close(self) -> None:
         """See the protocol."""
         self._client.close()
 
-    def _forget(self, operation: str, source: str, unless_log_id: str) -> bool:
+    def _forget(self, operation: str, source: str, unless_log_id: str, timeline: int) -> bool:
         keys = [markers_key(source), frontier_key(source), open_key(source)]
-        arguments = [unless_log_id, cuts_key(source, 0)[:-1]]
+        arguments: list[str | int] = [unless_log_id, cuts_key(source, 0)[:-1], timeline]
         return bool(self._ask(operation, lambda: self._forget_source(keys=keys, args=arguments)) == 1)
 
     def _hash(self, operation: str, key: str) -> dict[str, bytes]:
-        fields = self._ask(operation, lambda: self._client.hgetall(key))
-        return {field.decode(): value for field, value in fields.items()}
+        with self._guarded(operation):
+            fields = cast("dict[bytes, bytes]", self._client.hgetall(key))
+            return {field.decode(): value for field, value in fields.items()}
 
     def _ask(self, operation: str, question: Callable[[], Any]) -> Any:
         with self._guarded(operation):
@@ -262,9 +257,11 @@ class RedisMarkerStore:
     def _guarded(self, operation: str) -> Iterator[None]:
         try:
             yield
-        except (redis.RedisError, ProtocolError, ValueError, KeyError) as error:
+        except (redis.RedisError, ProtocolError, ValueError, KeyError, TypeError) as error:
             reason = f"{type(error).__name__}: {error}"
-            raise MarkerStoreUnavailableError(operation, self._address, reason) from error
+            is_away = isinstance(error, redis.RedisError) and not _CONTENT.search(str(error))
+            kind = MarkerStoreUnavailableError if is_away else MarkerStoreContentError
+            raise kind(operation, self._address, reason) from error
 
 
 class _RetentionWindow:
@@ -297,12 +294,26 @@ class _Window:
 
 def _published(entry: tuple[bytes, dict[bytes, bytes]]) -> PublishedCut:
     fields = entry[1]
-    return PublishedCut(decode_cut(fields[b"cut"]), int(fields[b"log"]))
+    return PublishedCut(decode_cut(fields[b"cut"]), _number(fields[b"log"]))
 
 
 def _marker_of(field: bytes, value: bytes) -> tuple[tuple[str, int], Marker]:
     topic, _, partition = field.decode().rpartition("/")
-    return (topic, int(partition)), decode_marker(value)
+    return (topic, _number(partition)), decode_marker(value)
+
+
+def _open_transaction(value: bytes) -> OpenTransaction:
+    found = decode_open_transaction(value)
+    for place in found.places:
+        _number(place.rpartition("/")[2])
+    return found
+
+
+def _number(text: bytes | str, below: int = 2**64) -> int:
+    number = int(text)
+    if not 0 <= number < below:
+        raise ValueError(f"{text!r} is out of range")
+    return number
 
 
 def _address(url: str) -> str:
@@ -337,9 +348,9 @@ def _status(fields: Mapping[str, bytes]) -> FrontierStatus:
     return FrontierStatus(
         state=FrontierState(fields["state"].decode()),
         detail=fields["detail"].decode(),
-        wall_ms=int(fields["wall_ms"]),
+        wall_ms=_number(fields["wall_ms"], END_OF_TIME_MS),
         sidecar=fields["sidecar"].decode(),
-        timeline=int(fields["on_timeline"]) if fields.get("on_timeline") else None,
+        timeline=_number(fields["on_timeline"]) if fields.get("on_timeline") else None,
         regression=_regression(fields.get("regression", b"")),
     )
 
@@ -351,14 +362,20 @@ def _pipeline(name: str, fields: Mapping[str, bytes]) -> PipelineStatus:
         output=fields["output"].decode(),
         query_id=fields["query_id"].decode(),
         batch_id=int(fields["batch_id"]),
-        timeline=int(fields["timeline"]),
-        commit_lsn=int(fields["commit_lsn"]),
-        wall_ms=int(fields["wall_ms"]),
+        timeline=_number(fields["timeline"]),
+        commit_lsn=_number(fields["commit_lsn"]),
+        wall_ms=_number(fields["wall_ms"], END_OF_TIME_MS),
     )
 
 
 def _regression(text: bytes) -> RegressionNotice | None:
-    return RegressionNotice(**json.loads(text)) if text else None
+    if not text:
+        return None
+    found = RegressionNotice(**json.loads(text))
+    *numbers, has_snapshot = dataclasses.astuple(found)
+    if type(has_snapshot) is not bool or not all(type(n) is int and 0 <= n < 2**64 for n in numbers):
+        raise ValueError(f"{text!r} says of no regression")
+    return found
 
 
 def _flat(fields: Mapping[str, Any]) -> list[Any]:

@@ -33,9 +33,11 @@ class MarkerStore(Protocol):
     """Cuts and markers of sources, states of sources and pipelines.
 
     A cache without authority: it may lose everything at any moment, may lag behind the cut log, and may be
-    replaced by a copy of itself or of another store. All methods block for at most the store's time-out and
-    raise :class:`~slackwater_markers.errors.MarkerStoreUnavailableError`, and nothing else, when the store is
-    away or holds what cannot be read. Not thread-safe.
+    replaced by a copy of itself or of another store; and anybody may have written to it, so what it says is
+    true only when the cut log says so, too. All methods block for at most the store's time-out and raise
+    :class:`~slackwater_markers.errors.MarkerStoreUnavailableError`, and nothing else: its
+    :class:`~slackwater_markers.errors.MarkerStoreContentError` when the store holds what cannot be read. Not
+    thread-safe.
     """
 
     def bind(self, log_id: str) -> None:
@@ -53,12 +55,15 @@ class MarkerStore(Protocol):
         """
         ...
 
-    def clear(self, source: str) -> None:
-        """Removes everything about a source. Called by sidecars only, for what cannot be right."""
+    def clear(self, source: str, timeline: int) -> None:
+        """Removes everything about a source, whatever it is, at least up to a timeline.
+
+        Called by sidecars only, for what cannot be right.
+        """
         ...
 
     def publish(self, cut: PublishedCut, status: FrontierStatus) -> bool:
-        """Makes a cut, hence the markers of all partitions, and the frontier visible at once.
+        """Makes a cut and the frontier visible at once.
 
         Called by sidecars, after the cut log has acknowledged the cut. Idempotent, and safe with several
         sidecars: a cut that is not above the newest one of its timeline, or belongs to an older timeline,
@@ -70,13 +75,13 @@ class MarkerStore(Protocol):
         """How far the newest timeline is; None when there is no cut. One short round trip."""
         ...
 
-    def set_markers_ahead(
-        self, source: str, timeline: int, markers: Mapping[tuple[str, int], Marker]
+    def set_markers(
+        self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
     ) -> bool:
-        """Raises markers of single partitions above the newest cut; never lowers one.
+        """Replaces the markers of all partitions, at once.
 
-        Called by sidecars, after the cut log has acknowledged them. Refused, with False, for an older
-        timeline than the newest.
+        Called by sidecars, after the cut log has acknowledged what they follow from: a cut, and markers that
+        are ahead of it. Refused, with False, when the store has a newer cut than the one at ``position``.
         """
         ...
 
@@ -92,7 +97,7 @@ class MarkerStore(Protocol):
         ...
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
-        """Marker of each topic and partition: as of the newest cut, or ahead of it."""
+        """Marker of each topic and partition, as :meth:`set_markers` left them."""
         ...
 
     def set_status(self, source: str, status: FrontierStatus) -> None:

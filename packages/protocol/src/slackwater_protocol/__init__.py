@@ -3,7 +3,7 @@
 Standard library only; imported by every other member, imports none.
 """
 
-from slackwater_protocol.clock import Clock, SystemClock
+from slackwater_protocol.clock import END_OF_TIME_MS, Clock, SystemClock
 from slackwater_protocol.codec import (
     PROTOCOL_VERSION,
     LogRecord,
@@ -32,6 +32,7 @@ from slackwater_protocol.marker import AheadMarkers, Marker, OpenTransaction
 from slackwater_protocol.topics import SourceTopics
 
 __all__ = [
+    "END_OF_TIME_MS",
     "PROTOCOL_VERSION",
     "SNAPSHOT_XID",
     "AheadMarkers",

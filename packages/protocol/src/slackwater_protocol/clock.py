@@ -4,6 +4,9 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+END_OF_TIME_MS = 253_402_300_800_000
+"""The year 10000: moments in milliseconds since the epoch are below, or nobody could show them."""
+
 
 class Clock(Protocol):
     """Two kinds of time that must not be mixed."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, TypeVar
 
+from slackwater_protocol.clock import END_OF_TIME_MS
 from slackwater_protocol.commit_record import BatchHeader, CommitRecord, OffsetRange, ProgressRecord
 from slackwater_protocol.cut import CommittedTransaction, Cut
 from slackwater_protocol.decision import SkipDecision, TimelineDecision
@@ -204,6 +205,10 @@ class _Fields:
         """A whole number that fits in 64 bits."""
         return _numbers([self._fields[name]], name, least)[0]
 
+    def moment(self, name: str) -> int:
+        """Milliseconds since the epoch."""
+        return _numbers([self._fields[name]], name, below=END_OF_TIME_MS)[0]
+
     def number_or_none(self, name: str) -> int | None:
         return None if self._fields[name] is None else self.number(name)
 
@@ -247,8 +252,12 @@ class _Fields:
     def table(self, previous: int) -> Iterable[tuple[int, int, int]]:
         """The columns of a transaction table: xid, commit LSN, commit time."""
         columns = [
-            _numbers(_sums(_typed_list(self._fields[name], int, name), start), name)
-            for name, start in (("xids", 0), ("lsns", previous), ("times", 0))
+            _numbers(_sums(_typed_list(self._fields[name], int, name), start), name, below=below)
+            for name, start, below in (
+                ("xids", 0, _TOO_LARGE),
+                ("lsns", previous, _TOO_LARGE),
+                ("times", 0, END_OF_TIME_MS),
+            )
         ]
         return zip(*columns, strict=True)
 
@@ -266,10 +275,10 @@ def _typed_list(values: Any, expected: type[T], name: str) -> list[T]:
     return found
 
 
-def _numbers(values: Any, name: str, least: int = 0) -> list[int]:
+def _numbers(values: Any, name: str, least: int = 0, below: int = _TOO_LARGE) -> list[int]:
     """Whole numbers of 64 bits; a list of thousands is checked without a loop."""
     found = _typed_list(values, int, name)
-    if found and not (least <= min(found) and max(found) < _TOO_LARGE):
+    if found and not (least <= min(found) and max(found) < below):
         raise ValueError(f"{name} holds a number out of range")
     return found
 
@@ -281,7 +290,7 @@ def _cut(d: _Fields) -> Cut:
         timeline=d.number("timeline"),
         lsn=d.number("lsn"),
         previous_lsn=previous_lsn,
-        commit_ts_ms=d.number("commit_ts"),
+        commit_ts_ms=d.moment("commit_ts"),
         event_count=d.number("events"),
         transactions=tuple(CommittedTransaction(*row) for row in d.table(previous_lsn)),
         end_offsets={topic: tuple(_numbers(ends, topic)) for topic, ends in d.mapping("end").items()},
@@ -311,7 +320,7 @@ def _decided(d: _Fields) -> dict[str, Any]:
     return {
         "source": d.text("source"),
         "timeline": d.number("timeline"),
-        "wall_ms": d.number("wall_ms"),
+        "wall_ms": d.moment("wall_ms"),
         "decided_by": d.text("decided_by"),
         "reason": d.text("reason"),
     }
@@ -356,7 +365,7 @@ def _batch_header(d: _Fields) -> BatchHeader:
         timeline=d.number("timeline"),
         from_lsn=from_lsn,
         to_lsn=d.number("to"),
-        commit_ts_ms=d.number("commit_ts"),
+        commit_ts_ms=d.moment("commit_ts"),
         event_count=d.number("events"),
         transactions=tuple(d.table(from_lsn)),
         skipped=tuple(d.numbers_or_none("skipped")),
@@ -371,7 +380,7 @@ def _commit_record(d: _Fields) -> CommitRecord:
         commit_lsn=d.number("commit_lsn"),
         previous_lsn=d.number("previous_lsn"),
         xid=d.number_or_none("xid"),
-        commit_ts_ms=d.number("commit_ts"),
+        commit_ts_ms=d.moment("commit_ts"),
         offsets={
             topic: {int(p): OffsetRange(*_triple(r)) for p, r in _typed(ranges, dict, topic).items()}
             for topic, ranges in d.mapping("offsets").items()
@@ -409,7 +418,7 @@ def _open_transaction(d: _Fields) -> OpenTransaction:
     return OpenTransaction(
         xid=d.number("xid"),
         commit_lsn=d.number_or_none("commit_lsn"),
-        since_ms=d.number("since"),
+        since_ms=d.moment("since"),
         expected=d.counts("expected"),
         received=d.counts("received"),
         hint=d.text("hint"),

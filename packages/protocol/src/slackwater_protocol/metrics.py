@@ -88,6 +88,10 @@ AHEAD_MARKERS = _counter(
 DECISIONS = _counter(
     "slackwater_decisions_total", "Operators' decisions (skip, timeline) that were obeyed.", "kind"
 )
+REDIS_CORRECTIONS = _counter(
+    "slackwater_redis_corrections_total",
+    "Times that Redis held what the cut log does not, and was filled anew.",
+)
 PUBLICATION_SECONDS = _histogram(
     "slackwater_publication_duration_seconds", "Time to write cuts to the cut log and Redis.", _SECONDS
 )
@@ -124,6 +128,7 @@ SIDECAR_METRICS: tuple[Metric, ...] = (
     SKIPPED_TRANSACTIONS,
     AHEAD_MARKERS,
     DECISIONS,
+    REDIS_CORRECTIONS,
     PUBLICATION_SECONDS,
     PUBLICATION_DELAY_SECONDS,
     CUT_BYTES,

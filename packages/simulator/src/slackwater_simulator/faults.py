@@ -13,7 +13,7 @@ from slackwater_cdc.ends import Ends
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
 from slackwater_sidecar.resume import Resumption
-from slackwater_spark.source import cut_feed
+from slackwater_sidecar.store_keeper import StoreKeeper
 from slackwater_spark.source.batch import TransactionTable
 from slackwater_spark.source.changes import BatchChanges
 
@@ -121,13 +121,6 @@ def _repeats_not_named(right: Replacement) -> Replacement:
     return drop
 
 
-def _holes_accepted(right: Replacement) -> Replacement:
-    def connected(after_lsn: int, candidates: Any, *, may_start_anywhere: bool = False) -> Any:
-        return [c for c in sorted(candidates, key=lambda c: c.cut.lsn) if c.cut.lsn > after_lsn]
-
-    return connected
-
-
 def _end_is_enough(right: object) -> Replacement:
     return lambda transaction: transaction.end is not None
 
@@ -212,6 +205,13 @@ FAULTS: Mapping[str, Fault] = {
         _redis_before_log,
         ("sidecar-crashes", "two-sidecars"),
     ),
+    "redis-believed": Fault(
+        "a sidecar believes a position that the cut log does not have",
+        StoreKeeper,
+        "_is_in_log",
+        _always,
+        ("redis",),
+    ),
     "resumed-too-late": Fault(
         "a sidecar goes on behind the newest cut",
         Resumption,
@@ -228,13 +228,6 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "doubles-kept": Fault(
         "a reader keeps repeated rows", BatchChanges, "_is_double", _never, ("crashes", "doubled")
-    ),
-    "holes-accepted": Fault(
-        "a reader takes cuts that do not connect",
-        cut_feed,
-        "connected",
-        _holes_accepted,
-        ("redis", "two-sidecars"),
     ),
 }
 

@@ -39,6 +39,7 @@ _KINDS: dict[str, tuple[Feature, int]] = {
     "redis away": (_F.REDIS, 2),
     "redis copied": (_F.REDIS, 2),
     "redis replaced by the copy": (_F.REDIS, 2),
+    "redis forged": (_F.REDIS, 2),
     "source away": (_F.KAFKA_AWAY, 2),
     "cut log away": (_F.KAFKA_AWAY, 2),
     "reader killed": (_F.READER_CRASHES, 4),

@@ -3,8 +3,10 @@
 import copy
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
-from slackwater_markers import InMemoryMarkerStore
+from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore, markers_of
+from slackwater_protocol import PublishedCut
 from slackwater_protocol.keys import data_topic
 from slackwater_simulator.connector import Place, Restart
 from slackwater_simulator.scenario import SOURCE, Feature, Incident
@@ -132,6 +134,31 @@ class Incidents:
         if self._world.store_copy is not None:
             self._world.store = copy.deepcopy(self._world.store_copy)
 
+    def forge_redis(self, incident: Incident, rng: random.Random) -> None:
+        """Somebody who cannot write to the cut log writes to Redis what no sidecar did."""
+        world, newest = self._world, self._world.log.newest()
+        if newest is None:
+            return
+        store, cut = world.store, newest.cut
+        lsn = rng.choice((cut.lsn - 1, cut.lsn, cut.lsn + 1, cut.lsn + 4000, 2**62))
+        forged = replace(
+            cut,
+            timeline=rng.choice((1, 1, 1, 99)),
+            lsn=lsn,
+            previous_lsn=rng.choice((0, cut.lsn, cut.previous_lsn)),
+            transactions=rng.choice(((), cut.transactions)),
+            end_offsets={topic: tuple(end + 1 for end in ends) for topic, ends in cut.end_offsets.items()},
+        )
+        offset = rng.choice((0, newest.log_offset, world.log.end(), 2**62))
+        world.note("redis", lambda: f"{forged.lsn} of timeline {forged.timeline} at {offset} is forged")
+        if rng.random() < 0.5:
+            store.clear(SOURCE, 99)
+        status = FrontierStatus(
+            state=FrontierState.STOPPED, wall_ms=0, sidecar=rng.choice(("nobody", "sidecar 0")), timeline=99
+        )
+        store.publish(PublishedCut(forged, offset), status)
+        store.set_markers(SOURCE, forged.position, markers_of(forged))
+
     def remove_source(self, incident: Incident, rng: random.Random) -> None:
         """Topics cannot be read."""
         self._set_away("is_source_away", rng)
@@ -160,6 +187,7 @@ _HANDLERS: dict[str, Callable[[Incidents, Incident, random.Random], None]] = {
     "redis away": Incidents.remove_redis,
     "redis copied": Incidents.copy_redis,
     "redis replaced by the copy": Incidents.replace_redis,
+    "redis forged": Incidents.forge_redis,
     "source away": Incidents.remove_source,
     "cut log away": Incidents.remove_log,
     "reader killed": Incidents.kill_reader,

@@ -52,7 +52,7 @@ class Feature(StrEnum):
     SIDECAR_CRASHES = "sidecar-crashes"
     """At any moment, also between the cut log and Redis."""
     REDIS = "redis"
-    """Emptied, away, replaced by an older copy."""
+    """Emptied, away, replaced by an older copy, written to by somebody else."""
     KAFKA_AWAY = "kafka-away"
     """The source or the cut log does not answer; what was appended may be there all the same."""
     READER_CRASHES = "reader-crashes"

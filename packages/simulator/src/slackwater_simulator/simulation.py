@@ -111,9 +111,20 @@ class _Simulation:
         """Whether cut log, Redis and reader are at the last commit."""
         world, last = self._world, self._last_lsn
         held = world.store.newest(SOURCE, 1)
-        is_redis_done = held is not None and held.cut.lsn >= last
+        is_redis_done = held is not None and held.cut.lsn >= last and self._is_redis_right()
         is_reader_done = bool(world.pipeline.refusal) or world.pipeline.lsn >= last
         return is_redis_done and is_reader_done and world.oracle.newest_cut_lsn >= last
+
+    def _is_redis_right(self) -> bool:
+        """Whether what stands in Redis is what the cut log says."""
+        world = self._world
+        held, newest = world.store.position(SOURCE), world.store.newest(SOURCE, 1)
+        if held is None or newest is None:
+            return False
+        world.judge_markers(world.store.markers(SOURCE))
+        return (
+            world.log.tail(held.log_offset - 1, limit=1) == [newest] and newest.cut.position == held.position
+        )
 
     @property
     def _last_lsn(self) -> int:

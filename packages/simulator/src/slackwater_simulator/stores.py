@@ -8,7 +8,7 @@ from slackwater_markers import (
     FrontierStatus,
     MarkerStoreUnavailableError,
 )
-from slackwater_protocol import Cut, LogRecord, Marker, PublishedCut
+from slackwater_protocol import CommitPosition, Cut, LogRecord, Marker, PublishedCut
 from slackwater_simulator.oracle import ViolationError
 
 if TYPE_CHECKING:
@@ -90,19 +90,17 @@ class ProcessStore:
         if world.log.tail(cut.log_offset - 1, limit=1) != [cut]:
             raise ViolationError("G5", f"the cut at {cut.cut.lsn} is in Redis, but not in the cut log")
         result = world.store.publish(cut, status)
-        world.judge_markers()
         self._countdown()
         return result
 
-    def set_markers_ahead(
-        self, source: str, timeline: int, markers: Mapping[tuple[str, int], Marker]
+    def set_markers(
+        self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
     ) -> bool:
         """See the protocol."""
         self._countdown()
-        self._answer("set_markers_ahead")
-        result = self._world.store.set_markers_ahead(source, timeline, markers)
-        self._world.judge_markers()
-        return result
+        self._answer("set_markers")
+        self._world.judge_markers(markers)
+        return self._world.store.set_markers(source, position, markers)
 
     def __getattr__(self, name: str) -> Any:
         self._answer(name)

@@ -1,12 +1,12 @@
 """Everything in one process: who does what next is decided by one seeded generator."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from slackwater_markers import InMemoryCutLog, InMemoryMarkerStore
-from slackwater_protocol import AheadMarkers, Cut, Evidence, LogRecord, SkipDecision
+from slackwater_protocol import AheadMarkers, Cut, Evidence, LogRecord, Marker, SkipDecision
 from slackwater_protocol.keys import data_topic
 from slackwater_simulator.broker import Broker, Record
 from slackwater_simulator.connector import NOTIFICATIONS, TRANSACTIONS, Connector, Place, Restart
@@ -117,9 +117,9 @@ class World:
         """Up to where each partition can be read."""
         return {key: partition.readable_end for key, partition in self.broker.partitions.items()}
 
-    def judge_markers(self) -> None:
-        """Checks the markers in Redis."""
-        self.oracle.judge_markers(self.store.markers(SOURCE))
+    def judge_markers(self, markers: Mapping[tuple[str, int], Marker]) -> None:
+        """Checks markers that a sidecar publishes."""
+        self.oracle.judge_markers(markers)
 
     def judge_state(self, lsn: int, state: State) -> None:
         """G1: a reader's state is the database's state at its LSN."""

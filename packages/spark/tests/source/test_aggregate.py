@@ -294,6 +294,30 @@ def test_while_nothing_happens_redis_is_asked_and_the_log_only_now_and_then(publ
     assert world.next(second).lsns == (30, 20)
 
 
+@pytest.mark.parametrize("is_of_another_log", [True, False])
+def test_what_redis_alone_says_is_no_reason_to_look_into_the_log_again_and_again(
+    published: Published, is_of_another_log: bool
+) -> None:
+    store = InMemoryMarkerStore()
+    world = World(published, store)
+    world.tick = 0.0
+    world.cut(10, 0, [5, 5], [5, 5])
+    start = world.next(BEGINNING)
+    if is_of_another_log:
+        store.bind("another log")
+    store.publish(published(2**62, 10, log=99), STATUS)
+    if is_of_another_log:
+        store.bind(world.log.identity() or "")
+    assert world.next(start) == start
+    before = world.log.looks
+    for _ in range(20):
+        assert world.next(start) == start
+    assert world.log.looks == before
+    world.cut(20, 10, [6, 6], [6, 6])
+    world.now = 0.3
+    assert world.next(start).lsns == (20, 20)
+
+
 def test_the_form_in_the_checkpoint_stays_as_it_is() -> None:
     """Must stay readable."""
     text = (

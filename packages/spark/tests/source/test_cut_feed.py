@@ -1,6 +1,7 @@
-"""Redis may be right, empty, behind, holed or away: the feed finds every cut."""
+"""Redis may be right, empty, behind, wrong or away: the feed finds every cut, and no other."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from slackwater_markers import (
     InMemoryMarkerStore,
     LoggedRecord,
     MarkerStoreUnavailableError,
+    StoredPosition,
 )
 from slackwater_protocol import PublishedCut, SkipDecision
 from slackwater_spark.source.cut_feed import CutFeed, FeedKey
@@ -44,18 +46,11 @@ class FlakyStore(InMemoryMarkerStore):
         self.is_away = False
         self.questions = 0
 
-    def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
-        self._ask()
-        return super().cuts_after(source, timeline, lsn, limit=limit)
-
-    def newest(self, source: str, timeline: int) -> PublishedCut | None:
-        self._ask()
-        return super().newest(source, timeline)
-
-    def _ask(self) -> None:
+    def position(self, source: str) -> StoredPosition | None:
         self.questions += 1
         if self.is_away:
             raise MarkerStoreUnavailableError("any", "nowhere", "away")
+        return super().position(source)
 
 
 class CountingLog(InMemoryCutLog):
@@ -88,6 +83,11 @@ class World:
             self.to_store(appended)
         return appended
 
+    def forge(self, lsn: int, previous: int, *, log: int, **fields: object) -> None:
+        """Makes the store say what no sidecar published."""
+        self.store.clear("inv", 9)
+        self.to_store(replace(self._published(lsn, previous, **fields), log_offset=log))
+
     def to_store(self, cut: PublishedCut) -> None:
         self.store.publish(cut, STATUS)
 
@@ -105,11 +105,56 @@ def test_nothing_is_found_before_the_first_cut(world: World) -> None:
     assert world.feed.newest() is None
 
 
-def test_cuts_come_from_the_store_while_it_has_them(world: World) -> None:
+def test_a_cut_is_found_as_soon_as_the_store_knows_of_it(world: World) -> None:
     world.cut(10, 0)
+    assert world.after() == [10]
     world.cut(20, 10)
-    world.log.delete_before(99)
-    assert world.after() == [10, 20]
+    assert world.after() == [10, 20], "no time has passed"
+
+
+FORGED = {
+    "far ahead": lambda w: w.forge(2**62, 2**62, log=99),
+    "at an offset of the log": lambda w: w.forge(30, 20, log=1),
+    "in place of one that the log has": lambda w: w.forge(20, 10, log=1, events=7, transactions={9: 20}),
+    "on a later timeline": lambda w: w.forge(30, 20, log=99, timeline=9),
+    "behind": lambda w: w.forge(5, 0, log=0),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_cut_that_somebody_else_wrote_to_the_store_is_in_no_batch(world: World, forged: str) -> None:
+    """With cuts taken from the store, the forged ones are in."""
+    cuts = [world.cut(10, 0)]
+    assert world.after() == [10]
+    FORGED[forged](world)
+    assert world.after() == [10]
+    cuts.append(world.cut(20, 10, to_store=False))
+    world.clock.seconds += 1
+    assert world.feed.after(BEGINNING, max_events=None) == cuts
+    assert world.feed.newest() == cuts[-1]
+    assert world.feed.between(BEGINNING, BEGINNING.advanced_to(cuts[1], [])) == cuts
+
+
+def test_a_store_that_promises_what_the_log_does_not_have_is_left_alone_for_a_while(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else every question would be followed by a look into the log that finds nothing."""
+    world.cut(10, 0)
+    world.after()
+    world.forge(20, 10, log=99)
+    world.after()
+    asked, looks = world.store.questions, world.log.looks
+    for _ in range(50):
+        world.after()
+    assert (world.store.questions, world.log.looks) == (asked, looks)
+    assert "names a cut that the cut log does not have" in caplog.text
+    world.cut(20, 10, to_store=False)
+    world.clock.seconds += 0.06
+    assert world.after() == [10, 20], "the log is asked more often meanwhile"
+    world.clock.seconds += 6
+    world.after()
+    world.after()
+    assert world.store.questions > asked
 
 
 def test_new_cuts_are_appended_to_what_was_read(world: World) -> None:
@@ -133,15 +178,6 @@ def test_reading_stops_when_the_limit_is_exceeded(world: World) -> None:
     assert len(world.after(max_events=None)) == 199
 
 
-def test_a_batch_of_a_stream_does_not_wait_for_the_log_while_the_store_has_news(world: World) -> None:
-    first = world.cut(10, 0)
-    world.cut(20, 10, to_store=False)
-    looks = world.log.looks
-    assert world.after(max_events=1_000) == [10]
-    assert world.log.looks == looks
-    assert world.after(BEGINNING.advanced_to(first, []), max_events=1_000) == [20]
-
-
 def test_everything_there_is_includes_what_only_the_log_has(world: World) -> None:
     world.cut(10, 0)
     world.cut(20, 10, to_store=False)
@@ -158,10 +194,13 @@ def test_a_store_that_is_away_is_replaced_by_the_log(world: World) -> None:
 def test_a_store_that_failed_is_left_alone_for_a_while(world: World) -> None:
     world.store.is_away = True
     world.after()
+    world.after()
     asked = world.store.questions
+    assert asked == 1
     world.after()
     assert world.store.questions == asked
     world.clock.seconds += 6
+    world.after()
     world.after()
     assert world.store.questions > asked
 
@@ -265,11 +304,11 @@ def test_a_connecting_cut_below_the_known_place_in_the_log_is_found(world: World
     assert world.after(start) == [30, 40]
 
 
-def test_a_hole_in_the_store_is_filled_from_below_the_known_place_in_the_log(world: World) -> None:
-    world.cut(30, 5, to_store=False)
-    high = world.cut(40, 30, to_store=False)
+def test_what_another_sidecar_appended_below_the_known_place_is_found_after_a_restart(world: World) -> None:
+    """Nothing may follow for a long time."""
+    world.cut(30, 5)
+    high = world.cut(40, 30)
     start = BEGINNING.advanced_to(world.cut(20, 0), [])
-    world.to_store(high)
     assert start.log > high.log_offset
     assert world.after(start) == [30, 40]
 
@@ -334,17 +373,17 @@ def test_records_of_other_kinds_are_passed_and_read_once(world: World) -> None:
     assert world.log.looks == looks + 1
 
 
-def test_what_a_store_has_of_another_log_is_not_read(world: World, published: Published) -> None:
+def test_what_a_store_has_of_another_log_is_no_news(world: World, published: Published) -> None:
     world.store.bind("a log of the same name in another cluster")
     world.to_store(published(10, 0))
     world.to_store(published(25, 10))
     assert world.after() == []
+    looks = world.log.looks
+    assert world.after() == []
+    assert world.log.looks == looks
     world.cut(20, 0, to_store=False)
     world.clock.seconds += 1
     assert world.after() == [20]
-    newest = world.feed.newest()
-    assert newest is not None
-    assert newest.cut.lsn == 20
 
 
 def test_before_there_is_a_log_nothing_in_the_store_is_believed(
@@ -353,11 +392,14 @@ def test_before_there_is_a_log_nothing_in_the_store_is_believed(
     monkeypatch.setattr(world.log, "identity", lambda: None)
     world.to_store(published(10, 0))
     assert world.after() == []
+    assert world.after() == []
+    assert world.store.questions == 0
 
 
-def test_newest_is_the_newer_of_store_and_log(world: World) -> None:
+def test_newest_is_the_newest_of_the_log(world: World, published: Published) -> None:
     world.cut(10, 0)
     newer = world.cut(20, 10, to_store=False)
+    world.to_store(published(30, 20))
     assert world.feed.newest() == newer
-    world.store.is_away = True
-    assert world.feed.newest() == newer
+    world.cut(5, 0, timeline=2)
+    assert world.feed.newest() is None

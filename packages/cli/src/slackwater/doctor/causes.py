@@ -38,10 +38,19 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
                 "docs/runbooks/redis-lost.md",
             ),
         )
+    if facts.redis_wrong is not None:
+        yield Finding(
+            cause=Cause.REDIS_WRONG,
+            what=facts.redis_wrong,
+            advice=(
+                "nothing is lost: readers use the cut log, and a running sidecar puts Redis right",
+                "does it come back? somebody else writes to keys slackwater:*; see users in docs/redis.md",
+            ),
+        )
 
 
 def _sidecar(facts: SourceFacts) -> Iterator[Finding]:
-    if facts.redis_error is not None:
+    if facts.redis_error is not None or (facts.redis_wrong is not None and facts.status is None):
         return
     what = _absence(facts.status, facts.now_ms)
     if what is not None:

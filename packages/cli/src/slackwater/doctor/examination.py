@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
 from slackwater.doctor.kafka import KafkaProbe
 from slackwater.errors import ServerUnreachableError
-from slackwater_markers import CutLog, CutLogError, MarkerStore, MarkerStoreUnavailableError
+from slackwater_markers import (
+    CutLog,
+    CutLogError,
+    MarkerStore,
+    MarkerStoreContentError,
+    MarkerStoreUnavailableError,
+    cuts_of,
+)
 from slackwater_protocol import Clock, Cut, Evidence, OpenTransaction, SourceTopics
 
 _SIDECAR_SECONDS = 3.0
@@ -65,10 +72,12 @@ def _with_redis(sources: Sources, facts: SourceFacts) -> SourceFacts:
     while True:
         try:
             facts = replace(facts, status=sources.store.status(facts.source), open=_open(sources))
+        except MarkerStoreContentError as error:
+            return replace(facts, redis_wrong=str(error), cut=_newest(sources))
         except MarkerStoreUnavailableError as error:
-            return replace(facts, redis_error=str(error), cut=_newest_in_log(sources))
+            return replace(facts, redis_error=str(error), cut=_newest(sources))
         if sources.clock.monotonic() >= deadline or not _lags(facts):
-            return replace(facts, cut=_newest(sources, facts))
+            return replace(facts, redis_wrong=_wrong(sources), cut=_newest(sources))
         pause.wait(_LOOK_AGAIN_SECONDS)
 
 
@@ -108,15 +117,27 @@ def _with_tails(probe: KafkaProbe, facts: SourceFacts) -> SourceFacts:
     )
 
 
-def _newest(sources: Sources, facts: SourceFacts) -> Cut | None:
-    timeline = facts.status.timeline if facts.status else None
-    published = sources.store.newest(facts.source, timeline) if timeline is not None else None
-    return published.cut if published else _newest_in_log(sources)
-
-
-def _newest_in_log(sources: Sources) -> Cut | None:
+def _newest(sources: Sources) -> Cut | None:
     try:
         published = sources.log.newest()
     except CutLogError:
         return None
     return published.cut if published else None
+
+
+def _wrong(sources: Sources) -> str | None:
+    """What the frontier in Redis says that the cut log does not; None: nothing, as far as can be seen."""
+    try:
+        held = sources.store.position(sources.topics.source)
+        if held is None:
+            return None
+        found = sources.log.records(held.log_offset - 1, limit=1)
+    except MarkerStoreContentError as error:
+        return str(error)
+    except (MarkerStoreUnavailableError, CutLogError):
+        return None
+    if [(c.log_offset, c.cut.position) for c in cuts_of(found)] == [(held.log_offset, held.position)]:
+        return None
+    return (
+        f"Redis names a cut at {held.position}, but offset {held.log_offset} of the cut log is not that cut"
+    )

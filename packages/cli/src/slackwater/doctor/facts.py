@@ -49,11 +49,13 @@ class SourceFacts:
     """What proves a table complete, as the settings say; not listed: counts."""
     redis_error: str | None = None
     """Why Redis could not be asked; what the sidecar says is then unknown."""
+    redis_wrong: str | None = None
+    """What Redis holds that the cut log does not confirm; None while it is right, as far as can be seen."""
     kafka_error: str | None = None
     """Why Kafka could not be asked; places are then unknown."""
     status: FrontierStatus | None = None
     cut: Cut | None = None
-    """The newest one, from Redis or else from the cut log."""
+    """The newest one of the cut log; None: there is none, or the log could not be asked."""
     open: tuple[OpenTransaction, ...] = ()
     """Named by the sidecar, next first."""
     data_topics: frozenset[str] = frozenset()

@@ -9,6 +9,8 @@ class Cause(StrEnum):
 
     KAFKA_AWAY = "kafka_away"
     REDIS_AWAY = "redis_away"
+    REDIS_WRONG = "redis_wrong"
+    """It holds what no sidecar published."""
     NO_SIDECAR = "no_sidecar"
     """None has reported, or the last one has stopped, failed or fallen silent."""
     REGRESSED = "regressed"

@@ -5,18 +5,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from slackwater_markers import CutLog, LoggedRecord, MarkerStore, MarkerStoreUnavailableError
+from slackwater_markers import CutLog, LoggedRecord, MarkerStore
 from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, PublishedCut
 from slackwater_spark.source.cut_feed import FeedKey
 from slackwater_spark.source.errors import MissingCutsError, PartitionsChangedError, UnlikePartitionsError
 from slackwater_spark.source.group_offset import GroupOffset
+from slackwater_spark.source.log_watch import LogWatch
 from slackwater_spark.source.marker_history import MarkerHistory
 
 _PAGE = 50
-_LOG_CHECK_SECONDS = 0.25
-"""How often the log is asked while Redis knows no newer cut: markers ahead of the frontier are only there."""
-_LOG_CHECK_SECONDS_WITHOUT_STORE = 0.05
-_STORE_RETRY_SECONDS = 5.0
 _TRANSACTIONS_KEPT = 300_000
 """In memory, about 50 MB; others are read from the log again."""
 
@@ -71,15 +68,13 @@ class GroupFeed:
     ) -> None:
         self._key = key
         self._topics = sorted(topics)
-        self._store = store
         self._log = log
-        self._monotonic = monotonic
-        self._store_retry_at = self._log_check_at = float("-inf")
+        self._watch = LogWatch(key.source, store=store, log=log, monotonic=monotonic)
         self._kept: OrderedDict[int, tuple[CommittedTransaction, ...]] = OrderedDict()
         self._kept_count = 0
         self._stands_at: tuple[tuple[int, ...], int] = (), 0
         self._floor = self._position = self._low = self._covered = 0
-        self._newest_cut_lsn = self._exact_up_to_lsn = 0
+        self._exact_up_to_lsn = 0
         self._segments: list[Segment] = []
         self._unconnected: list[Segment] = []
         self._groups: int | None = None
@@ -134,7 +129,7 @@ class GroupFeed:
             UnlikePartitionsError: the topics do not have the same number of partitions.
             CutLogError: Kafka does not answer.
         """
-        is_wanted = self._may_have_news() if up_to is None else self._position < up_to
+        is_wanted = self._watch.has_news(self._position) if up_to is None else self._position < up_to
         if not is_wanted:
             return False
         page = self._log.records(self._position - 1, limit=_PAGE)
@@ -144,8 +139,7 @@ class GroupFeed:
             self._take(logged)
         is_end = len(page) < _PAGE
         if is_end:
-            pause = _LOG_CHECK_SECONDS if self._usable_store() else _LOG_CHECK_SECONDS_WITHOUT_STORE
-            self._log_check_at = self._monotonic() + pause
+            self._watch.note_end(found=bool(page))
         return not is_end
 
     def check_connected(self) -> None:
@@ -244,39 +238,23 @@ class GroupFeed:
     def close(self) -> None:
         """Frees connections."""
         self._log.close()
-        if self._store is not None:
-            self._store.close()
+        self._watch.close()
 
     # --- reading
 
     def _begin_at(self, start: GroupOffset) -> None:
         self._floor = self._position = start.floor
         self._low = self._covered = _low(start)
-        self._newest_cut_lsn = self._exact_up_to_lsn = 0
+        self._exact_up_to_lsn = 0
         self._segments, self._unconnected = [], []
         self._groups, self._histories = None, {}
-        self._log_check_at = float("-inf")
+        self._watch.look_now()
         if start.lsns:
             self._know_groups(len(start.lsns))
 
     def _know_groups(self, groups: int) -> None:
         self._groups = groups
         self._histories = {topic: [MarkerHistory() for _ in range(groups)] for topic in self._topics}
-
-    def _may_have_news(self) -> bool:
-        if self._monotonic() >= self._log_check_at:
-            return True
-        if (store := self._usable_store()) is None:
-            return False
-        try:
-            key = self._key
-            return bool(store.cuts_after(key.source, key.timeline, self._newest_cut_lsn, limit=1))
-        except MarkerStoreUnavailableError:
-            self._store_retry_at = self._monotonic() + _STORE_RETRY_SECONDS
-            return False
-
-    def _usable_store(self) -> MarkerStore | None:
-        return self._store if self._monotonic() >= self._store_retry_at else None
 
     def _take(self, logged: LoggedRecord) -> None:
         record = logged.record
@@ -294,7 +272,6 @@ class GroupFeed:
         self.check_alike(counts)
         if self._groups is None and counts:
             self._know_groups(next(iter(counts.values())))
-        self._newest_cut_lsn = max(self._newest_cut_lsn, cut.lsn)
         for topic, histories in self._histories.items():
             ends = cut.end_offsets.get(topic, (0,) * len(histories))
             for history, end in zip(histories, ends, strict=True):

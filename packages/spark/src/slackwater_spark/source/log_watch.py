@@ -1,0 +1,102 @@
+"""When to look into the cut log: Redis says that it has grown, or it is time."""
+
+import logging
+from collections.abc import Callable
+
+from slackwater_markers import CutLog, MarkerStore, MarkerStoreUnavailableError
+
+logger = logging.getLogger(__name__)
+
+_INTERVAL_SECONDS = 0.25
+"""How often the log is asked while Redis answers but knows of nothing new: it may be empty or wrong."""
+_INTERVAL_SECONDS_WITHOUT_STORE = 0.05
+_STORE_REST_SECONDS = 5.0
+"""How long Redis is left alone after it failed, which may cost its time-out each time, or told an untruth."""
+
+
+class LogWatch:
+    """Says whether the log is worth a look. All that is read is read in the log: Redis only rings the bell.
+
+    So what somebody wrote to Redis can make a reader look for nothing, or a quarter of a second late, and
+    never gets into a batch. Not thread-safe; blocks for at most the store's time-out.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        store: None where there is no Redis.
+        log: The source's cut log.
+        monotonic: Seconds that never go back.
+    """
+
+    def __init__(
+        self, source: str, *, store: MarkerStore | None, log: CutLog, monotonic: Callable[[], float]
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._log = log
+        self._monotonic = monotonic
+        self._is_bound = False
+        self._rests_until = self._look_at = float("-inf")
+        self._is_promised = self._is_warned = False
+
+    def has_news(self, position: int) -> bool:
+        """Whether the log may hold something at or above an offset.
+
+        Raises:
+            CutLogError: Kafka does not answer.
+        """
+        self._is_promised = False
+        if self._monotonic() >= self._look_at:
+            return True
+        store = self._usable_store()
+        if store is None:
+            return False
+        try:
+            held = store.position(self._source)
+        except MarkerStoreUnavailableError as error:
+            self._leave_store_alone(str(error))
+            return False
+        self._is_promised = held is not None and held.log_offset >= position
+        self._is_warned = self._is_warned and self._is_promised
+        return self._is_promised
+
+    def note_end(self, *, found: bool) -> None:
+        """The log was read to its end.
+
+        Args:
+            found: Whether anything stood where Redis said that there is news.
+        """
+        if self._is_promised and not found:
+            self._leave_store_alone("it names a cut that the cut log does not have")
+        interval = _INTERVAL_SECONDS if self._usable_store() else _INTERVAL_SECONDS_WITHOUT_STORE
+        self._look_at = self._monotonic() + interval
+
+    def look_now(self) -> None:
+        """Something is missing that the log must have."""
+        self._look_at = float("-inf")
+
+    def close(self) -> None:
+        """Frees the store's connections."""
+        if self._store is not None:
+            self._store.close()
+
+    def _usable_store(self) -> MarkerStore | None:
+        """The store while it answers; only for what it has of this very log: it may be a copy of another."""
+        if self._store is None or self._monotonic() < self._rests_until:
+            return None
+        if not self._is_bound:
+            log_id = self._log.identity()
+            if log_id is None:
+                self._rest()
+                return None
+            self._store.bind(log_id)
+            self._is_bound = True
+        return self._store
+
+    def _leave_store_alone(self, reason: str) -> None:
+        if not self._is_warned:
+            logger.warning("the cut log is asked, not Redis: %s", reason, extra={"source": self._source})
+        self._is_warned = True
+        self._rest()
+
+    def _rest(self) -> None:
+        self._rests_until = self._monotonic() + _STORE_REST_SECONDS
