@@ -73,9 +73,9 @@ class Follower:
             self.follow()
 
     @property
-    def finds_cuts_in_redis(self) -> bool:
+    def may_ask_redis(self) -> bool:
         """Whether the pipeline may look there, and there is something."""
-        return self._store.newest(self._name, 1) is not None
+        return self._store.position(self._name) is not None
 
     def follow_further(self) -> None:
         """Until a hundred transactions more are visible."""
@@ -342,6 +342,6 @@ def test_sidecar_and_pipeline_need_no_more_than_their_documented_users(
     follower = Follower(source, urls["slackwater-pipeline"])
     with a_sidecar(source, urls["slackwater-sidecar"]) as said, writing(source):
         follower.follow_further()
-        follower.follow_until(lambda: follower.finds_cuts_in_redis and source.in_redis() > 0)
+        follower.follow_until(lambda: follower.may_ask_redis and source.in_redis() > 0)
         follower.follow_until(lambda: len(said) > 1 and said[-1].redis_error is None)
     follower.close()
