@@ -16,6 +16,18 @@ def test_a_session_of_the_builder_lacks_nothing(spark: SparkSession) -> None:
     assert missing_settings(spark) == {}
 
 
+def test_workers_import_pyspark_as_it_is_installed(spark: SparkSession) -> None:
+    """Without the daemon of our own: from the archive in Spark's home, which has no byte code."""
+
+    def found(_: object) -> list[str]:
+        import py4j  # type: ignore[import-untyped]  # has no stubs
+        import pyspark
+
+        return [pyspark.__file__, py4j.__file__]
+
+    assert spark.sparkContext.parallelize([0], 1).mapPartitions(found).collect() == found(None)
+
+
 def test_what_a_session_lacks_is_listed_with_how_to_set_it(spark: SparkSession) -> None:
     other = spark.newSession()
     other.conf.set(PROVIDER, "some.Other")

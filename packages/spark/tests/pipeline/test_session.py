@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from slackwater_spark import worker_daemon
 from slackwater_spark.pipeline import RunSettings
 from slackwater_spark.pipeline.session import (
     executor_memory,
@@ -38,6 +39,12 @@ def test_a_stage_s_needs_win_over_a_person_s_settings() -> None:
     settings = RunSettings(bootstrap="b:1", checkpoint=Path("c"), spark_conf={name: "other", "spark.x": "1"})
     conf = session_conf("orders", settings, Path("log"))
     assert (conf[name], conf["spark.x"]) == (value, "1")
+
+
+def test_workers_are_forked_by_the_daemon_that_leaves_archives_out() -> None:
+    assert (
+        session_conf("orders", SETTINGS, Path("log"))["spark.python.daemon.module"] == worker_daemon.__name__
+    )
 
 
 def test_the_driver_stays_small_and_opens_no_port_to_the_world() -> None:

@@ -6,7 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from slackwater_spark.api.errors import SessionSettingsError
-from slackwater_spark.stage.conf import local_checkpoint_conf, required_conf, required_environment
+from slackwater_spark.stage.conf import (
+    local_checkpoint_conf,
+    required_conf,
+    required_environment,
+    worker_conf,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +38,7 @@ def session_builder(
     for name, value in required_environment().items():
         os.environ[name] = value
     made = SparkSession.builder if builder is None else builder
-    conf = required_conf() | (local_checkpoint_conf() if local_checkpoints else {})
+    conf = required_conf() | worker_conf() | (local_checkpoint_conf() if local_checkpoints else {})
     for name, value in conf.items():
         made = made.config(name, value)
     return made

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from slackwater_spark.pipeline.errors import SessionStartError
 from slackwater_spark.pipeline.jvm_output import JvmOutput
 from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.stage import local_checkpoint_conf, required_conf
+from slackwater_spark.stage import local_checkpoint_conf, required_conf, worker_conf
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -99,6 +99,7 @@ def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str,
     conf = {
         **_DEFAULTS,
         **local_checkpoint_conf(),
+        **worker_conf(),
         "spark.app.name": f"slackwater {name}",
         "spark.master": master_with_retries(settings.master),
         "spark.driver.memory": settings.driver_memory,

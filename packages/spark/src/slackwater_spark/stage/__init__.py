@@ -9,6 +9,7 @@ from slackwater_spark.stage.conf import (
     local_checkpoint_conf,
     required_conf,
     required_environment,
+    worker_conf,
 )
 from slackwater_spark.stage.errors import (
     IndexFolderError,
@@ -64,4 +65,5 @@ __all__ = [
     "required_conf",
     "required_environment",
     "stages",
+    "worker_conf",
 ]

@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import pytest
+
+from slackwater_spark.worker_daemon import without_archives
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder of packages with PySpark."""
+    (tmp_path / "packages" / "pyspark" / "python" / "lib").mkdir(parents=True)
+    return tmp_path / "packages"
+
+
+def test_archives_of_the_installed_pyspark_are_left_out(installed: Path) -> None:
+    home = installed / "pyspark"
+    inside = [str(home / "python" / "lib" / "pyspark.zip"), str(home / "jars" / "spark-core.jar")]
+    assert without_archives([*inside, "", str(installed)]) == ["", str(installed)]
+
+
+def test_a_spark_home_of_links_to_the_installed_pyspark_is_the_same(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "python").symlink_to(installed / "pyspark" / "python")
+    archive = tmp_path / "home" / "python" / "lib" / "pyspark.zip"
+    assert without_archives([str(archive), str(installed)]) == [str(installed)]
+
+
+def test_archives_of_another_spark_stay(installed: Path, tmp_path: Path) -> None:
+    path = [str(tmp_path / "spark" / "python" / "lib" / "pyspark.zip"), str(installed)]
+    assert without_archives(path) == path
+
+
+def test_archives_stay_where_no_pyspark_is_on_the_path(installed: Path) -> None:
+    path = [str(installed / "pyspark" / "python" / "lib" / "pyspark.zip"), "elsewhere"]
+    assert without_archives(path) == path
