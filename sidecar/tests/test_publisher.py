@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from slackwater_markers import (
+    CutLogReplacedError,
     CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
@@ -597,3 +598,41 @@ def test_an_emptied_store_gets_the_markers_ahead_back(publisher: Publisher, stor
     publisher.report(STATUS, [])
 
     assert store.markers(SOURCE)["inv.s.a", 0] == Marker(4, 4)
+
+
+def test_a_log_that_was_made_anew_is_not_written_to(
+    publisher: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    log.make_anew()
+    with pytest.raises(CutLogReplacedError, match="its id was"):
+        publisher.report(STATUS, [])
+    assert log.end() == 0
+
+    failed = replace(STATUS, state=FrontierState.FAILED)
+    publisher.report(failed, [])
+    assert (store.status(SOURCE), store.position(SOURCE)) == (failed, None)
+
+
+def test_a_cut_that_went_into_a_log_made_anew_is_the_last_one(publisher: Publisher, log: FailingLog) -> None:
+    """There was no time to notice before."""
+    publisher.publish([cut(1), cut(2)], STATUS)
+    log.make_anew()
+    with pytest.raises(CutLogReplacedError, match="a cut was written to offset 0, the one before it to 1"):
+        publisher.publish([cut(3)], STATUS)
+    publisher.report(replace(STATUS, state=FrontierState.FAILED), [])
+    assert logged(log) == [3]
+
+
+def test_a_log_that_cannot_be_named_for_a_moment_is_no_other_one(
+    publisher: Publisher, log: FailingLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "identity", lambda: None)
+        publisher.report(STATUS, [])
+    publisher.publish([cut(1)], STATUS)
+    publisher.report(STATUS, [])
+    assert logged(log) == [1]
+    log.make_anew()
+    with pytest.raises(CutLogReplacedError):
+        publisher.report(STATUS, [])

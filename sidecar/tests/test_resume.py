@@ -1,7 +1,9 @@
 from dataclasses import replace
 
+import pytest
+
 from slackwater_cdc.testing import end_value, snapshot_notifications, snapshot_value
-from slackwater_markers import InMemoryCutLog
+from slackwater_markers import CutLogReplacedError, CutLogTruncatedError, InMemoryCutLog
 from slackwater_protocol import (
     AheadMarkers,
     CommittedTransaction,
@@ -54,8 +56,12 @@ def ahead(lsn: int) -> AheadMarkers:
 
 
 def resumed(*records: LogRecord, timeline: int = 1) -> Resumption:
+    """From a log whose first cut is the first of the source."""
     log = InMemoryCutLog("inv")
-    log.append_records(records)
+    first = next((r for r in records if isinstance(r, Cut)), None)
+    log.append_records(
+        [replace(r, previous_lsn=0) if isinstance(r, Cut) and r is first else r for r in records]
+    )
     return resume(log, timeline)
 
 
@@ -94,6 +100,30 @@ def test_a_cut_of_an_earlier_timeline_behind_those_of_the_newest_one_counts_for_
     found = resumed(cut(5), begins(2, transaction_offset=33), cut(2, timeline=2), cut(6))
 
     assert (found.timeline, frontier_lsn(found)) == (2, 2)
+
+
+def test_a_log_that_begins_in_the_middle_is_refused() -> None:
+    """A sidecar wrote to it for a moment after somebody had deleted it and made it anew."""
+    log = InMemoryCutLog("inv")
+    log.append_records([skip(9), cut(7), cut(8)])
+    with pytest.raises(CutLogReplacedError, match="its first cut goes on from 0/6"):
+        resume(log, 1)
+
+
+def test_a_log_whose_beginning_was_deleted_is_gone_on_with() -> None:
+    log = InMemoryCutLog("inv")
+    log.append([cut(lsn) for lsn in range(1, 9)])
+    log.delete_before(5)
+    assert frontier_lsn(resume(log, 1)) == 8
+
+
+def test_a_log_that_has_lost_all_its_cuts_is_no_beginning() -> None:
+    """It would give other timelines and other numbers of events to what pipelines have read."""
+    log = InMemoryCutLog("inv")
+    log.append([cut(1), cut(2)])
+    log.delete_before(2)
+    with pytest.raises(CutLogTruncatedError, match="it starts at 2"):
+        resume(log, 1)
 
 
 def test_a_transaction_topic_of_another_name_goes_on_where_the_cut_says() -> None:

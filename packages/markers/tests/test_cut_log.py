@@ -1,5 +1,6 @@
 """One behaviour of all cut logs."""
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ import pytest
 
 from slackwater_markers import (
     CutLog,
+    CutLogReplacedError,
     CutLogTruncatedError,
     CutLogUnavailableError,
     InMemoryCutLog,
@@ -145,10 +147,20 @@ def test_each_log_has_an_identity_of_its_own(log: CutLog, source: str) -> None:
     assert log.identity() != other.identity()
 
 
-def test_a_range_above_the_end_is_an_error_not_a_wait(make_cut: MakeCut, log: CutLog, source: str) -> None:
+def test_what_was_read_from_a_log_that_ends_before_it_was_another_log(
+    make_cut: MakeCut, log: CutLog, source: str
+) -> None:
     log.append([make_cut(source, 10)])
-    with pytest.raises(CutLogUnavailableError, match="ends at 1, wanted 2"):
-        log.read_range(0, 2)
+    read: list[Callable[[], object]] = [
+        lambda: log.read_range(0, 2),
+        lambda: log.tail(1),
+        lambda: log.records(1),
+        lambda: log.records(1, with_cuts=False),
+    ]
+    for question in read:
+        with pytest.raises(CutLogReplacedError, match="it ends at offset 1, but was read up to 2"):
+            question()
+    assert (log.tail(0), log.records(0)) == ([], [])
 
 
 def test_a_truncated_memory_log_names_the_offsets(make_cut: MakeCut, source: str) -> None:
@@ -179,6 +191,34 @@ def assert_truncated(log: CutLog) -> None:
     assert (caught.value.wanted_offset, caught.value.earliest_offset) == (1, 2)
     assert lsns(log.tail(-1)) == [30]
     assert lsns(log.read_range(2, 3)) == [30]
+    assert (log.begin(), log.end()) == (2, 3)
+
+
+def delete_before(log: CutLog, bootstrap: Callable[[], str], source: str, offset: int) -> None:
+    """Loses the records below an offset, as an operator could."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    if isinstance(log, InMemoryCutLog):
+        log.delete_before(offset)
+    else:
+        admin = AdminClient({"bootstrap.servers": bootstrap()})
+        admin.delete_records([TopicPartition(f"{source}.slackwater.cuts", 0, offset)]).popitem()[1].result()
+
+
+def test_a_log_that_has_lost_all_its_cuts_is_not_taken_for_a_new_one(
+    make_cut: MakeCut, log: CutLog, source: str, request: pytest.FixtureRequest
+) -> None:
+    log.append([make_cut(source, lsn) for lsn in (10, 20)])
+    assert log.begin() == 0
+    delete_before(log, lambda: request.getfixturevalue("bootstrap"), source, 2)
+    with pytest.raises(CutLogTruncatedError, match="starts at 2"):
+        log.newest()
+    log.append_records(others(source))
+    with pytest.raises(CutLogTruncatedError, match="starts at 2"):
+        log.newest()
+    [cut] = log.append([make_cut(source, 30)])
+    assert log.newest() == cut
 
 
 @pytest.mark.integration
@@ -187,7 +227,7 @@ def test_a_log_that_does_not_exist_is_empty(source: str, bootstrap: str) -> None
     assert log.newest() is None
     assert log.tail(-1) == []
     assert log.records(-1) == []
-    assert log.end() == 0
+    assert (log.begin(), log.end()) == (0, 0)
     assert log.identity() is None
     log.close()
 
@@ -214,4 +254,23 @@ def test_a_broker_that_is_away_is_reported(make_cut: MakeCut, source: str) -> No
         log.newest()
     with pytest.raises(CutLogUnavailableError, match="append"):
         log.append([make_cut(source, 10)])
+    log.close()
+
+
+@pytest.mark.integration
+def test_a_topic_that_was_made_anew_is_another_log(make_cut: MakeCut, source: str, bootstrap: str) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    log, topic = KafkaCutLog(source, bootstrap), f"{source}.slackwater.cuts"
+    log.ensure_topic(replication_factor=1)
+    log.append([make_cut(source, lsn) for lsn in (10, 20)])
+    before = log.identity()
+    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic])[topic].result()
+    deadline = time.monotonic() + 60
+    while log.identity() is not None:
+        assert time.monotonic() < deadline
+    log.ensure_topic(replication_factor=1)
+    assert log.identity() not in (None, before)
+    with pytest.raises(CutLogReplacedError):
+        log.tail(1)
     log.close()

@@ -5,8 +5,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import NoReturn
 
-from slackwater_markers import CutLog, CutLogUnavailableError, FrontierStatus, MarkerStore, StoredPosition
+from slackwater_markers import (
+    CutLog,
+    CutLogReplacedError,
+    CutLogUnavailableError,
+    FrontierStatus,
+    MarkerStore,
+    StoredPosition,
+)
 from slackwater_protocol import (
     AheadMarkers,
     Clock,
@@ -16,6 +24,7 @@ from slackwater_protocol import (
     PublishedCut,
     SystemClock,
 )
+from slackwater_protocol.keys import cut_log_topic
 from slackwater_sidecar.store_keeper import StoreKeeper, is_behind
 
 logger = logging.getLogger(__name__)
@@ -84,6 +93,7 @@ class Publisher:
         *,
         clock: Clock | None = None,
     ) -> None:
+        self._source = source
         self._log = log
         self._clock = clock or SystemClock()
         self._keeper = StoreKeeper(source, log, store, restored_cuts, self._clock)
@@ -93,6 +103,8 @@ class Publisher:
         self._waits_since: float | None = None
         self._has_turn = False
         self._newest: PublishedCut | None = None
+        self._log_id: str | None = None
+        self._is_replaced = False
         self.log_error: str | None = None
         """Why the newest cuts are not in the log; None when they are."""
 
@@ -123,7 +135,11 @@ class Publisher:
         self._untold = Untold()
 
     def publish(self, cuts: Sequence[Cut], status: FrontierStatus) -> None:
-        """Publishes cuts, ascending; those that could not be written are tried again by the next call."""
+        """Publishes cuts, ascending; those that could not be written are tried again by the next call.
+
+        Raises:
+            slackwater_markers.CutLogReplacedError: the log has lost what was written to it.
+        """
         self._unwritten += cuts
         if self._unwritten:
             with self._noting_log():
@@ -143,10 +159,17 @@ class Publisher:
         """Looks after the store and tells it the state. Call it now and then, also when there are no cuts.
 
         Fills a store that is behind the log, e.g. because it was away or emptied.
+
+        Raises:
+            slackwater_markers.CutLogReplacedError: cuts would go on in the middle of another log. Raised
+                once: from then on only the state is told.
         """
-        self.publish([], status)
+        if not self._is_replaced:
+            with self._noting_log():
+                self._check_log()
+            self.publish([], status)
         with self._noting_log():
-            self._keeper.report(self._newest, status, open_transactions)
+            self._keeper.report(None if self._is_replaced else self._newest, status, open_transactions)
 
     def close(self) -> None:
         """Frees connections."""
@@ -165,11 +188,26 @@ class Publisher:
                 return
         self._unwritten[0] = self._untold.told_with(self._unwritten[0])
         published = self._log.append(self._unwritten)
+        if self._newest is not None and published[0].log_offset <= self._newest.log_offset:
+            before, now = self._newest.log_offset, published[0].log_offset
+            self._refuse(f"a cut was written to offset {now}, the one before it to {before}")
         self._untold = Untold()
         is_whole = held is not None and (self._newest is None or not is_behind(held, self._newest))
         self._unwritten, self._waits_since = [], None
         self._newest = published[-1]
         self._keeper.publish(published, status, is_whole=is_whole)
+
+    def _check_log(self) -> None:
+        """Whether the log is still the one that was written to."""
+        log_id = self._log.identity()
+        if None not in (log_id, self._log_id) and log_id != self._log_id:
+            self._refuse(f"its id was {self._log_id} and is {log_id}")
+        self._log_id = log_id or self._log_id
+
+    def _refuse(self, evidence: str) -> NoReturn:
+        self._is_replaced = True
+        self._keeper.forget_log()
+        raise CutLogReplacedError(cut_log_topic(self._source), evidence)
 
     def _pass_over(self, held: StoredPosition | None) -> None:
         """Drops what another sidecar has written."""

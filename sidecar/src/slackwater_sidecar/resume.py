@@ -3,8 +3,16 @@
 from dataclasses import dataclass
 
 from slackwater_cdc import Frontier
-from slackwater_markers import CutLog, cuts_of
-from slackwater_protocol import CommittedTransaction, Cut, PublishedCut, SourceTopics, TimelineDecision
+from slackwater_markers import CutLog, CutLogReplacedError, cuts_of
+from slackwater_protocol import (
+    CommittedTransaction,
+    Cut,
+    PublishedCut,
+    SourceTopics,
+    TimelineDecision,
+    format_lsn,
+)
+from slackwater_protocol.keys import cut_log_topic
 from slackwater_sidecar.reader import Starts
 from slackwater_sidecar.settings import SidecarSettings
 
@@ -73,9 +81,13 @@ def resume(log: CutLog, timeline: int) -> Resumption:
         timeline: At least this one; one that is newer than everything in the log begins at its newest cut.
 
     Raises:
+        CutLogTruncatedError: the log has lost all of its cuts.
+        CutLogReplacedError: it begins in the middle.
         CutLogError: the log cannot be read.
     """
     newest = _highest(log)
+    if newest is not None:
+        _check_beginning(log, newest.cut.source)
     end = newest.log_offset if newest else -1
     decided = _newest_decision(log, end)
     if decided is not None and (newest is None or decided.timeline > newest.cut.timeline):
@@ -103,6 +115,17 @@ def _highest(log: CutLog) -> PublishedCut | None:
     begin = max(0, last.log_offset + 1 - _STEP)
     found = cuts_of(log.records(begin - 1, limit=last.log_offset + 1 - begin))
     return max([last, *found], key=lambda c: (c.cut.position, c.log_offset))
+
+
+def _check_beginning(log: CutLog, source: str) -> None:
+    """A log that was made anew under a sidecar begins with a cut that follows one of the log before.
+
+    What was deleted from the beginning, by retention or by hand, only pipelines that begin there miss.
+    """
+    first = log.tail(-1, limit=1)
+    if log.begin() == 0 and first and first[0].cut.previous_lsn > 0:
+        evidence = f"its first cut goes on from {format_lsn(first[0].cut.previous_lsn)}"
+        raise CutLogReplacedError(cut_log_topic(source), evidence)
 
 
 def recent_transactions(log: CutLog, newest: PublishedCut) -> list[CommittedTransaction]:

@@ -165,6 +165,10 @@ class StoreKeeper:
             if is_wrong:
                 self._rest_after(began_at)
 
+    def forget_log(self) -> None:
+        """The log is another one now: what the store has of the one before goes with the next report."""
+        self._confirmed, self._is_bound = None, False
+
     def close(self) -> None:
         """Frees connections."""
         if self._store is not None:
@@ -209,7 +213,9 @@ class StoreKeeper:
     def _logged_cut(self, log_offset: int) -> PublishedCut | None:
         """The cut at an offset of the log; the one that was asked for last is remembered."""
         if self._confirmed is None or self._confirmed.log_offset != log_offset:
-            found = cuts_of(self._log.records(log_offset - 1, limit=1))
+            found = (
+                cuts_of(self._log.records(log_offset - 1, limit=1)) if log_offset < self._log.end() else []
+            )
             self._confirmed = found[0] if found and found[0].log_offset == log_offset else None
         return self._confirmed
 

@@ -59,6 +59,7 @@ def main() -> None:
     started, used = monotonic(), process_time()
     for cut in every[1:]:
         publisher.publish([cut], STATUS)
+        publisher.show_markers()
     written, write_cpu = monotonic() - started, process_time() - used
     tables = ",".join(topic.removeprefix(f"{source}.") for topic in every[0].end_offsets)
     options = SourceOptions.parse(

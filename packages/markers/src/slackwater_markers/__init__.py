@@ -3,6 +3,7 @@
 from slackwater_markers.cut_log import CutLog, LoggedRecord, cuts_of
 from slackwater_markers.errors import (
     CutLogError,
+    CutLogReplacedError,
     CutLogTruncatedError,
     CutLogUnavailableError,
     MarkersError,
@@ -19,6 +20,7 @@ from slackwater_markers.store import CutRetention, MarkerStore, StoredPosition, 
 __all__ = [
     "CutLog",
     "CutLogError",
+    "CutLogReplacedError",
     "CutLogTruncatedError",
     "CutLogUnavailableError",
     "CutRetention",

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from slackwater_markers.errors import CutLogReplacedError
 from slackwater_protocol import Cut, LogRecord, PublishedCut
 
 
@@ -46,7 +47,7 @@ class CutLog(Protocol):
 
         Raises:
             CutLogTruncatedError: the log starts above ``from_offset``.
-            CutLogUnavailableError: among others, when the log ends below ``to_offset``.
+            CutLogReplacedError: the log ends below ``to_offset``.
         """
         ...
 
@@ -56,6 +57,9 @@ class CutLog(Protocol):
         Args:
             after_offset: Exclusive; -1: everything. A log that starts above it is read from its start.
             limit: At most so many, the oldest.
+
+        Raises:
+            CutLogReplacedError: the log ends at or below ``after_offset``, at which there was a record.
         """
         ...
 
@@ -68,11 +72,22 @@ class CutLog(Protocol):
             after_offset: As for :meth:`tail`.
             limit: At most so many, the oldest.
             with_cuts: False: only what is no cut; cuts are passed over without being decoded.
+
+        Raises:
+            CutLogReplacedError: the log ends at or below ``after_offset``, at which there was a record.
         """
         ...
 
     def newest(self) -> PublishedCut | None:
-        """The last cut in the log; None when it has none or does not exist."""
+        """The last cut in the log; None when it has none or does not exist.
+
+        Raises:
+            CutLogTruncatedError: it has none any more, since its records were deleted.
+        """
+        ...
+
+    def begin(self) -> int:
+        """The first offset that the log still has, or had; 0 unless records were deleted."""
         ...
 
     def end(self) -> int:
@@ -94,3 +109,8 @@ class CutLog(Protocol):
 def cuts_of(records: Sequence[LoggedRecord]) -> list[PublishedCut]:
     """The cuts among records."""
     return [PublishedCut(r.record, r.log_offset) for r in records if isinstance(r.record, Cut)]
+
+
+def beyond_end(topic: str, end: int, read_to: int) -> CutLogReplacedError:
+    """For a log that ends below an offset up to which it was read."""
+    return CutLogReplacedError(topic, f"it ends at offset {end}, but was read up to {read_to}")

@@ -7,7 +7,8 @@
     │   └── MarkerStoreContentError   a key holds what no Slackwater wrote
     └── CutLogError
         ├── CutLogUnavailableError    Kafka cannot be reached or does not answer in time
-        └── CutLogTruncatedError      cuts that are needed are no longer in the log
+        ├── CutLogTruncatedError      cuts that are needed are no longer in the log
+        └── CutLogReplacedError       the log is not the one that was read or written before
 
 ``MarkerStoreUnavailableError`` is recoverable: everything in Redis can be rebuilt from the cut log.
 """
@@ -82,4 +83,22 @@ class CutLogTruncatedError(CutLogError):
             f"{self.earliest_offset}; the topic must keep its records at least as long as the data topics "
             "(retention.ms=-1, cleanup.policy=delete). Whoever needs the missing cuts has to start again "
             "from the beginning"
+        )
+
+
+class CutLogReplacedError(CutLogError):
+    """The log was deleted and made anew, or has lost its end: what was read of it before does not hold."""
+
+    def __init__(self, topic: str, evidence: str) -> None:
+        super().__init__(topic, evidence)
+        self.topic = topic
+        self.evidence = evidence
+        """What shows it."""
+
+    def __str__(self) -> str:
+        return (
+            f"cut log: Kafka topic {self.topic} is not the one that was followed: {self.evidence}. It was "
+            "deleted and made anew, or is in another cluster. A sidecar that starts on an empty one begins "
+            "with all that the data topics hold, and pipelines start over, with new checkpoints and outputs; "
+            "if cuts were appended to it already, delete it first (docs/runbooks/cut-log.md)"
         )

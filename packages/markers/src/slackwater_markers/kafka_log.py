@@ -19,7 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.cut_log import LoggedRecord, cuts_of
+from slackwater_markers.cut_log import LoggedRecord, beyond_end, cuts_of
 from slackwater_markers.errors import CutLogTruncatedError, CutLogUnavailableError
 from slackwater_protocol import Cut, LogRecord, PublishedCut, decode_log_record, encode_log_record
 from slackwater_protocol.keys import cut_log_topic
@@ -54,6 +54,7 @@ class KafkaCutLog:
         self._topic = cut_log_topic(source)
         self._config: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, **(kafka or {})}
         self._timeout = timeout.total_seconds()
+        self._admin: AdminClient | None = None
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
         self._position: int | None = None
@@ -112,21 +113,19 @@ class KafkaCutLog:
         if from_offset < low:
             raise CutLogTruncatedError(self._topic, from_offset, low)
         if to_offset > high:
-            raise CutLogUnavailableError("read", self._topic, f"it ends at {high}, wanted {to_offset}")
+            raise beyond_end(self._topic, high, to_offset)
         return cuts_of(self._read(from_offset, to_offset, _is_cut))
 
     def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
         """See the protocol."""
-        low, high = self._bounds()
-        return cuts_of(self._read(max(low, after_offset + 1), high, _is_cut, limit))
+        return cuts_of(self._read(*self._range_after(after_offset), _is_cut, limit))
 
     def records(
         self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
     ) -> list[LoggedRecord]:
         """See the protocol."""
-        low, high = self._bounds()
         wanted = _is_anything if with_cuts else _is_other
-        return self._read(max(low, after_offset + 1), high, wanted, limit)
+        return self._read(*self._range_after(after_offset), wanted, limit)
 
     def newest(self) -> PublishedCut | None:
         """See the protocol."""
@@ -137,7 +136,13 @@ class KafkaCutLog:
             if found:
                 return cuts_of(found)[-1]
             high, step = max(low, high - step), step * 8
+        if low > 0:
+            raise CutLogTruncatedError(self._topic, 0, low)
         return None
+
+    def begin(self) -> int:
+        """See the protocol."""
+        return self._bounds()[0]
 
     def end(self) -> int:
         """See the protocol."""
@@ -145,8 +150,9 @@ class KafkaCutLog:
 
     def identity(self) -> str | None:
         """See the protocol: Kafka's id of the topic."""
-        admin = AdminClient(self._config)  # must live until its answer is there
-        asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._timeout)
+        if self._admin is None:
+            self._admin = AdminClient(self._config)
+        asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._timeout)
         try:
             return str(asked[self._topic].result(timeout=self._timeout).topic_id)
         except (KafkaException, TimeoutError) as error:
@@ -160,6 +166,7 @@ class KafkaCutLog:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
+        self._admin = None
 
     def _writer(self) -> Producer:
         if self._producer is None:
@@ -198,6 +205,12 @@ class KafkaCutLog:
                 }
             )
         return self._consumer
+
+    def _range_after(self, after_offset: int) -> tuple[int, int]:
+        low, high = self._bounds()
+        if 0 <= high <= after_offset:
+            raise beyond_end(self._topic, high, after_offset + 1)
+        return max(low, after_offset + 1), high
 
     def _bounds(self) -> tuple[int, int]:
         """First readable and end offset; (0, 0) when the topic does not exist."""

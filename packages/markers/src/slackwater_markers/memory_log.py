@@ -3,8 +3,8 @@
 import uuid
 from collections.abc import Sequence
 
-from slackwater_markers.cut_log import LoggedRecord, cuts_of
-from slackwater_markers.errors import CutLogTruncatedError, CutLogUnavailableError
+from slackwater_markers.cut_log import LoggedRecord, beyond_end, cuts_of
+from slackwater_markers.errors import CutLogTruncatedError
 from slackwater_protocol import Cut, LogRecord, PublishedCut
 from slackwater_protocol.keys import cut_log_topic
 
@@ -15,7 +15,7 @@ class InMemoryCutLog:
     def __init__(self, source: str) -> None:
         self._topic = cut_log_topic(source)
         self._records: list[LoggedRecord] = []
-        self._end = 0
+        self._begin = self._end = 0
         self._identity = uuid.uuid4().hex
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
@@ -31,23 +31,24 @@ class InMemoryCutLog:
 
     def read_range(self, from_offset: int, to_offset: int) -> list[PublishedCut]:
         """See the protocol."""
-        earliest = self._records[0].log_offset if self._records else self._end
         if from_offset >= to_offset:
             return []
-        if from_offset < earliest:
-            raise CutLogTruncatedError(self._topic, from_offset, earliest)
+        if from_offset < self._begin:
+            raise CutLogTruncatedError(self._topic, from_offset, self._begin)
         if to_offset > self._end:
-            raise CutLogUnavailableError("read", self._topic, f"it ends at {self._end}, wanted {to_offset}")
+            raise beyond_end(self._topic, self._end, to_offset)
         return cuts_of([r for r in self._records if from_offset <= r.log_offset < to_offset])
 
     def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
         """See the protocol."""
-        return cuts_of([r for r in self._records if r.log_offset > after_offset])[:limit]
+        return cuts_of(self.records(after_offset))[:limit]
 
     def records(
         self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
     ) -> list[LoggedRecord]:
         """See the protocol."""
+        if 0 <= self._end <= after_offset:
+            raise beyond_end(self._topic, self._end, after_offset + 1)
         return [
             r
             for r in self._records
@@ -57,7 +58,13 @@ class InMemoryCutLog:
     def newest(self) -> PublishedCut | None:
         """See the protocol."""
         cuts = cuts_of(self._records)
+        if not cuts and self._begin:
+            raise CutLogTruncatedError(self._topic, 0, self._begin)
         return cuts[-1] if cuts else None
+
+    def begin(self) -> int:
+        """See the protocol."""
+        return self._begin
 
     def end(self) -> int:
         """See the protocol."""
@@ -69,7 +76,13 @@ class InMemoryCutLog:
 
     def delete_before(self, offset: int) -> None:
         """Loses the records below ``offset``, as an operator could."""
+        self._begin = min(offset, self._end)
         self._records = [r for r in self._records if r.log_offset >= offset]
+
+    def make_anew(self) -> None:
+        """Loses everything and becomes another log, as when its topic is deleted and made again."""
+        self._records, self._begin, self._end = [], 0, 0
+        self._identity = uuid.uuid4().hex
 
     def close(self) -> None:
         """See the protocol."""

@@ -38,8 +38,10 @@ def test_a_cut_that_connects_to_nothing_does_not_hide_one_that_does(published: P
     assert lsns(connected(90, [published(100, 95), published(105, 90)])) == [105]
 
 
-def test_the_first_record_of_the_log_connects_to_the_beginning(published: Published) -> None:
-    assert lsns(connected(0, [published(10, 7, log=0)])) == [10]
+def test_the_first_cut_of_a_source_follows_nothing_wherever_it_stands(published: Published) -> None:
+    """A log that was made anew under a sidecar begins with a cut that follows another."""
+    assert lsns(connected(0, [published(10, 0, log=5)])) == [10]
+    assert lsns(connected(0, [published(10, 7, log=0)])) == []
     assert lsns(connected(0, [published(10, 7, log=1)])) == []
     assert lsns(connected(1, [published(10, 7, log=0)])) == []
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from slackwater_markers import (
+    CutLogReplacedError,
     FrontierState,
     FrontierStatus,
     InMemoryCutLog,
@@ -316,6 +317,24 @@ def test_what_redis_alone_says_is_no_reason_to_look_into_the_log_again_and_again
     world.cut(20, 10, [6, 6], [6, 6])
     world.now = 0.3
     assert world.next(start).lsns == (20, 20)
+
+
+def test_a_log_that_was_made_anew_is_refused(published: Published) -> None:
+    world = World(published)
+    world.cut(10, 0, [5, 5], [5, 5])
+    start = world.next(BEGINNING)
+    assert start.log_id == world.log.identity()
+    assert GroupOffset.from_json(start.to_json(), source="inv", timeline=1) == start
+    world.log.make_anew()
+    world.cut(20, 10, [6, 6], [6, 6])
+    world.cut(30, 20, [7, 7], [7, 7])
+    world.now += 6
+    with pytest.raises(CutLogReplacedError):
+        world.next(start)
+    with pytest.raises(CutLogReplacedError):
+        world.new_planner().next(start, None, None)
+    with pytest.raises(MissingCutsError, match="after commit LSN 0"):
+        world.new_planner().next(BEGINNING, None, None)
 
 
 def test_the_form_in_the_checkpoint_stays_as_it_is() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from slackwater_markers import (
+    CutLogReplacedError,
     CutLogTruncatedError,
     FrontierState,
     FrontierStatus,
@@ -74,8 +75,12 @@ class World:
         self.log = CountingLog("inv")
         self.store = FlakyStore()
         self.clock = Clock()
-        self.feed = CutFeed(key, store=self.store, log=self.log, monotonic=self.clock)
+        self._key = key
+        self.feed = self.feed_over()
         self._published = published
+
+    def feed_over(self) -> CutFeed:
+        return CutFeed(self._key, store=self.store, log=self.log, monotonic=self.clock)
 
     def cut(self, lsn: int, previous: int, *, to_store: bool = True, **fields: object) -> PublishedCut:
         [appended] = self.log.append([self._published(lsn, previous, **fields).cut])
@@ -403,3 +408,46 @@ def test_newest_is_the_newest_of_the_log(world: World, published: Published) -> 
     assert world.feed.newest() == newer
     world.cut(5, 0, timeline=2)
     assert world.feed.newest() is None
+
+
+def test_a_log_that_was_made_anew_is_refused_by_whoever_has_read_the_one_before(world: World) -> None:
+    """The new one may be longer than the old one was, and begin in the middle."""
+    cuts = [world.cut(10, 0), world.cut(20, 10)]
+    world.after()
+    start, end = (BEGINNING.advanced_to(c, [], world.feed.log_id) for c in cuts)
+    world.log.make_anew()
+    for lsn in (20, 30, 40):
+        world.cut(lsn, lsn - 10)
+    for feed in (world.feed, world.feed_over()):
+        world.clock.seconds += 6
+        with pytest.raises(CutLogReplacedError, match="when the query read it before"):
+            feed.after(start, max_events=None)
+        with pytest.raises(CutLogReplacedError, match="when the query read it before"):
+            feed.between(start, end)
+
+
+def test_a_log_that_has_become_shorter_is_refused_though_no_id_was_noted(world: World) -> None:
+    cuts = [world.cut(lsn, lsn - 10) for lsn in range(10, 1010, 10)]
+    start = BEGINNING.advanced_to(cuts[-1], [])
+    world.log.make_anew()
+    world.cut(10, 0)
+    with pytest.raises(CutLogReplacedError, match="it ends at offset 1, but was read up to"):
+        world.after(start)
+
+
+def test_a_new_query_does_not_take_the_middle_for_the_beginning(world: World) -> None:
+    """With the first record of the log taken for the first cut, it would begin at LSN 30."""
+    world.cut(30, 20)
+    with pytest.raises(MissingCutsError, match="made anew under a sidecar"):
+        world.after()
+
+
+def test_a_log_that_appears_later_is_noted_then(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(world.log, "identity", lambda: None)
+        assert world.after() == []
+    assert world.feed.log_id == ""
+    world.cut(10, 0)
+    world.clock.seconds += 6
+    assert world.after() == [10]
+    assert world.feed.log_id == world.log.identity()

@@ -19,6 +19,7 @@ OFFSETS = st.builds(
     lsn=LSN,
     event_count=LSN,
     log=LSN,
+    log_id=st.sampled_from(["", "an id"]),
     end=st.dictionaries(st.text(min_size=1), st.lists(LSN, max_size=5).map(tuple), max_size=3),
 )
 

@@ -131,7 +131,8 @@ def _wrong(sources: Sources) -> str | None:
         held = sources.store.position(sources.topics.source)
         if held is None:
             return None
-        found = sources.log.records(held.log_offset - 1, limit=1)
+        log, offset = sources.log, held.log_offset
+        found = log.records(offset - 1, limit=1) if offset < log.end() else []
     except MarkerStoreContentError as error:
         return str(error)
     except (MarkerStoreUnavailableError, CutLogError):

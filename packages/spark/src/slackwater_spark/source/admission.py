@@ -12,7 +12,7 @@ def connected(
     """The candidates that connect to ``after_lsn`` without a hole, ascending.
 
     Tables may overlap (two sidecars); a cut that adds nothing, or connects to nothing, is left out. The very
-    first cut of a source connects to the beginning of everything.
+    first cut of a source follows LSN 0; the first one of a log need not be that: it may have been made anew.
 
     Args:
         after_lsn: Exclusive; 0 for the beginning.
@@ -24,7 +24,7 @@ def connected(
     for published in sorted(candidates, key=lambda c: c.cut.lsn):
         if published.cut.lsn <= covered:
             continue
-        is_start = covered == 0 and (may_start_anywhere or published.log_offset == 0)
+        is_start = covered == 0 and may_start_anywhere
         if published.cut.previous_lsn > covered and not is_start:
             continue
         chain.append(published)

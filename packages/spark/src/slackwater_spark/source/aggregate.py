@@ -148,6 +148,7 @@ class AggregatePlanner(BatchPlanner[GroupOffset, "GroupFeed"]):
             lsns=spread.lsns,
             positions=spread.positions,
             log=max(start.log, feed.log_position),
+            log_id=feed.log_id,
             floor=max(start.floor, feed.floor(low)),
         )
         return replace(end, commit_ts_ms=max(start.commit_ts_ms, feed.commit_ts_ms(end.lsn)))

@@ -50,6 +50,11 @@ class CutFeed:
         self._covered = 0
         self._log_position = 0
 
+    @property
+    def log_id(self) -> str:
+        """What tells the log that is read from every other; empty while there is none."""
+        return self._watch.log_id
+
     def after(self, start: SourceOffset, *, max_events: int | None) -> list[PublishedCut]:
         """Connected cuts above ``start``, ascending; empty only when there is nothing new.
 
@@ -59,8 +64,10 @@ class CutFeed:
 
         Raises:
             MissingCutsError: there are newer cuts, but none that connects.
+            CutLogReplacedError: ``start`` was planned from another log.
             CutLogError: Kafka is needed and does not answer.
         """
+        self._watch.check(start.log_id)
         self._move_to(start)
         may_be_more = True
         while may_be_more and not self._goes_beyond(start, max_events):
@@ -72,8 +79,9 @@ class CutFeed:
 
         Raises:
             MissingCutsError: the log does not list every transaction in between.
-            CutLogError: Kafka does not answer, or has lost part of the log.
+            CutLogError: Kafka does not answer, or has lost part of the log, or all of it.
         """
+        self._watch.check(end.log_id)
         if self._start_lsn == start.lsn and self._covered >= end.lsn:
             return [c for c in self._cuts if c.cut.lsn <= end.lsn]
         low, high = min(start.log, end.log), max(start.log, end.log)

@@ -5,7 +5,7 @@
     SourceError
     ├── OptionError             an option is missing, unknown or has no usable value
     ├── OffsetFormatError       the checkpoint holds an offset this version cannot use
-    ├── MissingCutsError        cuts that a batch needs are neither in Redis nor in the cut log
+    ├── MissingCutsError        cuts that a batch needs are not in the cut log
     ├── UnlikePartitionsError   scope aggregate: the topics have different numbers of partitions
     ├── PartitionsChangedError  scope aggregate: a topic has another number of partitions than before
     ├── UnheldValueError        typed rows: Spark's type cannot hold a value; becomes a BadInputError
@@ -74,9 +74,10 @@ class MissingCutsError(SourceError):
 
     def __str__(self) -> str:
         return (
-            f"source {self.source}, timeline {self.timeline}: no cut in Redis or in the cut log "
+            f"source {self.source}, timeline {self.timeline}: no cut in the cut log "
             f"({self.source}.slackwater.cuts) lists the transactions after commit LSN {self.after_lsn}, "
-            f"up to {self.up_to_lsn}. The cut log must be kept as long as the data topics. To start with "
+            f"up to {self.up_to_lsn}: records of it were deleted, or it was made anew under a sidecar "
+            "(docs/runbooks/cut-log.md). It must be kept as long as the data topics. To start with "
             'what is left: a new checkpoint and option("allow_truncated_start", "true")'
         )
 

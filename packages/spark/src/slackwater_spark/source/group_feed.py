@@ -86,6 +86,11 @@ class GroupFeed:
         return self._covered
 
     @property
+    def log_id(self) -> str:
+        """What tells the log that is read from every other; empty while there is none."""
+        return self._watch.log_id
+
+    @property
     def log_position(self) -> int:
         """Below this offset of the log everything has been read."""
         return self._position
@@ -101,7 +106,12 @@ class GroupFeed:
         return self._histories
 
     def move_to(self, start: GroupOffset) -> None:
-        """Prepares for the batch that begins at ``start``; whatever only earlier ones needed is forgotten."""
+        """Prepares for the batch that begins at ``start``; whatever only earlier ones needed is forgotten.
+
+        Raises:
+            CutLogReplacedError: ``start`` was planned from another log.
+        """
+        self._watch.check(start.log_id)
         if (start.lsns, start.log) == self._stands_at:
             return
         is_ahead = self._floor <= start.floor and start.log <= self._position
@@ -303,11 +313,11 @@ class GroupFeed:
                     has_grown = True
 
     def _is_beginning(self, segment: Segment) -> bool:
-        """Whether nothing has to be known of what came before: the very first cut of a source."""
+        """Whether nothing has to be known of what came before."""
         return self._covered == 0 and self._low == 0 and self._may_be_first(segment)
 
     def _may_be_first(self, segment: Segment) -> bool:
-        return segment.is_cut and (segment.log_offset == 0 or self._key.may_start_anywhere)
+        return segment.is_cut and self._key.may_start_anywhere
 
     def _chain(self, after_lsn: int, up_to_lsn: int, floor: int, end: int) -> list[Segment]:
         """As few segments as cover ``(after_lsn, up_to_lsn]``."""

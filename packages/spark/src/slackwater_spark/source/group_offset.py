@@ -40,6 +40,8 @@ class GroupOffset:
     """Commit time at about the smallest of them."""
     log: int = 0
     """Where the cut log goes on: above every record used before."""
+    log_id: str = ""
+    """Of the cut log that it follows from; empty: there was none, or an earlier version did not note it."""
     floor: int = 0
     """Where in the cut log the records begin that the slowest group may still need."""
     positions: Mapping[str, tuple[PartitionPosition, ...]] = field(default_factory=dict)
@@ -81,6 +83,7 @@ class GroupOffset:
             "lsns": list(self.lsns),
             "commit_ts_ms": self.commit_ts_ms,
             "log": self.log,
+            **({"log_id": self.log_id} if self.log_id else {}),
             "floor": self.floor,
             "positions": {t: [[p.start, p.lsn, p.read_to] for p in ps] for t, ps in self.positions.items()},
         }
@@ -103,6 +106,7 @@ class GroupOffset:
                 lsns=tuple(data["lsns"]),
                 commit_ts_ms=data["commit_ts_ms"],
                 log=data["log"],
+                log_id=data.get("log_id", ""),
                 floor=data["floor"],
                 positions={
                     t: tuple(PartitionPosition(*p) for p in ps) for t, ps in data["positions"].items()

@@ -2,14 +2,17 @@
 
 import logging
 from collections.abc import Callable
+from typing import NoReturn
 
-from slackwater_markers import CutLog, MarkerStore, MarkerStoreUnavailableError
+from slackwater_markers import CutLog, CutLogReplacedError, MarkerStore, MarkerStoreUnavailableError
+from slackwater_protocol.keys import cut_log_topic
 
 logger = logging.getLogger(__name__)
 
 _INTERVAL_SECONDS = 0.25
 """How often the log is asked while Redis answers but knows of nothing new: it may be empty or wrong."""
 _INTERVAL_SECONDS_WITHOUT_STORE = 0.05
+_LOG_ID_SECONDS = 5.0
 _STORE_REST_SECONDS = 5.0
 """How long Redis is left alone after it failed, which may cost its time-out each time, or told an untruth."""
 
@@ -34,9 +37,36 @@ class LogWatch:
         self._store = store
         self._log = log
         self._monotonic = monotonic
-        self._is_bound = False
+        self._log_id_at = float("-inf")
+        self.log_id = ""
+        """What tells the log from every other; empty while there is none."""
         self._rests_until = self._look_at = float("-inf")
         self._is_promised = self._is_warned = False
+
+    def check(self, expected: str) -> None:
+        """Whether the log is the one that somebody has read before; looks every few seconds.
+
+        Args:
+            expected: Its id as it was then; empty: it was not noted.
+
+        Raises:
+            CutLogReplacedError: it is another one.
+            CutLogError: Kafka does not answer.
+        """
+        now = self._monotonic()
+        if now >= self._log_id_at:
+            found = self._log.identity() or ""
+            if self.log_id and found and found != self.log_id:
+                self._refuse(self.log_id, found)
+            self.log_id, self._log_id_at = found or self.log_id, now + _LOG_ID_SECONDS
+            if self._store is not None:
+                self._store.bind(self.log_id)
+        if expected and self.log_id and expected != self.log_id:
+            self._refuse(expected, self.log_id)
+
+    def _refuse(self, expected: str, found: str) -> NoReturn:
+        evidence = f"its id was {expected} when the query read it before, and is {found}"
+        raise CutLogReplacedError(cut_log_topic(self._source), evidence)
 
     def has_news(self, position: int) -> bool:
         """Whether the log may hold something at or above an offset.
@@ -83,13 +113,9 @@ class LogWatch:
         """The store while it answers; only for what it has of this very log: it may be a copy of another."""
         if self._store is None or self._monotonic() < self._rests_until:
             return None
-        if not self._is_bound:
-            log_id = self._log.identity()
-            if log_id is None:
-                self._rest()
-                return None
-            self._store.bind(log_id)
-            self._is_bound = True
+        if not self.log_id:
+            self._rest()
+            return None
         return self._store
 
     def _leave_store_alone(self, reason: str) -> None:

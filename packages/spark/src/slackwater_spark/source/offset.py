@@ -22,6 +22,8 @@ class SourceOffset:
     event_count: int
     log: int
     """Where the cut log goes on: above the record of this cut and of every one used before it."""
+    log_id: str = ""
+    """Of the cut log that it follows from; empty: there was none, or an earlier version did not note it."""
     end: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """End offset of each partition of the query's topics; topics that did not exist yet are absent."""
 
@@ -30,14 +32,15 @@ class SourceOffset:
         """Where a query starts that wants all there is."""
         return cls(source=source, timeline=timeline, lsn=0, event_count=0, log=0)
 
-    def advanced_to(self, cut: PublishedCut, topics: Iterable[str]) -> "SourceOffset":
-        """The position at a later cut."""
+    def advanced_to(self, cut: PublishedCut, topics: Iterable[str], log_id: str = "") -> "SourceOffset":
+        """The position at a later cut of a log."""
         return SourceOffset(
             source=self.source,
             timeline=cut.cut.timeline,
             lsn=cut.cut.lsn,
             event_count=cut.cut.event_count,
             log=max(self.log, cut.log_offset + 1),
+            log_id=log_id,
             end={t: tuple(cut.cut.end_offsets[t]) for t in sorted(topics) if t in cut.cut.end_offsets},
         )
 
@@ -50,6 +53,7 @@ class SourceOffset:
             "lsn": self.lsn,
             "event_count": self.event_count,
             "log": self.log,
+            **({"log_id": self.log_id} if self.log_id else {}),
             "end": {topic: list(offsets) for topic, offsets in self.end.items()},
         }
 
@@ -70,6 +74,7 @@ class SourceOffset:
                 lsn=data["lsn"],
                 event_count=data["event_count"],
                 log=data["log"],
+                log_id=data.get("log_id", ""),
                 end={topic: tuple(offsets) for topic, offsets in data["end"].items()},
             )
         except (KeyError, TypeError, AttributeError) as error:

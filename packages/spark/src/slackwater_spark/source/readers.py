@@ -41,7 +41,7 @@ class Planner(BatchPlanner[SourceOffset, "CutFeed"]):
         newest = self.feed.newest()
         if newest is None or newest.cut.lsn <= start.lsn:
             return start
-        return start.advanced_to(newest, self.options.topics)
+        return start.advanced_to(newest, self.options.topics, self.feed.log_id)
 
     def next(self, start: SourceOffset, max_events: int | None, target_lsn: int | None) -> SourceOffset:
         """Where the batch that begins at ``start`` ends; ``start`` itself when there is nothing new."""
@@ -51,7 +51,7 @@ class Planner(BatchPlanner[SourceOffset, "CutFeed"]):
             return start
         cuts = self.feed.after(start, max_events=max_events)
         chosen = choose_cut(start, cuts, max_events=max_events, target_lsn=target_lsn)
-        return start if chosen is None else start.advanced_to(chosen, self.options.topics)
+        return start if chosen is None else start.advanced_to(chosen, self.options.topics, self.feed.log_id)
 
     def tasks(self, start: SourceOffset, end: SourceOffset) -> list[BatchTask]:
         """The tasks of a batch; none when it is empty."""
