@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup demo test check unit integration system soak simulate differential mutants chaos bench bench-sidecar bench-engine bench-compare lock clean
+.PHONY: help setup demo test check unit integration system soak fuzz simulate differential mutants chaos bench bench-sidecar bench-engine bench-compare lock clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -45,6 +45,11 @@ system: setup
 ## make soak         the tests that take minutes: five million rows in one transaction, many restarts
 soak: setup
 	$(BIN)/pytest -m slow --timeout 3600 $(SOAK)
+
+## make fuzz         damaged records against all decoders, others every time; FUZZ=100000 of each
+FUZZ ?= 20000
+fuzz: setup
+	FUZZ=$(FUZZ) $(BIN)/pytest --timeout 0 -k damaged packages/cdc/tests/test_fuzz_decoders.py
 
 ## make simulate     random histories against the sidecar's code, without servers; SEEDS=100000
 SEEDS ?= 10000

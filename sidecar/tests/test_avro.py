@@ -20,6 +20,7 @@ from slackwater_registry import RegistryUnavailableError
 from slackwater_registry.testing import RegistryServer
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.errors import SchemasUnavailableError, SourceUnavailableError
+from slackwater_sidecar.segments import run_of
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.worker_reader import source_reader
 
@@ -170,3 +171,7 @@ def test_a_source_in_avro_is_followed_also_when_its_registry_comes_later(
         26644928,
     ]
     assert (frontier.open_transactions(), list(frontier.obstacles)) == ([], [])
+
+
+def test_a_run_that_is_no_text_is_a_run() -> None:
+    assert run_of(Message(topic="t", partition=0, offset=0, headers=[(RUN_HEADER, b"\xff1")])) == "\ufffd1"

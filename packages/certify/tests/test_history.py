@@ -113,6 +113,16 @@ def test_rows_of_an_interrupted_snapshot_are_void() -> None:
     assert len({(change.table, change.key) for change in rows}) == len(rows)
 
 
+@pytest.mark.parametrize("second_lsn", [80, 100, 120])
+def test_the_snapshot_that_was_taken_last_counts_whatever_its_lsn(second_lsn: int) -> None:
+    history = History(TABLES)
+    for lsn, ts_ms, text in ((100, 1_000, "old"), (second_lsn, 2_000, "new")):
+        event = json.loads(change(7, lsn, "r")) | {"transaction": None, "after": {"id": 1, "v": text}}
+        event["source"]["ts_ms"] = ts_ms
+        history.add_row(json.dumps(event).encode())
+    assert [row.after for row in history.snapshot()] == [(1, "new")]
+
+
 def test_a_truncate_has_no_key() -> None:
     changes = [c for t in recorded("truncates_messages_zero_counts").transactions() for c in t.changes]
     assert {(c.table, c.key, c.after) for c in changes if c.op == "t"} == {
@@ -148,3 +158,25 @@ def test_records_with_schemas_are_read_by_their_payload() -> None:
 def test_a_record_that_is_no_change_event_is_named() -> None:
     with pytest.raises(MalformedRecordError, match="inv/0/7"):
         History(TABLES).add_row(b'{"op":1}', "inv/0/7")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"a":' * 50_000,
+        change(7, 10).replace(b'"c"', b'"\xff"'),
+        change(7, 10).replace(b'"7:10"', b'"7:-10"'),
+        change(7, 10).replace(b'"7:10"', b'"\xc2\xb2:10"'),
+        change(7, 10).replace(b'"7:10"', b'"7:%d"' % 10**4000),
+    ],
+    ids=["nested", "no text", "negative", "no digit", "long"],
+)
+def test_a_damaged_change_event_is_named(value: bytes) -> None:
+    with pytest.raises(MalformedRecordError, match="inv/0/7"):
+        History(TABLES).add_row(value, "inv/0/7")
+
+
+@pytest.mark.parametrize("value", [b'{"a":' * 50_000, b'{"status":"\xff"}', b'{"status":"END","id":"7:x"}'])
+def test_a_damaged_transaction_record_is_named(value: bytes) -> None:
+    with pytest.raises(MalformedRecordError, match="t/0/7"):
+        History(TABLES).add_transaction_record(value, "t/0/7")

@@ -42,7 +42,7 @@ def run_of(message: Message) -> str:
     """The connector run that wrote a message; empty when the message does not say."""
     for name, value in cast(Sequence[tuple[str, bytes | None]], message.headers() or ()):
         if name == RUN_HEADER and value is not None:
-            return value.decode()
+            return value.decode(errors="replace")
     return ""
 
 

@@ -5,9 +5,11 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, Final
 
 import fastavro
+import fastavro._read_py as read_in_python
 from fastavro.schema import SchemaParseException
 
 Fix = Callable[[Any], Any]
@@ -28,6 +30,8 @@ class ReadableSchema:
     """For fastavro."""
     fix: Fix | None
     """None: values are right as they are read."""
+    read: Callable[[BytesIO, Any, None], Any]
+    """Fastavro's reader: in Python where a type contains itself, since that in C has no limit of depth."""
 
 
 def readable_schema(text: str) -> ReadableSchema:
@@ -38,7 +42,10 @@ def readable_schema(text: str) -> ReadableSchema:
     """
     try:
         parsed = fastavro.parse_schema(_plain(json.loads(text)))
-        return ReadableSchema(parsed, _Fixes().of(parsed))
+        fixes = _Fixes()
+        fix = fixes.of(parsed)
+        reader = read_in_python.schemaless_reader if fixes.has_recursion else fastavro.schemaless_reader
+        return ReadableSchema(parsed, fix, reader)
     except (SchemaParseException, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
 
@@ -74,6 +81,10 @@ class _Fixes:
     def __init__(self) -> None:
         self._named: dict[str, Fix | None] = {}
         self._open: set[str] = set()
+        self.has_recursion = False
+        """Whether a type contains itself."""
+        self._empty: set[str] = set()
+        """Names of types whose values take no bytes."""
 
     def of(self, schema: Any) -> Fix | None:
         """None: nothing."""
@@ -90,11 +101,26 @@ class _Fixes:
             return _each_value(self.of(schema["values"]))
         if kind in ("enum", "fixed"):
             self._named[schema["name"]] = None
+            self._note_empty(schema)
             return None
         return self.of(kind)
 
+    def _note_empty(self, schema: Mapping[str, Any]) -> None:
+        if self._takes_nothing(schema):
+            self._empty.add(schema["name"])
+
+    def _takes_nothing(self, schema: Any) -> bool:
+        """Whether every value of a schema takes no bytes at all."""
+        if isinstance(schema, str):
+            return schema == "null" or schema in self._empty
+        kind = schema["type"] if isinstance(schema, dict) else ""
+        if kind == "record":
+            return all(self._takes_nothing(field["type"]) for field in schema["fields"])
+        return kind == "null" or (kind == "fixed" and not schema["size"])
+
     def _by_name(self, name: str) -> Fix | None:
         if name in self._open:
+            self.has_recursion = True
             return lambda value: self._again(name, value)
         return _PRIMITIVES[name] if name in _PRIMITIVES else self._named[name]
 
@@ -122,11 +148,14 @@ class _Fixes:
                 record[name] = fix(record[name])
             return record
 
+        self._note_empty(schema)
         self._named[schema["name"]] = fix_fields if fixes else None
         return self._named[schema["name"]]
 
     def _array(self, items: Any) -> Fix | None:
         each = self.of(items)
+        if self._takes_nothing(items):
+            raise ValueError("an array of what takes no bytes: its length could be anything")
         if isinstance(items, dict) and _INTERNAL_TYPE in items:
             return _entries(items, each)
         if each is None:

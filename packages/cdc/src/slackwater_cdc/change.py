@@ -2,8 +2,9 @@
 
 import msgspec
 
-from slackwater_cdc.envelope import INITIAL_SNAPSHOT, RowBlock, RowSource
+from slackwater_cdc.envelope import INITIAL_SNAPSHOT, UNREADABLE, RowBlock, RowSource
 from slackwater_cdc.errors import MissingTransactionMetadataError, UndecodableRecordError
+from slackwater_protocol import MalformedRecordError, parse_transaction_id
 
 _NULL = msgspec.Raw(b"null")
 
@@ -66,7 +67,7 @@ def decode_change(value: bytes) -> Change:
     return Change(
         envelope.op,
         table,
-        _xid(block.id, value) if xid is None else xid,
+        xid or _xid(block.id, value),
         source.lsn,
         source.ts_ms,
         block.data_collection_order,
@@ -82,7 +83,7 @@ def _envelope(value: bytes) -> _Envelope:
         envelope = _decode(value)
         if not envelope.op and envelope.payload != _NULL:
             envelope = _decode(envelope.payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UndecodableRecordError("change", str(error), value) from None
     if not envelope.op:
         raise UndecodableRecordError("change", "it has no 'op'", value)
@@ -114,9 +115,7 @@ def _snapshot(value: str | bool | None) -> str:
 
 
 def _xid(text: str, value: bytes) -> int:
-    xid, _, _ = text.partition(":")
     try:
-        return int(xid)
-    except ValueError:
-        reason = f"transaction.id is {text!r}, expected '<xid>:<lsn>' of a PostgreSQL connector"
-        raise UndecodableRecordError("change", reason, value) from None
+        return parse_transaction_id(text)[0]
+    except MalformedRecordError as error:
+        raise UndecodableRecordError("change", str(error), value) from None

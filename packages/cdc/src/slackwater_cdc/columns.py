@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from slackwater_cdc.envelope import Row
+from slackwater_cdc.envelope import UNREADABLE, Row
 from slackwater_cdc.errors import UndecodableRecordError
+from slackwater_protocol import MalformedRecordError, parse_transaction_id
 
 IS_FIRST = 1
 """Flag: the row is the first of its transaction by ``total_order``."""
@@ -100,16 +101,11 @@ def xid_of(row: Row) -> int:
     Raises:
         UndecodableRecordError: it has neither ``txId`` nor an ``id`` of a PostgreSQL connector.
     """
-    xid = row.source.txId
-    if xid is not None:
-        return xid
-    block = row.transaction
-    text = "" if block is None else block.id
-    number, colon, _ = text.partition(":")
-    if colon and number.isascii() and number.isdigit():
-        return int(number)
-    reason = f"transaction.id is {text!r}, expected '<xid>:<lsn>' of a PostgreSQL connector"
-    raise UndecodableRecordError("change", reason, b"")
+    xid, block = row.source.txId, row.transaction
+    try:
+        return xid or parse_transaction_id("" if block is None else block.id)[0]
+    except MalformedRecordError as error:
+        raise UndecodableRecordError("change", str(error), b"") from None
 
 
 class _Columns:
@@ -127,7 +123,7 @@ class _Columns:
         """Takes a record; what does not fit here is returned: a row when there are too many tables."""
         try:
             row = _decode(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             return BadRow(offset, str(error), value[:_KEPT_BYTES])
         if row.transaction is None:
             if row.payload is not None:
@@ -140,18 +136,14 @@ class _Columns:
             self.add_row(offset, row)
         except UndecodableRecordError as error:
             return BadRow(offset, error.reason, value[:_KEPT_BYTES])
-        except OverflowError:
-            return BadRow(offset, "a number has more than 64 bits", value[:_KEPT_BYTES])
         return None
 
     def add_row(self, offset: int, row: Row) -> None:
         block, source = row.transaction, row.source
         if block is None:
             return
-        number = source.txId
-        xids = array("q", (xid_of(row) if number is None else number,))
+        self.xids.append(source.txId or xid_of(row))
         self.orders.append(block.data_collection_order)
-        self.xids.extend(xids)
         self.offsets.append(offset)
         key = source.schema, source.table
         index = self.index

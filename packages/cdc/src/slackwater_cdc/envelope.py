@@ -4,12 +4,21 @@ Everything here accepts schemaless JSON and the ``{"schema": …, "payload": …
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from slackwater_cdc.errors import UndecodableRecordError, shortened
 from slackwater_protocol import MalformedRecordError, parse_transaction_id
+
+MAX_ROWS = 1 << 28
+"""Of one table in one transaction: each takes a byte of memory in a sidecar."""
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""An LSN, a transaction id: what 63 bits hold."""
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
+"""Since the epoch, up to the year 9999."""
+RowNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
 
 INITIAL_SNAPSHOT = frozenset({"true", "first", "first_in_data_collection", "last_in_data_collection", "last"})
 """Values of ``source.snapshot`` in rows of an initial snapshot."""
@@ -20,9 +29,9 @@ class RowSource(msgspec.Struct, frozen=True, gc=False):
 
     schema: str = ""
     table: str = ""
-    lsn: int | None = None
-    txId: int | None = None
-    ts_ms: int = 0
+    lsn: Whole | None = None
+    txId: Whole | None = None
+    ts_ms: Milliseconds = 0
     snapshot: str | bool | None = None
 
 
@@ -30,8 +39,8 @@ class RowBlock(msgspec.Struct, frozen=True, gc=False):
     """The transaction block of a change."""
 
     id: str
-    total_order: int
-    data_collection_order: int
+    total_order: Whole
+    data_collection_order: RowNumber
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -100,14 +109,15 @@ class Notification(msgspec.Struct, frozen=True, gc=False):
 
 class _Collection(msgspec.Struct, frozen=True, gc=False):
     data_collection: str
-    event_count: int
+    event_count: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
 
 
 class _Transaction(msgspec.Struct, frozen=True, gc=False):
     status: Literal["BEGIN", "END", ""] = ""
     id: str = ""
+    event_count: Whole | None = None
     data_collections: list[_Collection] | None = None
-    ts_ms: int = 0
+    ts_ms: Milliseconds = 0
     payload: "_Transaction | None" = None
 
 
@@ -142,7 +152,9 @@ def decode_transaction(value: bytes) -> Begin | End:
     if record.status == "BEGIN":
         return Begin(xid)
     if record.status == "END":
-        return End(xid, lsn, record.ts_ms, _counts(record.data_collections or []))
+        if not lsn:
+            raise UndecodableRecordError("transaction record", "it has no commit LSN", value)
+        return End(xid, lsn, record.ts_ms, _counts(record, value))
     raise UndecodableRecordError("transaction record", "it has no 'status'", value)
 
 
@@ -178,10 +190,16 @@ def _is_whole(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < _DIGITS
 
 
-def _counts(collections: list[_Collection]) -> dict[str, int]:
+def _counts(record: _Transaction, value: bytes) -> dict[str, int]:
     """Logical messages are counted under the name of a Java object, a new one per message: left out."""
-    return {
-        c.data_collection: c.event_count
-        for c in collections
-        if c.event_count > 0 and not c.data_collection.startswith("io.debezium.")
-    }
+    collections = record.data_collections or []
+    if record.event_count and not collections:
+        reason = f"it counts {record.event_count} changes, but names no table"
+        raise UndecodableRecordError("transaction record", reason, value)
+    counts: dict[str, int] = {}
+    for each in collections:
+        if each.data_collection in counts:
+            reason = f"it names {shortened(each.data_collection)} twice"
+            raise UndecodableRecordError("transaction record", reason, value)
+        counts[each.data_collection] = each.event_count
+    return {t: n for t, n in counts.items() if n and not t.startswith("io.debezium.")}

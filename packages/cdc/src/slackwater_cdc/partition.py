@@ -7,7 +7,7 @@ import msgspec
 
 from slackwater_cdc.columns import IS_FIRST, IS_TRUNCATE, OtherRow, ParsedRows, RowColumns, xid_of
 from slackwater_cdc.context import Context
-from slackwater_cdc.envelope import Row
+from slackwater_cdc.envelope import UNREADABLE, Row
 from slackwater_cdc.errors import (
     CdcError,
     KeylessEvidenceError,
@@ -21,7 +21,6 @@ from slackwater_protocol import Evidence
 _decode = msgspec.json.Decoder(Row).decode
 _NO_XID = -1
 _UNKNOWN = 1 << 62
-_MAX_ORDER = 1 << 31
 
 
 class Partition:
@@ -127,7 +126,7 @@ class Partition:
                 continue
             try:
                 row = decode(value)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 self._refuse(offset, UndecodableRecordError("change", str(error), value))
                 continue
             block = row.transaction
@@ -140,7 +139,7 @@ class Partition:
             source = row.source
             if source.txId != xid or source.table != table or source.schema != schema:
                 table, schema = source.table, source.schema
-                xid = _NO_XID if source.txId is None else source.txId
+                xid = source.txId or _NO_XID
                 flags = (block.total_order == 1) | (row.op == "t") << 1
                 seen = self._turn_to(offset, _xid(row), (schema, table), flags)
                 rows, newest = self._rows, self._newest
@@ -154,9 +153,9 @@ class Partition:
                     rows.missing -= 1
                     continue
             except IndexError:
-                newest = self._beyond(offset, order, seen)
+                newest = self._beyond(order, seen)
                 continue
-            self._again(offset, order, seen)
+            self._again(order, seen)
         if offset >= self.position:
             self.position = offset + 1
 
@@ -275,9 +274,9 @@ class Partition:
                     rows.missing -= 1
                     continue
             except IndexError:
-                newest = self._beyond(offset, order, seen)
+                newest = self._beyond(order, seen)
                 continue
-            self._again(offset, order, seen)
+            self._again(order, seen)
 
     def _turn_to(self, offset: int, xid: int | None, place: tuple[str, str], flags: int) -> Track | None:
         """Finds the track of a row's transaction and table; None if the row need not be tracked."""
@@ -336,18 +335,15 @@ class Partition:
             transaction.is_renumbered = transaction.is_renumbered or transaction.end is not None
         return track
 
-    def _beyond(self, offset: int, order: int, track: Track) -> int:
+    def _beyond(self, order: int, track: Track) -> int:
         """A row whose number is larger than the track; returns the newest number."""
         transaction = self._transaction
-        if order > _MAX_ORDER:
-            self._refuse(offset, UndecodableRecordError("change", f"data_collection_order is {order}", b""))
-            return self._newest
         if transaction is not None and transaction.end is not None and not self._is_exempt:
             transaction.is_renumbered = True
         self._rows.add(track, order, self._mark)
         return order
 
-    def _again(self, offset: int, order: int, track: Track) -> None:
+    def _again(self, order: int, track: Track) -> None:
         """A row whose number does not rise, or was read before.
 
         The same number as at the first time is a plain repeat. Anything else shows a second numbering: in a
@@ -356,9 +352,6 @@ class Partition:
         """
         transaction, mark = self._transaction, self._mark
         if transaction is None:
-            return
-        if order < 1:
-            self._refuse(offset, UndecodableRecordError("change", f"data_collection_order is {order}", b""))
             return
         transaction.is_repeated = True
         if self._is_exempt:

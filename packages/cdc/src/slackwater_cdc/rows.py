@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from slackwater_cdc.envelope import MAX_ROWS
+
 _CAPACITY = 16
 _TO_ONE = bytes([0] + [1] * 255)
 
@@ -58,7 +60,7 @@ class RunRows:
     def add(self, track: Track, order: int, mark: int) -> None:
         """Notes a row outside the hot loop."""
         if order >= len(track):
-            track.extend(bytes(max(order + 1, 2 * len(track)) - len(track)))
+            track.extend(bytes(max(order + 1, min(2 * len(track), MAX_ROWS + 1)) - len(track)))
         if not track[order]:
             track[order] = mark
             self.missing -= 1

@@ -332,11 +332,9 @@ class Snapshots:
 
 
 def _lsn(row: Row, value: bytes) -> int:
-    lsn = row.source.lsn
-    if lsn is None or not 0 < lsn < _NEVER or not 0 <= row.source.ts_ms < _NEVER:
-        reason = f"'lsn' is {shortened(lsn)} and 'ts_ms' is {shortened(row.source.ts_ms)} in its 'source'"
-        raise UndecodableRecordError("change", reason, value)
-    return lsn
+    if not row.source.lsn:
+        raise UndecodableRecordError("change", "it has no LSN, but is a row of a snapshot", value)
+    return row.source.lsn
 
 
 def _read_ms(row: Row, partition: "Partition", value: bytes) -> int:

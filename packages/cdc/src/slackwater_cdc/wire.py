@@ -4,11 +4,11 @@ A value is a zero byte, the id of a schema in a registry (4 bytes, big endian), 
 So everything behind this sees one format, whatever converter a connector uses.
 """
 
+import struct
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any, Final
+from typing import Final
 
-import fastavro
 import msgspec
 
 from slackwater_cdc.avro_schema import ReadableSchema, readable_schema
@@ -29,12 +29,13 @@ _UNREADABLE = (
     KeyError,
     MemoryError,
     OverflowError,
+    RecursionError,
     TypeError,
     UnicodeDecodeError,
     ValueError,
+    struct.error,
 )
 _encode = msgspec.json.Encoder().encode
-_read: Callable[[BytesIO, Any], Any] = fastavro.schemaless_reader
 
 
 class AvroToJson:
@@ -67,13 +68,14 @@ class AvroToJson:
         stream = BytesIO(data)
         stream.seek(HEADER_BYTES)
         try:
-            value = _read(stream, schema.parsed)
+            value = schema.read(stream, schema.parsed, None)
+            result = _encode(value if schema.fix is None else schema.fix(value))
         except _UNREADABLE as error:
             raise WireFormatError(schema_id, f"{type(error).__name__}: {error}", data) from None
         if stream.tell() != len(data):
             reason = f"{len(data) - stream.tell()} bytes are left over behind it"
             raise WireFormatError(schema_id, reason, data)
-        return _encode(value if schema.fix is None else schema.fix(value))
+        return result
 
     def _learn(self, schema_id: int, data: bytes) -> ReadableSchema:
         try:

@@ -306,7 +306,7 @@ def _read_json(value: Any) -> Canonical:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return value
     return None if value is None else json.dumps(value, sort_keys=True)
 
@@ -315,7 +315,7 @@ def _nested(value: Any) -> Any:
     if isinstance(value, str):
         try:
             return json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise UnreadableValueError(f"neither list nor struct: {value!r}") from None
     return value
 

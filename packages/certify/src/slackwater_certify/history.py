@@ -59,6 +59,8 @@ class History:
         self._rows: dict[int, list[RowChange]] = {}
         self._ends: dict[int, _End] = {}
         self._snapshots: dict[int, dict[tuple[str, Values], RowChange]] = {}
+        self._taken_ms: dict[int, int] = {}
+        """When the snapshot at an LSN was taken."""
         self.events = 0
         """Change events of the declared tables, repeated ones and those of snapshots included."""
         self.ignored: Counter[str] = Counter()
@@ -84,6 +86,7 @@ class History:
             self._rows.setdefault(xid, []).append(change)
         elif event.op == "r" and source.lsn is not None:
             self._snapshots.setdefault(source.lsn, {})[table, change.key] = change
+            self._taken_ms[source.lsn] = max(source.ts_ms, self._taken_ms.get(source.lsn, 0))
         else:
             self.ignored["rows of an incremental snapshot" if event.op == "r" else f"op {event.op}"] += 1
 
@@ -105,11 +108,12 @@ class History:
     def snapshot(self) -> tuple[RowChange, ...]:
         """The rows before the first transaction: of the last snapshot that was taken until then.
 
-        An interrupted snapshot is taken again, at a later LSN; its rows are void.
+        An interrupted snapshot is taken again, as a rule at a higher LSN; its rows are void.
         """
         first = min((end.lsn for end in self._ends.values()), default=None)
         lsns = [lsn for lsn in self._snapshots if first is None or lsn <= first]
-        return tuple(self._snapshots[max(lsns)].values()) if lsns else ()
+        newest = max(lsns, key=lambda lsn: (self._taken_ms[lsn], lsn), default=None)
+        return () if newest is None else tuple(self._snapshots[newest].values())
 
     @property
     def void_snapshot_rows(self) -> int:

@@ -8,7 +8,10 @@ from slackwater_certify.errors import MalformedRecordError
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands in a row for a large value that the transaction did not change."""
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding JSON raises for a value that is not as expected."""
 _SHOWN = 200
+_DIGITS = 20
 
 T = TypeVar("T")
 
@@ -19,6 +22,7 @@ class Source(msgspec.Struct, gc=False):
     schema: str | None = None
     table: str | None = None
     lsn: int | None = None
+    ts_ms: int = 0
     snapshot: str | bool | None = None
 
 
@@ -89,14 +93,13 @@ def split_id(transaction_id: str, place: str) -> tuple[int, int]:
         MalformedRecordError: it is not ``xid:lsn``.
     """
     xid, _, lsn = transaction_id.partition(":")
-    try:
-        return int(xid), int(lsn)
-    except ValueError:
-        raise MalformedRecordError(place, "id is not xid:lsn", transaction_id) from None
+    if not all(part.isascii() and part.isdigit() and len(part) <= _DIGITS for part in (xid, lsn)):
+        raise MalformedRecordError(place, "id is not xid:lsn", transaction_id[:_SHOWN])
+    return int(xid), int(lsn)
 
 
 def _decode(decoder: "msgspec.json.Decoder[T]", value: bytes, place: str) -> T:
     try:
         return decoder.decode(value)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise MalformedRecordError(place, str(error), value[:_SHOWN].decode(errors="replace")) from error

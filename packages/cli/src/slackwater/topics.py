@@ -110,7 +110,7 @@ def _readable(data: bytes | None) -> object:
         return None
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return data.decode(errors="replace")
 
 

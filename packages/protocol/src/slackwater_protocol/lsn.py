@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from slackwater_protocol.errors import MalformedRecordError
 
+_DIGITS = 20
+"""A number of as many digits has more than 63 bits."""
 SNAPSHOT_XID = 0
 """The xid of the pseudo-transaction that holds an initial snapshot; PostgreSQL never assigns 0."""
 
@@ -48,12 +50,11 @@ def parse_transaction_id(text: str) -> tuple[int, int]:
     Raises:
         MalformedRecordError: the text has another form.
     """
-    xid, colon, lsn = text.partition(":")
-    try:
-        if colon:
-            return int(xid), int(lsn)
-    except ValueError:
-        pass
+    xid, _, lsn = text.partition(":")
+    numbers = [int(part) for part in (xid, lsn) if part.isascii() and part.isdigit() and len(part) < _DIGITS]
+    if len(numbers) == 2 and numbers[0] and max(numbers) < 1 << 63:
+        return numbers[0], numbers[1]
+    shown = text if len(text) < 2 * _DIGITS else f"{text[: 2 * _DIGITS]}…"
     raise MalformedRecordError(
-        "transaction id", f"got {text!r}, expected '<xid>:<lsn>' of a PostgreSQL connector"
+        "transaction id", f"got {shown!r}, expected '<xid>:<lsn>' of a PostgreSQL connector"
     )

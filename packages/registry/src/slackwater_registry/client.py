@@ -107,7 +107,7 @@ def _schema_in(body: bytes, address: str, schema_id: int) -> str:
     try:
         answer = json.loads(body)
         schema, kind, references = answer["schema"], answer.get("schemaType"), answer.get("references")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"its answer has no schema: {body[:100]!r}"
         raise RegistryUnavailableError(address, schema_id, reason) from error
     if kind not in (None, "AVRO"):

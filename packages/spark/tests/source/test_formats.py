@@ -374,3 +374,15 @@ def expected_of(lines: Iterable[Line], commits: Mapping[int, int]) -> Iterator[t
                 row["op"],
                 _key(line),
             )
+
+
+@pytest.mark.parametrize("damaged", ["after", "key"])
+def test_what_is_no_text_is_bad_input(row_value: Value, record: Record, damaged: str) -> None:
+    batch, span = changes(7), OffsetSpan("inv.s.a", 0, 0, 1, 0)
+    value = row_value(7, 600, table="s.a", after={"id": 1, "note": "?"})
+    key = b'{"id":"\xff"}' if damaged == "key" else b'{"id":1}'
+    value = value.replace(b'"?"', b'"\xff"') if damaged == "after" else value
+    message = record(value, key=key, topic="inv.s.a", offset=0)
+
+    with pytest.raises(BadInputError, match=r"inv\.s\.a.* UTF-8"):
+        list(RowWriter("inv", ROWS, batch).write(iter([(span, [message])])))

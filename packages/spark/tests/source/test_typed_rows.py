@@ -16,10 +16,11 @@ from slackwater_spark.source.data_source import SlackwaterSource
 from slackwater_spark.source.errors import BadInputError
 from slackwater_spark.source.plan import OffsetSpan
 from slackwater_spark.source.rows import TypedRowWriter, typed_row_schema
-from slackwater_spark.source.typed_rows import TypedTable, unsupported_columns
+from slackwater_spark.source.typed_rows import RowImages, TypedTable, unsupported_columns
 from slackwater_spark.source.value_text import date_text, timestamp_text, value_text
 from slackwater_sql.column_type import ColumnType, TypeKind
 from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.errors import RowContradictsSchemaError
 from slackwater_sql.row_codec import UNAVAILABLE
 
 KINDS = """
@@ -228,3 +229,9 @@ def test_dates_of_any_year_are_written_as_postgresql_does(days: int, text: str) 
 def test_a_timestamp_before_christ_ends_with_its_era() -> None:
     assert timestamp_text(-719_163 * 86_400_000_000 + 1_000_000) == "0001-12-31 00:00:01 BC"
     assert value_text(ColumnType(TypeKind.BOOLEAN, "boolean"), b"true") == "true"
+
+
+def test_a_column_kept_as_text_that_is_no_text_contradicts_its_declaration() -> None:
+    images = RowImages(table("CREATE TABLE s.a (id int PRIMARY KEY, note json)", "note"))
+    with pytest.raises(RowContradictsSchemaError, match="expected JSON in UTF-8"):
+        images.typed("c", None, b'{"id":1,"note":"\xff"}')

@@ -1,6 +1,7 @@
 """What tests of this and other members need: Debezium-shaped records and a model of the connector."""
 
 from slackwater_cdc.testing.connector import Emitted, Loss, Run, SimulatedConnector, SimulatedTransaction
+from slackwater_cdc.testing.damage import damaged
 from slackwater_cdc.testing.oracle import Oracle, Place
 from slackwater_cdc.testing.records import (
     RUN_HEADER,
@@ -26,6 +27,7 @@ __all__ = [
     "SimulatedTransaction",
     "begin_value",
     "change_value",
+    "damaged",
     "end_value",
     "incremental_value",
     "notification_value",

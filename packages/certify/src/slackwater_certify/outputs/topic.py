@@ -10,10 +10,12 @@ from slackwater_certify.connections import Connections
 from slackwater_certify.errors import UnreadableError
 from slackwater_certify.kafka import current_ends, follow_topics, place_of, read_topics
 from slackwater_certify.outputs.output import Commit, OffsetRange, Output, OutputRecords
+from slackwater_certify.records import UNREADABLE
 from slackwater_certify.specification import OutputSpecification
 
 _JSON = msgspec.json.Decoder(float_hook=str)
 _SHOWN = 100
+_DIGITS = 20
 
 
 class _CommitRecord(msgspec.Struct, gc=False):
@@ -21,7 +23,7 @@ class _CommitRecord(msgspec.Struct, gc=False):
     commit_lsn: int
     previous_lsn: int
     commit_ts: int
-    offsets: dict[str, dict[str, tuple[int, int, int]]]
+    offsets: dict[str, dict[int, tuple[int, int, int]]]
 
 
 _COMMITS = msgspec.json.Decoder(_CommitRecord)
@@ -80,7 +82,7 @@ def decode_output(message: Message, lsn_header: str | None, visible_ms: int) -> 
     if value is not None:
         try:
             found = _JSON.decode(value)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             found, problem = None, f"no JSON ({error}): {value[:_SHOWN].decode(errors='replace')}"
         if isinstance(found, dict):
             document = found
@@ -97,10 +99,10 @@ def decode_commit(message: Message, topic: str, visible_ms: int) -> Commit:
     """
     try:
         record = _COMMITS.decode(message.value() or b"")
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise UnreadableError(f"commit record {place_of(message)}", str(error)) from error
     ranges = tuple(
-        OffsetRange(int(partition), count, first, last)
+        OffsetRange(partition, count, first, last)
         for partition, (count, first, last) in record.offsets.get(topic, {}).items()
     )
     return Commit(
@@ -113,7 +115,7 @@ def _key(key: bytes | None) -> object:
         return None
     try:
         return _JSON.decode(key)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return key.decode(errors="replace")
 
 
@@ -121,7 +123,7 @@ def _lsn(message: Message, name: str) -> int | None:
     for header, value in _headers(message):
         if header == name and value is not None:
             text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-            return int(text) if text.isdigit() else None
+            return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
     return None
 
 

@@ -182,7 +182,7 @@ def _row_lsn(value: bytes | None) -> int | None:
 def _unwrapped(value: bytes | None) -> dict[str, Any] | None:
     try:
         record = json.loads(value or b"null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if isinstance(record, dict) and isinstance(record.get("payload"), dict):
         record = record["payload"]

@@ -84,7 +84,7 @@ class PackedWriter:
             return
         try:
             envelopes = bulk.decode([message.value() for message in messages])
-        except ValueError:  # which record, and what is wrong with it, is found one by one
+        except (ValueError, RecursionError):  # which record, and what is wrong with it, is found one by one
             self._pack_each(packer, span, messages)
             return
         done = bulk.add(envelopes, window)

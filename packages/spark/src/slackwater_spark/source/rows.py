@@ -87,9 +87,9 @@ class RowWriter:
             self._source,
             change.table,
             change.op,
-            self._key(message),
-            None if change.before is None else bytes(change.before),
-            None if change.after is None else bytes(change.after),
+            _text(message, self._key(message)),
+            _text(message, change.before),
+            _text(message, change.after),
             change.xid,
             commit_lsn,
             change.commit_ts_ms * 1000,
@@ -171,6 +171,19 @@ def arrow_array(values: Sequence[Any], of_type: "DataType") -> Any:
     return pyarrow.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 
 
+def _text(message: "Message", part: Any) -> bytes | None:
+    """JSON of a record as it stands; Arrow would not say in which record text is none."""
+    if part is None:
+        return None
+    text = bytes(part)
+    if not text.isascii():
+        try:
+            text.decode()
+        except UnicodeDecodeError as error:
+            raise bad_input(message, f"expected JSON in UTF-8: {error}") from None
+    return text
+
+
 def _image(image: Any) -> bytes | None:
     return None if image is None or image == _NULL else bytes(image)
 
@@ -189,6 +202,6 @@ def _payload(key: bytes) -> bytes:
 
     try:
         fields = msgspec.json.decode(key, type=dict[str, msgspec.Raw])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return key
     return bytes(fields["payload"]) if fields.keys() == {"schema", "payload"} else key

@@ -2,7 +2,7 @@
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -189,7 +189,12 @@ class RowImages:
     def _texts_of(self, image: bytes) -> list[str | None]:
         if not self._texts:
             return []
-        fields = msgspec.json.decode(image, type=dict[str, msgspec.Raw])
+        try:
+            return self._texts_in(msgspec.json.decode(image, type=dict[str, msgspec.Raw]))
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise RowContradictsSchemaError(self._table.full_name, "", "JSON in UTF-8", str(error)) from error
+
+    def _texts_in(self, fields: Mapping[str, msgspec.Raw]) -> list[str | None]:
         missing = [column.name for column in self._texts if column.name not in fields]
         if missing:
             raise RowContradictsSchemaError(self._table.full_name, missing[0], "any value", "no such field")
