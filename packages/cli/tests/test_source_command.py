@@ -25,6 +25,7 @@ from slackwater_protocol import (
     Cut,
     LogRecord,
     OpenTransaction,
+    PassDecision,
     SkipDecision,
     SourceTopics,
     SystemClock,
@@ -217,3 +218,24 @@ def test_without_a_source_the_doctor_examines_all_of_the_settings(
     monkeypatch.delenv("SLACKWATER_SOURCES")
     assert main.run(["doctor"]) == 2
     assert "SLACKWATER_SOURCE" in capsys.readouterr().err
+
+
+def test_a_damaged_record_of_the_cut_log_may_be_passed(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.log.append_bytes(b"not ours")
+    at = world.log.append_bytes(b'{"v":2,"source":7}')
+    flags = ["source", "pass-record", "--source", "inv", "--reason", "ticket 18", "--yes", "--offset"]
+    for offset in ("0", "2", "-1"):
+        assert main.run([*flags, offset]) == 1
+        assert "there is no damaged record" in capsys.readouterr().err
+    assert main.run([*flags, str(at)]) == 0
+    assert "damaged: " in capsys.readouterr().out
+
+    (decision,) = world.recorded
+    assert isinstance(decision, PassDecision)
+    assert (decision.log_offset, decision.reason) == (at, "ticket 18")
+    assert main.run([*flags, str(at)]) == 1, "it is decided"
+    capsys.readouterr()
+    assert main.run(["source", "show", "--source", "inv"]) == 0
+    assert "read on past offset 1 of the cut log" in capsys.readouterr().out

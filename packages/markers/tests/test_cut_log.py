@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from confluent_kafka import Producer
 
 from slackwater_markers import (
     CutLog,
+    CutLogDamagedError,
     CutLogReplacedError,
     CutLogTruncatedError,
     CutLogUnavailableError,
@@ -21,9 +24,12 @@ from slackwater_protocol import (
     Cut,
     LogRecord,
     Marker,
+    PassDecision,
     PublishedCut,
     SkipDecision,
     TimelineDecision,
+    UnsupportedVersionError,
+    encode_cut,
 )
 
 MakeCut = Callable[..., Cut]
@@ -161,6 +167,84 @@ def test_what_was_read_from_a_log_that_ends_before_it_was_another_log(
         with pytest.raises(CutLogReplacedError, match="it ends at offset 1, but was read up to 2"):
             question()
     assert (log.tail(0), log.records(0)) == ([], [])
+
+
+Write = Callable[[bytes | None], int]
+
+
+@pytest.fixture
+def write(log: CutLog, source: str, request: pytest.FixtureRequest) -> Write:
+    """Appends bytes, as anybody could who may write to the topic."""
+
+    def append(value: bytes | None) -> int:
+        if isinstance(log, InMemoryCutLog):
+            return log.append_bytes(value)
+        producer = Producer({"bootstrap.servers": request.getfixturevalue("bootstrap")})
+        producer.produce(f"{source}.slackwater.cuts", value, key=b"k", partition=0)
+        assert producer.flush(30) == 0
+        return log.end() - 1
+
+    return append
+
+
+def test_what_is_not_ours_is_passed_over_and_said_once(
+    make_cut: MakeCut, log: CutLog, write: Write, source: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    [first] = log.append([make_cut(source, 10)])
+    foreign = [None, b"", b"hello", b"\xff", b'{"a": 1}', encode_cut(make_cut("another", 15))]
+    offsets = [write(value) for value in foreign]
+    [second] = log.append([make_cut(source, 20)])
+    last = write(b"hello")
+    for _ in range(3):
+        assert log.tail(-1) == log.read_range(0, log.end()) == [first, second]
+        assert [r.log_offset for r in log.records(-1)] == [first.log_offset, second.log_offset]
+        assert log.records(-1, with_cuts=False) == []
+        assert log.tail(first.log_offset, limit=1) == [second]
+        assert log.newest() == second
+    said = [line for line in caplog.messages if "is passed over" in line]
+    assert [int(line.split()[4]) for line in said] == [*offsets, last]
+    assert "it is of source 'another'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [(b'"timeline":0', b'"timeline":"0"'), (b'"xids":[', b'"xids":['[:-1]), (b'"source"', b'"sauce"')],
+)
+def test_a_damaged_record_of_ours_holds_readers_up_until_an_operator_lets_it_pass(
+    make_cut: MakeCut, log: CutLog, write: Write, source: str, damage: tuple[bytes, bytes]
+) -> None:
+    """It may have been a cut."""
+    [first] = log.append([make_cut(source, 10)])
+    at = write(encode_cut(make_cut(source, 15)).replace(*damage))
+    [second] = log.append([make_cut(source, 20)])
+    read: list[Callable[[], object]] = [
+        lambda: log.tail(-1),
+        lambda: log.read_range(0, log.end()),
+        lambda: log.records(first.log_offset, limit=1),
+    ]
+    for question in read:
+        with pytest.raises(CutLogDamagedError, match=f"pass-record --offset {at}") as caught:
+            question()
+        assert caught.value.log_offset == at
+    assert log.tail(at) == [second]
+
+    other = PassDecision(source=source, log_offset=at + 100, wall_ms=1, decided_by="ann")
+    log.append_records([other])
+    with pytest.raises(CutLogDamagedError):
+        log.tail(-1)
+    log.append_records([replace(other, log_offset=at)])
+    assert log.tail(-1) == [first, second]
+    assert log.newest() == second
+    assert len(log.records(-1)) == 4
+
+
+def test_a_record_of_a_newer_version_is_not_taken_for_a_damaged_one(
+    make_cut: MakeCut, log: CutLog, write: Write, source: str
+) -> None:
+    at = write(encode_cut(make_cut(source, 15)).replace(b'"v":2', b'"v":3'))
+    log.append_records([PassDecision(source=source, log_offset=at, wall_ms=1, decided_by="ann")])
+    with pytest.raises(UnsupportedVersionError):
+        log.tail(-1)
 
 
 def test_a_truncated_memory_log_names_the_offsets(make_cut: MakeCut, source: str) -> None:

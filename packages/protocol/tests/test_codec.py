@@ -22,6 +22,7 @@ from slackwater_protocol import (
     Marker,
     OffsetRange,
     OpenTransaction,
+    PassDecision,
     ProgressRecord,
     SkipDecision,
     TimelineDecision,
@@ -110,6 +111,7 @@ SKIP = SkipDecision(
 TIMELINE = TimelineDecision(
     source="inv", timeline=2, transaction_offset=77, wall_ms=1795206861409, decided_by="ann@host", reason=""
 )
+PASS = PassDecision(source="inv", log_offset=17, wall_ms=1795206861409, decided_by="ann@host", reason="disk")
 CODECS: dict[str, tuple[Any, Any, Any]] = {
     "cut": (CUT, encode_cut, decode_cut),
     "batch_header": (HEADER, encode_batch_header, decode_batch_header),
@@ -120,6 +122,7 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
     "ahead_markers": (AHEAD, encode_log_record, decode_log_record),
     "skip_decision": (SKIP, encode_log_record, decode_log_record),
     "timeline_decision": (TIMELINE, encode_log_record, decode_log_record),
+    "pass_decision": (PASS, encode_log_record, decode_log_record),
 }
 VERSION_1 = {
     "cut": replace(CUT, skipped=(), late_snapshots=(), has_incremental_rows=False),

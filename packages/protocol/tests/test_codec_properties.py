@@ -18,6 +18,7 @@ from slackwater_protocol import (
     Marker,
     OffsetRange,
     OpenTransaction,
+    PassDecision,
     ProgressRecord,
     SkipDecision,
     TimelineDecision,
@@ -96,6 +97,14 @@ new_timelines = st.builds(
     decided_by=st.text(max_size=20),
     reason=st.text(max_size=20),
 )
+passes = st.builds(
+    PassDecision,
+    source=names,
+    log_offset=offsets,
+    wall_ms=times,
+    decided_by=st.text(max_size=20),
+    reason=st.text(max_size=20),
+)
 headers = st.builds(
     BatchHeader,
     source=names,
@@ -147,7 +156,7 @@ Codec = tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], 
 CODECS: dict[str, Codec] = {
     "cut": (cuts, encode_cut, decode_cut),
     "record of the cut log": (
-        st.one_of(cuts, ahead, skips, new_timelines),
+        st.one_of(cuts, ahead, skips, new_timelines, passes),
         encode_log_record,
         decode_log_record,
     ),

@@ -5,10 +5,17 @@ from dataclasses import dataclass
 
 from slackwater.doctor.facts import SourceFacts
 from slackwater.errors import DecisionRefusedError
-from slackwater_markers import RegressionNotice
-from slackwater_protocol import SNAPSHOT_XID, OpenTransaction, SkipDecision, TimelineDecision, format_lsn
+from slackwater_markers import CutLog, CutLogDamagedError, RegressionNotice
+from slackwater_protocol import (
+    SNAPSHOT_XID,
+    OpenTransaction,
+    PassDecision,
+    SkipDecision,
+    TimelineDecision,
+    format_lsn,
+)
 
-Decision = SkipDecision | TimelineDecision
+Decision = SkipDecision | TimelineDecision | PassDecision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +34,25 @@ class TimelinePlan:
 
     timeline: int
     regression: RegressionNotice
+
+
+def damage_at(log: CutLog, log_offset: int) -> CutLogDamagedError:
+    """What is wrong with a record of the cut log.
+
+    Raises:
+        DecisionRefusedError: nothing is, or it is not the first one that holds readers up.
+        slackwater_markers.CutLogError: the log cannot be read.
+    """
+    try:
+        if 0 <= log_offset < log.end():
+            log.records(log_offset - 1, limit=1)
+    except CutLogDamagedError as error:
+        if error.log_offset == log_offset:
+            return error
+    raise DecisionRefusedError(
+        f"at offset {log_offset} of the cut log there is no damaged record",
+        "name the offset that the message of the sidecar or the pipeline has",
+    )
 
 
 def plan_skip(facts: SourceFacts, to_lsn: int) -> SkipPlan:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from slackwater.decisions import Decision, SkipPlan, TimelinePlan
 from slackwater.output import aligned
 from slackwater_markers import FrontierStatus, PipelineStatus
-from slackwater_protocol import PublishedCut, SkipDecision, format_lsn
+from slackwater_protocol import PassDecision, PublishedCut, SkipDecision, format_lsn
 from slackwater_sidecar import describe_open
 
 
@@ -66,6 +66,8 @@ def pipeline_lines(source: str, timeline: int, pipelines: Sequence[PipelineStatu
 def _what(decision: Decision) -> str:
     if isinstance(decision, SkipDecision):
         return f"skip to {format_lsn(decision.to_lsn)} on timeline {decision.timeline}"
+    if isinstance(decision, PassDecision):
+        return f"read on past offset {decision.log_offset} of the cut log"
     return f"begin timeline {decision.timeline} at transaction offset {decision.transaction_offset}"
 
 

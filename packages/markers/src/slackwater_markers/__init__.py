@@ -2,6 +2,7 @@
 
 from slackwater_markers.cut_log import CutLog, LoggedRecord, cuts_of
 from slackwater_markers.errors import (
+    CutLogDamagedError,
     CutLogError,
     CutLogReplacedError,
     CutLogTruncatedError,
@@ -19,6 +20,7 @@ from slackwater_markers.store import CutRetention, MarkerStore, StoredPosition, 
 
 __all__ = [
     "CutLog",
+    "CutLogDamagedError",
     "CutLogError",
     "CutLogReplacedError",
     "CutLogTruncatedError",

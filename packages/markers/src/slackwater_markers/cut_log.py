@@ -1,11 +1,22 @@
 """The cut log: every cut of a source, in order, for ever; and what else its sidecars have to know."""
 
+import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slackwater_markers.errors import CutLogReplacedError
-from slackwater_protocol import Cut, LogRecord, PublishedCut
+from slackwater_markers.errors import CutLogDamagedError, CutLogReplacedError
+from slackwater_protocol import (
+    Cut,
+    LogRecord,
+    MalformedRecordError,
+    PublishedCut,
+    decode_log_record,
+)
+from slackwater_protocol.keys import cut_log_topic
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +32,12 @@ class CutLog(Protocol):
     """The durable record of cuts; one partition, offsets rise with each record and may have gaps.
 
     Besides cuts it holds markers of partitions ahead of the frontier, and decisions of operators. Methods
-    that return cuts pass over everything else.
+    that return cuts pass over everything else, and all pass over what is not Slackwater's, see
+    :class:`RecordDecoder`.
 
     Several sidecars may append, so cuts may be repeated and interleave. All methods block, for at most the
-    log's time-out, and raise only :class:`~slackwater_markers.errors.CutLogError` and protocol errors. Not
-    thread-safe.
+    log's time-out, and raise only :class:`~slackwater_markers.errors.CutLogError`, among them
+    :class:`~slackwater_markers.errors.CutLogDamagedError`, and protocol errors. Not thread-safe.
     """
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
@@ -114,3 +126,70 @@ def cuts_of(records: Sequence[LoggedRecord]) -> list[PublishedCut]:
 def beyond_end(topic: str, end: int, read_to: int) -> CutLogReplacedError:
     """For a log that ends below an offset up to which it was read."""
     return CutLogReplacedError(topic, f"it ends at offset {end}, but was read up to {read_to}")
+
+
+class RecordDecoder:
+    """Takes the records of one log out of their bytes.
+
+    Whatever does not begin like a record of ours (tombstones too), or is of another source, was written by
+    somebody else: it is passed over and said once. What begins like one of ours and cannot be read may be a
+    cut or a decision that everybody relies on: nobody reads on past it until an operator has decided so.
+
+    Args:
+        source: Whose log it is.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._topic = cut_log_topic(source)
+        self._told_up_to = -1
+        self.passed: frozenset[int] = frozenset()
+        """Offsets of damaged records that operators let pass, as far as they were looked for."""
+
+    def decode(self, value: bytes | None, log_offset: int) -> LoggedRecord | None:
+        """A record; None when it is passed over.
+
+        Raises:
+            CutLogDamagedError: it cannot be read.
+            slackwater_protocol.UnsupportedVersionError: a newer version wrote it.
+        """
+        if value is None or not value.startswith(_BEGIN):
+            self._say(log_offset, "it is no record of Slackwater's")
+            return None
+        try:
+            record = decode_log_record(value)
+        except MalformedRecordError as error:
+            if log_offset in self.passed:
+                self._say(log_offset, "it is damaged, and an operator decided so")
+                return None
+            raise CutLogDamagedError(self._topic, log_offset, error.reason) from error
+        if record.source != self._source:
+            self._say(log_offset, f"it is of source {record.source!r}")
+            return None
+        return LoggedRecord(record, log_offset)
+
+    def _say(self, log_offset: int, reason: str) -> None:
+        if log_offset > self._told_up_to:
+            self._told_up_to = log_offset
+            logger.warning(
+                "the record at offset %d of %s is passed over: %s",
+                log_offset,
+                self._topic,
+                reason,
+                extra={"source": self._source},
+            )
+
+
+def is_no_cut(value: bytes) -> bool:
+    """Whether a record of ours is no cut, by its first bytes: a cut may be large."""
+    return _OTHER_KIND.match(value) is not None
+
+
+def is_pass_decision(value: bytes) -> bool:
+    """Whether a record lets a damaged one pass, by its first bytes."""
+    return _PASS.match(value) is not None
+
+
+_BEGIN = b'{"v":'
+_OTHER_KIND = re.compile(rb'\{"v":\d+,"kind":"(?!cut")')
+_PASS = re.compile(rb'\{"v":\d+,"kind":"pass"')

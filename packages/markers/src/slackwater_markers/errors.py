@@ -8,6 +8,7 @@
     └── CutLogError
         ├── CutLogUnavailableError    Kafka cannot be reached or does not answer in time
         ├── CutLogTruncatedError      cuts that are needed are no longer in the log
+        ├── CutLogDamagedError        a record of the log cannot be read
         └── CutLogReplacedError       the log is not the one that was read or written before
 
 ``MarkerStoreUnavailableError`` is recoverable: everything in Redis can be rebuilt from the cut log.
@@ -101,4 +102,21 @@ class CutLogReplacedError(CutLogError):
             "deleted and made anew, or is in another cluster. A sidecar that starts on an empty one begins "
             "with all that the data topics hold, and pipelines start over, with new checkpoints and outputs; "
             "if cuts were appended to it already, delete it first (docs/runbooks/cut-log.md)"
+        )
+
+
+class CutLogDamagedError(CutLogError):
+    """A record that looks like one of ours, but cannot be read: nobody can know what it said."""
+
+    def __init__(self, topic: str, log_offset: int, reason: str) -> None:
+        super().__init__(topic, log_offset, reason)
+        self.topic = topic
+        self.log_offset = log_offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"cut log: the record at offset {self.log_offset} of Kafka topic {self.topic} is damaged: "
+            f"{self.reason}. `slackwater source pass-record --offset {self.log_offset}` lets everybody read "
+            "on past it; docs/runbooks/cut-log.md says what is then lost"
         )

@@ -1,7 +1,6 @@
 """The cut log in Kafka."""
 
 import functools
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,15 +18,21 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.cut_log import LoggedRecord, beyond_end, cuts_of
-from slackwater_markers.errors import CutLogTruncatedError, CutLogUnavailableError
-from slackwater_protocol import Cut, LogRecord, PublishedCut, decode_log_record, encode_log_record
+from slackwater_markers.cut_log import (
+    LoggedRecord,
+    RecordDecoder,
+    beyond_end,
+    cuts_of,
+    is_no_cut,
+    is_pass_decision,
+)
+from slackwater_markers.errors import CutLogDamagedError, CutLogTruncatedError, CutLogUnavailableError
+from slackwater_protocol import Cut, LogRecord, PassDecision, PublishedCut, encode_log_record
 from slackwater_protocol.keys import cut_log_topic
 
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 _NEWEST_STEP = 16
 """How many offsets ``newest`` goes back at first; more when none of them holds a record."""
-_OTHER_KIND = re.compile(rb'\{"v":\d+,"kind":"(?!cut")')
 _FETCH_WAIT_MS = 1
 """Only what is there is read: a fetch that waits for more delays the next question."""
 _TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
@@ -52,6 +57,7 @@ class KafkaCutLog:
         timeout: timedelta = timedelta(seconds=30),
     ) -> None:
         self._topic = cut_log_topic(source)
+        self._decoder = RecordDecoder(source)
         self._config: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap, **(kafka or {})}
         self._timeout = timeout.total_seconds()
         self._admin: AdminClient | None = None
@@ -124,7 +130,7 @@ class KafkaCutLog:
         self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
     ) -> list[LoggedRecord]:
         """See the protocol."""
-        wanted = _is_anything if with_cuts else _is_other
+        wanted = _is_anything if with_cuts else is_no_cut
         return self._read(*self._range_after(after_offset), wanted, limit)
 
     def newest(self) -> PublishedCut | None:
@@ -228,6 +234,19 @@ class KafkaCutLog:
         self, from_offset: int, to_offset: int, wanted: Callable[[bytes], bool], limit: int | None = None
     ) -> list[LoggedRecord]:
         """Goes by position, since offsets may have gaps."""
+        try:
+            return self._read_decoded(from_offset, to_offset, wanted, limit)
+        except CutLogDamagedError as error:
+            decided = self._read_decoded(error.log_offset + 1, self._bounds()[1], is_pass_decision, None)
+            passed = {r.record.log_offset for r in decided if isinstance(r.record, PassDecision)}
+            if error.log_offset not in passed:
+                raise
+            self._decoder.passed |= passed
+            return self._read(from_offset, to_offset, wanted, limit)
+
+    def _read_decoded(
+        self, from_offset: int, to_offset: int, wanted: Callable[[bytes], bool], limit: int | None
+    ) -> list[LoggedRecord]:
         result = list[LoggedRecord]()
         if from_offset >= to_offset:
             return result
@@ -247,7 +266,8 @@ class KafkaCutLog:
                     offset, value = message.offset() or 0, message.value() or b""
                     position = max(position, offset if message.error() else offset + 1)
                     if message.error() is None and offset < to_offset and wanted(value):
-                        result.append(LoggedRecord(decode_log_record(value), offset))
+                        record = self._decoder.decode(value, offset)
+                        result += [record] if record else []
         finally:
             consumer.unassign()
         return result[:limit]
@@ -278,13 +298,8 @@ class KafkaCutLog:
             raise CutLogUnavailableError(operation, self._topic, _reason(error)) from error
 
 
-def _is_other(value: bytes) -> bool:
-    """Whether a record is no cut, by its first bytes: a cut may be large."""
-    return _OTHER_KIND.match(value) is not None
-
-
 def _is_cut(value: bytes) -> bool:
-    return not _is_other(value)
+    return not is_no_cut(value)
 
 
 def _is_anything(_: bytes) -> bool:

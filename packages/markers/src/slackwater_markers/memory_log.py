@@ -2,11 +2,20 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from slackwater_markers.cut_log import LoggedRecord, beyond_end, cuts_of
+from slackwater_markers.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
 from slackwater_markers.errors import CutLogTruncatedError
-from slackwater_protocol import Cut, LogRecord, PublishedCut
+from slackwater_protocol import Cut, LogRecord, PassDecision, PublishedCut
 from slackwater_protocol.keys import cut_log_topic
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """What somebody else wrote."""
+
+    value: bytes | None
+    log_offset: int
 
 
 class InMemoryCutLog:
@@ -14,7 +23,8 @@ class InMemoryCutLog:
 
     def __init__(self, source: str) -> None:
         self._topic = cut_log_topic(source)
-        self._records: list[LoggedRecord] = []
+        self._decoder = RecordDecoder(source)
+        self._records: list[LoggedRecord | _Bytes] = []
         self._begin = self._end = 0
         self._identity = uuid.uuid4().hex
 
@@ -37,7 +47,7 @@ class InMemoryCutLog:
             raise CutLogTruncatedError(self._topic, from_offset, self._begin)
         if to_offset > self._end:
             raise beyond_end(self._topic, self._end, to_offset)
-        return cuts_of([r for r in self._records if from_offset <= r.log_offset < to_offset])
+        return cuts_of(self._read(from_offset, to_offset))
 
     def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
         """See the protocol."""
@@ -49,18 +59,16 @@ class InMemoryCutLog:
         """See the protocol."""
         if 0 <= self._end <= after_offset:
             raise beyond_end(self._topic, self._end, after_offset + 1)
-        return [
-            r
-            for r in self._records
-            if r.log_offset > after_offset and (with_cuts or not isinstance(r.record, Cut))
-        ][:limit]
+        return self._read(after_offset + 1, self._end, with_cuts=with_cuts)[:limit]
 
     def newest(self) -> PublishedCut | None:
         """See the protocol."""
-        cuts = cuts_of(self._records)
-        if not cuts and self._begin:
+        for record in reversed(self._records):
+            if cuts := cuts_of(self._read(record.log_offset, record.log_offset + 1)):
+                return cuts[0]
+        if self._begin:
             raise CutLogTruncatedError(self._topic, 0, self._begin)
-        return cuts[-1] if cuts else None
+        return None
 
     def begin(self) -> int:
         """See the protocol."""
@@ -74,6 +82,12 @@ class InMemoryCutLog:
         """See the protocol."""
         return self._identity
 
+    def append_bytes(self, value: bytes | None) -> int:
+        """Writes what is no record, as anybody could; returns its offset."""
+        self._records.append(_Bytes(value, self._end))
+        self._end += 1
+        return self._end - 1
+
     def delete_before(self, offset: int) -> None:
         """Loses the records below ``offset``, as an operator could."""
         self._begin = min(offset, self._end)
@@ -86,3 +100,20 @@ class InMemoryCutLog:
 
     def close(self) -> None:
         """See the protocol."""
+
+    def _read(self, low: int, high: int, *, with_cuts: bool = True) -> list[LoggedRecord]:
+        found: list[LoggedRecord] = []
+        for each in self._records:
+            if not low <= each.log_offset < high:
+                continue
+            if isinstance(each, _Bytes):
+                found += self._decoded(each) if with_cuts or is_no_cut(each.value or b"") else []
+            elif with_cuts or not isinstance(each.record, Cut):
+                found.append(each)
+        return found
+
+    def _decoded(self, each: _Bytes) -> list[LoggedRecord]:
+        records = [r.record for r in self._records if isinstance(r, LoggedRecord)]
+        self._decoder.passed = frozenset(r.log_offset for r in records if isinstance(r, PassDecision))
+        record = self._decoder.decode(each.value, each.log_offset)
+        return [record] if record else []

@@ -24,7 +24,7 @@ from slackwater_protocol.codec import (
 )
 from slackwater_protocol.commit_record import BatchHeader, CommitRecord, OffsetRange, ProgressRecord
 from slackwater_protocol.cut import CommittedTransaction, Cut, PublishedCut
-from slackwater_protocol.decision import SkipDecision, TimelineDecision
+from slackwater_protocol.decision import PassDecision, SkipDecision, TimelineDecision
 from slackwater_protocol.errors import MalformedRecordError, ProtocolError, UnsupportedVersionError
 from slackwater_protocol.evidence import Evidence
 from slackwater_protocol.lsn import SNAPSHOT_XID, CommitPosition, format_lsn, parse_lsn, parse_transaction_id
@@ -48,6 +48,7 @@ __all__ = [
     "Marker",
     "OffsetRange",
     "OpenTransaction",
+    "PassDecision",
     "ProgressRecord",
     "ProtocolError",
     "PublishedCut",

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from slackwater_protocol.clock import END_OF_TIME_MS
 from slackwater_protocol.commit_record import BatchHeader, CommitRecord, OffsetRange, ProgressRecord
 from slackwater_protocol.cut import CommittedTransaction, Cut
-from slackwater_protocol.decision import SkipDecision, TimelineDecision
+from slackwater_protocol.decision import PassDecision, SkipDecision, TimelineDecision
 from slackwater_protocol.errors import MalformedRecordError, UnsupportedVersionError
 from slackwater_protocol.marker import AheadMarkers, Marker, OpenTransaction
 
@@ -23,8 +23,10 @@ PROTOCOL_VERSION = 2
 
 _TOO_LARGE = 2**64
 
-LogRecord = Cut | AheadMarkers | SkipDecision | TimelineDecision
+LogRecord = Cut | AheadMarkers | SkipDecision | TimelineDecision | PassDecision
 """What may stand in a cut log."""
+
+_DECISION_KINDS = {SkipDecision: "skip", TimelineDecision: "timeline", PassDecision: "pass"}
 
 T = TypeVar("T")
 
@@ -69,8 +71,7 @@ def encode_log_record(record: LogRecord) -> bytes:
         return encode_cut(record)
     if isinstance(record, AheadMarkers):
         return _dump({"v": PROTOCOL_VERSION, "kind": "markers", **_ahead_fields(record)})
-    kind = "skip" if isinstance(record, SkipDecision) else "timeline"
-    return _dump({"v": PROTOCOL_VERSION, "kind": kind, **asdict(record)})
+    return _dump({"v": PROTOCOL_VERSION, "kind": _DECISION_KINDS[type(record)], **asdict(record)})
 
 
 def decode_log_record(data: bytes) -> LogRecord:
@@ -309,9 +310,12 @@ def _log_record(d: _Fields) -> LogRecord:
     if kind == "markers":
         return _ahead(d)
     if kind == "skip":
-        return SkipDecision(to_lsn=d.number("to_lsn"), **_decided(d))
+        return SkipDecision(timeline=d.number("timeline"), to_lsn=d.number("to_lsn"), **_decided(d))
     if kind == "timeline":
-        return TimelineDecision(transaction_offset=d.number("transaction_offset"), **_decided(d))
+        offset = d.number("transaction_offset")
+        return TimelineDecision(timeline=d.number("timeline"), transaction_offset=offset, **_decided(d))
+    if kind == "pass":
+        return PassDecision(log_offset=d.number("log_offset"), **_decided(d))
     raise ValueError(f"kind is {kind!r}")
 
 
@@ -319,7 +323,6 @@ def _decided(d: _Fields) -> dict[str, Any]:
     """What all decisions have."""
     return {
         "source": d.text("source"),
-        "timeline": d.number("timeline"),
         "wall_ms": d.moment("wall_ms"),
         "decided_by": d.text("decided_by"),
         "reason": d.text("reason"),

@@ -32,3 +32,17 @@ class TimelineDecision:
     decided_by: str
     """Who: free text, e.g. user@host."""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassDecision:
+    """Read on past a record of the cut log that is damaged: what it said is lost."""
+
+    source: str
+    log_offset: int
+    """Where it stands in the cut log."""
+    wall_ms: int
+    """When it was decided, milliseconds since the epoch."""
+    decided_by: str
+    """Who: free text, e.g. user@host."""
+    reason: str = ""

@@ -19,6 +19,7 @@ from slackwater_protocol import (
     AheadMarkers,
     CommittedTransaction,
     Marker,
+    PassDecision,
     PublishedCut,
     TimelineDecision,
     decode_batch_header,
@@ -317,6 +318,13 @@ def test_what_redis_alone_says_is_no_reason_to_look_into_the_log_again_and_again
     world.cut(20, 10, [6, 6], [6, 6])
     world.now = 0.3
     assert world.next(start).lsns == (20, 20)
+
+
+def test_decisions_are_passed_over(world: World) -> None:
+    world.cut(10, 0, [5, 5], [5, 5])
+    world.log.append_records([PassDecision(source="inv", log_offset=7, wall_ms=1, decided_by="ann")])
+    world.cut(20, 10, [6, 6], [6, 6])
+    assert world.next(BEGINNING).lsns == (20, 20)
 
 
 def test_a_log_that_was_made_anew_is_refused(published: Published) -> None:

@@ -147,6 +147,40 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
             output.line(line)
 
 
+@source.command(name="pass-record")
+@_of_a_source
+@click.option("--offset", required=True, type=int, metavar="N", help="Of the damaged record in the cut log.")
+@click.option("--reason", default="", metavar="TEXT", help="Kept with the decision.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None:
+    """Read on past a damaged record of the cut log: what it said is lost, for everybody.
+
+    Was it a cut, and does no other one list its transactions, then pipelines that have not read past it end
+    with an error that says which commits are missing. Refused when the record can be read.
+
+    \b
+    Example:
+      slackwater source pass-record --source inv --offset 4711 --reason "written by hand, ticket 18"
+    """
+    from slackwater.decisions import damage_at
+    from slackwater.output import Output
+    from slackwater_protocol import PassDecision
+
+    output = Output()
+    with _opened(ctx) as sources:
+        output.line(f"damaged: {damage_at(sources.log, offset).reason}")
+        _confirm("Read on past it?", yes=yes)
+        decision = PassDecision(
+            source=sources.topics.source,
+            log_offset=offset,
+            wall_ms=_wall_ms(sources),
+            decided_by=_who(),
+            reason=reason,
+        )
+        _record(sources, decision, output)
+
+
 @contextmanager
 def _opened(ctx: click.Context) -> "Iterator[Sources]":
     from slackwater.doctor.services import open_sources
@@ -160,10 +194,10 @@ def _opened(ctx: click.Context) -> "Iterator[Sources]":
 
 def _decided(sources: "Sources") -> "list[Decision]":
     """Decisions in the log, oldest first."""
-    from slackwater_protocol import SkipDecision, TimelineDecision
+    from slackwater_protocol import PassDecision, SkipDecision, TimelineDecision
 
     logged = sources.log.records(max(-1, sources.log.end() - LOOKED_BACK), with_cuts=False)
-    return [r.record for r in logged if isinstance(r.record, SkipDecision | TimelineDecision)]
+    return [r.record for r in logged if isinstance(r.record, SkipDecision | TimelineDecision | PassDecision)]
 
 
 def _record(sources: "Sources", decision: "Decision", output: "Output") -> None:

@@ -268,7 +268,7 @@ class GroupFeed:
 
     def _take(self, logged: LoggedRecord) -> None:
         record = logged.record
-        if record.timeline == self._key.timeline and isinstance(record, Cut | AheadMarkers):
+        if isinstance(record, Cut | AheadMarkers) and record.timeline == self._key.timeline:
             if isinstance(record, Cut):
                 self._take_ends(record)
             else:
