@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, cast
 
@@ -234,25 +234,3 @@ def test_timelines_that_redis_invents_are_not_counted_through(world: World) -> N
     world.set_frontier(timeline=10**18)
     world.publisher.report(STATUS, [])
     assert world.store.position(SOURCE) == StoredPosition(NEWEST.position, 2, "me")
-
-
-def test_putting_redis_right_takes_no_more_than_a_fifth_of_the_time(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else somebody who keeps on writing to it would slow down the cuts."""
-    clear = world.store.clear
-
-    def clear_slowly(source: str, timeline: int) -> None:
-        world.clock.seconds += 1  # type: ignore[attr-defined]
-        clear(source, timeline)
-
-    monkeypatch.setattr(world.store, "clear", clear_slowly)
-    counts = []
-    for _ in range(6):
-        with suppress(redis.ResponseError):
-            world.set_frontier(lsn=2**62)
-        world.publisher.publish([], STATUS)
-        world.publisher.report(STATUS, [])
-        counts.append(world.publisher.corrections)
-        world.clock.seconds += 1  # type: ignore[attr-defined]
-    assert counts == [1, 1, 1, 1, 2, 2]

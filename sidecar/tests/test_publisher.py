@@ -11,12 +11,14 @@ from slackwater_markers import (
     FrontierStatus,
     InMemoryCutLog,
     InMemoryMarkerStore,
+    MarkerStoreContentError,
     MarkerStoreUnavailableError,
     StoredPosition,
     markers_of,
 )
 from slackwater_protocol import (
     AheadMarkers,
+    CommitPosition,
     CommittedTransaction,
     Cut,
     LogRecord,
@@ -56,20 +58,35 @@ class StillClock(SystemClock):
 
 
 class FailingStore(InMemoryMarkerStore):
-    """A store that can be away, and slow to say so."""
+    """A store that can be away, and slow to say so, or hold what somebody else wrote until it is cleared."""
 
     is_away = False
     answers_after = 0.0
     clock: StillClock | None = None
     questions = 0
+    clears_after = 0.0
+    refuses = False
+    is_damaged = False
+    forged_position: tuple[StoredPosition | None, ...] = ()
+    forged_newest: tuple[PublishedCut | None, ...] = ()
 
     def position(self, source: str) -> StoredPosition | None:
         self._answer()
-        return super().position(source)
+        return self.forged_position[0] if self.forged_position else super().position(source)
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
         self._answer()
-        return super().newest(source, timeline)
+        return self.forged_newest[0] if self.forged_newest else super().newest(source, timeline)
+
+    def publish(self, cut: PublishedCut, status: FrontierStatus) -> bool:
+        return not self.refuses and super().publish(cut, status)
+
+    def clear(self, source: str, timeline: int) -> None:
+        self.refuses = self.is_damaged = False
+        self.forged_position = self.forged_newest = ()
+        if self.clock is not None:
+            self.clock.seconds += self.clears_after
+        super().clear(source, timeline)
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
         self._answer()
@@ -81,6 +98,8 @@ class FailingStore(InMemoryMarkerStore):
             self.clock.seconds += self.answers_after
         if self.is_away:
             raise MarkerStoreUnavailableError("ask", "h:1", "refused")
+        if self.is_damaged:
+            raise MarkerStoreContentError("ask", "h:1", "WRONGTYPE")
 
 
 class FailingLog(InMemoryCutLog):
@@ -636,3 +655,102 @@ def test_a_log_that_cannot_be_named_for_a_moment_is_no_other_one(
     log.make_anew()
     with pytest.raises(CutLogReplacedError):
         publisher.report(STATUS, [])
+
+
+def frontier(lsn: int, log_offset: int, timeline: int = 1) -> dict[str, object]:
+    return {"forged_position": (StoredPosition(CommitPosition(timeline, lsn), log_offset, "me"),)}
+
+
+def newest(cut: Cut, log_offset: int) -> dict[str, object]:
+    return {"forged_newest": (PublishedCut(cut, log_offset),)}
+
+
+FORGED: dict[str, dict[str, object]] = {
+    "a frontier far ahead": frontier(2**62, 1),
+    "a frontier far ahead, beyond the log": frontier(2**62, 2**62),
+    "a frontier on a later timeline": frontier(2, 1, timeline=99),
+    "a frontier at the offset of another cut": frontier(2, 0),
+    "a frontier behind, at the offset of another cut": frontier(1, 1),
+    "no frontier": {"forged_position": (None,)},
+    "no cut": {"forged_newest": (None,)},
+    "an older cut than the frontier": newest(cut(1), 0),
+    "a newer cut than the frontier": newest(cut(9), 1),
+    "other end offsets": newest(replace(cut(2), end_offsets={"inv.s.a": (7, 7)}), 1),
+    "a cut with the log offset of another": newest(cut(2), 0),
+    "something that cannot be read": {"is_damaged": True},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_what_somebody_else_wrote_to_the_store_is_removed_and_said(
+    publisher: Publisher,
+    log: FailingLog,
+    store: FailingStore,
+    forged: str,
+    clock: StillClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    publisher.publish([cut(1), cut(2)], STATUS)
+    store.__dict__.update(FORGED[forged])
+    publisher.report(STATUS, [])
+
+    assert held(store) == logged(log) == [1, 2]
+    assert (publisher.corrections, publisher.store_error) == (1, None)
+    assert caplog.text.count("Redis held what the cut log does not") == 1
+    clock.seconds += 60
+    publisher.report(STATUS, [])
+    assert publisher.corrections == 1, "it is right now"
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_what_somebody_else_wrote_to_the_store_holds_no_cut_back(
+    publisher: Publisher, log: FailingLog, store: FailingStore, forged: str
+) -> None:
+    publisher.publish([cut(1), cut(2)], STATUS)
+    store.__dict__.update(FORGED[forged])
+    publisher.publish([cut(3)], STATUS)
+    publisher.publish([cut(4)], STATUS)
+    assert logged(log) == [1, 2, 3, 4]
+    publisher.report(STATUS, [])
+    assert held(store) == [1, 2, 3, 4]
+
+
+def test_a_store_that_takes_no_cuts_is_begun_anew(publisher: Publisher, store: FailingStore) -> None:
+    """Somebody has used up its ids."""
+    publisher.publish([cut(1)], STATUS)
+    store.refuses = True
+    publisher.publish([cut(2)], STATUS)
+    publisher.report(STATUS, [])
+    assert held(store) == [1, 2]
+    assert publisher.corrections == 1
+
+
+def test_putting_a_store_right_takes_no_more_than_a_fifth_of_the_time(
+    publisher: Publisher, store: FailingStore, clock: StillClock
+) -> None:
+    """Else whoever keeps on writing to it would slow down the cuts."""
+    publisher.publish([cut(1)], STATUS)
+    store.clock, store.clears_after = clock, 1.0
+    counts = []
+    for _ in range(6):
+        store.is_damaged = True
+        publisher.publish([], STATUS)
+        publisher.report(STATUS, [])
+        counts.append(publisher.corrections)
+        clock.seconds += 1
+    assert counts == [1, 1, 1, 1, 2, 2]
+
+
+def test_a_sidecar_that_waits_confirms_each_cut_of_the_other_in_the_log_once(
+    publisher: Publisher, other: Publisher, log: FailingLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    reads = []
+    records = log.records
+    monkeypatch.setattr(log, "records", lambda *a, **k: reads.append(a) or records(*a, **k))  # type: ignore[func-returns-value]
+    publisher.publish([cut(2)], STATUS)
+    publisher.publish([cut(3)], STATUS)
+    assert reads == [], "its own cuts it knows"
+    for _ in range(3):
+        other.publish([cut(3), cut(4)], OTHER)
+    assert len(reads) == 1
