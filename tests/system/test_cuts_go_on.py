@@ -27,7 +27,15 @@ from slackwater_markers import (
     MarkerStoreUnavailableError,
     RedisMarkerStore,
 )
-from slackwater_protocol import CommittedTransaction, Cut, PublishedCut, SystemClock, format_lsn
+from slackwater_protocol import (
+    CommittedTransaction,
+    Cut,
+    PublishedCut,
+    SystemClock,
+    encode_cut,
+    format_lsn,
+)
+from slackwater_protocol.keys import cuts_key, frontier_key, markers_key
 from slackwater_sidecar import SidecarSettings, SidecarStatus, run_sidecar
 from slackwater_sidecar.testing import SyntheticSource
 from slackwater_spark.source.cut_feed import CutFeed, FeedKey
@@ -286,6 +294,19 @@ def test_redis_may_be_replaced_by_an_older_copy_of_itself(
     redis.save_copy(tmp_path / "copy")
     followed.follow_further()
     redis.replace_by_copy(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("lsn", ["9223372036854775807", "no number"])
+def test_redis_may_be_written_to_by_somebody_else(
+    followed: Follower, source: SyntheticSource, redis: RedisServer, lsn: str
+) -> None:
+    """Believed, the first one would end all cuts; see also sidecar/tests/test_poisoned_redis.py."""
+    forged = wrong_cut(source.name, 1, 2**62)
+    with Redis.from_url(redis.url) as client:
+        client.hset(frontier_key(source.name), mapping={"timeline": 99, "lsn": lsn, "log": 0})
+        client.xadd(cuts_key(source.name, 1), {"cut": encode_cut(forged), "log": 0}, id=f"{2**62}-1")
+        client.hset(markers_key(source.name), "x", "y")
+    followed.follow_further()
 
 
 def test_redis_may_be_slower_than_anybody_waits(followed: Follower, route: TcpProxy) -> None:

@@ -406,6 +406,7 @@ def test_newest_is_the_newest_of_the_log(world: World, published: Published) -> 
     newer = world.cut(20, 10, to_store=False)
     world.to_store(published(30, 20))
     assert world.feed.newest() == newer
+    assert world.feed.log_id == world.log.identity(), "a query that begins there notes it"
     world.cut(5, 0, timeline=2)
     assert world.feed.newest() is None
 
@@ -424,6 +425,17 @@ def test_a_log_that_was_made_anew_is_refused_by_whoever_has_read_the_one_before(
             feed.after(start, max_events=None)
         with pytest.raises(CutLogReplacedError, match="when the query read it before"):
             feed.between(start, end)
+
+
+def test_a_log_that_is_made_anew_while_it_is_read_is_refused_though_no_id_was_kept(world: World) -> None:
+    world.cut(10, 0)
+    world.after()
+    world.log.make_anew()
+    for lsn in (10, 20):
+        world.cut(lsn, lsn - 10)
+    world.clock.seconds += 6
+    with pytest.raises(CutLogReplacedError, match="when the query read it before"):
+        world.after()
 
 
 def test_a_log_that_has_become_shorter_is_refused_though_no_id_was_noted(world: World) -> None:

@@ -13,8 +13,9 @@ from slackwater.invocation import Invocation, given_flags, required, setting
 def status(ctx: click.Context) -> None:
     """Show a source: frontier, state, lag, open transactions, pipelines.
 
-    Reads Redis only. `open transactions` lists what the frontier waits for: which transaction, how many of
-    its change events have been read per table, and since when.
+    Reads Redis only; `slackwater doctor` compares it with the cut log. `open transactions` lists what the
+    frontier waits for: which transaction, how many of its change events have been read per table, and since
+    when.
 
     \b
     Example:

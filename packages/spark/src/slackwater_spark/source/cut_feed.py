@@ -89,6 +89,7 @@ class CutFeed:
 
     def newest(self) -> PublishedCut | None:
         """The newest cut in the log."""
+        self._watch.check("")
         newest = self._log.newest()
         return newest if newest is not None and newest.cut.timeline == self._key.timeline else None
 
