@@ -237,6 +237,7 @@ def test_a_snapshot_that_cannot_be_decided_has_a_way_out(problem: str) -> None:
     )
     assert finding.cause is Cause.SNAPSHOT
     assert "take the snapshot again" in text(finding)
+    assert "Insert one first" in text(finding)
 
 
 def test_a_complete_transaction_waits_for_the_one_before() -> None:
