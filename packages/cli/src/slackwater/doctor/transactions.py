@@ -75,8 +75,8 @@ def _snapshot(case: OpenCase) -> Finding | None:
             "if both have finished, records were lost on the way: have the connector take the snapshot again "
             "(stop it, DELETE http://CONNECT:8083/connectors/NAME/offsets, resume it); nothing of this "
             "snapshot has been published",
-            "were all its rows deleted before it was taken again? Insert one first: without any it has no LSN",
-            "are rows older than their announcement each time? Their 'ts_ms' must be the connector's own time",
+            "were all rows deleted before it was taken again? Insert one first: without any it has no LSN",
+            "are rows older than their announcement every time? Their 'ts_ms' must be the connector's time",
             "docs/runbooks/open-transaction.md",
         )
     if "wait" in case.transaction.hint:
