@@ -168,8 +168,9 @@ def test_a_record_that_is_no_change_event_is_named() -> None:
         change(7, 10).replace(b'"7:10"', b'"7:-10"'),
         change(7, 10).replace(b'"7:10"', b'"\xc2\xb2:10"'),
         change(7, 10).replace(b'"7:10"', b'"7:%d"' % 10**4000),
+        change(7, 10).replace(b'"id": 1', b'"id": [1]'),
     ],
-    ids=["nested", "no text", "negative", "no digit", "long"],
+    ids=["nested", "no text", "negative", "no digit", "long", "list as key"],
 )
 def test_a_damaged_change_event_is_named(value: bytes) -> None:
     with pytest.raises(MalformedRecordError, match="inv/0/7"):

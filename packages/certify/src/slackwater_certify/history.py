@@ -142,6 +142,12 @@ class History:
             raise MalformedRecordError(place, f"op {op} without a row", str(event)[:200])
         get = row.get
         key = tuple([get(column) for column in self._keys[table]])
+        try:
+            hash(key)
+        except TypeError:
+            raise MalformedRecordError(
+                place, "a value of its key is a list or an object", str(row)[:200]
+            ) from None
         after = tuple([get(column) for column in self._columns[table]]) if event.after is not None else None
         return RowChange(table, op, key, after, lsn)
 
