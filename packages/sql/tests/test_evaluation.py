@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -12,6 +13,7 @@ import pytest
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.engine import compile_pipeline
 from slackwater_sql.errors import EvaluationError
+from slackwater_sql.limits import StatementLimits
 from slackwater_sql.stage_evaluation import OPEN_LSN, RowsEvaluator, RowVersions
 from slackwater_sql.testing import live_documents
 
@@ -111,6 +113,98 @@ def test_a_runtime_error_names_view_and_key(catalog: Catalog) -> None:
     assert (error.view, error.key) == ("codes", '{"id":3}')
     assert "no number" in error.problem
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - our own bytes
+
+
+def test_a_runtime_error_names_the_row_and_the_commit_of_its_key(catalog: Catalog) -> None:
+    rows = RowVersions(range(3), [range(3), ["1", "no number", "3"]])
+
+    with pytest.raises(EvaluationError) as raised:
+        codes(catalog).latest([rows], keys(*range(3)), [0x10, 0x20, 0x30])
+
+    assert raised.value.commit_lsn == 0x20
+    assert raised.value.rows == ('inventory.orders o {"id":1,"status":"no number"}',)
+    assert "commit LSN 0/20" in str(raised.value)
+    assert "TRY_CAST" in str(raised.value)
+
+
+def test_the_row_of_many_is_found_whatever_it_is_joined_with(catalog: Catalog) -> None:
+    sql = """SELECT TRANSACTIONALLY o.id, sum(l.product::DOUBLE) AS x
+        FROM orders o JOIN order_lines l ON l.order_id = o.id GROUP BY o.id"""
+    (stage,) = compile_pipeline([("v.sql", sql)], catalog).stages
+    assert stage.rows is not None
+    evaluator = RowsEvaluator(stage.rows, stage.key, name="v")
+    columns = {"id": range(5), "order_id": [1] * 5, "product": ["1", "2", "bad", "4", "5"]}
+    lines = [columns[column.name] for column in stage.rows.inputs[1].columns]
+    versions = [
+        RowVersions([0, 1], [[0, 1]], [1, 2], [OPEN_LSN] * 2),
+        RowVersions([1] * 5, lines, [3, 4, 5, 6, 7], [OPEN_LSN] * 5),
+    ]
+
+    with pytest.raises(EvaluationError) as raised:
+        evaluator.at_points(versions, Points([0, 1], [9, 9]), None, keys(0, 1))
+
+    error = raised.value
+    assert (error.key, error.commit_lsn) == ('{"id":1}', 5)
+    assert error.rows[0] == 'inventory.orders o {"id":1}'
+    assert '"product":"bad"' in error.rows[1]
+
+
+def test_the_search_for_a_row_ends_with_its_time(catalog: Catalog) -> None:
+    (stage,) = compile_pipeline([("v.sql", CODES)], catalog).stages
+    assert stage.rows is not None
+    evaluator = RowsEvaluator(stage.rows, stage.key, name="v", limits=StatementLimits(cpu_seconds=0))
+    rows = RowVersions(range(3), [range(3), ["1", "no number", "3"]])
+
+    with pytest.raises(EvaluationError) as raised:
+        evaluator.latest([rows], keys(*range(3)), [1] * 3)
+
+    assert (raised.value.key, raised.value.rows) == ("", ())
+
+
+LONG = "SELECT TRANSACTIONALLY o.id, len(range(o.id)) AS n FROM orders o"
+
+
+def lengths(catalog: Catalog, limits: StatementLimits, sql: str = LONG) -> RowsEvaluator:
+    (stage,) = compile_pipeline([("lengths.sql", sql)], catalog).stages
+    assert stage.rows is not None
+    return RowsEvaluator(stage.rows, stage.key, name="lengths", limits=limits)
+
+
+def test_a_value_that_takes_too_much_memory_names_view_key_and_setting(catalog: Catalog) -> None:
+    evaluator = lengths(catalog, StatementLimits(memory_mib=32))
+    soft = resource.getrlimit(resource.RLIMIT_DATA)
+    small, large = RowVersions([0, 1], [[5, 6]]), RowVersions([0, 1], [[5, 50_000_000]])
+
+    with pytest.raises(EvaluationError, match=r"32 MiB of run\.statement_memory") as raised:
+        evaluator.latest([large], keys(5, 50_000_000), [1, 1])
+
+    error = raised.value
+    assert (error.view, error.key, error.is_limit) == ("lengths", '{"id":50000000}', True)
+    assert "raise the limit" in str(error)
+    assert "TRY_CAST" not in str(error)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == soft
+    assert len(evaluator.latest([small], keys(5, 6), [1, 1])) == 2
+
+
+def test_rows_that_make_too_many_python_objects_meet_the_same_limit(catalog: Catalog) -> None:
+    sql = "SELECT TRANSACTIONALLY o.id, repeat('x', 3000) AS n FROM orders o"
+    evaluator = lengths(catalog, StatementLimits(memory_mib=32), sql)
+    ids = range(100_000)
+
+    with pytest.raises(EvaluationError, match=r"32 MiB of run\.statement_memory"):
+        evaluator.latest([RowVersions(ids, [ids])], keys(*ids), [1] * len(ids))
+
+
+def test_a_statement_that_computes_for_too_long_is_interrupted(catalog: Catalog) -> None:
+    sum_of = "list_sum(list_transform(range(20000), lambda x: x + o.id))"
+    sql = f"SELECT TRANSACTIONALLY o.id, {sum_of} AS n FROM orders o"  # noqa: S608 - it is only read
+    evaluator = lengths(catalog, StatementLimits(cpu_seconds=0.1), sql)
+    ids = range(200_000)
+
+    with pytest.raises(EvaluationError, match=r"more than 0\.1 s \(run\.statement_seconds\)") as raised:
+        evaluator.latest([RowVersions(ids, [ids])], keys(*ids), [1] * len(ids))
+
+    assert raised.value.is_limit
 
 
 def test_a_runtime_error_at_an_lsn_names_the_key(catalog: Catalog) -> None:

@@ -93,6 +93,8 @@ def run_settings(settings: Settings) -> "RunSettings":
     run = settings.run
     url, password = settings.redis.apart()
     secret = settings.sidecar.schema_registry_password
+    from slackwater_sql.limits import StatementLimits
+
     checkpoint = required(
         run.checkpoint, "run.checkpoint", "--checkpoint", "where Spark keeps offsets and state"
     )
@@ -114,6 +116,7 @@ def run_settings(settings: Settings) -> "RunSettings":
         parallelism=run.parallelism,
         shuffle_partitions=run.shuffle_partitions,
         max_events_per_batch=run.max_events_per_batch,
+        limits=StatementLimits(run.statement_memory, run.statement_seconds),
         index_root=run.index_root or default_index_root(run.master, os.environ),
         replication_factor=settings.kafka.replication_factor,
         spark_log=run.spark_log,

@@ -275,6 +275,11 @@ class RunSection(_Section):
     """Partitions of the stage, fixed by a checkpoint's first run; default: parallelism."""
     max_events_per_batch: int | None = Field(default=None, ge=1)
     """Change events at which a batch is closed."""
+    statement_memory: int = Field(default=512, ge=16)
+    """MiB for one SQL statement of a view, in each of Spark's Python processes, which may grow by three times
+    as much meanwhile."""
+    statement_seconds: float = Field(default=120, gt=0)
+    """CPU seconds after which a SQL statement of a view is ended, and the pipeline with it."""
     index_root: Path | None = None
     """Local folder for the stages' indexes, a cache; default: with a local master slackwater/indexes in the
     user's cache folder, so that a restart finds them, else Spark's local folder."""

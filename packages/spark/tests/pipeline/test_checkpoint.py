@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slackwater_protocol import ProgressRecord
 from slackwater_spark.pipeline import (
     IncompatibleCheckpointError,
     RunSettings,
@@ -40,6 +41,68 @@ def test_a_new_checkpoint_is_claimed_once_and_then_fits(tmp_path: Path) -> None:
     checkpoint.claim(FINGERPRINT)
     checkpoint.claim(FINGERPRINT)
     Checkpoint(tmp_path / "new").check(FINGERPRINT)
+
+
+def begun(folder: Path, offsets: dict[int, int], commits: list[int]) -> Checkpoint:
+    """A checkpoint with these batches in Spark's logs, each with its number of partitions."""
+    for log in ("offsets", "commits"):
+        (folder / log).mkdir()
+    (folder / "metadata").write_text('{"id": "q"}')
+    for batch, partitions in offsets.items():
+        conf = json.dumps({"conf": {"spark.sql.shuffle.partitions": str(partitions)}})
+        (folder / "offsets" / str(batch)).write_text(f"v1\n{conf}\n{{}}\n")
+        (folder / "offsets" / f".{batch}.crc").write_text("sum")
+    for batch in commits:
+        (folder / "commits" / str(batch)).write_text("v1\n{}")
+    return Checkpoint(folder)
+
+
+def published(batch: int) -> ProgressRecord:
+    return ProgressRecord(
+        pipeline="orders", query_id="q", batch_id=batch, source="inv", timeline=1, commit_lsn=100
+    )
+
+
+def batches(checkpoint: Checkpoint) -> list[str]:
+    return sorted(path.name for path in (checkpoint.folder / "offsets").iterdir())
+
+
+@pytest.mark.parametrize("progress", [None, published(1)])
+def test_a_batch_of_which_nothing_was_published_is_planned_anew(
+    tmp_path: Path, progress: ProgressRecord | None
+) -> None:
+    checkpoint = begun(tmp_path, {1: 4, 2: 4}, [0, 1])
+    checkpoint.replan_unpublished(progress)
+    assert batches(checkpoint) == [".1.crc", "1"]
+
+
+def test_the_first_batch_is_planned_anew(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path, {0: 4}, [])
+    checkpoint.replan_unpublished(None)
+    assert batches(checkpoint) == []
+
+
+@pytest.mark.parametrize(
+    ("offsets", "commits", "progress"),
+    [
+        ({1: 4, 2: 4}, [1], 2),  # published, not yet in Spark's log
+        ({1: 4, 2: 4}, [1, 2], 1),  # an empty batch has no output
+        ({1: 4, 2: 8}, [1], 1),  # another number of partitions
+        ({}, [], 1),
+    ],
+)
+def test_other_batches_stay_as_they_were_planned(
+    tmp_path: Path, offsets: dict[int, int], commits: list[int], progress: int
+) -> None:
+    checkpoint = begun(tmp_path, offsets, commits)
+    before = batches(checkpoint)
+    checkpoint.replan_unpublished(published(progress))
+    assert batches(checkpoint) == before
+
+
+def test_a_folder_without_a_query_has_nothing_to_plan_anew(tmp_path: Path) -> None:
+    Checkpoint(tmp_path / "none").replan_unpublished(None)
+    assert not (tmp_path / "none").exists()
 
 
 def other_view(**changes: Any) -> dict[str, object]:

@@ -73,6 +73,36 @@ def test_the_output_is_the_view_of_the_database(
     assert sum(batch["events"] for batch in run.batches) == inventory.events
 
 
+def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    """Without `replan_unpublished` the batch is repeated as it was, and the last run fails like the one before."""
+    folder = shutil.copytree(ORDERS_PIPELINE, tmp_path / "codes", ignore=shutil.ignore_patterns("tests"))
+    view = "SELECT TRANSACTIONALLY o.id, o.status::INTEGER AS code FROM inventory.orders o"
+    (folder / "views" / "orders_with_lines.sql").write_text(view)
+
+    def commit(status: str) -> int:
+        old = inventory.orders.get(1)
+        numbers = {"line_count": 0, "total": "0.00", "created_at": "2026-11-20T10:00:00.000000Z"}
+        inventory.put("inventory.orders", {"id": 1, "customer": "c", "status": status, **numbers}, old)
+        lsn: int = inventory.commit()
+        inventory.cut()
+        return lsn
+
+    commit("1")
+    assert start_pipeline(folder=str(folder)).await_end() == 0
+    lsn = commit("no number")
+    stopped = start_pipeline(folder=str(folder))
+    assert stopped.await_end() == 1
+    assert 'view orders_with_lines cannot be evaluated for key {"id":1}' in stopped.last["message"]
+    assert f"commit LSN 0/{lsn:X}" in stopped.last["message"]
+    assert 'inventory.orders o {"id":1,"status":"no number"}' in stopped.last["message"]
+    commit("2")
+    mended = start_pipeline(folder=str(folder))
+    assert mended.await_end() == 0, mended.last
+    assert final_state(output.records(f"out-{inventory.source}")) == {1: {"id": 1, "code": 2}}
+
+
 @pytest.mark.parametrize("step", [pytest.param("progress", marks=pytest.mark.slow), "committed"])
 def test_a_driver_killed_around_the_commit_neither_loses_nor_repeats(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, step: str

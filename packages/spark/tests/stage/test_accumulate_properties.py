@@ -149,7 +149,7 @@ def logic(is_global: bool, every_commit: bool) -> AccumulateLogic:
 @lru_cache(maxsize=2)
 def partials_evaluator(is_global: bool) -> StatementEvaluator:
     tables = {"loose": LOOSE, STEPS_TABLE: STEPS_SCHEMA}
-    return StatementEvaluator(partials_sql(is_global=is_global), tables, name="partials")
+    return StatementEvaluator(partials_sql(is_global=is_global), tables, name="partials", inputs={})
 
 
 @lru_cache(maxsize=1)

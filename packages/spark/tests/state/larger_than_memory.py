@@ -22,6 +22,7 @@ from slackwater_spark.stage.state_log import LogMeta, StateLog
 from slackwater_spark.stage.testing import MemoryCell
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.engine import compile_pipeline
+from slackwater_sql.limits import StatementLimits
 
 BATCH_ROWS = 4_000
 TABLES = "CREATE TABLE s.notes (id bigint PRIMARY KEY, author bigint NOT NULL, text text NOT NULL);"
@@ -90,7 +91,7 @@ class Stage:
             every_commit=False,
             scope=Scope.STRICT,
             evaluators=SqlEvaluators(),
-            memory_limit="64MB",
+            limits=StatementLimits(memory_mib=64),
         )
         self._cells = [MemoryCell() for _ in range(buckets)]
         self._logs = [

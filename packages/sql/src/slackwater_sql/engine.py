@@ -6,6 +6,7 @@ from pathlib import PurePath
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.fingerprint import fingerprint
 from slackwater_sql.frontend import ViewText, read_view
+from slackwater_sql.frontend.binding import planned
 from slackwater_sql.planner.cutting import Cutter, CutView
 from slackwater_sql.session import open_connection
 from slackwater_sql.stages import EnginePlan, PartialsOutput, PublishedView, RowsOutput, StagePlan
@@ -37,7 +38,8 @@ def compile_pipeline(
         cut = []
         for number, name in enumerate(wanted):
             view = read_view(texts[name].sql, catalog, path=texts[name].path, views=texts)
-            cut.append(cutter.cut(view, number))
+            with planned(connection, texts[name]):
+                cut.append(cutter.cut(view, number))
         stages = cutter.stages
     return EnginePlan(
         stages,

@@ -7,6 +7,7 @@ SqlError
 └── EvaluationError             the view's SQL failed on the rows of a key
 """
 
+from slackwater_protocol import format_lsn
 from slackwater_sql.place import Place
 
 
@@ -70,23 +71,48 @@ class RowContradictsSchemaError(SqlError):
 
 
 class EvaluationError(SqlError):
-    """The SQL of a view failed on the rows of a key.
+    """The SQL of a view failed on the rows of a key, or took more than it may.
 
     Attributes:
         view: The view's name.
         key: The failing key as text; empty if the failure does not belong to one key.
-        problem: What DuckDB reported.
+        problem: What DuckDB reported, or which limit was met.
+        rows: The rows that make it fail, each with its table's name before it, as far as they were found.
+        commit_lsn: Of the newest of the rows; 0 if unknown.
+        is_limit: A limit was met.
     """
 
-    def __init__(self, view: str, key: str, problem: str) -> None:
-        super().__init__(view, key, problem)
+    def __init__(
+        self,
+        view: str,
+        key: str,
+        problem: str,
+        rows: tuple[str, ...] = (),
+        commit_lsn: int = 0,
+        is_limit: bool = False,
+    ) -> None:
+        super().__init__(view, key, problem, rows, commit_lsn, is_limit)
         self.view = view
         self.key = key
         self.problem = problem
+        self.rows = rows
+        self.commit_lsn = commit_lsn
+        self.is_limit = is_limit
 
     def __str__(self) -> str:
         of_key = f" for key {self.key}" if self.key else ""
-        return (
-            f"view {self.view} cannot be evaluated{of_key}: {self.problem}. "
-            "Correct the row in the database, or make the view accept it (for instance with TRY_CAST)"
-        )
+        at = f", commit LSN {format_lsn(self.commit_lsn)}" if self.commit_lsn else ""
+        rows = f" Evaluated: {'; '.join(self.rows)}." if self.rows else ""
+        ways_out = _WAYS_OUT_OF_LIMITS if self.is_limit else _WAYS_OUT_OF_VALUES
+        return f"view {self.view} cannot be evaluated{of_key}{at}: {self.problem}.{rows} {ways_out}"
+
+
+_WAYS_OUT_OF_VALUES = (
+    "Either correct the row in the database and start the pipeline again: with emit = latest it goes on when "
+    "the correction has reached Kafka. Or make the view accept the value, for instance with TRY_CAST, as a "
+    "new revision of the pipeline"
+)
+_WAYS_OUT_OF_LIMITS = (
+    "Make the view compute less, as a new revision of the pipeline, correct the values in the database, or "
+    "raise the limit"
+)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from slackwater_sql.limits import StatementLimits, bounded
 from slackwater_sql.session import open_connection
 
 
@@ -16,22 +17,31 @@ class PreparedQuery:
     scan which rows it has now.
     """
 
-    def __init__(self, statement: str, tables: Mapping[str, pa.Table], *, memory_limit: str) -> None:
+    def __init__(
+        self, statement: str, tables: Mapping[str, pa.Table], *, limits: StatementLimits, name: str
+    ) -> None:
         """A query.
 
         Args:
             statement: SQL that reads `tables`.
             tables: Tables by name, of the columns and types that all calls have; their rows do not matter.
-            memory_limit: DuckDB's limit for one call.
+            limits: Of one call, and of planning it.
+            name: Of what is computed.
+
+        Raises:
+            duckdb.Error, MemoryError: The query cannot be planned within the limits.
         """
-        self._connection = open_connection(memory_limit)
+        self._limits = limits
+        self._name = name
+        self._connection = open_connection(limits)
         if "FULL JOIN" in statement:
             # Else DuckDB 2.0.0 may let count(x) FILTER (WHERE y IS NULL) count NULLs.
             self._connection.execute("SET disabled_optimizers = 'filter_pushdown'")
         self._slots = {name: _Slot(table) for name, table in tables.items()}
         for name, slot in self._slots.items():
             self._connection.register(name, slot)
-        self._connection.execute(f"PREPARE query AS {statement}")
+        with bounded(self._connection, limits, name):
+            self._connection.execute(f"PREPARE query AS {statement}")
 
     def close(self) -> None:
         """Give the connection's memory back; may be called twice."""
@@ -41,12 +51,13 @@ class PreparedQuery:
         """The query's rows over these tables.
 
         Raises:
-            duckdb.Error: The query failed on some row; it can be run again.
+            duckdb.Error, MemoryError: The query failed on some row, or met a limit; it can be run again.
         """
         for name, slot in self._slots.items():
             slot.table = tables[name]
         try:
-            return self._connection.execute("EXECUTE query").fetchall()
+            with bounded(self._connection, self._limits, self._name):
+                return self._connection.execute("EXECUTE query").fetchall()
         finally:
             for slot in self._slots.values():
                 slot.table = slot.table.slice(0, 0)

@@ -6,6 +6,8 @@ from functools import lru_cache
 
 import duckdb
 
+from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
+
 _IMPURE_AGGREGATES = frozenset({"reservoir_quantile"})  # samples at random, but is not marked as volatile
 _IMPURE_BY_PARAMETERS = frozenset({("age", 1)})  # age(x) is measured from today
 _ROW_MAKERS = frozenset({"unnest"})
@@ -15,17 +17,17 @@ _PLAIN_KEYWORDS = frozenset(
 )
 
 
-def open_connection(memory_limit: str = "1GB") -> duckdb.DuckDBPyConnection:
+def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> duckdb.DuckDBPyConnection:
     """A new in-memory database that reads no file, loads no extension and gives the same answer every time.
 
     Args:
-        memory_limit: DuckDB's limit for intermediate results; nothing is spilled to disk.
+        limits: Its memory is DuckDB's limit for intermediate results; nothing is spilled to disk.
     """
     connection = duckdb.connect(
         ":memory:",
         config={
             "threads": 1,
-            "memory_limit": memory_limit,
+            "memory_limit": limits.duckdb_memory,
             "temp_directory": "",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",

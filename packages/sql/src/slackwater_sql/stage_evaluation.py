@@ -7,9 +7,10 @@ from typing import Any, Final, Protocol
 import duckdb
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from slackwater_sql.errors import EvaluationError
+from slackwater_sql.failing_rows import failing_rows
+from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater_sql.plan import InputPlan, KeyColumn
 from slackwater_sql.prepared import PreparedQuery
 from slackwater_sql.stages import PartialsOutput, RowsPart
@@ -92,7 +93,13 @@ class StatementEvaluator:
     """Runs one statement over tables that are handed to it. Keeps a DuckDB connection; for one thread."""
 
     def __init__(
-        self, statement: str, tables: Mapping[str, pa.Schema], *, name: str, memory_limit: str = "1GB"
+        self,
+        statement: str,
+        tables: Mapping[str, pa.Schema],
+        *,
+        name: str,
+        inputs: Mapping[str, str],
+        limits: StatementLimits = DEFAULT_LIMITS,
     ) -> None:
         """An evaluator; DuckDB plans the statement when it is first used.
 
@@ -100,12 +107,14 @@ class StatementEvaluator:
             statement: DuckDB SQL over `tables`.
             tables: The tables' columns, by name.
             name: Of what is computed, for errors.
-            memory_limit: DuckDB's limit for one call.
+            inputs: What errors call the tables that hold rows.
+            limits: Of one call.
         """
         self._statement = statement
         self._schemas = dict(tables)
         self._name = name
-        self._memory_limit = memory_limit
+        self._inputs = dict(inputs)
+        self._limits = limits
         self._query: PreparedQuery | None = None
 
     def close(self) -> None:
@@ -114,50 +123,57 @@ class StatementEvaluator:
             self._query.close()
             self._query = None
 
-    def rows(self, tables: Mapping[str, pa.Table], key_name: KeyName) -> ResultRows:
+    def rows(
+        self, tables: Mapping[str, pa.Table], key_name: KeyName, lsns: Sequence[int] | None = None
+    ) -> ResultRows:
         """The statement's rows over these tables.
 
         Args:
             tables: All tables; keys are numbered by their column `GROUP`, or else by `POINT`.
             key_name: Of the key with a number.
+            lsns: For each key the commit LSN of its newest change, if the tables do not say.
 
         Raises:
-            EvaluationError: The SQL failed on some row; names the key.
+            EvaluationError: The SQL failed on some row, or met a limit; names the key, row and commit.
         """
         try:
             return self._run(tables)
-        except duckdb.Error as error:
-            raise self._named(tables, key_name, error) from error
+        except (duckdb.Error, MemoryError) as error:
+            raise self._named(tables, key_name, error, lsns) from error
 
     def _run(self, tables: Mapping[str, pa.Table]) -> ResultRows:
         if self._query is None:
             empty = {name: schema.empty_table() for name, schema in self._schemas.items()}
-            self._query = PreparedQuery(self._statement, empty, memory_limit=self._memory_limit)
+            self._query = PreparedQuery(self._statement, empty, limits=self._limits, name=self._name)
         return self._query.rows(tables)
 
     def _named(
-        self, tables: Mapping[str, pa.Table], key_name: KeyName, error: duckdb.Error
+        self, tables: Mapping[str, pa.Table], key_name: KeyName, error: Exception, lsns: Sequence[int] | None
     ) -> EvaluationError:
-        """The error with the key it belongs to, found by halving the keys."""
-        column = GROUP if any(GROUP in table.column_names for table in tables.values()) else POINT
-        low, high = 0, 1 + max(_largest(table, column) for table in tables.values())
-        while high - low > 1:
-            middle = (low + high) // 2
-            failure = self._failure(tables, column, (low, middle))
-            error = failure or error
-            low, high = (low, middle) if failure is not None else (middle, high)
-        failure = self._failure(tables, column, (low, high))
-        key = "" if failure is None else key_name(low)
-        problem = str(failure or error).splitlines()[0].rstrip(".")
-        return EvaluationError(self._name, key, problem)
+        """The error with what it belongs to."""
+        limit = self._limits.problem(error)
+        if isinstance(error, duckdb.InterruptException):
+            return EvaluationError(self._name, "", limit or "", is_limit=True)
+        inputs = {} if limit else self._inputs
+        found = failing_rows(tables, inputs, error, self._failure, self._limits.cpu_seconds)
+        problem = self._limits.problem(found.error)
+        lsn = found.commit_lsn
+        if lsns is not None and found.group is not None:
+            lsn = lsns[found.group]
+        return EvaluationError(
+            self._name,
+            "" if found.group is None else key_name(found.group),
+            problem or str(found.error).splitlines()[0].rstrip("."),
+            rows=tuple(found.rows),
+            commit_lsn=lsn,
+            is_limit=problem is not None,
+        )
 
-    def _failure(
-        self, tables: Mapping[str, pa.Table], column: str, numbers: tuple[int, int]
-    ) -> duckdb.Error | None:
-        """What fails when only these keys are evaluated."""
+    def _failure(self, tables: Mapping[str, pa.Table]) -> Exception | None:
+        """What fails over these tables."""
         try:
-            self._run({name: _between(table, column, numbers) for name, table in tables.items()})
-        except duckdb.Error as error:
+            self._run(tables)
+        except (duckdb.Error, MemoryError) as error:
             return error
         return None
 
@@ -169,7 +185,12 @@ class RowsEvaluator:
     """
 
     def __init__(
-        self, part: RowsPart, key: Sequence[KeyColumn], *, name: str, memory_limit: str = "1GB"
+        self,
+        part: RowsPart,
+        key: Sequence[KeyColumn],
+        *,
+        name: str,
+        limits: StatementLimits = DEFAULT_LIMITS,
     ) -> None:
         """An evaluator.
 
@@ -177,7 +198,7 @@ class RowsEvaluator:
             part: The part.
             key: The stage's key.
             name: Of what is computed, for errors.
-            memory_limit: DuckDB's limit for one call.
+            limits: Of one call.
         """
         self._key_names = [column.name for column in key]
         self._inputs = part.inputs
@@ -186,12 +207,13 @@ class RowsEvaluator:
         lifted[POINTS_TABLE] = POINTS_SCHEMA
         if self._has_steps:
             lifted[STEPS_TABLE] = STEPS_SCHEMA
-        self._lifted = StatementEvaluator(part.statement, lifted, name=name, memory_limit=memory_limit)
+        named = {rows_table(number): _called(plan) for number, plan in enumerate(part.inputs)}
+        self._lifted = StatementEvaluator(part.statement, lifted, name=name, inputs=named, limits=limits)
         self._latest: StatementEvaluator | None = None
         if part.latest_statement is not None:
             live = {rows_table(n): rows_schema(plan, is_lifted=False) for n, plan in enumerate(part.inputs)}
             self._latest = StatementEvaluator(
-                part.latest_statement, live, name=name, memory_limit=memory_limit
+                part.latest_statement, live, name=name, inputs=named, limits=limits
             )
 
     def close(self) -> None:
@@ -233,7 +255,7 @@ class RowsEvaluator:
         Args:
             rows: Of each input.
             keys: The keys by number: msgpack arrays of wire values.
-            lsns: For each key the commit LSN of its newest change; SQL does not need it.
+            lsns: For each key the commit LSN of its newest change, for errors.
 
         Raises:
             EvaluationError: The SQL failed on some row; names the key.
@@ -242,7 +264,7 @@ class RowsEvaluator:
         if self._latest is None:
             msg = "this part has no statement for live rows"
             raise ValueError(msg)
-        return self._latest.rows(self._tables(rows, is_lifted=False), self._namer(keys))
+        return self._latest.rows(self._tables(rows, is_lifted=False), self._namer(keys), lsns)
 
     def _namer(self, keys: Sequence[bytes]) -> KeyName:
         names = self._key_names
@@ -257,6 +279,11 @@ class RowsEvaluator:
             schema = rows_schema(plan, is_lifted=is_lifted)
             tables[rows_table(number)] = _table(schema, values, plan.alias)
         return tables
+
+
+def _called(plan: InputPlan) -> str:
+    name = plan.table.full_name
+    return name if plan.alias in {name, plan.table.name} else f"{name} {plan.alias}"
 
 
 def key_text(names: Sequence[str], key: bytes) -> str:
@@ -282,17 +309,3 @@ def _table(schema: pa.Schema, columns: Sequence[Sequence[Any]], what: str) -> pa
             msg = f"{what}.{field.name}: values do not fit the transport type {field.type}: {error}"
             raise ValueError(msg) from error
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _largest(table: pa.Table, column: str) -> int:
-    if column not in table.column_names or not table.num_rows:
-        return 0
-    return int(pc.max(table[column]).as_py())
-
-
-def _between(table: pa.Table, column: str, numbers: tuple[int, int]) -> pa.Table:
-    if column not in table.column_names:
-        return table
-    values = table[column]
-    chosen = pc.and_(pc.greater_equal(values, numbers[0]), pc.less(values, numbers[1]))
-    return table.filter(chosen)

@@ -11,6 +11,7 @@ from slackwater_spark.api.document import DocumentEncoder, ValueFault
 from slackwater_spark.api.errors import DocumentError, FunctionFailedError
 from slackwater_spark.api.python_values import PythonRows
 from slackwater_spark.source.errors import UnheldValueError
+from slackwater_sql.limits import StatementLimits
 from slackwater_sql.plan import InputPlan, KeyColumn
 from slackwater_sql.stage_evaluation import (
     OPEN_LSN,
@@ -167,7 +168,7 @@ class PythonEvaluators:
 
     function: FunctionPlan
 
-    def rows(self, plan: EnginePlan, stage: StagePlan, memory_limit: str) -> PythonEvaluator:
+    def rows(self, plan: EnginePlan, stage: StagePlan, limits: StatementLimits) -> PythonEvaluator:
         """The evaluator of a stage's rows part."""
         assert stage.rows is not None  # noqa: S101 - this plan's only stage has one
         return PythonEvaluator(self.function, stage.key, stage.rows.inputs)

@@ -1,13 +1,17 @@
 """What Slackwater keeps beside Spark's own files in a checkpoint folder, and what it reads of them."""
 
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
+from slackwater_protocol import ProgressRecord
 from slackwater_spark.pipeline.errors import IncompatibleCheckpointError
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
+from slackwater_spark.state.checkpoint import is_checkpoint, newest_batch, rescaled_batches
 
+_log = logging.getLogger(__name__)
 FINGERPRINT_FILE = "slackwater.json"
 
 
@@ -45,6 +49,26 @@ class Checkpoint:
         self.check(fingerprint)
         if self._stored() is None:
             self._store(fingerprint.to_json())
+
+    def replan_unpublished(self, progress: ProgressRecord | None) -> None:
+        """Lets Spark plan the batch anew that it began, but of which nothing was published.
+
+        Else it would be repeated as it was, for ever if it fails for a row that was corrected meanwhile. Only
+        for a sink that keeps its progress with its output, after earlier runs were fenced.
+
+        Args:
+            progress: The newest batch that was published.
+        """
+        if not is_checkpoint(self.folder):
+            return
+        begun = newest_batch(self.folder, "offsets")
+        if begun is None or begun == newest_batch(self.folder, "commits"):
+            return
+        is_published = progress is not None and progress.batch_id >= begun
+        if not is_published and begun not in rescaled_batches(self.folder):
+            _log.info("batch %d was begun, but not published: it is planned anew", begun)
+            for name in (str(begun), f".{begun}.crc"):
+                (self.folder / "offsets" / name).unlink(missing_ok=True)
 
     def _stored(self) -> dict[str, Any] | None:
         try:

@@ -63,5 +63,6 @@ def stage_settings(definition: PipelineDefinition, settings: RunSettings) -> Sta
         buckets=definition.buckets,
         every_commit=definition.emit is Emit.TRANSACTIONS,
         scope=definition.scope,
+        limits=settings.limits,
         index_root=None if root is None else str(root),
     )

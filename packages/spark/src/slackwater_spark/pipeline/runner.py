@@ -130,6 +130,7 @@ class _PipelineRun:
         try:
             self._checkpoint.claim(self._fingerprint)
             progress = self._sink.open()
+            self._checkpoint.replan_unpublished(progress)
             query = self._start(session)
             registry.started(self._query_id(), progress)
             self._watch(query, on_progress, registry, stop)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slackwater_spark.pipeline.errors import RunSettingsError
+from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 
 _LOCAL_URI = "file:"
 
@@ -42,6 +43,8 @@ class RunSettings:
     """Partitions of the stage, fixed by the first run of a checkpoint; None is ``parallelism``."""
     max_events_per_batch: int | None = None
     """Change events of the source at which a batch is closed; None is the source's default."""
+    limits: StatementLimits = DEFAULT_LIMITS
+    """Of one statement of a view."""
     index_root: Path | None = None
     """Where the stage keeps its indexes, a cache; None is Spark's local folder."""
     output_partitions: int | None = None

@@ -20,6 +20,7 @@ from slackwater_spark.stage.index import IndexTransaction
 from slackwater_spark.stage.multiset import OrderedMultiset, Refusal, multiset_prefix
 from slackwater_spark.stage.outbox import Partial
 from slackwater_spark.stage.results import BEFORE, ResultPoints, ResultRows
+from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, StatementEvaluator
 from slackwater_sql.stages import (
     AccumulatePart,
@@ -66,7 +67,7 @@ class AccumulateLogic:
         *,
         name: str,
         every_commit: bool,
-        memory_limit: str = "1GB",
+        limits: StatementLimits = DEFAULT_LIMITS,
         max_points: int = MAX_POINTS_PER_CALL,
     ) -> None:
         """The logic of a part.
@@ -76,7 +77,7 @@ class AccumulateLogic:
             name: Of what is computed, for errors.
             every_commit: Results at each commit that changes a group (`transactions`), not only after the
                 batch (`latest`).
-            memory_limit: DuckDB's limit for one call.
+            limits: Of one call.
             max_points: Of one evaluation.
         """
         self._key_names = [column.name for column in accumulate.key]
@@ -90,7 +91,11 @@ class AccumulateLogic:
         if self._has_steps:
             tables[STEPS_TABLE] = STEPS_SCHEMA
         self._evaluator = StatementEvaluator(
-            accumulate.statement, tables, name=name, memory_limit=memory_limit
+            accumulate.statement,
+            tables,
+            name=name,
+            inputs={ACCUMULATORS_TABLE: "the group"},
+            limits=limits,
         )
 
     def close(self) -> None:

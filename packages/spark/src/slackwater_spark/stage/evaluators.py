@@ -8,13 +8,14 @@ from slackwater_spark.stage.errors import UnsupportedScopeError
 if TYPE_CHECKING:
     from slackwater_spark.stage.accumulate import AccumulateLogic
     from slackwater_spark.stage.calls import PartEvaluator
+    from slackwater_sql.limits import StatementLimits
     from slackwater_sql.stages import EnginePlan, StagePlan
 
 
 class Evaluators(Protocol):
     """Makes evaluators of rows parts; travels to the executors, so it pickles, and compares by value."""
 
-    def rows(self, plan: "EnginePlan", stage: "StagePlan", memory_limit: str) -> "PartEvaluator":
+    def rows(self, plan: "EnginePlan", stage: "StagePlan", limits: "StatementLimits") -> "PartEvaluator":
         """The evaluator of a stage's rows part; for one thread."""
         ...
 
@@ -27,14 +28,14 @@ class Evaluators(Protocol):
 class SqlEvaluators:
     """Runs the statements of the plan."""
 
-    def rows(self, plan: "EnginePlan", stage: "StagePlan", memory_limit: str) -> "PartEvaluator":
+    def rows(self, plan: "EnginePlan", stage: "StagePlan", limits: "StatementLimits") -> "PartEvaluator":
         """See :class:`Evaluators`."""
         from slackwater_sql.stage_evaluation import RowsEvaluator
 
         if stage.rows is None:
             msg = f"stage {stage.number} has no rows part"
             raise ValueError(msg)
-        return RowsEvaluator(stage.rows, stage.key, name=stage_name(plan, stage), memory_limit=memory_limit)
+        return RowsEvaluator(stage.rows, stage.key, name=stage_name(plan, stage), limits=limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +47,23 @@ class StageEvaluators:
 
 
 def stage_evaluators(
-    plan: "EnginePlan", stage: "StagePlan", memory_limit: str, *, every_commit: bool, evaluators: Evaluators
+    plan: "EnginePlan",
+    stage: "StagePlan",
+    limits: "StatementLimits",
+    *,
+    every_commit: bool,
+    evaluators: Evaluators,
 ) -> "StageEvaluators":
     """The evaluators of a stage's parts."""
     from slackwater_spark.stage.accumulate import AccumulateLogic
 
     accumulate = stage.accumulate
     return StageEvaluators(
-        None if stage.rows is None else evaluators.rows(plan, stage, memory_limit),
+        None if stage.rows is None else evaluators.rows(plan, stage, limits),
         None
         if accumulate is None
         else AccumulateLogic(
-            accumulate, name=stage_name(plan, stage), every_commit=every_commit, memory_limit=memory_limit
+            accumulate, name=stage_name(plan, stage), every_commit=every_commit, limits=limits
         ),
     )
 

@@ -121,7 +121,7 @@ def _engine_stage(
         every_commit=settings.every_commit,
         scope=settings.scope,
         evaluators=evaluators,
-        memory_limit=settings.evaluator_memory,
+        limits=settings.limits,
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from slackwater_spark.scope import Scope
+from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,5 +19,5 @@ class StageSettings:
     index_root: str | None = None
     """Folder on the executors' local disks under which indexes are kept. None: Spark's local folders, which
     Spark removes when the application ends, so that a restart begins with rebuilding the indexes."""
-    evaluator_memory: str = "512MB"
-    """Limit of DuckDB's memory for one evaluation, per Python worker."""
+    limits: StatementLimits = DEFAULT_LIMITS
+    """Of one statement of a view, per Python worker."""

@@ -25,6 +25,7 @@ from slackwater_spark.stage.rows_logic import RowsLogic
 from slackwater_spark.stage.touched import OWN_LSN
 from slackwater_spark.stage.wire import EMPTY_KEY, TOUCH_INPUT, Event
 from slackwater_sql.fingerprint import fingerprint
+from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater_sql.stages import EnginePlan, Reads, RowsPart, StagePlan
 
 
@@ -154,7 +155,7 @@ def bucket_stage(
     every_commit: bool,
     scope: Scope,
     evaluators: Evaluators,
-    memory_limit: str = "512MB",
+    limits: StatementLimits = DEFAULT_LIMITS,
 ) -> BucketStage[StageOutcome]:
     """What runs the buckets of a stage.
 
@@ -165,7 +166,7 @@ def bucket_stage(
         every_commit: Results after each commit, not only after the batch.
         scope: `aggregate` needs all rows of a key from one partition.
         evaluators: Of rows parts.
-        memory_limit: Of one evaluation.
+        limits: Of one statement.
 
     Raises:
         UnsupportedScopeError: the scope is `aggregate`, and the pipeline is more than one stage of rows.
@@ -174,7 +175,7 @@ def bucket_stage(
     if scope is Scope.AGGREGATE:
         check_aggregate(plan)
         owners = KeyOwners(packing_spec(plan, buckets))
-    of_stage = stage_evaluators(plan, stage, memory_limit, every_commit=every_commit, evaluators=evaluators)
+    of_stage = stage_evaluators(plan, stage, limits, every_commit=every_commit, evaluators=evaluators)
     logic = StageLogic(
         stage,
         of_stage,

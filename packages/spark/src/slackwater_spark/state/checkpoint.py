@@ -35,7 +35,7 @@ def checkpoint_facts(folder: Path) -> CheckpointFacts:
     Raises:
         NotACheckpointError: it is none, or has no committed batch.
     """
-    last, committed = _newest(folder, "offsets"), _newest(folder, "commits")
+    last, committed = _known(folder, "offsets"), _known(folder, "commits")
     partitions, newest = _partitions(folder, committed), _partitions(folder, last)
     if partitions is None:
         raise NotACheckpointError(str(folder), f"number of partitions in offsets/{committed}")
@@ -63,11 +63,16 @@ def rescaled_batches(folder: Path) -> frozenset[int]:
     )
 
 
-def _newest(folder: Path, log: str) -> int:
-    numbers = _numbers(folder, log)
-    if not numbers:
+def newest_batch(folder: Path, log: str) -> int | None:
+    """In ``offsets``, the newest batch that was begun; in ``commits``, that ended."""
+    return max(_numbers(folder, log), default=None)
+
+
+def _known(folder: Path, log: str) -> int:
+    newest = newest_batch(folder, log)
+    if newest is None:
         raise NotACheckpointError(str(folder), f"batch in {log}/")
-    return numbers[-1]
+    return newest
 
 
 def _numbers(folder: Path, log: str) -> list[int]:

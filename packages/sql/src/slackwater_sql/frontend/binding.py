@@ -2,15 +2,40 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import PurePath
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from slackwater_sql.errors import ViewError
 from slackwater_sql.frontend.text import Splice, ViewText, original_offset, spliced
+from slackwater_sql.limits import DEFAULT_LIMITS, bounded
 
+_LESS = "What is constant in a view is computed once, when it is planned; write less of it"
 _WORD = re.compile(r"\w+|\S")
+
+
+@contextmanager
+def planned(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Iterator[None]:
+    """Bounds the planning of a view: DuckDB computes what is constant in it.
+
+    Raises:
+        ViewError: Planning takes too much, or the view is nested too deeply.
+    """
+    try:
+        with bounded(connection, DEFAULT_LIMITS, PurePath(text.path).stem):
+            yield
+    except (duckdb.Error, MemoryError) as error:
+        problem = DEFAULT_LIMITS.problem(error)
+        if problem is None:
+            raise
+        raise text.error(0, 0, f"the view cannot be planned: {problem}", _LESS) from error
+    except RecursionError as error:
+        start = text.deepest()
+        problem = "the view is nested too deeply, or has too many queries, joins or conditions"
+        raise text.error(start, start, problem, "Write parts of it as other views") from error
 
 
 def bind(
@@ -74,5 +99,8 @@ def _view_error(text: ViewText, splices: Sequence[Splice], statement: str, error
         start = original_offset(splices, len(statement.encode()[:byte].decode("utf-8", "ignore")))
         word = _WORD.match(text.sql, start)
         end = word.end() if word else start
+    limit = DEFAULT_LIMITS.problem(error)
+    if limit is not None:
+        return text.error(start, end, f"the view cannot be planned: {limit}", _LESS)
     problem = details["exception_message"].splitlines()[0].rstrip(".!")
     return text.error(start, end, problem, "The SQL of views is DuckDB's")

@@ -47,6 +47,7 @@ class Build:
         make_query: Builds the tree of a query that stands by itself.
         make_view: Builds the tree of another view, which a place in FROM names.
         labels: What the user calls the ids.
+        queries: How many were read so far, each as often as it is.
         first_id: Number of the first id that is free.
     """
 
@@ -56,6 +57,7 @@ class Build:
     make_query: Callable[["Query", "Environment"], Result]
     make_view: Callable[[str, "Environment", Span], Result]
     labels: dict[str, str] = field(default_factory=dict)
+    queries: int = 0
     _used: int = 0
     _tables: set[str] = field(default_factory=set)
 

@@ -1,11 +1,13 @@
 """Reading DuckDB's syntax tree."""
 
 import json
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Final
 
 import duckdb
 
+from slackwater_sql.errors import ViewError
 from slackwater_sql.frontend.syntax import (
     CommonTable,
     Item,
@@ -21,6 +23,15 @@ from slackwater_sql.frontend.syntax import (
 from slackwater_sql.frontend.text import ViewText
 
 _UNKNOWN_LOCATION = 2**64 - 1
+MAX_CHARACTERS: Final = 100_000
+"""Of a view's text."""
+MAX_DEPTH: Final = 300
+"""Of DuckDB's tree: two or three of it are one level of an expression."""
+MAX_PARTS: Final = 20_000
+"""Expressions in a view, those in others counted."""
+_DEPTH = re.compile(
+    r'"query_location":(?P<place>\d{1,9}),|"(?:[^"\\]|\\.)*"|(?P<open>[\[{])|(?P<close>[\]}])'
+)
 _TAKES_LAMBDA = frozenset(
     {
         f"{prefix}{name}"
@@ -37,8 +48,13 @@ def parse(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Query:
     Raises:
         ViewError: It is not SQL, or something else than one query.
     """
-    tree = _serialized(connection, text.query)
+    if len(text.sql) > MAX_CHARACTERS:
+        problem = f"the view is longer than {MAX_CHARACTERS:,} characters"
+        raise text.error(MAX_CHARACTERS, MAX_CHARACTERS, problem, "Write several views")
+    serialized = _serialized(connection, text.query)
     reader = _Reader(text)
+    reader.refuse_depth(serialized)
+    tree = json.loads(serialized)
     if tree.get("error"):
         raise reader.syntax_error(tree)
     if len(tree["statements"]) != 1:
@@ -48,23 +64,37 @@ def parse(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Query:
 
 def is_expression(connection: duckdb.DuckDBPyConnection, sql: str, node: Node) -> bool:
     """DuckDB reads this text as this very expression."""
-    tree = _serialized(connection, f"SELECT\n{sql}\n")
+    tree = json.loads(_serialized(connection, f"SELECT\n{sql}\n"))
     if tree.get("error"):
         return False
     items = tree["statements"][0]["node"]["select_list"]
     return len(items) == 1 and meaning(items[0]) == meaning(node.raw)
 
 
-def _serialized(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+def _serialized(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     ((serialized,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-    tree: dict[str, Any] = json.loads(serialized)
-    return tree
+    return str(serialized)
 
 
 class _Reader:
     def __init__(self, text: ViewText) -> None:
         self._text = text
         self._characters = _character_offsets(text.query)
+        self._parts = 0
+
+    def refuse_depth(self, serialized: str) -> None:
+        """Looks at a tree before anything walks through it, level by level.
+
+        Raises:
+            ViewError: It is deeper than what the rest can read.
+        """
+        depth = place = 0
+        for found in _DEPTH.finditer(serialized):
+            if found["place"]:
+                place = int(found["place"])
+            depth += (found["open"] is not None) - (found["close"] is not None)
+            if depth > MAX_DEPTH:
+                raise _too_deep(self._text, self._offset(place))
 
     def query(self, raw: Raw) -> Query:
         if raw["type"] == "SELECT_NODE":
@@ -84,6 +114,11 @@ class _Reader:
 
     def node(self, raw: Raw, parent: str = "") -> Node:
         kind = raw["class"]
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            start, end = self._span(raw)
+            problem = f"the view has more than {MAX_PARTS:,} expressions"
+            raise self._text.error(max(start, 0), max(end, 0), problem, "Join a table of the values instead")
         function = raw.get("function_name", "").lower()
         is_lambda = kind == "LAMBDA" and (raw.get("syntax_type") != "SINGLE_ARROW" or parent in _TAKES_LAMBDA)
         names = raw.get("column_names", ())
@@ -100,6 +135,8 @@ class _Reader:
     def syntax_error(self, tree: Raw) -> Exception:
         if tree.get("error_type") != "parser":
             return self._text.error(0, 0, "this is not a SELECT", "Write one SELECT TRANSACTIONALLY")
+        if "expression depth" in tree["error_message"]:
+            return _too_deep(self._text, self._text.deepest())
         start, length = json.loads(tree.get("location", "[0,0]"))
         start, end = self._offset(start), self._offset(start + length)
         return self._text.error(start, end, tree["error_message"], "The SQL is DuckDB's")
@@ -192,6 +229,12 @@ class _Reader:
 
     def _offset(self, byte: int) -> int:
         return self._characters[min(byte, len(self._characters) - 1)]
+
+
+def _too_deep(text: ViewText, offset: int) -> ViewError:
+    problem = "the view is nested too deeply here"
+    hint = "Write parts of it as queries of WITH, or as other views, and long chains of conditions as IN"
+    return text.error(offset, offset, problem, hint)
 
 
 def _columns(raw: object) -> Iterator[Raw]:

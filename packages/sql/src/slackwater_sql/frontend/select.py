@@ -1,6 +1,7 @@
 """One SELECT."""
 
 from dataclasses import replace
+from typing import Final
 
 from slackwater_sql.document import identifier
 from slackwater_sql.frontend.build import Environment, Step
@@ -19,6 +20,9 @@ from slackwater_sql.frontend.syntax import Node, Query, Select, conjuncts
 from slackwater_sql.frontend.windows import Windows
 from slackwater_sql.logical import Aggregate, Expression, Filter, Relation, Span
 
+MAX_QUERIES: Final = 300
+"""SELECTs in a view, those of other views and of WITH as often as they are read."""
+
 
 def read_select(environment: Environment, select: Select, outer: Level | None) -> Selected:
     """The tree of a SELECT.
@@ -32,6 +36,11 @@ def read_select(environment: Environment, select: Select, outer: Level | None) -
         ViewError: It is outside of what is supported.
     """
     refuse_clauses(environment, select)
+    environment.build.queries += 1
+    if environment.build.queries > MAX_QUERIES:
+        problem = f"the view reads more than {MAX_QUERIES:,} queries"
+        hint = "A query of WITH, or a view, that is read twice is computed twice: read it once"
+        raise environment.error(select.start, select.start, problem, hint)
     environment = environment.with_commons(select.with_)
     if select.source.kind == "EMPTY":
         item = select.items[0]

@@ -19,6 +19,7 @@ _OPAQUE = re.compile(
 _START = re.compile(r"[\s(]*(\w*)")
 _SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
 _KEYWORD = re.compile(r"\s+(TRANSACTIONALLY)\b", re.IGNORECASE)
+_NESTING = re.compile(r"(?P<open>[(\[{]|\bCASE\b)|[)\]}]|\bEND\b", re.IGNORECASE)
 _OPENING = {")": "(", "]": "[", "}": "{"}
 _CLOSING = {opening: closing for closing, opening in _OPENING.items()}
 
@@ -63,6 +64,15 @@ class ViewText:
         code = self.code[:start] + " " * (end - start) + self.code[end:]
         last = len(code.rstrip().rstrip("; \t\n\r"))
         return code[:last] + _blank(code[last:])
+
+    def deepest(self) -> int:
+        """Offset of what opens the innermost parentheses, or CASE."""
+        depth = most = place = 0
+        for found in _NESTING.finditer(self.structure):
+            depth += 1 if found["open"] else -1
+            if depth > most:
+                most, place = depth, found.start()
+        return place
 
     def error(self, start: int, end: int, problem: str, hint: str) -> ViewError:
         """An error at the characters `[start, end)`."""

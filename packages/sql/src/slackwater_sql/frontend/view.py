@@ -18,7 +18,7 @@ from duckdb.sqltypes import DuckDBPyType
 
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.document import UnsupportedOutputError, check_output, identifier
-from slackwater_sql.frontend.binding import bind, bind_view
+from slackwater_sql.frontend.binding import bind, bind_view, planned
 from slackwater_sql.frontend.build import Build, Environment, Result
 from slackwater_sql.frontend.numbering import Numbering
 from slackwater_sql.frontend.parsing import parse
@@ -47,7 +47,7 @@ def read_view(
     """
     text = ViewText(sql, path)
     name = PurePath(path).stem
-    with scratch_database() as connection:
+    with scratch_database() as connection, planned(connection, text):
         connection.execute("CREATE SCHEMA __slackwater_views")
         lower = {other.lower(): each for other, each in views.items()}
         build = Build(connection, catalog, lower, read_query, _inlined)

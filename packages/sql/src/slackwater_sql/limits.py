@@ -1,0 +1,160 @@
+"""What a statement of a view may take, enforced from outside of DuckDB.
+
+DuckDB's own memory limit does not count the values of functions: ``range(50000000)`` passes any. So while a
+statement runs, the process's data segment (heap and private memory, not mapped files) may grow by so much and
+no more; an allocation beyond fails, and DuckDB reports it. A thread interrupts what computes for too long.
+"""
+
+import logging
+import os
+import resource
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+_GROWTH: Final = 3
+"""By how many times DuckDB's memory limit the process may grow during a statement: results are copied."""
+_LOOK_SECONDS: Final = 0.5
+_UNSTOPPABLE_EXIT_CODE: Final = 70
+_SIZES: Final = "/proc/self/statm"
+_PAGE_BYTES: Final = resource.getpagesize()
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StatementLimits:
+    """Of one statement of a view, when it is planned and when it is evaluated; travels to the executors."""
+
+    memory_mib: int = 512
+    """DuckDB's limit for intermediate results; the process may grow by three times as much meanwhile."""
+    cpu_seconds: float = 120
+    """How long it may compute, in CPU time of its process: a slow or paused machine does not count."""
+
+    @property
+    def duckdb_memory(self) -> str:
+        """The memory as DuckDB's setting."""
+        return f"{self.memory_mib}MiB"
+
+    def problem(self, error: BaseException) -> str | None:
+        """What to tell of an error that is one of these limits; None if it is none."""
+        kind = type(error).__name__
+        if kind == "InterruptException":
+            return f"it computed for more than {self.cpu_seconds:g} s (run.statement_seconds)"
+        if kind in {"OutOfMemoryException", "MemoryError"}:
+            reason = next(iter(str(error).splitlines()), "").rstrip(".") or "no more memory"
+            return f"it needs more than the {self.memory_mib} MiB of run.statement_memory ({reason})"
+        return None
+
+
+DEFAULT_LIMITS: Final = StatementLimits()
+
+
+class Interruptible(Protocol):
+    """A DuckDB connection."""
+
+    def interrupt(self) -> None:
+        """Ends the statement that runs; from any thread."""
+        ...
+
+
+@contextmanager
+def bounded(connection: Interruptible, limits: StatementLimits, name: str) -> Iterator[None]:
+    """Bounds what the connection does in the block, which ends with its errors, or with `MemoryError`.
+
+    Within a call of a function DuckDB does not listen. A statement that has not ended after twice the time
+    ends the process, whose log then names it: better than to compute for ever.
+
+    Args:
+        connection: Is used by this thread alone.
+        limits: The bounds.
+        name: Of what is computed, for the log.
+    """
+    statement = _Statement(connection, time.process_time() + limits.cpu_seconds, limits.cpu_seconds, name)
+    _running.enter(statement, limits.memory_mib * _GROWTH * 2**20)
+    try:
+        yield
+    finally:
+        _running.leave(statement)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Statement:
+    connection: Interruptible
+    until: float
+    seconds: float
+    name: str
+
+
+class _Running:
+    """The statements that run in this process."""
+
+    def __init__(self) -> None:
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """In a forked process, which has neither the thread nor the statements of the one it comes from."""
+        self._lock = threading.Lock()
+        self._data_bytes: dict[_Statement, int] = {}
+        """How large the data segment may be for each."""
+        self._sizes = os.open(_SIZES, os.O_RDONLY | os.O_CLOEXEC) if os.path.exists(_SIZES) else None
+        """None (not Linux): memory is bounded by DuckDB alone."""
+        self._before = (0, 0)
+        """The process's own limits, while statements run."""
+        self._watcher: threading.Thread | None = None
+
+    def enter(self, statement: _Statement, growth: int) -> None:
+        with self._lock:
+            if not self._data_bytes:
+                self._before = resource.getrlimit(resource.RLIMIT_DATA)
+            self._data_bytes[statement] = self._size() + growth
+            self._limit_memory()
+            if self._watcher is None:
+                self._watcher = threading.Thread(
+                    target=self._watch, name="slackwater-statements", daemon=True
+                )
+                self._watcher.start()
+
+    def leave(self, statement: _Statement) -> None:
+        with self._lock:
+            del self._data_bytes[statement]
+            self._limit_memory()
+
+    def _limit_memory(self) -> None:
+        """Each thread's statement may grow as far as the most generous one."""
+        if self._sizes is None:
+            return
+        soft, hard = self._before
+        wanted = max(self._data_bytes.values(), default=soft)
+        if wanted != soft:
+            given = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+            wanted = min([wanted, *given])
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+
+    def _size(self) -> int:
+        """Heap, private memory and stack of this process."""
+        return 0 if self._sizes is None else int(os.pread(self._sizes, 100, 0).split()[5]) * _PAGE_BYTES
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(_LOOK_SECONDS)
+            with self._lock:
+                self._interrupt(time.process_time())
+
+    def _interrupt(self, now: float) -> None:
+        for statement in self._data_bytes:
+            if now > statement.until + statement.seconds:
+                _log.critical(
+                    "view %s: a function computes for more than %g s and does not listen; this process ends",
+                    statement.name,
+                    2 * statement.seconds,
+                )
+                os._exit(_UNSTOPPABLE_EXIT_CODE)
+            if now > statement.until:
+                statement.connection.interrupt()
+
+
+_running = _Running()
+os.register_at_fork(after_in_child=_running.start_anew)
