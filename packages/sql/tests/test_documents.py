@@ -108,6 +108,15 @@ def test_computed_values_have_a_form_too() -> None:
     assert _document("json", '"[1.10]"', "{'x \"y': t.v, 'z''': 1}") == '{"x \\"y":[1.10],"z\'":1}'
 
 
+@pytest.mark.parametrize(
+    ("sql", "written"),
+    [("t.v / 0", '"Infinity"'), ("-t.v / 0", '"-Infinity"'), ("t.v / 0 - t.v / 0", '"NaN"')],
+)
+def test_a_number_that_json_does_not_have_is_a_string(sql: str, written: str) -> None:
+    assert _document("bigint", "3", sql) == written
+    assert _document("bigint", "3", f"{{'x': [{sql}]}}") == f'{{"x":[{written}]}}'
+
+
 def test_value_without_exact_form_is_refused_at_planning() -> None:
     with pytest.raises(ViewError, match=r"MAP\(VARCHAR, DECIMAL\(2,1\)\) cannot be written as JSON exactly"):
         _document("bigint", "3", "map {'a': 1.5}")

@@ -282,7 +282,7 @@ class RowsEvaluator:
 
 
 def _called(plan: InputPlan) -> str:
-    name = plan.table.full_name
+    name = plan.table.full_name.lstrip(".")  # rows of a stage have no schema
     return name if plan.alias in {name, plan.table.name} else f"{name} {plan.alias}"
 
 
