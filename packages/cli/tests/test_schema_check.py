@@ -76,6 +76,19 @@ def test_a_difference_names_the_views_that_it_touches(
     assert difference.views == views
 
 
+COMPUTED = "price numeric(12, 2) NOT NULL GENERATED ALWAYS AS (1) STORED"
+
+
+def test_a_column_that_the_database_computes_touches_the_views_that_use_it() -> None:
+    (difference,) = changed("price numeric(12, 2) NOT NULL", COMPUTED)
+    assert difference.found == "numeric(12,2) GENERATED NOT NULL, which connectors do not send"
+    assert difference.views == ("prices",)
+
+
+def test_a_computed_column_need_not_be_declared() -> None:
+    assert changed("note text", f"note text, {COMPUTED.replace('price', 'tax')}") == []
+
+
 def test_a_column_that_may_be_null_may_become_not_null() -> None:
     (difference,) = changed("note text", "note text NOT NULL")
     assert difference.views == ()
@@ -125,7 +138,9 @@ def test_the_exit_code_says_whether_a_view_is_touched(
         (tmp_path / "views" / f"{name}.sql").write_text(sql)
     database = DECLARED.replace("note text", now) if now else DECLARED.replace("price", "cost")
     monkeypatch.setattr(psycopg, "connect", lambda *_, **__: nullcontext(Nothing()))
-    monkeypatch.setattr(slackwater.schema_check, "pull_schema", lambda _, tables: f"-- {tables}\n{database}")
+    monkeypatch.setattr(
+        slackwater.schema_check, "pull_schema", lambda _, tables, **__: f"-- {tables}\n{database}"
+    )
     assert main.run(["schema", "check", str(tmp_path), "--postgres-url", "postgresql://x"]) == code
     said = capsys.readouterr().out
     assert ("affected: prices" if code else "no view uses what differs") in said

@@ -21,13 +21,14 @@ CREATE TABLE inv.kinds (
     f numeric(12,2), g numeric, h text, i varchar(10), j char(5), k date, l timestamp, m timestamp(3),
     n timestamptz, o time, p time(0), q uuid, r json, s jsonb, t bytea, u inv.mood, v inv.price, w integer[],
     x text[] NOT NULL, y numeric(6,2)[], z inv.mood[], aa interval, ab inet, ac varchar, ad "char",
-    dropped int
+    computed numeric(14,2) NOT NULL GENERATED ALWAYS AS (f * 2) STORED, dropped int
 );
 ALTER TABLE inv.kinds DROP COLUMN dropped;
 ALTER TABLE inv.kinds REPLICA IDENTITY FULL;
 CREATE TABLE inv."Odd Name" ("B" integer, "a-b" text, PRIMARY KEY ("a-b", "B"));
 CREATE TABLE keyless (a int);
 """
+COMPUTED = "computed numeric(14,2) NOT NULL GENERATED ALWAYS AS (f * 2) STORED"
 WANTED = ["inv.kinds", "inv.Odd Name", "keyless"]
 
 
@@ -53,7 +54,9 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[psycopg.Co
 def test_pulled_schema_declares_what_the_ddl_declared(connection: "psycopg.Connection") -> None:
     pulled = parse_catalog({"pulled.sql": pull_schema(connection, WANTED)})
 
-    declared = DDL.replace(",\n    dropped int", "").replace("ALTER TABLE inv.kinds DROP COLUMN dropped;", "")
+    declared = DDL.replace(f",\n    {COMPUTED}, dropped int", "").replace(
+        "ALTER TABLE inv.kinds DROP COLUMN dropped;", ""
+    )
     assert set(pulled.tables) == set(parse_catalog({"declared.sql": declared}).tables)
 
 
@@ -65,6 +68,17 @@ def test_pulled_schema_is_ddl_that_postgres_accepts_and_gives_back(connection: "
         connection.execute("DROP SCHEMA inv CASCADE; DROP TABLE keyless; CREATE SCHEMA inv")
         connection.execute(pulled)
         assert pull_schema(connection, list(reversed(WANTED))) == pulled
+
+
+@pytest.mark.integration
+def test_generated_columns_are_left_out_with_the_reason(connection: "psycopg.Connection") -> None:
+    pulled = pull_schema(connection, ["inv.kinds"])
+
+    assert "-- Left out: computed numeric(14,2). Connectors do not send generated columns; " in pulled
+    assert "compute it in the view: (f * (2)::numeric)" in pulled
+    assert f"    {COMPUTED.partition('GENERATED')[0]}GENERATED" in pull_schema(
+        connection, ["inv.kinds"], keeps_generated=True
+    )
 
 
 @pytest.mark.integration

@@ -10,6 +10,7 @@ from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.plan import InputPlan
 from slackwater_sql.pull import CatalogueConnection, MissingTablesError, pull_schema
 from slackwater_sql.stages import EnginePlan
+from slackwater_sql.type_names import GENERATED
 
 ABSENT = "absent"
 
@@ -30,7 +31,7 @@ class Difference:
 def pulled_catalog(connection: CatalogueConnection, tables: Sequence[str]) -> Catalog:
     """Those of the tables that the database has, as it has them."""
     try:
-        return parse_catalog({"the database": pull_schema(connection, tables)})
+        return parse_catalog({"the database": pull_schema(connection, tables, keeps_generated=True)})
     except MissingTablesError as error:
         found = [table for table in tables if table not in error.tables]
         return pulled_catalog(connection, found) if found else Catalog(())
@@ -118,7 +119,7 @@ def _columns(declared: Table, found: Table, uses: _Uses) -> Iterator[Difference]
             views = () if harmless else uses.of_column(column.name)
             yield Difference(declared.full_name, column.name, _shown(column), _shown(now), views)
     for column in found.columns:
-        if declared.column(column.name) is None:
+        if declared.column(column.name) is None and not _is_generated(column):
             yield Difference(declared.full_name, column.name, ABSENT, _shown(column), ())
 
 
@@ -132,5 +133,11 @@ def _keys(declared: Table, found: Table, uses: _Uses) -> Iterator[Difference]:
         yield Difference(declared.full_name, "REPLICA IDENTITY", was, now, views)
 
 
+def _is_generated(column: Column) -> bool:
+    """Computed by the database, so that connectors do not send it: rightly not declared."""
+    return str(column.type).endswith(GENERATED)
+
+
 def _shown(column: Column) -> str:
-    return f"{column.type}{'' if column.nullable else ' NOT NULL'}"
+    not_sent = ", which connectors do not send" if _is_generated(column) else ""
+    return f"{column.type}{'' if column.nullable else ' NOT NULL'}{not_sent}"

@@ -16,7 +16,7 @@ from slackwater_sql.column_type import ColumnType, TypeKind
 from slackwater_sql.ddl_text import Word, split_at_commas, statements
 from slackwater_sql.errors import SchemaError
 from slackwater_sql.place import SourceText
-from slackwater_sql.type_names import array_of, parse_type, text_type
+from slackwater_sql.type_names import array_of, generated_type, parse_type, text_type
 
 _SUPPORTED = (
     "Supported are CREATE TABLE with columns, CREATE TYPE … AS ENUM, CREATE DOMAIN, "
@@ -214,9 +214,10 @@ class _Reader:
             definition.primary_key = (first.name,)
         implied = "serial" in words[0].name or _contains(constraints, "AS", "IDENTITY")
         not_null = implied or _contains(constraints, "NOT", "NULL")
-        definition.columns[first.name] = Column(
-            first.name, self._column_type(item, first, words), not not_null
-        )
+        column_type = self._column_type(item, first, words)
+        if _is_computed(constraints):
+            column_type = generated_type(column_type)
+        definition.columns[first.name] = Column(first.name, column_type, not not_null)
 
     def _read_alteration(self, statement: _Statement) -> None:
         statement.skip("IF", "EXISTS")
@@ -290,6 +291,14 @@ def _type_and_constraints(words: Sequence[Word]) -> tuple[tuple[Word, ...], tupl
             return tuple(words[:index]), tuple(words[index:])
         depth += (word.upper in {"(", "["}) - (word.upper in {")", "]"})
     return tuple(words), ()
+
+
+def _is_computed(constraints: Sequence[Word]) -> bool:
+    """GENERATED ALWAYS AS ( … ), which is no identity."""
+    return any(
+        [word.upper for word in constraints[start : start + 4]] == ["GENERATED", "ALWAYS", "AS", "("]
+        for start in range(len(constraints))
+    )
 
 
 def _contains(words: Sequence[Word], first: str, second: str) -> bool:

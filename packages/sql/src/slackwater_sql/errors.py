@@ -65,7 +65,8 @@ class RowContradictsSchemaError(SqlError):
         return (
             f"{where} contradicts its declaration: expected {self.expected}, got {self.got}. "
             "Compare the declared tables with the database (slackwater schema check) and the settings of the "
-            "connector. A table that has changed is declared anew (slackwater schema pull), for a new "
+            "connector: it sends neither generated columns nor those of column.exclude.list, so no view can "
+            "use them. A table that has changed is declared anew (slackwater schema pull), for a new "
             "revision of the pipeline"
         )
 

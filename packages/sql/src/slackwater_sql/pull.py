@@ -21,10 +21,11 @@ WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = ANY(%s)
 # A domain counts as the type it is made of, since that is what Debezium writes.
 _COLUMNS = """
 WITH RECURSIVE base AS (
-    SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.atttypid AS type, a.atttypmod AS modifier
+    SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated <> '' AS is_generated,
+        a.atttypid AS type, a.atttypmod AS modifier
     FROM pg_catalog.pg_attribute a WHERE a.attnum > 0 AND NOT a.attisdropped
   UNION ALL
-    SELECT b.attrelid, b.attnum, b.attname, b.attnotnull, t.typbasetype, t.typtypmod
+    SELECT b.attrelid, b.attnum, b.attname, b.attnotnull, b.is_generated, t.typbasetype, t.typtypmod
     FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype = 'd'
 )
 SELECT n.nspname, c.relname, b.attname, b.attnotnull,
@@ -32,8 +33,10 @@ SELECT n.nspname, c.relname, b.attname, b.attnotnull,
          THEN quote_ident(tn.nspname) || '.' || quote_ident(coalesce(e.typname, t.typname))
               || CASE WHEN e.typtype = 'e' THEN '[]' ELSE '' END
          ELSE pg_catalog.format_type(b.type, b.modifier) END,
-    CASE WHEN t.typtype = 'e' THEN t.oid WHEN e.typtype = 'e' THEN e.oid END
+    CASE WHEN t.typtype = 'e' THEN t.oid WHEN e.typtype = 'e' THEN e.oid END,
+    CASE WHEN b.is_generated THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END
 FROM base b
+LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = b.attrelid AND d.adnum = b.attnum
 JOIN pg_catalog.pg_class c ON c.oid = b.attrelid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
@@ -103,11 +106,14 @@ class _PulledTable:
     schema: str
     name: str
     is_full: bool
-    columns: list[tuple[str, str, bool]]
+    columns: list[tuple[str, str, bool, str | None]]
+    """Name, type, whether NOT NULL, and what computes it if it is generated."""
     primary_key: list[str]
 
 
-def pull_schema(connection: CatalogueConnection, tables: Sequence[str]) -> str:
+def pull_schema(
+    connection: CatalogueConnection, tables: Sequence[str], *, keeps_generated: bool = False
+) -> str:
     """DDL of these tables, which `parse_catalog` reads back and PostgreSQL accepts.
 
     Deterministic: tables and enums are in name order, columns in table order. Reads only; blocks.
@@ -115,6 +121,7 @@ def pull_schema(connection: CatalogueConnection, tables: Sequence[str]) -> str:
     Args:
         connection: An open connection.
         tables: Names as `schema.table`.
+        keeps_generated: Columns that the database computes are declared as such, not left out.
 
     Raises:
         MissingTablesError: Some table does not exist.
@@ -122,7 +129,13 @@ def pull_schema(connection: CatalogueConnection, tables: Sequence[str]) -> str:
     wanted = sorted({name if "." in name else f"public.{name}" for name in tables})
     pulled = _pulled_tables(connection, wanted)
     enums = _enum_statements(connection, wanted)
-    return "\n".join([_HEADER, *enums, *(_table_statement(pulled[name]) for name in wanted)])
+    return "\n".join(
+        [
+            _HEADER,
+            *enums,
+            *(_table_statement(pulled[name], keeps_generated=keeps_generated) for name in wanted),
+        ]
+    )
 
 
 def _pulled_tables(connection: CatalogueConnection, wanted: list[str]) -> dict[str, _PulledTable]:
@@ -133,8 +146,9 @@ def _pulled_tables(connection: CatalogueConnection, wanted: list[str]) -> dict[s
     missing = tuple(name for name in wanted if name not in pulled)
     if missing:
         raise MissingTablesError(missing)
-    for schema, table, name, is_not_null, type_name, _ in connection.execute(_COLUMNS, [wanted]).fetchall():
-        pulled[f"{schema}.{table}"].columns.append((name, type_name, is_not_null))
+    columns = connection.execute(_COLUMNS, [wanted]).fetchall()
+    for schema, table, name, is_not_null, type_name, _, computed in columns:
+        pulled[f"{schema}.{table}"].columns.append((name, type_name, is_not_null, computed))
     for schema, table, name in connection.execute(_PRIMARY_KEYS, [wanted]).fetchall():
         pulled[f"{schema}.{table}"].primary_key.append(name)
     return pulled
@@ -142,7 +156,7 @@ def _pulled_tables(connection: CatalogueConnection, wanted: list[str]) -> dict[s
 
 def _enum_statements(connection: CatalogueConnection, wanted: list[str]) -> Iterator[str]:
     columns = connection.execute(_COLUMNS, [wanted]).fetchall()
-    types = sorted({enum for *_, enum in columns if enum is not None})
+    types = sorted({enum for *_, enum, computed in columns if enum is not None and computed is None})
     if not types:
         return
     labels: dict[str, list[str]] = {}
@@ -152,13 +166,21 @@ def _enum_statements(connection: CatalogueConnection, wanted: list[str]) -> Iter
         yield f"CREATE TYPE {name} AS ENUM ({', '.join(values)});\n"
 
 
-def _table_statement(table: _PulledTable) -> str:
+def _table_statement(table: _PulledTable, *, keeps_generated: bool) -> str:
     name = f"{quoted(table.schema)}.{quoted(table.name)}"
     lines = [
         f"    {quoted(column)} {type_name}{' NOT NULL' if is_not_null else ''}"
-        for column, type_name, is_not_null in table.columns
+        f"{'' if computed is None else f' GENERATED ALWAYS AS ({computed}) STORED'}"
+        for column, type_name, is_not_null, computed in table.columns
+        if computed is None or keeps_generated
     ]
     if table.primary_key:
         lines.append(f"    PRIMARY KEY ({', '.join(quoted(column) for column in table.primary_key)})")
-    statement = f"CREATE TABLE {name} (\n" + ",\n".join(lines) + "\n);\n"
+    left_out = "".join(
+        f"-- Left out: {quoted(column)} {type_name}. Connectors do not send generated columns; "
+        f"compute it in the view: {' '.join(computed.split())}\n"
+        for column, type_name, _, computed in table.columns
+        if computed is not None and not keeps_generated
+    )
+    statement = f"{left_out}CREATE TABLE {name} (\n" + ",\n".join(lines) + "\n);\n"
     return statement + (f"ALTER TABLE {name} REPLICA IDENTITY FULL;\n" if table.is_full else "")

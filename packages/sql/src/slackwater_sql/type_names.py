@@ -1,6 +1,7 @@
 """PostgreSQL's type names, as people, `pg_dump` and `format_type` write them."""
 
 import re
+from typing import Final
 
 from slackwater_sql.column_type import ELEMENT_KINDS, MAX_DECIMAL_DIGITS, ColumnType, TypeKind
 
@@ -93,6 +94,19 @@ def parse_type(text: str) -> ColumnType:
 def text_type(name: str) -> ColumnType:
     """The type of an enum: Debezium writes its values as strings."""
     return ColumnType(TypeKind.TEXT, name)
+
+
+GENERATED: Final = " GENERATED"
+"""The end of the name of such a type."""
+
+
+def generated_type(of: ColumnType) -> ColumnType:
+    """The type of a column that the database computes: its values are not in the log that connectors read."""
+    reason = (
+        "it is a generated column, and connectors do not send those: PostgreSQL leaves them out of its log. "
+        "Compute it in the view"
+    )
+    return ColumnType(TypeKind.UNSUPPORTED, f"{of.postgres}{GENERATED}", reason=reason)
 
 
 def array_of(element: ColumnType) -> ColumnType:
