@@ -360,6 +360,28 @@ def test_the_report_of_a_healthy_source_says_so() -> None:
     assert report_lines(facts(), [])[-1] == "source inv is healthy"
 
 
+def test_tables_whose_topics_do_not_exist_are_told_of_a_healthy_source_too() -> None:
+    known = replace(facts(), tables=frozenset({TABLE, "s.parted", "s.new"}))
+    lines = report_lines(known, diagnose(known))
+    (told,) = (line for line in lines if line.startswith("without topic"))
+    assert "s.new, s.parted: empty until" in told
+    assert "publish_via_partition_root" in told
+    assert report_json(known, [])["without_topic"] == ["s.new", "s.parted"]
+    away = replace(known, kafka_error="no answer")
+    assert away.without_topic == ()
+    assert not any(line.startswith("without topic") for line in report_lines(away, []))
+
+
+def test_the_named_tables_are_among_the_facts() -> None:
+    store, log = InMemoryMarkerStore(), InMemoryCutLog("inv")
+
+    def away() -> NoReturn:
+        raise ServerUnreachableError("Kafka", "h:1", "no answer")
+
+    sources = Sources(SourceTopics("inv"), {}, store, log, away, SystemClock(), frozenset({TABLE}))
+    assert examine(sources).tables == {TABLE}
+
+
 def test_the_json_report_holds_the_same() -> None:
     known = facts(waiting(), newest_end=LATER_END)
     said: dict[str, Any] = report_json(known, diagnose(known))

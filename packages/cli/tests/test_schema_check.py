@@ -89,6 +89,18 @@ def test_a_computed_column_need_not_be_declared() -> None:
     assert changed("note text", f"note text, {COMPUTED.replace('price', 'tax')}") == []
 
 
+def test_a_table_whose_changes_go_to_its_partitions_touches_its_views() -> None:
+    catalog = parse_catalog({"schema.sql": DECLARED})
+    plan = pipeline_definition(name="p", source="inv", catalog=catalog, views=VIEWS).plan
+    (difference,) = differences(plan, catalog, catalog, apart=("s.items",))
+    assert difference == Difference(
+        TABLE, "PARTITIONS", "one table", "published apart", ("prices", "by_kind")
+    )
+    lines = "\n".join(difference_lines("p", 1, [difference]))
+    assert "s.items is partitioned: its changes are published under the names of its partitions" in lines
+    assert "publish_via_partition_root = true" in lines
+
+
 def test_a_column_that_may_be_null_may_become_not_null() -> None:
     (difference,) = changed("note text", "note text NOT NULL")
     assert difference.views == ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.pull import MissingTablesError, pull_schema
+from slackwater_sql.pull import MissingTablesError, published_apart, pull_schema
 
 if TYPE_CHECKING:
     import psycopg
@@ -79,6 +79,23 @@ def test_generated_columns_are_left_out_with_the_reason(connection: "psycopg.Con
     assert f"    {COMPUTED.partition('GENERATED')[0]}GENERATED" in pull_schema(
         connection, ["inv.kinds"], keeps_generated=True
     )
+
+
+@pytest.mark.integration
+def test_a_partitioned_table_is_published_under_its_own_name_or_said_to_be_not(
+    connection: "psycopg.Connection",
+) -> None:
+    ddl = "CREATE TABLE inv.parted (a int PRIMARY KEY) PARTITION BY RANGE (a);"
+    tables = ["inv.kinds", "inv.parted"]
+    with connection.transaction(force_rollback=True):
+        connection.execute(f"{ddl} CREATE TABLE inv.parted_1 PARTITION OF inv.parted DEFAULT")
+        assert published_apart(connection, tables) == ("inv.parted",)
+        assert "-- Table inv.parted is partitioned" in pull_schema(connection, tables)
+        connection.execute("CREATE PUBLICATION p FOR TABLE inv.parted")
+        assert published_apart(connection, tables) == ("inv.parted",)
+        connection.execute("ALTER PUBLICATION p SET (publish_via_partition_root = true)")
+        assert published_apart(connection, tables) == ()
+        assert "partitioned" not in pull_schema(connection, tables)
 
 
 @pytest.mark.integration

@@ -1,6 +1,6 @@
 """Declared tables beside those of the database: what differs, and which views it touches."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from slackwater.output import aligned
@@ -8,11 +8,12 @@ from slackwater_spark.pipeline import table_names, view_inputs
 from slackwater_sql.catalog import Catalog, Column, Table
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.plan import InputPlan
-from slackwater_sql.pull import CatalogueConnection, MissingTablesError, pull_schema
+from slackwater_sql.pull import PARTITIONS_APART, CatalogueConnection, MissingTablesError, pull_schema
 from slackwater_sql.stages import EnginePlan
 from slackwater_sql.type_names import GENERATED
 
 ABSENT = "absent"
+_PARTITIONS = "PARTITIONS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +38,16 @@ def pulled_catalog(connection: CatalogueConnection, tables: Sequence[str]) -> Ca
         return pulled_catalog(connection, found) if found else Catalog(())
 
 
-def differences(plan: EnginePlan, declared: Catalog, database: Catalog) -> list[Difference]:
+def differences(
+    plan: EnginePlan, declared: Catalog, database: Catalog, apart: Collection[str] = ()
+) -> list[Difference]:
     """By table, in the order of its columns.
 
     Args:
         plan: Of the pipeline.
         declared: Its schema files.
         database: Of the tables that the plan reads, those that are there.
+        apart: Those of them whose changes are published under the names of their partitions.
     """
     found: list[Difference] = []
     there = {table.full_name: table for table in database.tables}
@@ -54,6 +58,8 @@ def differences(plan: EnginePlan, declared: Catalog, database: Catalog) -> list[
             found += [*_columns(own, there[name], uses), *_keys(own, there[name], uses)]
         else:
             found.append(Difference(name, "TABLE", "declared", ABSENT, uses.of_table()))
+        if name in apart:
+            found.append(Difference(name, _PARTITIONS, "one table", "published apart", uses.of_table()))
     return found
 
 
@@ -73,6 +79,9 @@ def difference_lines(pipeline: str, revision: int, found: Sequence[Difference]) 
         for each in found
     ]
     yield from aligned(rows)
+    for each in found:
+        if each.what == _PARTITIONS:
+            yield f"{pipeline}: {each.table} is partitioned: {PARTITIONS_APART}."
     views = affected(found)
     if not views:
         yield f"{pipeline}: no view uses what differs; it goes on as it is"

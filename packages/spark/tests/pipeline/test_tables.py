@@ -2,8 +2,9 @@
 
 import pytest
 
+from slackwater_protocol import SourceTopics
 from slackwater_spark.pipeline import pipeline_definition
-from slackwater_spark.pipeline.tables import keys_move, table_names, view_inputs
+from slackwater_spark.pipeline.tables import keys_move, table_names, view_inputs, without_topic
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.stages import EnginePlan
 
@@ -33,6 +34,26 @@ def plan(*views: str) -> EnginePlan:
 def test_keys_move_where_documents_are_not_spread_by_what_identifies_them(sql: str, moves: bool) -> None:
     """An order of another customer goes to another bucket, but keeps its record key."""
     assert keys_move(plan(sql), 0) is moves
+
+
+def test_a_table_without_a_topic_is_named_with_what_may_be_its_partitions() -> None:
+    topics = SourceTopics("inv", {"s.routed": "elsewhere", "s.gone": "nowhere"})
+    tables = ("s.orders", "s.order", "s.order_lines", "s.routed", "s.gone", "s.new")
+    known = {
+        "inv.s.order_lines",
+        "inv.s.orders_2025",
+        "inv.s.orders_2026",
+        "elsewhere",
+        "inv.s.gone",
+        "other",
+    }
+
+    assert dict(without_topic(tables, topics, known)) == {
+        "s.orders": ("inv.s.orders_2025", "inv.s.orders_2026"),
+        "s.order": ("inv.s.orders_2025", "inv.s.orders_2026"),
+        "s.gone": (),
+        "s.new": (),
+    }
 
 
 def test_each_view_has_the_tables_it_is_made_of() -> None:

@@ -57,6 +57,17 @@ WHERE i.indisprimary AND n.nspname || '.' || c.relname = ANY(%s)
 ORDER BY k.position
 """
 
+# A partitioned table is named in a publication's tables only if its changes go under its own name.
+_PUBLISHED_APART = """
+SELECT n.nspname, c.relname
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'p' AND n.nspname || '.' || c.relname = ANY(%s) AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_publication_tables t
+    WHERE t.schemaname = n.nspname AND t.tablename = c.relname
+)
+ORDER BY 1, 2
+"""
+
 _ENUMS = """
 SELECT quote_ident(n.nspname) || '.' || quote_ident(t.typname), e.enumlabel
 FROM pg_catalog.pg_type t
@@ -65,6 +76,13 @@ JOIN pg_catalog.pg_enum e ON e.enumtypid = t.oid
 WHERE t.oid = ANY(%s)
 ORDER BY 1, e.enumsortorder
 """
+
+
+PARTITIONS_APART = (
+    "its changes are published under the names of its partitions, so that views find it empty; "
+    "publish them under its own name (publish_via_partition_root = true of the publication, or the "
+    "connector's publish.via.partition.root if the connector makes it)"
+)
 
 
 class CatalogueCursor(Protocol):
@@ -129,13 +147,19 @@ def pull_schema(
     wanted = sorted({name if "." in name else f"public.{name}" for name in tables})
     pulled = _pulled_tables(connection, wanted)
     enums = _enum_statements(connection, wanted)
-    return "\n".join(
-        [
-            _HEADER,
-            *enums,
-            *(_table_statement(pulled[name], keeps_generated=keeps_generated) for name in wanted),
-        ]
-    )
+    apart = () if keeps_generated else published_apart(connection, wanted)
+    notes = [f"-- Table {name} is partitioned: {PARTITIONS_APART}.\n" for name in apart]
+    created = [_table_statement(pulled[name], keeps_generated=keeps_generated) for name in wanted]
+    return "\n".join([_HEADER, *notes, *enums, *created])
+
+
+def published_apart(connection: CatalogueConnection, tables: Sequence[str]) -> tuple[str, ...]:
+    """Those of the tables that are partitioned, and that no publication publishes under their own names.
+
+    Reads only; blocks.
+    """
+    rows = connection.execute(_PUBLISHED_APART, [list(tables)]).fetchall()
+    return tuple(f"{schema}.{name}" for schema, name in rows)
 
 
 def _pulled_tables(connection: CatalogueConnection, wanted: list[str]) -> dict[str, _PulledTable]:

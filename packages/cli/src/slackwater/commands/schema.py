@@ -83,12 +83,14 @@ def check(ctx: click.Context, folder: Path) -> None:
     from slackwater.output import Output
     from slackwater.schema_check import affected, difference_lines, differences, pulled_catalog
     from slackwater_spark.pipeline import load_pipeline, read_sources
+    from slackwater_sql.pull import published_apart
 
     output = Output()
     definition = load_pipeline(folder)
     with _database(ctx) as connection:
         database = pulled_catalog(connection, definition.tables)
-    found = differences(definition.plan, read_sources(folder).catalog, database)
+        apart = published_apart(connection, definition.tables)
+    found = differences(definition.plan, read_sources(folder).catalog, database, apart)
     for line in difference_lines(definition.name, definition.revision, found):
         output.line(line)
     ctx.exit(1 if affected(found) else 0)

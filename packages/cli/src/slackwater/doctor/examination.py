@@ -34,12 +34,16 @@ class Sources:
     log: CutLog
     probe: Callable[[], KafkaProbe]
     clock: Clock
+    tables: frozenset[str] = frozenset()
+    """Those that the settings name; empty: all are followed."""
 
 
 def examine(sources: Sources) -> SourceFacts:
     """All that can be learnt of a source now; what cannot be asked is noted, not raised. Takes seconds."""
     now_ms = int(sources.clock.now().timestamp() * 1000)
-    facts = SourceFacts(topics=sources.topics, evidence=sources.evidence, now_ms=now_ms)
+    facts = SourceFacts(
+        topics=sources.topics, evidence=sources.evidence, tables=sources.tables, now_ms=now_ms
+    )
     try:
         with sources.probe() as probe:
             seen = probe.look()

@@ -47,6 +47,8 @@ class SourceFacts:
     now_ms: int
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     """What proves a table complete, as the settings say; not listed: counts."""
+    tables: frozenset[str] = frozenset()
+    """Those that the settings name; empty: all are followed."""
     redis_error: str | None = None
     """Why Redis could not be asked; what the sidecar says is then unknown."""
     redis_wrong: str | None = None
@@ -71,3 +73,10 @@ class SourceFacts:
     def source(self) -> str:
         """Whose facts these are."""
         return self.topics.source
+
+    @property
+    def without_topic(self) -> tuple[str, ...]:
+        """Named tables that count as empty; none if Kafka could not be asked."""
+        if self.kafka_error is not None:
+            return ()
+        return tuple(sorted(t for t in self.tables if self.topics.data(t) not in self.data_topics))

@@ -35,6 +35,7 @@ def report_json(facts: SourceFacts, findings: Sequence[Finding]) -> dict[str, ob
         "frontier": format_lsn(cut.lsn) if cut else None,
         "lag_ms": facts.now_ms - cut.commit_ts_ms if cut else None,
         "newest_end": format_lsn(facts.newest_end.commit_lsn) if facts.newest_end else None,
+        "without_topic": list(facts.without_topic),
         "open_transactions": [_open_json(t, facts) for t in facts.open],
         "findings": [asdict(finding) for finding in findings],
     }
@@ -56,6 +57,12 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
         end = facts.newest_end
         yield "newest END", f"{format_lsn(end.commit_lsn)}, committed {ago(end.commit_ts_ms, facts.now_ms)}"
     yield "topics", f"{len(facts.data_topics)} of tables with {len(facts.places)} partitions"
+    if facts.without_topic:
+        yield (
+            "without topic",
+            f"{', '.join(facts.without_topic)}: empty until the connector writes a first row; is a table "
+            "partitioned, its publication needs publish_via_partition_root",
+        )
     yield "open", f"{len(facts.open)} transactions for longer than the threshold"
 
 

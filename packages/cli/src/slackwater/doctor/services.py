@@ -34,6 +34,7 @@ def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
         yield Sources(
             topics=topics,
             evidence=followed.evidence,
+            tables=followed.tables or frozenset(),
             store=store,
             log=log,
             probe=lambda: KafkaProbe(

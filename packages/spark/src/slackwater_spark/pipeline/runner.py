@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater_protocol import Clock, SystemClock
+from slackwater_protocol import Clock, SourceTopics, SystemClock
 from slackwater_spark.errors import SlackwaterSparkError
 from slackwater_spark.pipeline.checkpoint import Checkpoint
 from slackwater_spark.pipeline.definition import PipelineDefinition
@@ -20,7 +20,7 @@ from slackwater_spark.pipeline.query import packed_documents
 from slackwater_spark.pipeline.reporting import BatchDurations, BatchJournal, PipelineRegistry
 from slackwater_spark.pipeline.session import spark_session
 from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.pipeline.tables import keys_move
+from slackwater_spark.pipeline.tables import keys_move, without_topic
 from slackwater_spark.pipeline.writer import BatchWriter, RunStoppedError
 from slackwater_spark.sink import (
     KafkaSink,
@@ -28,6 +28,7 @@ from slackwater_spark.sink import (
     OutputTopic,
     SinkProbe,
     check_owner,
+    existing_topics,
     read_progress,
 )
 from slackwater_spark.state import hold_checkpoint, rescaled_batches
@@ -113,6 +114,23 @@ class _PipelineRun:
         self._checkpoint.check(self._fingerprint)
         progress = read_progress(self._sink_settings, may_be_absent=True)
         check_owner(self._definition.name, progress, self._checkpoint.query_id())
+        self._warn_of_missing_topics()
+
+    def _warn_of_missing_topics(self) -> None:
+        """A table without a topic counts as empty: right if nobody has written to it yet."""
+        known = existing_topics(self._sink_settings)
+        topics = SourceTopics(self._definition.source, self._definition.topics)
+        for table, others in without_topic(self._definition.tables, topics, known):
+            partitions = f" Are these its partitions: {', '.join(others)}?" if others else ""
+            _log.warning(
+                "table %s counts as empty: there is no topic %s. Right if it has no rows yet, since the "
+                "connector makes the topic with the first one. Else look at the connector's "
+                "table.include.list and its publication; a partitioned table needs "
+                "publish_via_partition_root.%s",
+                table,
+                topics.data(table),
+                partitions,
+            )
 
     def run(
         self, session: "SparkSession", on_progress: Callable[[BatchProgress], None], stop: threading.Event

@@ -1,7 +1,8 @@
 """What can be read off a plan: which columns of which tables it keeps, and whether keys move."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from slackwater_protocol import SourceTopics
 from slackwater_sql.plan import InputPlan
 from slackwater_sql.stages import DocumentsOutput, EnginePlan, PublishedView, StagePlan
 
@@ -26,6 +27,26 @@ def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:
 def table_names(plan: EnginePlan) -> tuple[str, ...]:
     """Full names of the tables the plan reads, each once, in order."""
     return tuple(sorted({each.table.full_name for each in table_inputs(plan.stages)}))
+
+
+def without_topic(
+    tables: Iterable[str], topics: SourceTopics, known: Collection[str]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The tables whose topics do not exist, each with the topics that its partitions may have.
+
+    The connector makes a topic with the first row, so a new table has none. But the changes of a partitioned
+    table may go to topics of its partitions, whose names begin with its own as a rule.
+
+    Args:
+        tables: Full names.
+        topics: Of the source.
+        known: The topics that exist.
+    """
+    named = {table: topics.data(table) for table in tables}
+    for table, topic in named.items():
+        if topic not in known:
+            others = set(known).difference(named.values())
+            yield table, tuple(sorted(other for other in others if other.startswith(topic)))
 
 
 def keys_move(plan: EnginePlan, view: int) -> bool:

@@ -14,6 +14,7 @@ from slackwater_spark.sink.kafka import KafkaSink, WriteReport
 from slackwater_spark.sink.probe import SinkProbe, SinkStep
 from slackwater_spark.sink.progress import check_owner, read_progress
 from slackwater_spark.sink.settings import Emit, KafkaSinkSettings, OutputTopic
+from slackwater_spark.sink.topics import existing_topics
 
 __all__ = [
     "DocumentBatch",
@@ -33,5 +34,6 @@ __all__ = [
     "WriteReport",
     "check_owner",
     "document_batch",
+    "existing_topics",
     "read_progress",
 ]

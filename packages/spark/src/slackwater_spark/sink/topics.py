@@ -76,6 +76,19 @@ def ensure_topics(settings: KafkaSinkSettings) -> None:
         raise OutputUnavailableError(settings.pipeline, "the check of its topics", 1, str(error)) from error
 
 
+def existing_topics(settings: KafkaSinkSettings) -> frozenset[str]:
+    """All topics that the broker tells of.
+
+    Raises:
+        OutputUnavailableError: the broker does not answer or refuses.
+    """
+    admin = AdminClient({**settings.client_config()})
+    try:
+        return frozenset(admin.list_topics(timeout=settings.request_timeout.total_seconds()).topics)
+    except KafkaException as error:
+        raise OutputUnavailableError(settings.pipeline, "the list of topics", 1, str(error)) from error
+
+
 def _check(admin: AdminClient, rule: TopicRule, partitions: int, timeout: float) -> None:
     if rule.partitions is not None and partitions != rule.partitions:
         raise OutputTopicError(rule.name, f"{rule.partitions} partition(s)", f"{partitions}")
