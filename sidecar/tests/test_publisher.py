@@ -754,3 +754,18 @@ def test_a_sidecar_that_waits_confirms_each_cut_of_the_other_in_the_log_once(
     for _ in range(3):
         other.publish([cut(3), cut(4)], OTHER)
     assert len(reads) == 1
+
+
+def test_a_log_that_is_away_is_not_asked_for_its_id(
+    publisher: Publisher, log: FailingLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question may take the time-out, and nothing is read meanwhile."""
+    log.is_away = True
+    publisher.publish([cut(1)], STATUS)
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "identity", lambda: pytest.fail("asked"))
+        publisher.report(STATUS, [])
+        assert publisher.log_error is not None
+    log.is_away = False
+    publisher.report(STATUS, [])
+    assert logged(log) == [1]

@@ -198,7 +198,9 @@ class Publisher:
         self._keeper.publish(published, status, is_whole=is_whole)
 
     def _check_log(self) -> None:
-        """Whether the log is still the one that was written to."""
+        """Whether the log is still the one that was written to; while it is away each question would wait."""
+        if self.log_error is not None:
+            return
         log_id = self._log.identity()
         if None not in (log_id, self._log_id) and log_id != self._log_id:
             self._refuse(f"its id was {self._log_id} and is {log_id}")

@@ -427,9 +427,15 @@ def test_a_log_that_was_made_anew_is_refused_by_whoever_has_read_the_one_before(
             feed.between(start, end)
 
 
-def test_a_log_that_is_made_anew_while_it_is_read_is_refused_though_no_id_was_kept(world: World) -> None:
+def test_a_log_that_is_made_anew_while_it_is_read_is_refused_though_no_id_was_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.cut(10, 0)
     world.after()
+    with monkeypatch.context() as patched:
+        patched.setattr(world.log, "identity", lambda: None)
+        world.clock.seconds += 6
+        assert world.after() == [10], "it is deleted, or could not be named for a moment"
     world.log.make_anew()
     for lsn in (10, 20):
         world.cut(lsn, lsn - 10)

@@ -97,6 +97,7 @@ class LogWatch:
         """
         if self._is_promised and not found:
             self._leave_store_alone("it names a cut that the cut log does not have")
+        self._is_promised = False
         interval = _INTERVAL_SECONDS if self._usable_store() else _INTERVAL_SECONDS_WITHOUT_STORE
         self._look_at = self._monotonic() + interval
 
