@@ -261,7 +261,7 @@ class KafkaCutLog:
                     raise CutLogUnavailableError(
                         "read", self._topic, f"at offset {position} of {to_offset} after {self._timeout:g} s"
                     )
-                most = to_offset - position if limit is None else limit - len(result)
+                most = min(to_offset - position, to_offset if limit is None else limit - len(result))
                 for message in self._consume(consumer, position, most):
                     offset, value = message.offset() or 0, message.value() or b""
                     position = max(position, offset if message.error() else offset + 1)
