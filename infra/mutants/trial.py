@@ -186,7 +186,6 @@ def _prepare(root: Path, mutant: Mutant | None, log: Path, cpu_seconds: int) -> 
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 5))
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     os.chdir(root)
-    sys.dont_write_bytecode = True
     sources = [str(p) for p in sorted(root.glob("packages/*/src"))]
     sys.path[:0] = [*sources, str(root / "sidecar/src"), str(root / "benchmarks/src")]
     if mutant is not None:
