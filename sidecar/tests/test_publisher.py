@@ -394,6 +394,55 @@ def test_a_sidecar_that_lost_its_turn_looks_at_the_end_of_the_log_before_it_goes
     assert logged(log) == [1, 2, 3, 4]
 
 
+def test_a_sidecar_that_goes_on_from_another_cut_forgets_what_it_had_not_told(
+    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    other.publish([replace(cut(1), repeated=frozenset({1}))], OTHER)
+    other.go_on_from(log.newest())
+    other.publish([cut(2)], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    other.publish([], OTHER)
+
+    assert log.newest() == PublishedCut(cut(2), 1)
+
+
+def test_what_stands_at_the_end_of_the_log_is_not_in_it(
+    publisher: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    store.publish(PublishedCut(cut(50), 1), OTHER)
+
+    publisher.report(STATUS, [])
+
+    assert held(store) == [1]
+
+
+def test_a_store_that_has_everything_is_not_filled_again(
+    publisher: Publisher, log: FailingLog, store: FailingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    monkeypatch.setattr(log, "records", lambda *_args, **_named: pytest.fail("the log was read back"))
+
+    publisher.publish([cut(2)], STATUS)
+    publisher.report(STATUS, [])
+
+    assert held(store) == [1, 2]
+
+
+def test_before_there_is_a_log_the_store_is_left_alone(
+    log: FailingLog, store: FailingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.publish(PublishedCut(cut(50), 0), OTHER)
+    monkeypatch.setattr(log, "identity", lambda: None)
+    publisher = Publisher(SOURCE, log, store, restored_cuts=100)
+    publisher.report(STATUS, [])
+    publisher.publish([cut(1)], STATUS)
+
+    assert logged(log) == [1], "what the store says of another log is not believed"
+    assert held(store) == [50]
+
+
 def test_patience_begins_anew_with_each_turn_of_the_other(
     publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
 ) -> None:
@@ -591,6 +640,43 @@ def test_markers_of_an_earlier_timeline_do_not_stand_for_those_of_this_one(
 
     assert others_in(log) == [9, 4, 8]
     assert shown(publisher, store, clock)["inv.s.a", 0] == Marker(4, 4)
+
+
+def test_higher_markers_and_those_of_further_partitions_are_appended(
+    publisher: Publisher, other: Publisher, log: FailingLog
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    publisher.publish_ahead(ahead(4))
+    other.publish_ahead(ahead(5))
+    both = replace(ahead(5), markers={**ahead(5).markers, **ahead(5, partition=1).markers})
+    publisher.publish_ahead(both)
+
+    assert others_in(log) == [4, 5, 5]
+
+
+def test_markers_at_or_below_the_newest_cut_are_no_news(publisher: Publisher, log: FailingLog) -> None:
+    publisher.publish([cut(4)], STATUS)
+    publisher.publish_ahead(ahead(4))
+    assert others_in(log) == []
+
+    publisher.publish_ahead(ahead(5))
+    assert others_in(log) == [5]
+
+
+def test_markers_of_all_partitions_are_put_back_but_none_of_an_earlier_timeline(
+    publisher: Publisher, store: FailingStore, clock: StillClock
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    publisher.publish_ahead(ahead(9))
+    publisher.go_on_from(None)
+    publisher.publish([replace(cut(1), timeline=2)], STATUS)
+    publisher.publish_ahead(replace(ahead(4), timeline=2))
+    publisher.publish_ahead(replace(ahead(5, partition=1), timeline=2))
+    store.clear(SOURCE, 2)
+
+    publisher.report(STATUS, [])
+
+    assert store.markers(SOURCE) == {("inv.s.a", 0): Marker(4, 4), ("inv.s.a", 1): Marker(5, 5)}
 
 
 def test_markers_that_the_log_has_not_taken_are_in_no_store_and_not_lost(

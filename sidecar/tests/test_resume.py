@@ -187,6 +187,27 @@ def test_a_decided_timeline_begins_where_the_decision_says() -> None:
     assert found.done == ()
 
 
+def test_a_decided_timeline_reads_from_the_newest_cut_before_it() -> None:
+    found = resumed(cut(6), cut(7), begins(2, transaction_offset=33))
+
+    assert found.starts(TOPICS)("inv.s.a", 0) == 7
+
+
+def test_in_a_truncated_log_no_cut_behind_the_decision_is_taken_for_one_before_it() -> None:
+    log = InMemoryCutLog("inv")
+    log.append_records([cut(6), cut(7), begins(2, transaction_offset=33), cut(9)])
+    log.delete_before(2)
+    found = resume(log, 1)
+
+    assert (found.timeline, found.read_from) == (2, None)
+
+
+def test_the_newest_of_several_decided_timelines_is_followed() -> None:
+    found = resumed(cut(7), begins(3, transaction_offset=44), begins(2, transaction_offset=33))
+
+    assert (found.timeline, found.starts(TOPICS)("inv.transaction", 0)) == (3, 44)
+
+
 def test_a_cut_of_a_decided_timeline_never_leads_back_before_the_decision() -> None:
     found = resumed(cut(7), begins(2, transaction_offset=33))
     frontier = found.frontier(SidecarSettings(source="inv", bootstrap="h:1"))

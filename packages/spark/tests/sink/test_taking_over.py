@@ -4,13 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from slackwater_protocol import ProgressRecord
+from slackwater_protocol import CommitRecord, ProgressRecord, encode_commit_record
 from slackwater_spark.sink import (
     DocumentBatch,
     KafkaSinkSettings,
     OutputTopic,
+    OutputTopicError,
     OutputUnavailableError,
+    PipelineNameTakenError,
     kafka,
+    progress,
 )
 from slackwater_spark.sink.kafka import KafkaSink
 from slackwater_spark.sink.producer import Headers, TransactionFailedError
@@ -141,3 +144,44 @@ def test_what_fails_to_open_is_discarded_and_an_error(sink: KafkaSink, broker: B
         sink.open()
 
     assert broker.happened == ["ensure topics", "open", "discard"]
+
+
+def test_each_batch_continues_the_one_before(sink: KafkaSink, broker: Broker, make_batch: MakeBatch) -> None:
+    sink.open()
+    broker.happened.clear()
+
+    reports = [sink.write("q", make_batch(number, [])) for number in (0, 1, 1)]
+
+    assert [report.was_covered for report in reports] == [False, False, True]
+    assert broker.happened.count("commit") == 2
+    assert "open" not in broker.happened
+
+
+def test_the_progress_of_another_checkpoint_is_not_continued(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    broker.progress = record(0, 10)
+    sink.open()
+
+    with pytest.raises(PipelineNameTakenError):
+        sink.write("another", make_batch(1, []))
+    assert "begin" not in broker.happened
+
+
+def test_a_pipeline_without_progress_does_not_go_on_behind_what_others_wrote(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = CommitRecord(
+        pipeline="other",
+        source="inv",
+        timeline=1,
+        commit_lsn=7,
+        previous_lsn=0,
+        xid=None,
+        commit_ts_ms=0,
+        offsets={},
+    )
+    monkeypatch.setattr(progress, "_newest_value", lambda *_: encode_commit_record(written))
+
+    with pytest.raises(OutputTopicError, match="'other'"):
+        progress.check_unused(SETTINGS)

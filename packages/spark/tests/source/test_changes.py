@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message
 
-from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
+from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction, SourceTopics
 from slackwater_spark.source.batch import BatchTask, TransactionTable
-from slackwater_spark.source.changes import BatchChanges, find_places
+from slackwater_spark.source.changes import BatchChanges, find_keyless, find_places
 from slackwater_spark.source.errors import BadInputError
 from slackwater_spark.source.plan import OffsetSpan
 
@@ -224,3 +224,60 @@ def test_bad_input_names_its_place_and_shows_the_value(record: Record) -> None:
     assert "b'not json " in str(error)
     assert len(error.value) == 200
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 - our own bytes
+
+
+def test_equal_changes_of_two_tables_in_one_topic_are_not_the_same(row_value: Value, record: Record) -> None:
+    topics = SourceTopics("inv", {"s.a": "all", "s.b": "all"})
+    table = TransactionTable([CommittedTransaction(7, 1000, 0)])
+    span = replace(SPAN, topic="all")
+    task = BatchTask((span,), table, frozenset({1000}))
+    batch = BatchChanges(task, "inv", ("s.a", "s.b"), topics=topics)
+    rows = [
+        record(row_value(7, 900, table=t), offset=n, topic="all") for n, t in enumerate(("s.a", "s.b", "s.a"))
+    ]
+    assert [message.offset() for message, _, _ in batch.of(span, rows)] == [0, 1]
+
+
+def test_a_row_of_a_snapshot_stands_at_most_at_the_end_of_its_span(row_value: Value, record: Record) -> None:
+    span = replace(SPAN, up_to_lsn=1000)
+    task = BatchTask((span,), TransactionTable([]), has_incremental_rows=True, end_lsn=3000)
+    assert placed(task, record(row_value(None, 0, op="r", snapshot="incremental"))) == [(0, 1000)]
+
+
+def test_an_exact_snapshots_row_counts_as_a_change_behind_a_row_without_a_commit(
+    row_value: Value, record: Record
+) -> None:
+    table = TransactionTable([CommittedTransaction(SNAPSHOT_XID, 500, 0)])
+    task = BatchTask((SPAN,), table, has_incremental_rows=True, end_lsn=3000)
+    row = record(row_value(None, 0, op="r", snapshot="incremental"), offset=1)
+    exact = record(row_value(None, 500, op="r", snapshot="true"), offset=2)
+    assert placed(task, row, exact) == [(1, 500), (2, 500)]
+
+
+def test_only_the_first_change_behind_a_stretch_of_late_rows_counts(row_value: Value, record: Record) -> None:
+    table = TransactionTable([CommittedTransaction(xid, 1000 * xid, 0) for xid in (1, 2, 3)])
+    task = BatchTask((SPAN,), table, late_snapshots=frozenset({500}), end_lsn=9000)
+    late = row_value(None, 500, op="r", snapshot="true")
+    records = [
+        record(late, offset=1),
+        record(row_value(1, 900), offset=2),
+        record(row_value(2, 900), offset=3),
+        record(late, offset=4),
+        record(row_value(3, 900), offset=5),
+        record(late, offset=6),
+    ]
+    assert placed(task, *records) == [(1, 1000), (2, 1000), (3, 2000), (4, 3000), (5, 3000), (6, 9000)]
+
+
+def test_rows_without_a_key_are_compared_within_repeated_transactions_only(
+    row_value: Value, record: Record
+) -> None:
+    table = TransactionTable([CommittedTransaction(7, 1000, 0), CommittedTransaction(8, 2000, 0)])
+    task = BatchTask((SPAN,), table, frozenset({1000}), has_whole_topics=True)
+    rows = [
+        record(row_value(xid, 900, after={"n": 1}), offset=n, key=None) for n, xid in enumerate((7, 7, 8, 8))
+    ]
+    tables = ("inventory.orders",)
+    keyless = find_keyless(task, "inv", tables, [(SPAN, rows)])
+    batch = BatchChanges(task, "inv", tables, keyless=keyless)
+    assert [message.offset() for message, _, _ in batch.of(SPAN, rows)] == [0, 2, 3]

@@ -347,6 +347,40 @@ def test_a_planned_batch_is_found_when_sidecars_appended_out_of_order(world: Wor
     assert world.feed.between(start, end) == [early]
 
 
+def test_a_planned_batch_is_found_below_its_place_as_far_as_a_truncated_log_goes(world: World) -> None:
+    for lsn, previous in ((5, 0), (20, 10), (6, 5), (30, 20)):
+        world.cut(lsn, previous, to_store=False)
+    world.log.delete_before(1)
+    start = SourceOffset(source="inv", timeline=1, lsn=10, event_count=10, log=3)
+    end = SourceOffset(source="inv", timeline=1, lsn=30, event_count=30, log=4)
+    assert [c.cut.lsn for c in world.feed.between(start, end)] == [20, 30]
+
+
+def test_a_planned_batch_ends_at_its_end_whatever_else_stands_there(world: World) -> None:
+    for lsn, previous in ((10, 0), (20, 10), (25, 20)):
+        world.cut(lsn, previous)
+    end = SourceOffset(source="inv", timeline=1, lsn=20, event_count=20, log=3)
+    assert [c.cut.lsn for c in world.feed.between(BEGINNING, end)] == [10, 20]
+    world.after()
+    assert [c.cut.lsn for c in world.feed.between(BEGINNING, end)] == [10, 20]
+
+
+def test_a_planned_batch_that_goes_beyond_what_is_remembered_is_read_from_the_log(world: World) -> None:
+    world.cut(10, 0)
+    world.after()
+    world.cut(20, 10)
+    end = SourceOffset(source="inv", timeline=1, lsn=20, event_count=20, log=2)
+    assert [c.cut.lsn for c in world.feed.between(BEGINNING, end)] == [10, 20]
+
+
+def test_a_start_that_no_cut_has_forgets_what_was_read(world: World) -> None:
+    for lsn, previous in ((10, 0), (20, 10), (30, 5)):
+        world.cut(lsn, previous)
+    world.after()
+    start = SourceOffset(source="inv", timeline=1, lsn=5, event_count=5, log=0)
+    assert [c.cut.lsn for c in world.feed.after(start, max_events=None)] == [10, 20, 30]
+
+
 def test_a_planned_batch_that_the_log_lost_is_an_error(world: World) -> None:
     cuts = [world.cut(lsn, lsn - 10) for lsn in (10, 20, 30)]
     world.log.delete_before(2)
