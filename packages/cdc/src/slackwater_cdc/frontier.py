@@ -319,7 +319,7 @@ class Frontier:
             beginning
         ):
             self._beginning = None
-            return self._snapshots.pending is None
+            return True
         return False
 
     def _may_pass(self, transaction: Transaction) -> bool:
