@@ -443,6 +443,78 @@ def test_before_there_is_a_log_the_store_is_left_alone(
     assert held(store) == [50]
 
 
+def test_what_cuts_of_another_sidecar_did_not_tell_is_told_once(
+    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+) -> None:
+    publisher.publish([cut(1)], STATUS)
+    other.publish([replace(cut(1), repeated=frozenset({1}))], OTHER)
+    other.publish([cut(2)], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    other.publish([], OTHER)
+    other.publish([cut(3)], OTHER)
+
+    assert [c.cut.repeated for c in log.tail(0)] == [{1}, frozenset()]
+
+
+def test_the_newest_cut_of_another_timeline_is_none_of_this_one(
+    publisher: Publisher, other: Publisher, log: FailingLog
+) -> None:
+    publisher.go_on_from(None)
+    publisher.publish([replace(cut(1), timeline=2)], STATUS)
+    other.publish([cut(6)], OTHER)
+
+    assert logged(log) == [1]
+    assert other.newest is None
+
+
+def test_cuts_of_another_timeline_shorten_nothing(
+    publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
+) -> None:
+    publisher.publish([cut(5)], STATUS)
+    begun = replace(cut(7), timeline=2, previous_lsn=0, transactions=cut(3).transactions)
+    other.publish([begun], OTHER)
+    clock.seconds += PATIENCE.total_seconds()
+    other.publish([], OTHER)
+
+    assert log.newest() == PublishedCut(begun, 1)
+
+
+def test_an_error_of_the_log_stays_until_everything_is_written(
+    publisher: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    log.is_away = True
+    publisher.publish([cut(1)], STATUS)
+    publisher.publish_ahead(ahead(4))
+    assert publisher.log_error is not None
+
+    log.is_away = False
+    publisher.publish_ahead(ahead(5))
+    assert publisher.log_error is not None, "the cut is not written"
+    publisher.publish([], STATUS)
+    assert publisher.log_error is None
+
+
+def test_a_cut_whose_publisher_the_store_does_not_name_is_nobodys_turn(
+    publisher: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    log.append([cut(1)])
+    store.publish(PublishedCut(cut(1), 0), replace(STATUS, sidecar=""))
+    publisher.publish([cut(2)], STATUS)
+
+    assert logged(log) == [1, 2]
+
+
+def test_an_emptied_store_gets_cuts_of_the_newest_timeline_only(log: FailingLog, store: FailingStore) -> None:
+    second = [replace(cut(lsn), timeline=2) for lsn in (1, 2)]
+    log.append([cut(5), second[0], cut(6), second[1]])
+    publisher = Publisher(SOURCE, log, store, restored_cuts=100)
+    publisher.go_on_from(log.newest())
+    publisher.report(STATUS, [])
+
+    assert [c.cut.lsn for c in store.cuts_after(SOURCE, 2, 0, limit=9)] == [1, 2]
+    assert held(store) == []
+
+
 def test_patience_begins_anew_with_each_turn_of_the_other(
     publisher: Publisher, other: Publisher, log: FailingLog, clock: StillClock
 ) -> None:
@@ -656,10 +728,11 @@ def test_higher_markers_and_those_of_further_partitions_are_appended(
 
 def test_markers_at_or_below_the_newest_cut_are_no_news(publisher: Publisher, log: FailingLog) -> None:
     publisher.publish([cut(4)], STATUS)
-    publisher.publish_ahead(ahead(4))
+    further = replace(ahead(4), markers={("inv.s.new", 0): Marker(4, 4)})
+    publisher.publish_ahead(further)
     assert others_in(log) == []
 
-    publisher.publish_ahead(ahead(5))
+    publisher.publish_ahead(replace(further, lsn=5))
     assert others_in(log) == [5]
 
 

@@ -91,36 +91,43 @@ def test_it_stops_where_equal_rows_of_one_lsn_may_be_the_same_or_not(orders: tup
         doubles_of([*first, *(row("b", order, 10, offset=10 + order) for order in orders)])
 
 
-def test_it_stops_where_rows_of_a_single_lsn_speak_for_numbers_that_do_not_go_on() -> None:
-    """Two rows of one statement may look like the next two of it."""
-    first = [row("a", n, 10, text, offset=n) for n, text in ((3, b"x"), (4, b"y"))]
-    again = [row("b", n, 10, text, offset=10 + n) for n, text in ((1, b"x"), (2, b"y"))]
-    with pytest.raises(UndecidableError):
-        doubles_of([*first, *again])
-
-
 def test_numbers_that_go_on_are_believed_for_one_row_that_there_is_once() -> None:
     first = [row("a", 1, 10, b"x", offset=1), row("a", 2, 10, b"y", offset=2)]
     again = [row("b", 2, 10, b"y", offset=12), row("b", 3, 10, b"z", offset=13)]
     assert offsets([*first, *again]) == [12]
 
 
-def test_it_stops_where_the_same_number_has_an_equal_row_of_several() -> None:
+def test_it_stops_where_only_a_row_that_there_is_several_times_has_its_number() -> None:
     first = [row("a", 1, 10, b"x", offset=1), row("a", 2, 10, b"x", offset=2)]
-    again = [row("b", 2, 10, b"x", offset=12), row("b", 3, 10, b"x", offset=13)]
+    again = [row("b", 2, 10, b"x", offset=12), row("b", 3, 10, b"y", offset=13)]
     with pytest.raises(UndecidableError):
         doubles_of([*first, *again])
 
 
-def test_a_distance_at_which_lsns_would_fall_is_none() -> None:
-    """Rows of LSN 10 stand before those of LSN 20, whatever they look like."""
-    first = [
-        row("a", 1, 10, b"x", offset=1),
-        row("a", 2, 20, b"y", offset=2),
-        row("a", 3, 30, b"z", offset=3),
-    ]
-    again = [row("b", 1, 20, b"y", offset=11), row("b", 2, 30, b"z", offset=12), row("b", 3, 40, offset=13)]
-    assert offsets([*first, *again]) == [11, 12]
+def test_it_stops_where_rows_may_be_the_same_under_two_numbers() -> None:
+    first = [row("a", 1, 10, b"x", offset=1), row("a", 2, 10, b"y", offset=2)]
+    again = [row("b", 2, 10, b"y", offset=12), row("b", 3, 10, b"x", offset=13)]
+    with pytest.raises(UndecidableError):
+        doubles_of([*first, *again])
+
+
+def test_it_stops_where_all_rows_that_agree_are_of_one_lsn_and_there_several_times() -> None:
+    first = [row("a", n, 10, text, offset=n) for n, text in ((1, b"x"), (2, b"x"), (3, b"y"))]
+    again = [row("b", n, 10, text, offset=10 + n) for n, text in ((2, b"x"), (3, b"y"), (4, b"y"))]
+    with pytest.raises(UndecidableError):
+        doubles_of([*first, *again])
+
+
+def test_it_stops_where_a_single_row_between_others_was_numbered_again() -> None:
+    first = [row("a", n, 10 * n, text, offset=n) for n, text in ((1, b"x"), (2, b"y"), (3, b"x"))]
+    with pytest.raises(UndecidableError):
+        doubles_of([*first, row("b", 1, 20, b"y", offset=11)])
+
+
+def test_numbers_at_which_lsns_would_fall_are_not_those_of_the_rows() -> None:
+    first = [row("a", 1, 10, b"x", offset=1), row("a", 2, 20, b"x", offset=2)]
+    again = [row("b", 3, 10, b"x", offset=13), row("b", 4, 20, b"x", offset=14)]
+    assert offsets([*first, *again]) == [13, 14]
 
 
 def test_runs_without_a_row_in_common_are_all_counted() -> None:
