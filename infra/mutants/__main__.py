@@ -48,11 +48,10 @@ def main() -> int:
             chosen = (
                 drawn(root, mechanism, options.drawn, options.seed) if options.drawn else mechanism.mutants
             )
-            chosen = [m for m in chosen if options.only in m.name]
-            seen = {r["name"] for r in _read(results) if r["commit"] == commit and not options.here}
-            chosen = [m for m in chosen if m.name not in seen]
-            is_partial = options.here or options.quick or options.limit < trial.NO_LIMIT
-            stamp = {"commit": commit + "+" * is_partial, "kind": "drawn" if options.drawn else "reviewed"}
+            known = _known(_read(results), name, commit, options)
+            chosen = [m for m in chosen if options.only in m.name and m.name not in known]
+            stamp = {"commit": commit + "+" * options.here, "kind": "drawn" if options.drawn else "reviewed"}
+            stamp["judged_by"] = "some" if options.quick or options.limit < trial.NO_LIMIT else "all"
             open_ends += _run(root, mechanism, chosen, results, stamp, options.limit)
     return 1 if open_ends else 0
 
@@ -80,6 +79,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="neither simulator nor differential")
     parser.add_argument("--page", action="store_true", help="write docs/mutants.md from the results and end")
     return parser.parse_args()
+
+
+def _known(
+    results: list[dict[str, Any]], mechanism: str, commit: str, options: argparse.Namespace
+) -> set[str]:
+    """Mutants that need not be judged again: of this commit, or caught at any one with ``--open``."""
+    return {
+        r["name"]
+        for r in results
+        if r["mechanism"] == mechanism
+        and not options.here
+        and (r["commit"] == commit or options.open)
+        and (r["caught_by"] or (r["judged_by"] == "all" and not options.open))
+    }
 
 
 def _run(

@@ -22,13 +22,13 @@ exactly once is an error.
 
 def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) -> str:
     """The page, of the newest result of each mutant."""
-    newest = {(r["mechanism"], r["name"]): r for r in results if not r["commit"].endswith("+")}
+    final = (r for r in results if r["caught_by"] or r["judged_by"] == "all")
+    newest = {(r["mechanism"], r["name"]): r for r in final if not r["commit"].endswith("+")}
     rows, notes = [], []
-    commits: set[str] = set()
     for mechanism in mechanisms:
         outcomes = [(m, newest.get((mechanism.name, m.name))) for m in mechanism.mutants]
         known = [(m, r) for m, r in outcomes if r is not None]
-        commits |= {r["commit"] for _, r in known}
+        commits = dict.fromkeys(r["commit"] for _, r in known)
         real = [(m, r) for m, r in known if not m.equivalent]
         tests = sum(r["caught_by"] == "tests" for _, r in real)
         later = sum(bool(r["caught_by"]) for _, r in real) - tests
@@ -38,14 +38,13 @@ def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) 
         caught = sum(bool(r["caught_by"]) for r in others)
         rows.append(
             f"| {mechanism.title} | {len(real)} | {tests} | {later} | {len(left)} | {len(equal)} "
-            f"| {caught} of {len(others)} |"
+            f"| {caught} of {len(others)} | {next(reversed(commits), '')} |"
         )
         notes += [f"- {mechanism.title}: {m.name}: {m.survives or 'not explained'}" for m in left]
         notes += [f"- {mechanism.title}: {m.name}: equivalent, {m.equivalent}" for m in equal]
     table = [
-        "| mechanism | reviewed | caught by quick tests | by simulation | left | equivalent | drawn |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| mechanism | reviewed | by quick tests | by simulation | left | equivalent | drawn | commit |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
         *rows,
     ]
-    made = f"Made of commit {', '.join(sorted(commits))}."
-    return "\n".join([_HEAD, made, "", *table, "", "## What is left, and why", "", *notes, ""])
+    return "\n".join([_HEAD, *table, "", "## What is left, and why", "", *notes, ""])
