@@ -70,6 +70,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draw")
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose name contains a text")
+    parser.add_argument("--open", action="store_true", help="only mutants that were never caught")
     parser.add_argument(
         "--here", action="store_true", help="the files as they are, not HEAD; repeats what is known"
     )
