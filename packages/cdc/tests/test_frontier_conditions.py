@@ -491,3 +491,54 @@ def test_a_partition_that_saw_one_transaction_above_the_cut_is_not_ahead(at_a_cu
     at_a_cut.row("a/0", row(6))
 
     assert at_a_cut.frontier.markers_ahead() is None
+
+
+def test_no_markers_run_past_a_snapshot_that_waits(at_a_cut: Source) -> None:
+    for xid in (6, 7, 8):
+        at_a_cut.tell(end(xid, a=2 if xid == 6 else 1))
+        at_a_cut.row("a/0", row(xid))
+    at_a_cut.row("b/0", snapshot_row(900, table="b"))
+
+    assert at_a_cut.frontier.markers_ahead() is None
+
+
+def test_no_markers_run_ahead_of_late_rows_that_the_next_cut_shows(at_a_cut: Source) -> None:
+    at_a_cut.row("b/0", blocking_row(1, read_at=0))
+    at_a_cut.frontier.rest(at_a_cut.readable())
+    for xid in (6, 7, 8):
+        at_a_cut.tell(end(xid, a=2 if xid == 6 else 1))
+        at_a_cut.row("a/0", row(xid))
+    assert at_a_cut.frontier.markers_ahead() is None
+
+    assert [cut.late_snapshots for cut in at_a_cut.frontier.cuts()] == [(601,)]
+    assert at_a_cut.frontier.markers_ahead() is not None
+
+
+# --- rest
+
+
+def test_a_source_is_not_at_rest_before_everything_written_was_read(at_a_cut: Source) -> None:
+    at_a_cut.row("a/0", blocking_row(1, read_at=0))
+    for key in (("s.inv.b", 0), ("s.transaction", 0), ("s.notifications", 0)):
+        at_a_cut.frontier.rest({**at_a_cut.readable(), key: 9})
+    assert at_a_cut.cuts() == []
+
+    at_a_cut.frontier.rest(at_a_cut.readable())
+    assert [cut.late_snapshots for cut in at_a_cut.cuts()] == [(601,)]
+
+
+def test_a_snapshot_is_not_exact_because_the_source_once_was_at_rest(source: Source) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 2}))
+    source.row("a/0", snapshot_row(400), snapshot_row(480, 1, ts_ms=SECOND))
+    assert source.at_rest() == []
+
+    source.row("a/0", snapshot_row(480, 2, ts_ms=SECOND))
+    assert source.cuts() == []
+
+
+def test_an_unfinished_transaction_that_is_given_up_with_another_is_named(at_a_cut: Source) -> None:
+    at_a_cut.row("a/0", row(6), row(7))
+    at_a_cut.tell(end(7, a=2))
+    at_a_cut.frontier.skip_to(756)
+
+    assert [cut.skipped for cut in at_a_cut.cuts()] == [(6, 7)]
