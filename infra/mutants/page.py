@@ -40,6 +40,9 @@ def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) 
             f"| {mechanism.title} | {len(real)} | {tests} | {later} | {len(left)} | {len(equal)} "
             f"| {caught} of {len(others)} | {next(reversed(commits), '')} |"
         )
+        notes += [
+            f"- {mechanism.title}: does not fit the code any more: {text}" for text in mechanism.drifted
+        ]
         notes += [f"- {mechanism.title}: {m.name}: {m.survives or 'not explained'}" for m in left]
         notes += [f"- {mechanism.title}: {m.name}: equivalent, {m.equivalent}" for m in equal]
     table = [

@@ -70,6 +70,9 @@ class World:
     def publish(self, cuts: Sequence[Cut], _status: FrontierStatus) -> None:
         self.published += [each.lsn for each in cuts]
 
+    def show_markers(self) -> None:
+        pass
+
     def publish_ahead(self, _markers: AheadMarkers) -> None:
         self.told_ahead += 1
 
