@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from slackwater_markers import (
     CutLog,
@@ -256,7 +256,6 @@ def test_a_truncated_memory_log_names_the_offsets(make_cut: MakeCut, source: str
 
 @pytest.mark.integration
 def test_a_truncated_kafka_log_names_the_offsets(make_cut: MakeCut, source: str, bootstrap: str) -> None:
-    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
     log = KafkaCutLog(source, bootstrap)
@@ -280,14 +279,14 @@ def assert_truncated(log: CutLog) -> None:
 
 def delete_before(log: CutLog, bootstrap: Callable[[], str], source: str, offset: int) -> None:
     """Loses the records below an offset, as an operator could."""
-    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
     if isinstance(log, InMemoryCutLog):
         log.delete_before(offset)
     else:
         admin = AdminClient({"bootstrap.servers": bootstrap()})
-        admin.delete_records([TopicPartition(f"{source}.slackwater.cuts", 0, offset)]).popitem()[1].result()
+        [done] = admin.delete_records([TopicPartition(f"{source}.slackwater.cuts", 0, offset)]).values()
+        done.result(30)
 
 
 def test_a_log_that_has_lost_all_its_cuts_is_not_taken_for_a_new_one(
@@ -349,7 +348,8 @@ def test_a_topic_that_was_made_anew_is_another_log(make_cut: MakeCut, source: st
     log.ensure_topic(replication_factor=1)
     log.append([make_cut(source, lsn) for lsn in (10, 20)])
     before = log.identity()
-    AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic])[topic].result()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
     deadline = time.monotonic() + 60
     while log.identity() is not None:
         assert time.monotonic() < deadline
@@ -358,3 +358,45 @@ def test_a_topic_that_was_made_anew_is_another_log(make_cut: MakeCut, source: st
     with pytest.raises(CutLogReplacedError):
         log.tail(1)
     log.close()
+
+
+class Message:
+    def __init__(self, offset: int, value: bytes) -> None:
+        self.offset, self.value = (lambda: offset), (lambda: value)
+
+    def error(self) -> None:
+        return None
+
+
+class AskedConsumer:
+    """Three cuts, and what it was asked for."""
+
+    def __init__(self, cuts: list[Cut]) -> None:
+        self._messages = [Message(n, encode_cut(cut)) for n, cut in enumerate(cuts)]
+        self._position = 0
+        self.asked: list[int] = []
+
+    def get_watermark_offsets(self, *_: object) -> tuple[int, int]:
+        return 0, len(self._messages)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self._position = partitions[0].offset
+
+    def unassign(self) -> None:
+        pass
+
+    def consume(self, count: int, _: float) -> list[Message]:
+        self.asked.append(count)
+        found = self._messages[self._position : self._position + count]
+        self._position += len(found)
+        return found
+
+
+def test_no_more_is_asked_for_than_there_is_or_is_wanted(
+    make_cut: MakeCut, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's client waits for what it was asked for, as long as it may."""
+    log, consumer = KafkaCutLog(source, "h:1"), AskedConsumer([make_cut(source, n) for n in (1, 2, 3)])
+    monkeypatch.setattr(log, "_reader", lambda: consumer)
+    assert [len(log.records(-1)), len(log.records(0, limit=50)), len(log.records(-1, limit=1))] == [3, 2, 1]
+    assert consumer.asked == [3, 2, 1]
