@@ -928,3 +928,13 @@ def test_a_log_that_is_away_is_not_asked_for_its_id(
     log.is_away = False
     publisher.report(STATUS, [])
     assert logged(log) == [1]
+
+
+def test_a_cut_at_an_offset_that_was_deleted_is_not_confirmed_by_the_next_one(
+    publisher: Publisher, log: FailingLog, store: FailingStore
+) -> None:
+    publisher.publish([cut(1), cut(2)], STATUS)
+    log.delete_before(1)
+    store.forged_position = (StoredPosition(cut(2).position, 0, "me"),)
+    publisher.report(STATUS, [])
+    assert publisher.corrections == 1
