@@ -342,6 +342,32 @@ def test_a_transaction_without_end_is_given_up_with_the_one_behind_it() -> None:
     assert cut.end_offsets[A][0] == 3
 
 
+def test_several_unreadable_transaction_records_are_passed_and_no_longer_named() -> None:
+    source = source_at_a_cut()
+    source.tell(b"garbage", b"{}", b"[]", end(7, a=1), b"garbage")
+    source.row("a/0", row(7, 1))
+    source.frontier.skip_to(755)
+    assert source.cuts() == []
+
+    source.frontier.skip_to(756)
+
+    assert source.lsns() == [756]
+    assert [obstacle.offset for obstacle in source.frontier.obstacles] == [6], "what stands behind it stops"
+
+
+def test_no_decision_to_skip_passes_lsns_that_went_back() -> None:
+    source = source_at_a_cut()
+    source.tell(end(7, a=1))
+    source.row("a/0", row(7, 1))
+    assert source.lsns() == [756]
+    source.tell(end(6, a=1), end(8, a=1))
+    source.row("a/0", row(8, 1))
+    source.frontier.skip_to(10_000)
+
+    assert source.frontier.regression is not None
+    assert source.cuts() == []
+
+
 def test_an_unreadable_transaction_record_is_passed_with_the_commit_behind_it() -> None:
     source = source_at_a_cut()
     source.tell(b"{", end(7, a=1))

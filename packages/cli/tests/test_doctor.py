@@ -240,6 +240,12 @@ def test_a_snapshot_that_cannot_be_decided_has_a_way_out(problem: str) -> None:
     assert "Insert one first" in text(finding)
 
 
+def test_a_record_that_cannot_be_read_has_a_way_out() -> None:
+    finding = only(facts(status=status(FrontierState.BAD_INPUT, detail="why")))
+    assert "slackwater source skip --source inv" in text(finding)
+    assert "kafka-delete-records.sh" in text(finding)
+
+
 def test_a_complete_transaction_waits_for_the_one_before() -> None:
     complete = waiting(xid=78, received={TABLE: 3}, hint="complete, waits for others")
     causes = [f.cause for f in diagnose(facts(waiting(), complete))]

@@ -362,12 +362,14 @@ class Frontier:
 
     def _skip_obstacle(self) -> bool:
         """Passes an unreadable record of the transaction topic that lies before a commit to be skipped to."""
-        if len(self._ends.queue) < 2 or self._ends.queue[0] is self._barrier:
+        if not self._skip_lsn:
             return False
-        behind = self._ends.queue[1]
+        queue, barrier = self._ends.queue, self._barrier
+        behind = next((item for item in queue if isinstance(item, Transaction) or item is barrier), None)
         if not isinstance(behind, Transaction) or behind.commit_lsn > self._skip_lsn:
             return False
-        self._ends.queue.popleft()
+        passed = queue.popleft()
+        self._context.obstacles = [o for o in self._context.obstacles if o is not passed]
         return True
 
     def _drop_unfinished_before(self, transaction: Transaction) -> bool:

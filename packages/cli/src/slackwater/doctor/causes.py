@@ -94,7 +94,13 @@ def _state(facts: SourceFacts) -> Iterator[Finding]:
         yield Finding(
             cause=Cause.BAD_INPUT,
             what=status.detail,
-            advice=("look at the record; is the topic written by the connector only, in a known format?",),
+            advice=(
+                "look at the record; is the topic written by the connector only, in a known format?",
+                f"in {facts.topics.transactions}: slackwater source skip --source {facts.source} --to LSN "
+                "passes it, with the LSN of a commit behind it",
+                "in a data topic: delete the records up to it (kafka-delete-records.sh), have the connector "
+                "take a new snapshot, begin a new cut log",
+            ),
         )
     elif status.state is FrontierState.MISCONFIGURED:
         yield Finding(
