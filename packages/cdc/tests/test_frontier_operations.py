@@ -355,6 +355,16 @@ def test_several_unreadable_transaction_records_are_passed_and_no_longer_named()
     assert [obstacle.offset for obstacle in source.frontier.obstacles] == [6], "what stands behind it stops"
 
 
+def test_commits_below_a_snapshot_after_commits_do_not_pass() -> None:
+    source = source_at_a_cut()
+    source.row("a/0", snapshot_value("inv.a", 800, {"id": 1}, snapshot="first", ts_ms=60 * SECOND))
+    assert source.cuts() == []
+
+    source.tell(end(7, a=1))
+    source.row("a/1", row(7, 1))
+    assert source.cuts() == []
+
+
 def test_no_decision_to_skip_passes_lsns_that_went_back() -> None:
     source = source_at_a_cut()
     source.tell(end(7, a=1))

@@ -51,6 +51,8 @@ class Ends:
         """Its record timestamp."""
         self.stale_count = 0
         """ENDs at or below the newest one, since the last that was above it."""
+        self.barrier: Obstacle | None = None
+        """In the queue where LSNs went back; nothing passes it."""
 
     def read(self, records: Iterable[tuple[int, bytes | None, int]]) -> None:
         """Takes records: offset, value, record timestamp (ms)."""
@@ -68,9 +70,11 @@ class Ends:
             else:
                 self._read_begin(record.xid, timestamp_ms)
 
-    def stop_at(self, obstacle: Obstacle) -> None:
-        """Lets nothing pass that is read from now on."""
-        self.queue.append(obstacle)
+    def stop_at_regression(self) -> None:
+        """Lets nothing pass that is read from now on, for LSNs went back."""
+        if self.barrier is None:
+            self.barrier = Obstacle(self._topic, 0, 0, "LSNs went back", is_misconfiguration=False)
+            self.queue.append(self.barrier)
 
     def _read_begin(self, xid: int, timestamp_ms: int) -> None:
         transactions = self._context.transactions
@@ -113,7 +117,7 @@ class Ends:
         elif done.get(end.xid) != end.commit_lsn and self._watch.read_unknown_end(
             offset, end, done.known_from_lsn
         ):
-            return
+            self.stop_at_regression()
         elif transaction is None:
             done.add(end.xid, end.commit_lsn)
         elif transaction.end is None:

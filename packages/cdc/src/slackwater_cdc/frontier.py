@@ -89,7 +89,6 @@ class Frontier:
         self._whole_at = 0
         self._skip_lsn = 0
         self._cuts: list[Cut] = []
-        self._barrier: Obstacle | None = None
         self._beginning = None if start is not None else Waiting()
 
     # --- what is read
@@ -304,10 +303,8 @@ class Frontier:
         return False
 
     def _stop_at_regression(self) -> None:
-        if self._watch.found is not None and self._barrier is None:
-            topic = self._topics.transactions
-            self._barrier = Obstacle(topic, 0, 0, "LSNs went back", is_misconfiguration=False)
-            self._ends.stop_at(self._barrier)
+        if self._watch.found is not None:
+            self._ends.stop_at_regression()
 
     def _has_begun(self, beginning: Pending) -> bool:
         """Whether it is certain that no snapshot rows come before the first transaction.
@@ -364,7 +361,7 @@ class Frontier:
         """Passes an unreadable record of the transaction topic that lies before a commit to be skipped to."""
         if not self._skip_lsn:
             return False
-        queue, barrier = self._ends.queue, self._barrier
+        queue, barrier = self._ends.queue, self._ends.barrier
         behind = next((item for item in queue if isinstance(item, Transaction) or item is barrier), None)
         if not isinstance(behind, Transaction) or behind.commit_lsn > self._skip_lsn:
             return False
