@@ -13,6 +13,7 @@ from slackwater.doctor.findings import Cause, Finding
 from slackwater.doctor.report import report_json, report_lines
 from slackwater.errors import ServerUnreachableError
 from slackwater_markers import (
+    CutLogUnavailableError,
     FrontierState,
     FrontierStatus,
     InMemoryCutLog,
@@ -340,6 +341,25 @@ def test_the_frontier_that_is_shown_is_that_of_the_cut_log() -> None:
     found = examined(store, log)
     assert found.cut == cut()
     assert "names a cut at 1/40000000/0, but offset 0" in (found.redis_wrong or "")
+
+
+def test_a_cut_log_that_cannot_be_read_to_its_end_is_found() -> None:
+    log = InMemoryCutLog("inv")
+    at = log.append_bytes(b'{"v":2,"source":7}')
+    found = examined(WrongStore(), log)
+    assert f"pass-record --offset {at}" in (found.cut_log_error or "")
+    known = facts(cut_log_error=found.cut_log_error)
+    assert only(known).cause is Cause.CUT_LOG
+    assert "docs/runbooks/cut-log.md" in text(only(known))
+
+
+def test_a_cut_log_that_is_away_is_nothing_that_is_wrong_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away() -> NoReturn:
+        raise CutLogUnavailableError("read", "inv.slackwater.cuts", "refused")
+
+    log = InMemoryCutLog("inv")
+    monkeypatch.setattr(log, "newest", away)
+    assert examined(WrongStore(), log).cut_log_error is None
 
 
 @pytest.mark.parametrize("wrong", ["status", "position"])

@@ -47,6 +47,8 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
                 "does it come back? somebody else writes to keys slackwater:*; see users in docs/redis.md",
             ),
         )
+    if facts.cut_log_error is not None:
+        yield Finding(cause=Cause.CUT_LOG, what=facts.cut_log_error, advice=("docs/runbooks/cut-log.md",))
 
 
 def _sidecar(facts: SourceFacts) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from slackwater.errors import ServerUnreachableError
 from slackwater_markers import (
     CutLog,
     CutLogError,
+    CutLogUnavailableError,
     MarkerStore,
     MarkerStoreContentError,
     MarkerStoreUnavailableError,
@@ -77,11 +78,11 @@ def _with_redis(sources: Sources, facts: SourceFacts) -> SourceFacts:
         try:
             facts = replace(facts, status=sources.store.status(facts.source), open=_open(sources))
         except MarkerStoreContentError as error:
-            return replace(facts, redis_wrong=str(error), cut=_newest(sources))
+            return _with_cut(sources, replace(facts, redis_wrong=str(error)))
         except MarkerStoreUnavailableError as error:
-            return replace(facts, redis_error=str(error), cut=_newest(sources))
+            return _with_cut(sources, replace(facts, redis_error=str(error)))
         if sources.clock.monotonic() >= deadline or not _lags(facts):
-            return replace(facts, redis_wrong=_wrong(sources), cut=_newest(sources))
+            return _with_cut(sources, replace(facts, redis_wrong=_wrong(sources)))
         pause.wait(_LOOK_AGAIN_SECONDS)
 
 
@@ -121,12 +122,14 @@ def _with_tails(probe: KafkaProbe, facts: SourceFacts) -> SourceFacts:
     )
 
 
-def _newest(sources: Sources) -> Cut | None:
+def _with_cut(sources: Sources, facts: SourceFacts) -> SourceFacts:
     try:
         published = sources.log.newest()
-    except CutLogError:
-        return None
-    return published.cut if published else None
+    except CutLogUnavailableError:
+        return facts
+    except CutLogError as error:
+        return replace(facts, cut_log_error=str(error))
+    return replace(facts, cut=published.cut if published else None)
 
 
 def _wrong(sources: Sources) -> str | None:

@@ -53,6 +53,8 @@ class SourceFacts:
     """Why Redis could not be asked; what the sidecar says is then unknown."""
     redis_wrong: str | None = None
     """What Redis holds that the cut log does not confirm; None while it is right, as far as can be seen."""
+    cut_log_error: str | None = None
+    """What is wrong with the end of the cut log; None while it is right, or cannot be asked."""
     kafka_error: str | None = None
     """Why Kafka could not be asked; places are then unknown."""
     status: FrontierStatus | None = None

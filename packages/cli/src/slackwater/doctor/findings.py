@@ -11,6 +11,8 @@ class Cause(StrEnum):
     REDIS_AWAY = "redis_away"
     REDIS_WRONG = "redis_wrong"
     """It holds what no sidecar published."""
+    CUT_LOG = "cut_log"
+    """It has lost its cuts, or one cannot be read."""
     NO_SIDECAR = "no_sidecar"
     """None has reported, or the last one has stopped, failed or fallen silent."""
     REGRESSED = "regressed"
