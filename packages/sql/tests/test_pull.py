@@ -62,12 +62,12 @@ def test_pulled_schema_declares_what_the_ddl_declared(connection: "psycopg.Conne
 
 @pytest.mark.integration
 def test_pulled_schema_is_ddl_that_postgres_accepts_and_gives_back(connection: "psycopg.Connection") -> None:
-    pulled = pull_schema(connection, WANTED)
+    pulled = pull_schema(connection, WANTED, keeps_generated=True)
 
     with connection.transaction(force_rollback=True):
         connection.execute("DROP SCHEMA inv CASCADE; DROP TABLE keyless; CREATE SCHEMA inv")
         connection.execute(pulled)
-        assert pull_schema(connection, list(reversed(WANTED))) == pulled
+        assert pull_schema(connection, list(reversed(WANTED)), keeps_generated=True) == pulled
 
 
 @pytest.mark.integration

@@ -275,7 +275,7 @@ class RunSection(_Section):
     """Partitions of the stage, fixed by a checkpoint's first run; default: parallelism."""
     max_events_per_batch: int | None = Field(default=None, ge=1)
     """Change events at which a batch is closed."""
-    statement_memory: int = Field(default=512, ge=16)
+    statement_memory: int = Field(default=512, ge=1)
     """MiB for one SQL statement of a view, in each of Spark's Python processes, which may grow by three times
     as much meanwhile."""
     statement_seconds: float = Field(default=120, gt=0)
