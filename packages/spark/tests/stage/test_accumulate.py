@@ -238,10 +238,14 @@ def test_what_was_never_added_cannot_be_taken_away(partials: list[Partial], what
     assert groups.entries() == before
 
 
-def test_sql_that_fails_names_the_group() -> None:
+def test_sql_that_fails_names_the_group_and_the_commit() -> None:
     groups = bucket(part(shown="{'n': CAST(CASE WHEN a2 = '13' THEN 'x' ELSE '1' END AS INTEGER)}"))
-    with pytest.raises(EvaluationError, match="unlucky"):
-        groups.process([*row(5, "a", 1, "1.00"), *row(5, "unlucky", 13, "1.00"), *row(5, "z", 1, "1.00")])
+    unlucky = [*row(4, "unlucky", 14, "1.00"), *row(5, "unlucky", 13, "1.00"), *row(6, "unlucky", 12, "1.00")]
+    with pytest.raises(EvaluationError) as raised:
+        groups.process([*row(5, "a", 1, "1.00"), *unlucky, *row(7, "z", 1, "1.00")])
+    assert raised.value.key == '{"g":"unlucky"}'
+    assert raised.value.commit_lsn == 5
+    assert raised.value.rows[0].startswith("the group {")
 
 
 def test_many_points_are_evaluated_in_several_calls_that_give_what_one_would() -> None:
