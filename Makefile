@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup demo test check unit integration system soak fuzz simulate differential mutants chaos bench bench-sidecar bench-engine bench-compare lock clean
+.PHONY: help setup demo test check unit servers integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-engine bench-compare lock clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -20,8 +20,8 @@ setup:
 demo: setup
 	@$(BIN)/slackwater demo $(DEMO)
 
-## make test         check, then all tests of the default lane
-test: check unit integration system
+## make test         check, then all tests of the default lane; each lane shows its twenty slowest tests
+test: check unit servers
 
 ## make check        format, lint, types, import contracts
 check: setup
@@ -30,35 +30,50 @@ check: setup
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
 
+PYTEST := $(BIN)/pytest --durations 20
+# A file's tests run one after the other in one process, so they share its servers and its Spark. The longest begin.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder tests packages sidecar benchmarks pipelines
+DEFAULT := not full and not slow
+
 ## make unit         tests that need no server; properties with the same examples every time
 unit: setup
-	$(BIN)/pytest --hypothesis-profile ci -n auto --dist worksteal -m "not integration and not spark and not system and not chaos and not slow"
+	$(PYTEST) --hypothesis-profile ci -n auto --dist worksteal -m "not (integration or spark or system or chaos) and $(DEFAULT)"
+
+## make servers      tests with real servers: integration and system
+servers: setup
+	$(PYTEST) $(TWO) -m "(integration or spark or system or chaos) and $(DEFAULT)"
 
 ## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark
 integration: setup
-	$(BIN)/pytest -m "(integration or spark) and not system and not chaos and not slow"
+	$(PYTEST) $(TWO) -m "(integration or spark) and not system and not chaos and $(DEFAULT)"
 
 ## make system       the whole product, with processes killed while it runs
 system: setup
-	$(BIN)/pytest -m "(system or chaos) and not slow"
+	$(PYTEST) $(TWO) -m "(system or chaos) and $(DEFAULT)"
+
+## make full         make test, then the tests that it leaves out for being long
+full: test
+	$(PYTEST) $(TWO) -m "full and not slow"
 
 ## make soak         the tests that take minutes: five million rows in one transaction, many restarts
 soak: setup
-	$(BIN)/pytest -m slow --timeout 3600 $(SOAK)
+	$(PYTEST) -m slow --timeout 7200 $(SOAK)
 
 ## make fuzz         damaged records against all decoders, others every time; FUZZ=100000 of each
 FUZZ ?= 20000
 fuzz: setup
 	FUZZ=$(FUZZ) $(BIN)/pytest --timeout 0 -k damaged packages/cdc/tests/test_fuzz_decoders.py
 
-## make simulate     random histories against the sidecar's code, without servers; SEEDS=100000
+## make simulate     random histories against the sidecar's code, without servers; SEEDS=100000 FROM=0
+##                   FROM is the first seed: drawn unless it is given, and printed
 SEEDS ?= 10000
+FROM ?= random
 simulate: setup
-	$(BIN)/python -m slackwater_simulator --seeds $(SEEDS) $(SIMULATE)
+	$(BIN)/python -m slackwater_simulator --seeds $(SEEDS) --from $(FROM) $(SIMULATE)
 
-## make differential random views and histories against DuckDB at every commit; SEEDS=10000
+## make differential random views and histories against DuckDB at every commit; SEEDS=10000 FROM=0
 differential: setup
-	$(BIN)/python -m slackwater_differential --seeds $(SEEDS) $(DIFFERENTIAL)
+	$(BIN)/python -m slackwater_differential --seeds $(SEEDS) --from $(FROM) $(DIFFERENTIAL)
 
 ## make mutants      faults planted one at a time: do the tests notice? Takes hours, goes on where it was;
 ##                   MUTANTS="frontier --drawn 50 --seed 3" passes options; then docs/mutants.md is written

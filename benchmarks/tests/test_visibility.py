@@ -54,5 +54,5 @@ def test_samples_are_served_once_and_metrics_keep_counting() -> None:
 
 
 def _get(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - our own server
+    with urllib.request.urlopen(address, timeout=120) as answer:  # noqa: S310 - our own server
         return str(answer.read().decode())

@@ -107,7 +107,7 @@ def written(broker: KafkaBroker, source: str) -> None:
     topics = sorted({r["topic"] for r in records if r["topic"].startswith(PREFIX)})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for made in admin.create_topics([NewTopic(t.replace("av", source, 1), 1, 1) for t in topics]).values():
-        made.result(30)
+        made.result(300)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for record in records:
         if record["topic"] in topics:

@@ -52,7 +52,7 @@ class Topics:
 
     def create(self, *names: str, partitions: int = 2) -> None:
         for made in self.admin.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
-            made.result(30)
+            made.result(300)
 
     def create_all(self) -> None:
         self.create(self.data)
@@ -110,7 +110,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
     wait_until(partial(is_at, reader, frontier, topics.commit(1, 0)))
 
     for made in topics.admin.create_partitions([NewPartitions(topics.data, 3)]).values():
-        made.result(30)
+        made.result(300)
     wait_until(lambda: topics.has_partitions(3))
     wait_until(partial(is_at, reader, frontier, topics.commit(2, 2)))
 
@@ -162,8 +162,8 @@ def test_a_topic_made_anew_below_the_reader_is_an_error_that_says_so(
     wait_until(partial(is_at, reader, frontier, lsn))
 
     for gone in topics.admin.delete_topics([topics.data]).values():
-        gone.result(30)
-    wait_until(lambda: topics.data not in topics.admin.list_topics(timeout=10).topics)
+        gone.result(300)
+    wait_until(lambda: topics.data not in topics.admin.list_topics(timeout=120).topics)
     topics.create(topics.data)
 
     def is_noticed() -> bool:

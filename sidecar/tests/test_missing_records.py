@@ -42,7 +42,7 @@ class Topics:
         ]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for made in admin.create_topics(topics).values():
-            made.result(30)
+            made.result(300)
 
     def commit(self, xid: int, *, dropped: int = 0) -> int:
         """Rows 1 and 2; END also counts rows that a transform dropped. Its commit LSN."""

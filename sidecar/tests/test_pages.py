@@ -211,7 +211,7 @@ def server(pages: SidecarPages) -> Iterator[HttpServer]:
 
 
 def asked(server: HttpServer, method: str, path: str) -> tuple[int, str | None, bytes]:
-    connection = HTTPConnection(server.address, timeout=10)
+    connection = HTTPConnection(server.address, timeout=120)
     connection.request(method, path)
     response = connection.getresponse()
     result = response.status, response.getheader("Content-Type"), response.read()

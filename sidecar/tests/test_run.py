@@ -49,7 +49,7 @@ def failing(_s: SidecarSettings, _stop: threading.Event, _m: SourceMonitor, _o: 
 
 
 def asked(address: str, path: str) -> tuple[int, dict[str, Any]]:
-    connection = HTTPConnection(address, timeout=10)
+    connection = HTTPConnection(address, timeout=120)
     connection.request("GET", path)
     response = connection.getresponse()
     result = response.status, json.loads(response.read())
@@ -71,7 +71,7 @@ def test_a_source_that_fails_is_shown_and_leaves_the_others_running(
 
     def look(address: str) -> None:
         def ask() -> None:
-            failed.wait(30)
+            failed.wait(300)
             while asked(address, "/status")[1]["sources"][1]["state"] != "failed":
                 stop.wait(0.02)
             seen.update({path: asked(address, path) for path in ("/healthz", "/readyz", "/status")})

@@ -67,7 +67,7 @@ def running(settings: SidecarSettings) -> Iterator[Running]:
         yield sidecar
     finally:
         sidecar.stop.set()
-        sidecar.thread.join(30)
+        sidecar.thread.join(300)
     if sidecar.error is not None:
         raise sidecar.error
 
@@ -160,7 +160,7 @@ def test_a_killed_sidecar_loses_and_repeats_nothing(source: SyntheticSource, wai
             wait_until(partial(source.has_moved_beyond, before))
         finally:
             process.kill()
-            process.wait(30)
+            process.wait(300)
     with running(settings_of(source)):
         wait_until(source.is_published)
 
@@ -238,13 +238,13 @@ def test_records_deleted_before_they_were_read_are_an_error_that_says_which(
     topic = f"{source.name}.{TABLES[0]}"
     end = source.offsets[TABLES[0], 1]
     for done in source.admin.delete_records([TopicPartition(topic, 1, end)]).values():
-        done.result(30)
+        done.result(300)
 
     with (
         pytest.raises(SourceTruncatedError, match="are gone") as caught,
         running(settings_of(source)) as again,
     ):
-        again.thread.join(60)
+        again.thread.join(300)
 
     assert (caught.value.topic, caught.value.partition, caught.value.low) == (topic, 1, end)
 
@@ -257,7 +257,7 @@ def test_a_stopped_sidecar_returns_at_once(source: SyntheticSource, wait_until: 
     wait_until(source.is_published)
 
     sidecar.stop.set()
-    sidecar.thread.join(30)
+    sidecar.thread.join(300)
 
     assert not sidecar.thread.is_alive()
     assert sidecar.error is None

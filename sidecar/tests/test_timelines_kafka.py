@@ -42,7 +42,7 @@ def a_sidecar(source: SyntheticSource, name: str) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(300)
 
 
 def status_of(source: SyntheticSource) -> FrontierStatus:

@@ -21,7 +21,7 @@ from slackwater_spark.sink import SinkStep
 pytestmark = pytest.mark.chaos
 
 SEED = 1
-SECONDS = 150.0
+SECONDS = 900.0
 
 
 def say(line: str) -> None:

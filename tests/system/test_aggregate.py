@@ -33,7 +33,7 @@ SEED = 5
 GROUPS = 3
 ORDERS, LINES = "shop.orders", "shop.lines"
 HELD = (ORDERS, 1)
-SECONDS = 120.0
+SECONDS = 900.0
 SCHEMA = """
 CREATE TABLE shop.orders (id bigint PRIMARY KEY, version int NOT NULL);
 CREATE TABLE shop.lines (order_id bigint, id bigint, quantity int NOT NULL, PRIMARY KEY (order_id, id));
@@ -145,7 +145,7 @@ class Output:
 
     def read_on(self) -> None:
         if not self._is_assigned:
-            topics = self._consumer.list_topics(timeout=10).topics
+            topics = self._consumer.list_topics(timeout=120).topics
             if not all(topic in topics for topic in self._topics):
                 return
             places = [TopicPartition(t, p, 0) for t in self._topics for p in topics[t].partitions]

@@ -75,7 +75,7 @@ class Follower:
             self._position = self._position.advanced_to(published, [])
 
     def follow_until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 900
         while not condition():
             assert time.monotonic() < deadline, f"the pipeline is at {self.lsn} after a minute"
             self.follow()
@@ -148,7 +148,7 @@ def start(source: SyntheticSource) -> Iterator[Start]:
     yield begin
     for process in started:
         process.kill()
-        process.wait(30)
+        process.wait(300)
 
 
 @contextmanager
@@ -168,7 +168,7 @@ def writing(source: SyntheticSource) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        writer.join(30)
+        writer.join(300)
 
 
 class Sidecars:
@@ -246,7 +246,7 @@ def a_sidecar(source: SyntheticSource, redis_url: str = "") -> Iterator[list[Sid
         yield said
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(300)
 
 
 @pytest.fixture

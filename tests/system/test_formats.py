@@ -42,7 +42,7 @@ CONNECTOR = {
 }
 ROUTED = "\n[topics]\n" + "".join(f'"{table}" = "{EVERYTHING}"\n' for table in TABLES[:2])
 SIDECAR = ("--topics", ",".join(f"{t}={EVERYTHING}" for t in TABLES), "--transaction-topic", "inv.commits")
-SECONDS = 90.0
+SECONDS = 900.0
 
 
 class Shop:

@@ -27,7 +27,7 @@ UNUSED = (
     "ALTER TABLE inventory.orders ALTER COLUMN remark DROP DEFAULT, ALTER COLUMN remark TYPE int USING 1",
     "ALTER TABLE inventory.orders DROP COLUMN remark",
 )
-SECONDS = 90.0
+SECONDS = 900.0
 
 
 class Orders:

@@ -37,7 +37,7 @@ LINES, ORDERS = "inventory.order_lines", "inventory.orders"
 WORKLOAD = WORKLOADS["orders"](7, 150)
 GONE = range(1_000_000, 1_000_010)
 """Orders that are deleted between the interrupted snapshot and its repetition."""
-SECONDS = 120.0
+SECONDS = 900.0
 
 
 class Run:
@@ -109,7 +109,7 @@ class Run:
         )
         deadline = time.monotonic() + SECONDS
         try:
-            while topic not in (topics := consumer.list_topics(timeout=10).topics):
+            while topic not in (topics := consumer.list_topics(timeout=120).topics):
                 assert time.monotonic() < deadline, f"there is no topic {topic}"
             partitions = topics[topic].partitions
             consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])

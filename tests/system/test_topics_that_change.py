@@ -46,7 +46,7 @@ CREATE TABLE inventory.items (id int PRIMARY KEY, note text);
 CREATE TABLE inventory.moved (id int PRIMARY KEY, note text);
 INSERT INTO inventory.moved VALUES (1, 'before the connector'), (2, 'too');
 """
-SECONDS = 90.0
+SECONDS = 900.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Story:
         admin = AdminClient({"bootstrap.servers": self.stack.kafka.bootstrap})
         asked = admin.create_partitions([NewPartitions(f"inv.{ITEMS}", MORE_PARTITIONS)])
         for answer in asked.values():
-            answer.result(20)
+            answer.result(300)
 
     def prepare(self) -> int:
         """A prepared transaction around which others commit; returns its xid."""

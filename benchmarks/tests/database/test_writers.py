@@ -60,7 +60,7 @@ def run(dsn: str, workload: Workload, *, writers: int, until: Callable[[WriterCo
 
 def wait_until(writers: Writers, condition: Callable[[WriterCounts], bool]) -> None:
     clock, pause = SystemClock(), threading.Event()
-    deadline = clock.monotonic() + 60
+    deadline = clock.monotonic() + 900
     while not condition(writers.counts()):
         writers.raise_failure()
         assert clock.monotonic() < deadline, f"not within a minute: {writers.counts()}"

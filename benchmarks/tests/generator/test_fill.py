@@ -47,7 +47,7 @@ def records(broker: KafkaBroker, topics: list[str]) -> list[Message]:
     )
     found: list[Message] = []
     try:
-        known = consumer.list_topics(timeout=10).topics
+        known = consumer.list_topics(timeout=120).topics
         parts = [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in known[t].partitions]
         consumer.assign(parts)
         at_end = 0
@@ -69,7 +69,7 @@ def cut_at(broker: KafkaBroker, prefix: str, filled: Filled) -> Cut:
     sidecar = threading.Thread(target=run_sidecar, args=(settings, stop))
     sidecar.start()
     try:
-        deadline = clock.monotonic() + 60
+        deadline = clock.monotonic() + 900
         while (newest := log.newest()) is None or newest.cut.lsn < filled.last_commit_lsn:
             assert clock.monotonic() < deadline, f"the sidecar stays at {newest}"
             stop.wait(0.05)

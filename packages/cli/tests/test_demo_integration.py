@@ -176,7 +176,7 @@ class ReferencePipeline:
         topics = [NewTopic(self._output, 4, 1), NewTopic(commit_topic(self._output), 1, 1)]
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         for created in admin.create_topics(topics).values():
-            created.result(30)
+            created.result(300)
         replay, previous, transactions = Replay(history), 0, list(history.transactions())
         for first in range(0, len(transactions), 25):
             batch = transactions[first : first + 25]

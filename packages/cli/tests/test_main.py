@@ -203,7 +203,7 @@ def test_the_first_signal_asks_to_stop(number: signal.Signals, code: int) -> Non
     with stop_on_signals() as stop:
         assert not stop.event.is_set()
         os.kill(os.getpid(), number)
-        assert stop.event.wait(5)
+        assert stop.event.wait(300)
         assert stop.exit_code == code
     assert signal.getsignal(number) is before
 

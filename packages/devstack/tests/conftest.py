@@ -16,7 +16,7 @@ from slackwater_devstack.deadline import Deadline
 def wait_until() -> Callable[..., None]:
     """Waits for a condition; fails the test after the timeout."""
 
-    def wait(condition: Callable[[], bool], timeout: timedelta = timedelta(seconds=30)) -> None:
+    def wait(condition: Callable[[], bool], timeout: timedelta = timedelta(seconds=300)) -> None:
         deadline = Deadline(timeout)
         pause = threading.Event()
         while not condition():

@@ -64,7 +64,7 @@ def test_as_root_a_folder_that_postgres_cannot_reach_is_replaced_and_remembered(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the parent-death signal of Linux")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_a_stack_leaves_no_process_behind(
     open_folder: Path, wait_until: Callable[..., None], number: signal.Signals
 ) -> None:
@@ -125,7 +125,7 @@ def test_a_connector_for_a_table_that_does_not_exist_is_refused_and_the_servers_
 
 
 def test_a_server_that_cannot_start_says_why_with_its_last_lines(open_folder: Path) -> None:
-    server = PostgresServer(open_folder, start_timeout=timedelta(seconds=30))
+    server = PostgresServer(open_folder, start_timeout=timedelta(seconds=300))
     server.start()
     server.stop()
     (server.data_folder() / "postgresql.conf").write_text("nonsense = 1\n")

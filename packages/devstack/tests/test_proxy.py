@@ -11,7 +11,7 @@ import pytest
 from slackwater_devstack.ports import LOOPBACK, free_port
 from slackwater_devstack.proxy import TcpProxy
 
-SECONDS = 10.0
+SECONDS = 300.0
 
 
 class EchoServer:

@@ -14,7 +14,7 @@ from slackwater_devstack import DevStack, DevStackSettings, Lifetime, SettingsEr
 pytestmark = pytest.mark.integration
 
 TOPIC = "spread"
-SECONDS = 30.0
+SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ class TopicReader:
         self.records: dict[str, list[dict[str, object]]] = {}
 
     def read_until(self, topics: tuple[str, ...], done: Callable[[], bool]) -> None:
-        deadline = Deadline(timedelta(seconds=60))
+        deadline = Deadline(timedelta(seconds=900))
         while not done():
             assert not deadline.is_expired, f"only read {self.records}"
             self._assign(topics)
@@ -56,7 +56,7 @@ class TopicReader:
                     self.records.setdefault(topic, []).append(json.loads(value))
 
     def _assign(self, topics: tuple[str, ...]) -> None:
-        known = self._consumer.list_topics(timeout=10).topics
+        known = self._consumer.list_topics(timeout=120).topics
         for topic in set(topics) & set(known) - set(self._seen):
             self._seen[topic] = len(known[topic].partitions)
             added = [TopicPartition(topic, number, 0) for number in range(self._seen[topic])]
@@ -126,10 +126,11 @@ def test_data_topics_have_the_partitions_asked_for_and_the_others_one(
     commit_order(stack, 200)
     names = ("inv.transaction", "inv.notifications", "__debezium-heartbeat.inv", "inv.inventory.orders")
     reader.read_until(names, lambda: set(names) <= set(reader.records))
-    topics = AdminClient({"bootstrap.servers": stack.kafka.bootstrap}).list_topics(timeout=10).topics
+    topics = AdminClient({"bootstrap.servers": stack.kafka.bootstrap}).list_topics(timeout=120).topics
     assert [len(topics[name].partitions) for name in names] == [1, 1, 1, 3]
 
 
+@pytest.mark.full  # every run of tests/chaos kills Connect
 def test_a_killed_connect_goes_on_where_it_was(stack: DevStack, reader: TopicReader) -> None:
     stack.connect.kill()
     assert not stack.connect.is_running
@@ -202,6 +203,7 @@ def test_the_jars_are_in_the_cache_now(stack: DevStack) -> None:
     assert lines == []
 
 
+@pytest.mark.full
 def test_a_table_that_is_added_to_the_connector_is_streamed(stack: DevStack, reader: TopicReader) -> None:
     with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
         connection.execute("CREATE TABLE inventory.later (id int PRIMARY KEY)")

@@ -37,3 +37,28 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "examples:" in out
     assert "reading a failure" in out
+
+
+def seeds_of(capsys: pytest.CaptureFixture[str]) -> tuple[str, ...]:
+    found = re.search(r"^seeds: --from (\d+) --seeds (\d+)$", capsys.readouterr().out, re.MULTILINE)
+    assert found is not None
+    return found.groups()
+
+
+def test_the_seeds_are_printed_so_that_drawn_ones_can_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = set()
+    for _ in range(3):
+        main([*NAIVE, "--seeds", "1", "--from", "random"])
+        first, count = seeds_of(capsys)
+        assert count == "1"
+        drawn.add(first)
+        main([*NAIVE, "--seeds", "1", "--from", first])
+        assert seeds_of(capsys) == (first, "1")
+
+    assert len(drawn) > 1
+
+
+def test_without_a_start_the_seeds_begin_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    main([*NAIVE, "--seeds", "1"])
+
+    assert seeds_of(capsys) == ("0", "1")

@@ -18,7 +18,7 @@ from slackwater_differential import (
     report,
     shrink,
 )
-from slackwater_differential.engine import Event
+from slackwater_differential.engine import Event, MakeEngine
 from slackwater_differential.naive import Distort, NaiveEngine
 
 SEEDS = 40
@@ -118,6 +118,22 @@ def test_other_misbehaviour_is_found_out(engine: type[NaiveEngine], verdict: str
     outcomes = [check(generate(seed, ("every-commit", "group")), engine) for seed in range(SOON)]
 
     assert verdict in {outcome.verdict for outcome in outcomes}
+
+
+class Interrupted(NaiveEngine):
+    def run(self, events: Sequence[Event], batch: Batch, first_lsn: int) -> Sequence[ChangedDocument]:
+        raise RuntimeError("Query interrupted")
+
+
+def interrupted_at_once(case: Case) -> NaiveEngine:
+    raise RuntimeError("Query interrupted")
+
+
+@pytest.mark.parametrize("engine", [Interrupted, interrupted_at_once])
+def test_a_time_limit_that_ends_a_query_is_no_finding(engine: MakeEngine) -> None:
+    """What DuckDB raises when a signal comes, whatever the signal's handler raises."""
+    with pytest.raises(RuntimeError, match="Query interrupted"):
+        check(generate(0), engine)
 
 
 def first_wrong(distort: Distort) -> tuple[Case, Case, str]:

@@ -349,8 +349,8 @@ def test_a_topic_that_was_made_anew_is_another_log(make_cut: MakeCut, source: st
     log.append([make_cut(source, lsn) for lsn in (10, 20)])
     before = log.identity()
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
-    deadline = time.monotonic() + 60
+    admin.delete_topics([topic])[topic].result(300)
+    deadline = time.monotonic() + 900
     while log.identity() is not None:
         assert time.monotonic() < deadline
     log.ensure_topic(replication_factor=1)

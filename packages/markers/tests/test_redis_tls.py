@@ -104,12 +104,12 @@ class TlsEnd:
 
     def start(self) -> None:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(300)
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(300)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(300)
         self._loop.close()
 
     async def _listen(self) -> None:

@@ -35,3 +35,28 @@ def test_what_cannot_be_understood_is_named(arguments: list[str], capsys: pytest
     assert main(arguments) == 2
 
     assert arguments[1] in capsys.readouterr().err
+
+
+def seeds_of(capsys: pytest.CaptureFixture[str]) -> tuple[str, ...]:
+    found = re.search(r"^seeds: --from (\d+) --seeds (\d+)$", capsys.readouterr().out, re.MULTILINE)
+    assert found is not None
+    return found.groups()
+
+
+def test_the_seeds_are_printed_so_that_drawn_ones_can_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = set()
+    for _ in range(3):
+        main(["--seeds", "1", "--from", "random"])
+        first, count = seeds_of(capsys)
+        assert count == "1"
+        drawn.add(first)
+        main(["--seeds", "1", "--from", first])
+        assert seeds_of(capsys) == (first, "1")
+
+    assert len(drawn) > 1
+
+
+def test_without_a_start_the_seeds_begin_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--seeds", "1"])
+
+    assert seeds_of(capsys) == ("0", "1")

@@ -13,9 +13,9 @@ from slackwater_bench.chaos.system import System
 from slackwater_devstack import TcpProxy
 from slackwater_devstack.processes import ManagedProcess
 
-STEP_SECONDS = 90.0
+STEP_SECONDS = 300.0
 """How long a sink may take to reach a step: Spark may just be starting."""
-ROLE_SECONDS = 60.0
+ROLE_SECONDS = 300.0
 _PROGRAMS = ("sidecar-1", "sidecar-2", "pipeline")
 _KINDS = {"worker": is_worker, "planner": is_planner, "executor": is_executor}
 

@@ -14,12 +14,12 @@ from slackwater_bench.chaos.system import System
 from slackwater_bench.chaos.world import World
 from slackwater_protocol import format_lsn
 
-RECOVERY_SECONDS = 150.0
+RECOVERY_SECONDS = 600.0
 """So long after the end of a fault the output may stand still before that counts as a fault of the product.
 
 A broker waits 60 s for the transaction of a driver that died and a driver needs half a minute to start.
 """
-_LSN_SECONDS = 60.0
+_LSN_SECONDS = 300.0
 
 Say = Callable[[str], None]
 

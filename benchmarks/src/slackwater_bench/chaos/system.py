@@ -33,8 +33,8 @@ SOURCE = "inv"
 PARTITIONS = 4
 SLOW = PARTITIONS - 1
 """The partition of each table that the second broker leads."""
-START_SECONDS = 180.0
-_ADMIN_SECONDS = 30.0
+START_SECONDS = 600.0
+_ADMIN_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
 
 _log = logging.getLogger(__name__)

@@ -4,6 +4,7 @@ Loaded by pytest itself (entry point). When a test that uses one of them fails, 
 servers' logs are in its report.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,8 +22,10 @@ _SERVERS = pytest.StashKey[list[Callable[[], "tuple[Server, ...]"]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Prepare the list of what to report about."""
+    """Prepare the list of what to report about, and JVMs that start in half the CPU time."""
     config.stash[_SERVERS] = []
+    # No test lasts so long that the second compiler pays. Reaches JVMs of child processes, too.
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.03
 TAIL_LINES = 25
-START_TIMEOUT = timedelta(seconds=90)
+START_TIMEOUT = timedelta(seconds=300)
 
 
 def log_tail(path: Path, lines: int = TAIL_LINES) -> str:

@@ -78,7 +78,7 @@ class DevStackSettings:
     """Added to or replacing the connector's properties."""
     keep_data: bool = True
     """Whether the servers' data outlives the context manager; logs always do."""
-    start_timeout: timedelta = timedelta(seconds=90)
+    start_timeout: timedelta = timedelta(seconds=300)
     """For each server, downloads not included."""
 
     def __post_init__(self) -> None:

@@ -159,7 +159,7 @@ class DevStack:
         )
         self.connect.apply()
 
-    def wait_until_streaming(self, timeout: timedelta = timedelta(seconds=60)) -> None:
+    def wait_until_streaming(self, timeout: timedelta = timedelta(seconds=300)) -> None:
         """Return when the connector's snapshot is done and it follows the log: later commits are streamed.
 
         Raises:

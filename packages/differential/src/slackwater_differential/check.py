@@ -71,7 +71,11 @@ class _FoundError(Exception):
 
 
 def check(case: Case, make_engine: MakeEngine) -> Outcome:
-    """Runs a case; whatever the engine raises is an outcome, too."""
+    """Runs a case; whatever the engine raises is an outcome, too.
+
+    Raises:
+        RuntimeError: A signal came within a query, such as that of a time limit: nothing is known.
+    """
     if Feature.PARTIAL_IDENTITY in case.features:
         outcome = _check(case, make_engine)
         if outcome.verdict is not Verdict.REFUSED or "REPLICA IDENTITY" not in outcome.problem:
@@ -91,7 +95,9 @@ def _check(case: Case, make_engine: MakeEngine) -> Outcome:
             engine = make_engine(case)
         except RefusedViewError as error:
             return Outcome(case, Verdict.REFUSED, error.reason)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported with the case
+        except Exception as error:
+            if _is_interruption(error):
+                raise
             return Outcome(case, Verdict.CRASHED, _in_words(error))
         try:
             return _Comparison(case, reference, engine).run()
@@ -122,6 +128,8 @@ class _Comparison:
         try:
             documents = list(self._engine.run(events, batch, commits[0].lsn))
         except Exception as error:
+            if _is_interruption(error):
+                raise
             raise _FoundError(
                 self._outcome(Verdict.CRASHED, _in_words(error), lsn=commits[-1].lsn)
             ) from error
@@ -192,6 +200,11 @@ def _sorted(rows: Rows) -> tuple[str, ...]:
 
 def _difference(expected: Rows, got: Rows) -> str:
     return f"{(expected - got).total()} rows missing, {(got - expected).total()} rows too many"
+
+
+def _is_interruption(error: Exception) -> bool:
+    """Whether DuckDB gave up a query because of a signal; it puts this in place of what the signal raised."""
+    return isinstance(error, RuntimeError) and str(error) == "Query interrupted"
 
 
 def _in_words(error: Exception) -> str:

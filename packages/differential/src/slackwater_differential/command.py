@@ -1,6 +1,7 @@
 """The command ``python -m slackwater_differential``."""
 
 import argparse
+import random
 import re
 import sys
 from collections import Counter
@@ -33,6 +34,7 @@ reading a failure:
   What the planner refuses is no failure; --verbose lists the reasons.
 """
 _PROGRESS_SECONDS = 2.0
+_LARGEST_DRAWN = 10**9
 _EXPLAINED = 3
 """So many failures are made small; the others are listed."""
 
@@ -47,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = Plan(
         options.first, options.seeds, tuple(options.only), options.engine, options.fault, options.keep_going
     )
+    sys.stdout.write(f"seeds: --from {plan.first} --seeds {plan.count}\n")
+    sys.stdout.flush()
     clock = SystemClock()
     started = clock.monotonic()
     tally = run(plan, options.jobs, _Progress(plan.count))
@@ -67,7 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     words = lambda text: [word for word in text.split(",") if word]  # noqa: E731 - for argparse only
     parser.add_argument("--seeds", type=int, default=300, metavar="N", help="how many (default 300)")
-    parser.add_argument("--from", type=int, default=0, dest="first", metavar="N", help="the first seed")
+    first = "the first seed (default 0); random: drawn, and printed"
+    parser.add_argument("--from", type=_first_seed, default=0, dest="first", metavar="N", help=first)
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default 1)")
     features = "comma separated; without it all may occur: " + ", ".join(Feature)
     parser.add_argument("--only", type=words, default=[], metavar="FEATURES", help=features)
@@ -78,6 +83,10 @@ def _parser() -> argparse.ArgumentParser:
     faults = "plants a fault, to see it found: " + ", ".join(FAULTS)
     parser.add_argument("--fault", choices=sorted(FAULTS), metavar="NAME", help=faults)
     return parser
+
+
+def _first_seed(text: str) -> int:
+    return random.SystemRandom().randrange(_LARGEST_DRAWN) if text == "random" else int(text)
 
 
 class _Progress:

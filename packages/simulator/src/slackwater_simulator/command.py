@@ -1,6 +1,7 @@
 """The command ``python -m slackwater_simulator``."""
 
 import argparse
+import random
 import sys
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ examples:
   python -m slackwater_simulator --seeds 300 --fault ends-not-awaited
 """
 _PROGRESS_SECONDS = 2.0
+_LARGEST_DRAWN = 10**9
 _EXPLAINED = 3
 """So many failures are made small; the others are listed."""
 
@@ -39,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     plan = Plan(options.first, options.seeds, tuple(options.only), reduction, options.fault)
+    sys.stdout.write(f"seeds: --from {plan.first} --seeds {plan.count}\n")
+    sys.stdout.flush()
     clock = SystemClock()
     started = clock.monotonic()
     tally = run(plan, options.jobs, _Progress(plan.count))
@@ -58,7 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     words = lambda text: [word for word in text.split(",") if word]  # noqa: E731 - for argparse only
     parser.add_argument("--seeds", type=int, default=1000, metavar="N", help="how many (default 1000)")
-    parser.add_argument("--from", type=int, default=0, dest="first", metavar="N", help="the first seed")
+    first = "the first seed (default 0); random: drawn, and printed"
+    parser.add_argument("--from", type=_first_seed, default=0, dest="first", metavar="N", help=first)
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default 1)")
     features = "comma separated; without it all may occur: " + ", ".join(Feature)
     parser.add_argument("--only", type=words, default=[], metavar="FEATURES", help=features)
@@ -67,6 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     faults = "plants a fault, to see it found: " + ", ".join(FAULTS)
     parser.add_argument("--fault", choices=sorted(FAULTS), metavar="NAME", help=faults)
     return parser
+
+
+def _first_seed(text: str) -> int:
+    return random.SystemRandom().randrange(_LARGEST_DRAWN) if text == "random" else int(text)
 
 
 class _Progress:

@@ -62,7 +62,7 @@ def as_numbers(state: dict[int, Any]) -> dict[int, Any]:
     }
 
 
-@pytest.mark.parametrize("emit", ["latest", "transactions"])
+@pytest.mark.parametrize("emit", ["latest", pytest.param("transactions", marks=pytest.mark.full)])
 def test_the_output_is_the_view_of_the_database(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, emit: str
 ) -> None:
@@ -212,7 +212,7 @@ def test_a_killed_driver_takes_its_jvm_and_workers_with_it(
     descendants = run.descendants()
     assert any("java" in process.name() for process in descendants)
     run.kill()
-    _, alive = psutil.wait_procs(descendants, timeout=30)
+    _, alive = psutil.wait_procs(descendants, timeout=300)
     assert alive == []
 
 
@@ -310,6 +310,7 @@ def test_a_record_that_cannot_be_read_stops_the_run_with_its_place(
     assert output.records(f"out-{inventory.source}") == []
 
 
+@pytest.mark.full  # refusals: sink/test_exactly_once.py
 def test_a_second_pipeline_of_the_same_name_is_refused_and_disturbs_nobody(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
@@ -326,6 +327,7 @@ def test_a_second_pipeline_of_the_same_name_is_refused_and_disturbs_nobody(
     assert_view(inventory, output)
 
 
+@pytest.mark.full  # fencing: sink/test_exactly_once.py
 def test_of_two_runs_with_one_checkpoint_one_ends_and_nothing_is_lost_or_repeated(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline
 ) -> None:
@@ -333,7 +335,7 @@ def test_of_two_runs_with_one_checkpoint_one_ends_and_nothing_is_lost_or_repeate
     first = start_pipeline(settings={"available_now": False})
     first.await_batch()
     second = start_pipeline(settings={"available_now": False})
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 900
     while not (first.has_ended or second.has_ended):
         assert time.monotonic() < deadline, "two runs go on side by side"
         inventory.run(1)

@@ -22,7 +22,7 @@ from slackwater_spark.stage.wire import Document
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]
-SECONDS_TO_ANSWER = 20.0
+SECONDS_TO_ANSWER = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def make_settings(bootstrap: str) -> MakeSettings:
             emit=emit,
             bootstrap=bootstrap,
             replication_factor=1,
-            request_timeout=timedelta(seconds=20),
+            request_timeout=timedelta(seconds=60),
         )
 
     return make

@@ -416,7 +416,7 @@ def test_an_output_that_outlived_its_progress_is_refused(
     run(settings, [make_batch(0)])
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
     for future in admin.delete_topics([settings.progress_topic]).values():
-        future.result(20)
+        future.result(300)
     with pytest.raises(OutputTopicError, match="wrote up to 0/A"):
         run(settings, [make_batch(0)])
 
@@ -425,7 +425,7 @@ def test_a_progress_topic_that_is_not_compacted_is_refused(make_settings: MakeSe
     settings = make_settings()
     admin = AdminClient({"bootstrap.servers": settings.bootstrap})
     for future in admin.create_topics([NewTopic(settings.progress_topic, 1, 1)]).values():
-        future.result(20)
+        future.result(300)
     with pytest.raises(OutputTopicError, match=r"cleanup\.policy=compact"):
         KafkaSink(settings).open()
 

@@ -29,7 +29,7 @@ class Topic:
         self.create(partitions)
 
     def create(self, partitions: int) -> None:
-        self.admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(20)
+        self.admin.create_topics([NewTopic(self.name, partitions, 1)])[self.name].result(300)
 
     def write(self, partition: int, values: Sequence[str]) -> None:
         # idempotent: a new topic refuses the first batches, and others would overtake them
@@ -142,7 +142,7 @@ def test_a_truncated_topic_is_an_error_that_says_which_offsets_are_gone(make_top
     topic = make_topic(2)
     topic.write(1, numbers(0, 10))
     [deleted] = topic.admin.delete_records([TopicPartition(topic.name, 1, 4)]).values()
-    deleted.result(20)
+    deleted.result(300)
     with pytest.raises(TruncatedTopicError, match="topic starts at 4: 3 offsets are gone") as caught:
         topic.read(topic.span(1, 1, 10))
     assert (caught.value.topic, caught.value.partition) == (topic.name, 1)

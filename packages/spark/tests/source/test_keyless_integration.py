@@ -50,7 +50,7 @@ class Topic:
         self._next = 0
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for created in admin.create_topics([NewTopic(f"{source}.{TABLE}", PARTITIONS, 1)]).values():
-            created.result(20)
+            created.result(300)
 
     def write(self, run: str, orders: Sequence[int], lsns: Sequence[int], texts: Sequence[str]) -> None:
         """A connector run's rows of transaction 7, spread over the partitions."""

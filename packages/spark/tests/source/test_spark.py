@@ -46,7 +46,7 @@ class Database:
         topics = [NewTopic(f"{source}.{table}", n, 1) for table, n in TABLES.items()]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         for created in admin.create_topics(topics).values():
-            created.result(20)
+            created.result(300)
         self.changes: dict[int, int] = {}
         """Commit LSN of each whole transaction to the number of its changes."""
         self.cuts: list[PublishedCut] = []

@@ -83,4 +83,4 @@ class Topics:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         topics = [NewTopic(topic, count, 1) for topic, count in partitions.items()]
         for created in admin.create_topics(topics).values():
-            created.result(30)
+            created.result(300)
