@@ -706,6 +706,7 @@ def test_markers_of_an_earlier_timeline_do_not_stand_for_those_of_this_one(
     publisher.publish_ahead(ahead(9))
     publisher.go_on_from(None)
     publisher.publish([replace(cut(1), timeline=2)], STATUS)
+    assert shown(publisher, store, clock)["inv.s.a", 0] == Marker(1, 1)
     publisher.publish_ahead(replace(ahead(4), timeline=2))
     log.append_records([ahead(8)])
     publisher.publish_ahead(replace(ahead(4), timeline=2))
@@ -872,6 +873,7 @@ def test_what_somebody_else_wrote_to_the_store_holds_no_cut_back(
     assert logged(log) == [1, 2, 3, 4]
     publisher.report(STATUS, [])
     assert held(store) == [1, 2, 3, 4]
+    assert publisher.corrections == 1, "whoever notices it first says so"
 
 
 def test_a_store_that_takes_no_cuts_is_begun_anew(publisher: Publisher, store: FailingStore) -> None:

@@ -167,7 +167,7 @@ class StoreKeeper:
 
     def forget_log(self) -> None:
         """The log is another one now: what the store has of the one before goes with the next report."""
-        self._confirmed, self._is_bound = None, False
+        self._is_bound = False
 
     def close(self) -> None:
         """Frees connections."""
@@ -233,7 +233,7 @@ class StoreKeeper:
             self._note_wrong("content of another cut log")
             return True
         try:
-            wrong = self._wrong_content(store, timeline)
+            wrong = self._wrong_content(store)
         except MarkerStoreContentError as error:
             wrong = error.reason
         if wrong:
@@ -244,12 +244,12 @@ class StoreKeeper:
         self._note_wrong(what)
         store.clear(self._source, timeline)
 
-    def _wrong_content(self, store: MarkerStore, timeline: int) -> str:
+    def _wrong_content(self, store: MarkerStore) -> str:
         """What is wrong with frontier or newest cut of the store, which change together; empty: nothing."""
         held = store.position(self._source)
-        tip = store.newest(self._source, held.position.timeline if held else timeline)
         if held is None:
-            return "cuts, but no frontier" if tip else ""
+            return ""
+        tip = store.newest(self._source, held.position.timeline)
         if not self._is_in_log(held):
             return f"a frontier at {held.position} which offset {held.log_offset} of the log is not"
         if tip is None or tip.cut.position < held.position:

@@ -196,7 +196,9 @@ def test_a_store_that_is_away_is_replaced_by_the_log(world: World) -> None:
     assert world.after() == [10, 20]
 
 
-def test_a_store_that_failed_is_left_alone_for_a_while(world: World) -> None:
+def test_a_store_that_failed_is_left_alone_for_a_while(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.store.is_away = True
     world.after()
     world.after()
@@ -208,6 +210,14 @@ def test_a_store_that_failed_is_left_alone_for_a_while(world: World) -> None:
     world.after()
     world.after()
     assert world.store.questions > asked
+    assert caplog.text.count("not Redis") == 1, "it is said once"
+    world.store.is_away = False
+    world.clock.seconds += 6
+    world.after()
+    world.after()
+    world.store.is_away = True
+    world.after()
+    assert caplog.text.count("not Redis") == 2
 
 
 def test_an_empty_store_is_replaced_by_the_log(world: World) -> None:

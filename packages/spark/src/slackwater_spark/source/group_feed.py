@@ -258,7 +258,6 @@ class GroupFeed:
         self._exact_up_to_lsn = 0
         self._segments, self._unconnected = [], []
         self._groups, self._histories = None, {}
-        self._watch.look_now()
         if start.lsns:
             self._know_groups(len(start.lsns))
 

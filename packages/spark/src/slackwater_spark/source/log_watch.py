@@ -101,10 +101,6 @@ class LogWatch:
         interval = _INTERVAL_SECONDS if self._usable_store() else _INTERVAL_SECONDS_WITHOUT_STORE
         self._look_at = self._monotonic() + interval
 
-    def look_now(self) -> None:
-        """Something is missing that the log must have."""
-        self._look_at = float("-inf")
-
     def close(self) -> None:
         """Frees the store's connections."""
         if self._store is not None:
