@@ -344,6 +344,29 @@ def test_an_attempt_of_which_nothing_is_read_yet_is_named(source: Source) -> Non
     assert "begun again" in source.waiting().hint
 
 
+def test_an_attempt_that_the_connector_gave_up_is_named(source: Source) -> None:
+    """Killed right after STARTED, Debezium finds an offset, and takes the snapshot for complete."""
+    source.notify(announced("STARTED", SECOND))
+    source.row(1, 400, SECOND)
+    source.notify(announced("SKIPPED", 9 * SECOND))
+    assert source.at_rest() == []
+    assert "the connector did not take it again" in source.waiting().hint
+
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=20 * SECOND))
+    source.row(1, 400, 20 * SECOND)
+    assert [cut.lsn for cut in source.at_rest()] == [400]
+
+
+def test_a_connector_that_starts_again_after_its_snapshot_skips_it(source: Source) -> None:
+    skipped = announced("SKIPPED", 9 * SECOND)
+    source.notify(skipped, *snapshot_notifications({"inv.a": 2}, ts_ms=SECOND), skipped)
+    source.row(1, 400, SECOND)
+    assert "rows are missing" in source.waiting().hint
+
+    source.row(2, 400, SECOND)
+    assert [cut.lsn for cut in source.cuts()] == [400]
+
+
 def test_while_rows_are_read_nothing_is_wrong(source: Source) -> None:
     source.notify(announced("STARTED", SECOND))
     source.row(1, 400, SECOND)

@@ -22,6 +22,8 @@ class Announcement:
     scanned: dict[str, int] = field(default_factory=dict)
     """Rows per table (``schema.table``), as far as they were told."""
     is_completed: bool = False
+    is_given_up: bool = False
+    """Whether the connector has started again without taking it again: its offset says that it need not."""
     unreadable: str = ""
     """What is wrong with a notification that may be about it: its counts are not known then."""
 
@@ -41,7 +43,11 @@ class Announcements:
         Raises:
             UndecodableRecordError: it does not say how many rows of which table there are.
         """
-        if notification.aggregate_type != _INITIAL or notification.type == "SKIPPED":
+        if notification.aggregate_type != _INITIAL:
+            return
+        if notification.type == "SKIPPED":
+            if self._announced:
+                self._announced[-1].is_given_up = not self._announced[-1].is_completed
             return
         if notification.type == "STARTED" or not self._announced:
             self._announced.append(Announcement(notification.timestamp_ms))

@@ -70,6 +70,8 @@ def _snapshot_hint(snapshot: Snapshot, snapshots: Snapshots) -> str:
         return f"{_UNDECIDED_SNAPSHOT}: its rows are older than every announcement of a snapshot"
     if announced.unreadable:
         return f"{_UNDECIDED_SNAPSHOT}: a notification cannot be read: {announced.unreadable}"
+    if announced.is_given_up:
+        return f"{_UNDECIDED_SNAPSHOT}: it was interrupted, and the connector did not take it again"
     if announced is not newest and not snapshots.is_counted(snapshot):
         return f"{_UNDECIDED_SNAPSHOT}: it was begun again, and no row of the newest attempt was read"
     if not snapshots.is_counted(snapshot):
