@@ -127,3 +127,17 @@ def test_values_of_a_multiset_come_and_go_by_themselves() -> None:
     assert [(row[-2], row[-1]) for number, row in partials if number == 0] == [("1.00", -1), ("2.00", 2)]
     assert [row for number, row in partials if number == -1] == [["x", 2]]
     assert added(found, (-1, 1), (1, 1)) == []
+
+
+@pytest.mark.parametrize("function", ["sum", "avg"])
+def test_a_sum_of_no_values_is_null(function: str) -> None:
+    found = kept(call(function, "v"))
+    assert found is not None
+    ((_, sql),) = found.results
+    with duckdb.connect() as db:
+        shown = [
+            db.execute(f"SELECT {sql} FROM (SELECT {n} AS a0_n, {a} AS a0)").fetchone()  # noqa: S608
+            for n, a in ((0, 0), (2, 3))
+        ]
+    assert shown[0] == (None,)
+    assert shown[1] != (None,)
