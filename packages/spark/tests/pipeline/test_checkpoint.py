@@ -72,14 +72,18 @@ def test_a_batch_of_which_nothing_was_published_is_planned_anew(
     tmp_path: Path, progress: ProgressRecord | None
 ) -> None:
     checkpoint = begun(tmp_path, {1: 4, 2: 4}, [0, 1])
+    (tmp_path / "state").mkdir()
     checkpoint.replan_unpublished(progress)
     assert batches(checkpoint) == [".1.crc", "1"]
+    assert (tmp_path / "state").exists()
 
 
 def test_the_first_batch_is_planned_anew(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path, {0: 4}, [])
+    (tmp_path / "state" / "0").mkdir(parents=True)
     checkpoint.replan_unpublished(None)
     assert batches(checkpoint) == []
+    assert not (tmp_path / "state").exists(), "Spark refuses to begin with batch 0 beside a state"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,15 @@ class Checkpoint:
         """
         if not is_checkpoint(self.folder):
             return
-        begun = newest_batch(self.folder, "offsets")
-        if begun is None or begun == newest_batch(self.folder, "commits"):
+        begun, ended = newest_batch(self.folder, "offsets"), newest_batch(self.folder, "commits")
+        if begun is None or begun == ended:
             return
         is_published = progress is not None and progress.batch_id >= begun
         if not is_published and begun not in rescaled_batches(self.folder):
             _log.info("batch %d was begun, but not published: it is planned anew", begun)
+            if ended is None:
+                # No state counts yet, and Spark begins with batch 0 only where there is none.
+                shutil.rmtree(self.folder / "state", ignore_errors=True)
             for name in (str(begun), f".{begun}.crc"):
                 (self.folder / "offsets" / name).unlink(missing_ok=True)
 
