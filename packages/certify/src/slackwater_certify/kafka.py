@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater_certify.errors import UnreadableError
 
@@ -14,6 +14,16 @@ BATCH = 10_000
 MAX_IDLE_POLLS = 300
 """Of 0.2 s each, a minute: as long as a transaction may stay open by default."""
 _LOOK_AGAIN_SECONDS = 0.2
+_TRANSIENT = (
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's own codes have no other name
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+)
+"""A broker restarts: the consumer goes on by itself; how long nothing may come is limited elsewhere."""
 
 Ends = dict[tuple[str, int], int]
 
@@ -162,9 +172,10 @@ def _consumer(bootstrap: str, kafka: Mapping[str, str]) -> Consumer:
 def _consume(consumer: Consumer, seconds: float) -> Iterator[Message]:
     for message in consumer.consume(BATCH, seconds):
         error = message.error()
-        if error is not None:
+        if error is None:
+            yield message
+        elif error.code() not in _TRANSIENT:
             raise UnreadableError(f"topic {message.topic()}", error.str())
-        yield message
 
 
 def _check_idle(idle: int, ends: Ends) -> int:

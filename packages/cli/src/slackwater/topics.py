@@ -9,11 +9,14 @@ from typing import Any, cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
 from slackwater.errors import TopicUnavailableError
+from slackwater_markers.kafka_retry import KafkaRetry
 
 _log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.2
+_SILENCE_SECONDS = 120.0
+"""How long nothing may come of what is there; an unfinished Kafka transaction holds it back, too."""
 
 
 def open_consumer(bootstrap: str, kafka: Mapping[str, str] | None = None) -> Consumer:
@@ -46,8 +49,13 @@ def read_to_end(
         ends = _ends(consumer, topics)
         if ends:
             consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in ends])
+        retry = _wait_for(topics)
         while ends:
-            yield from _checked(consumer.consume(10_000, 0.1))
+            if records := _records(consumer.consume(10_000, 0.1), retry):
+                yield from records
+                retry = _wait_for(topics)
+            elif retry.is_over:
+                raise TopicUnavailableError(", ".join(topics), retry.outcome)
             for place in consumer.position([TopicPartition(t, p) for t, p in ends]):
                 if place.offset >= ends[place.topic, place.partition]:
                     del ends[place.topic, place.partition]
@@ -60,7 +68,7 @@ def read_to_end(
 def follow(
     bootstrap: str, topics: Sequence[str], stop: threading.Event, *, batch: int, wait_seconds: float
 ) -> Iterator[list[Message]]:
-    """What each poll returns, from the beginning until stopped. Waits for the topics to appear.
+    """What each poll returns, from the beginning until stopped. Waits for the topics, and for the brokers.
 
     Raises:
         TopicUnavailableError: a topic cannot be read.
@@ -71,9 +79,8 @@ def follow(
         if places:
             consumer.assign(places)
         while places and not stop.is_set():
-            messages = _checked(consumer.consume(batch, wait_seconds))
-            if messages:
-                yield messages
+            if records := _records(consumer.consume(batch, wait_seconds), _wait_for(topics)):
+                yield records
     except KafkaException as error:
         raise TopicUnavailableError(", ".join(topics), str(error)) from error
     finally:
@@ -117,14 +124,20 @@ def _readable(data: bytes | None) -> object:
 def _ends(consumer: Consumer, topics: Sequence[str]) -> dict[tuple[str, int], int]:
     ends = {}
     for place in _partitions(consumer, topics):
-        low, high = consumer.get_watermark_offsets(place, timeout=REQUEST_SECONDS)
+        low, high = _bounds(consumer, place)
         if high > low:
             ends[place.topic, place.partition] = high
     return ends
 
 
+def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    retry = KafkaRetry(f"asking where {place.topic}/{place.partition} ends", REQUEST_SECONDS)
+    return retry.call(lambda seconds: consumer.get_watermark_offsets(place, timeout=seconds))
+
+
 def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
-    known = consumer.list_topics(timeout=REQUEST_SECONDS).topics
+    retry = KafkaRetry("listing topics", REQUEST_SECONDS)
+    known = retry.call(lambda seconds: consumer.list_topics(timeout=seconds).topics)
     missing = [topic for topic in topics if topic not in known]
     if missing:
         raise TopicUnavailableError(missing[0], "it does not exist")
@@ -142,9 +155,19 @@ def _await_partitions(
     return []
 
 
-def _checked(messages: list[Message]) -> list[Message]:
+def _wait_for(topics: Sequence[str]) -> KafkaRetry:
+    return KafkaRetry(f"reading {', '.join(topics)}", _SILENCE_SECONDS)
+
+
+def _records(messages: list[Message], retry: KafkaRetry) -> list[Message]:
+    """The messages without errors that pass: librdkafka repeats by itself what failed."""
+    records = []
     for message in messages:
         error = message.error()
-        if error is not None:
+        if error is None:
+            records.append(message)
+        elif retry.is_transient(error):
+            retry.note(error)
+        else:
             raise TopicUnavailableError(message.topic() or "?", error.str())
-    return messages
+    return records

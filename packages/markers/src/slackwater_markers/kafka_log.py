@@ -1,10 +1,10 @@
 """The cut log in Kafka."""
 
 import functools
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -27,6 +27,7 @@ from slackwater_markers.cut_log import (
     is_pass_decision,
 )
 from slackwater_markers.errors import CutLogDamagedError, CutLogTruncatedError, CutLogUnavailableError
+from slackwater_markers.kafka_retry import KafkaRetry, kafka_error
 from slackwater_protocol import Cut, LogRecord, PassDecision, PublishedCut, encode_log_record
 from slackwater_protocol.keys import cut_log_topic
 
@@ -37,6 +38,8 @@ _FETCH_WAIT_MS = 1
 """Only what is there is read: a fetch that waits for more delays the next question."""
 _TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
+T = TypeVar("T")
+
 
 class KafkaCutLog:
     """Implements :class:`~slackwater_markers.cut_log.CutLog`; one topic with one partition per source.
@@ -45,7 +48,7 @@ class KafkaCutLog:
         source: The connector's ``topic.prefix``.
         bootstrap: Kafka's ``bootstrap.servers``.
         kafka: Further librdkafka settings, e.g. for security; override the ones chosen here.
-        timeout: How long one call may block.
+        timeout: How long one request may block; errors that pass are waited for so long.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class KafkaCutLog:
         self._admin: AdminClient | None = None
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
-        self._position: int | None = None
+        self._exists = False
 
     def ensure_topic(self, *, replication_factor: int = -1) -> None:
         """Creates the topic when it does not exist; leaves an existing one as it is. Prepares to append.
@@ -76,12 +79,16 @@ class KafkaCutLog:
         """
         admin = AdminClient(self._config)
         topic = NewTopic(self._topic, 1, replication_factor, config=_TOPIC_CONFIG)
-        try:
-            created = admin.create_topics([topic], request_timeout=self._timeout)
-            created[self._topic].result(timeout=self._timeout)
-        except (KafkaException, TimeoutError) as error:
-            if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise CutLogUnavailableError("creation", self._topic, _reason(error)) from error
+
+        def create(seconds: float) -> None:
+            try:
+                admin.create_topics([topic], request_timeout=seconds)[self._topic].result(seconds)
+            except KafkaException as error:
+                if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+        self._asked("creation", create)
+        self._exists = True
         self._writer()  # a producer begins to ask for its id at once, which may take a second
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
@@ -156,15 +163,18 @@ class KafkaCutLog:
 
     def identity(self) -> str | None:
         """See the protocol: Kafka's id of the topic."""
-        if self._admin is None:
-            self._admin = AdminClient(self._config)
-        asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._timeout)
-        try:
-            return str(asked[self._topic].result(timeout=self._timeout).topic_id)
-        except (KafkaException, TimeoutError) as error:
-            if _code(error) in _ABSENT:
-                return None
-            raise CutLogUnavailableError("description", self._topic, _reason(error)) from error
+        admin = self._admin = self._admin or AdminClient(self._config)
+
+        def describe(seconds: float) -> str | None:
+            try:
+                asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=seconds)
+                return str(asked[self._topic].result(seconds).topic_id)
+            except KafkaException as error:
+                if _code(error) in _ABSENT:
+                    return None
+                raise
+
+        return self._asked("description", describe)
 
     def close(self) -> None:
         """See the protocol."""
@@ -219,16 +229,25 @@ class KafkaCutLog:
         return max(low, after_offset + 1), high
 
     def _bounds(self) -> tuple[int, int]:
-        """First readable and end offset; (0, 0) when the topic does not exist."""
-        try:
-            bounds = self._reader().get_watermark_offsets(TopicPartition(self._topic, 0), self._timeout)
-        except KafkaException as error:
-            if _code(error) in _ABSENT:
-                return 0, 0
-            raise CutLogUnavailableError("read", self._topic, _reason(error)) from error
-        if bounds is None:
-            raise CutLogUnavailableError("read", self._topic, f"no answer within {self._timeout:g} s")
-        return bounds
+        """First readable and end offset; (0, 0) when the topic does not exist.
+
+        One that was seen is waited for: a broker that has just made it, or has just started, may deny it.
+        """
+        consumer = self._reader()
+
+        def bounds(seconds: float) -> tuple[int, int]:
+            try:
+                found = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), seconds)
+            except KafkaException as error:
+                if _code(error) in _ABSENT and not self._exists:
+                    return 0, 0
+                raise
+            if found is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - no public name
+            self._exists = True
+            return found
+
+        return self._asked("read", bounds)
 
     def _read(
         self, from_offset: int, to_offset: int, wanted: Callable[[bytes], bool], limit: int | None = None
@@ -250,19 +269,17 @@ class KafkaCutLog:
         result = list[LoggedRecord]()
         if from_offset >= to_offset:
             return result
-        consumer = self._reader()
+        consumer, retry = self._reader(), self._retry("read")
+        position = from_offset
         with self._guarded("read"):
             consumer.assign([TopicPartition(self._topic, 0, from_offset)])
-        deadline = time.monotonic() + self._timeout
-        position = from_offset
         try:
             while position < to_offset and (limit is None or len(result) < limit):
-                if time.monotonic() > deadline:
-                    raise CutLogUnavailableError(
-                        "read", self._topic, f"at offset {position} of {to_offset} after {self._timeout:g} s"
-                    )
+                if retry.is_over:
+                    reason = f"at offset {position} of {to_offset}, {retry.outcome}"
+                    raise CutLogUnavailableError("read", self._topic, reason)
                 most = min(to_offset - position, to_offset if limit is None else limit - len(result))
-                for message in self._consume(consumer, position, most):
+                for message in self._consume(consumer, position, most, retry):
                     offset, value = message.offset() or 0, message.value() or b""
                     position = max(position, offset if message.error() else offset + 1)
                     if message.error() is None and offset < to_offset and wanted(value):
@@ -272,23 +289,38 @@ class KafkaCutLog:
             consumer.unassign()
         return result[:limit]
 
-    def _consume(self, consumer: Consumer, position: int, most: int) -> list[Message]:
+    def _consume(self, consumer: Consumer, position: int, most: int, retry: KafkaRetry) -> list[Message]:
         """Records, and the end of the partition as a message with that error.
 
         No more are asked for than there can be: waiting for more would take the whole time-out.
         """
         with self._guarded("read"):
             messages = consumer.consume(min(1000, most), 0.05)
+        read = []
         for message in messages:
             error = message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
-                self._raise(error, position)
-        return messages
+            if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                read.append(message)
+            else:
+                self._look_at_error(error, position, retry)
+        return read
 
-    def _raise(self, error: KafkaError, position: int) -> None:
+    def _look_at_error(self, error: KafkaError, position: int, retry: KafkaRetry) -> None:
+        """Returns if the consumer, which goes on by itself, may get over it."""
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
             raise CutLogTruncatedError(self._topic, position, self._bounds()[0])
-        raise CutLogUnavailableError("read", self._topic, str(error))
+        if not retry.is_transient(error):
+            raise CutLogUnavailableError("read", self._topic, str(error))
+        retry.note(error)
+
+    def _retry(self, operation: str) -> KafkaRetry:
+        return KafkaRetry(
+            f"{operation} of {self._topic}", self._timeout, also=_ABSENT if self._exists else ()
+        )
+
+    def _asked(self, operation: str, request: Callable[[float], T]) -> T:
+        with self._guarded(operation):
+            return self._retry(operation).call(request)
 
     @contextmanager
     def _guarded(self, operation: str) -> Iterator[None]:
@@ -306,9 +338,9 @@ def _is_anything(_: bytes) -> bool:
     return True
 
 
-def _code(error: Exception) -> int | None:
-    first = error.args[0] if error.args else None
-    return first.code() if isinstance(first, KafkaError) else None
+def _code(error: KafkaException) -> int | None:
+    found = kafka_error(error)
+    return None if found is None else found.code()
 
 
 def _reason(error: Exception) -> str:

@@ -1,6 +1,8 @@
 """What a ``read_committed`` reader of a real broker sees of a sink that fails at every step."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -11,6 +13,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_devstack import KafkaBroker
+from slackwater_markers import KafkaCutLog
+from slackwater_protocol import SkipDecision
 from slackwater_spark.sink import (
     DocumentBatch,
     Emit,
@@ -25,6 +30,8 @@ from slackwater_spark.sink import (
     read_progress,
 )
 from slackwater_spark.sink.producer import TransactionalProducer, TransactionFailedError
+from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
+from slackwater_spark.source.plan import OffsetSpan
 
 pytestmark = pytest.mark.integration
 
@@ -263,6 +270,69 @@ def test_commits_that_keep_failing_end_the_run_with_nothing_visible(
     with pytest.raises(OutputUnavailableError, match=r"2 attempt\(s\)"):
         run(settings, [make_batch(0)], connect=CommitRequestLost)
     assert values(topics, settings) == []
+
+
+def test_a_broker_that_restarts_is_waited_for_by_whoever_reads_or_writes(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, kafka_broker: KafkaBroker
+) -> None:
+    """The broker is killed when a batch is about to be committed, a task has begun and a plan is to be made.
+
+    With an empty list of transient errors the batch is given up after its only attempt.
+    """
+    settings, batches = make_settings(partitions=1), [make_batch(n) for n in range(4)]
+    is_killed = threading.Event()
+
+    def kill() -> None:
+        if not is_killed.is_set():
+            kafka_broker.kill()
+            is_killed.set()
+
+    sink = KafkaSink(settings)
+    sink.open()
+    sink.write(QUERY, batches[0])
+    sink.close()
+    log = KafkaCutLog(settings.pipeline, settings.bootstrap, timeout=timedelta(seconds=120))
+    log.ensure_topic(replication_factor=1)
+    decision = SkipDecision(
+        source=settings.pipeline, timeline=1, to_lsn=7, wall_ms=5, decided_by="ann", reason="lost"
+    )
+    log.append_records([decision])
+    patient = replace(
+        settings, attempts=1, request_timeout=timedelta(seconds=2), patience=timedelta(minutes=5)
+    )
+    writer = KafkaSink(patient, probe=LookAt(SinkStep.FLUSHED, kill))
+    writer.open()
+    span = OffsetSpan(settings.outputs[0].name, 0, 0, 40, 0)
+
+    def write() -> None:
+        for batch in batches[1:]:
+            writer.write(QUERY, batch)
+
+    def read() -> list[bytes | None]:
+        with kept_consumer({"bootstrap.servers": settings.bootstrap}) as consumer:
+            reader = SpanReader(consumer, timeout_seconds=300.0)
+            return [message.value() for _, messages in reader.read([span]) for message in messages]
+
+    is_back = threading.Event()
+
+    def plan() -> None:
+        while not is_back.is_set():
+            assert [logged.record for logged in log.records(-1)] == [decision]
+
+    with ThreadPoolExecutor() as threads:
+        reading = threads.submit(read)
+        writing = threads.submit(write)
+        assert is_killed.wait(120)
+        planning = threads.submit(plan)
+        kafka_broker.start()
+        is_back.set()
+        planning.result(300)
+        writing.result(300)
+        assert set(reading.result(300)) <= set(expected(*batches))
+    assert values(topics, settings) == expected(*batches)
+    assert [p.batch_id for p in topics.progress(settings)] == [0, 1, 2, 3]
+    writer.close()
+    log.close()
 
 
 def test_a_large_batch_gets_a_producer_whose_transactions_may_stand_open_longer(

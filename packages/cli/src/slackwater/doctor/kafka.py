@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from slackwater.doctor.facts import EndFacts, Place, PlaceFacts
 from slackwater.errors import ServerUnreachableError
 from slackwater.topics import open_consumer
+from slackwater_markers.kafka_retry import KafkaRetry, is_transient
 from slackwater_protocol import MalformedRecordError, SourceTopics, SystemClock, parse_transaction_id
 
 REQUEST_SECONDS = 5.0
@@ -143,14 +144,14 @@ class KafkaProbe:
                         left.discard(place)
                 elif error.code() == _AT_END:
                     left.discard(place)
-                else:
+                elif not is_transient(error):
                     raise ServerUnreachableError("Kafka", f"reading {place[0]}/{place[1]}", error.str())
         return found
 
 
 def _asked(what: str, question: Callable[[], T]) -> T:
     try:
-        return question()
+        return KafkaRetry(what, REQUEST_SECONDS).call(lambda _: question())
     except KafkaException as error:
         first = error.args[0]
         reason = first.str() if isinstance(first, KafkaError) else str(error)

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import count
 
+from slackwater_markers.kafka_retry import KafkaRetry
 from slackwater_protocol import BatchHeader, Clock, ProgressRecord, SystemClock
 from slackwater_spark.sink.batch import DocumentBatch
 from slackwater_spark.sink.errors import OutputUnavailableError, ProducerFencedError, SinkError
@@ -98,25 +100,30 @@ class KafkaSink:
             OutputUnavailableError: all attempts failed.
             MalformedBatchError: nothing of the batch is visible.
         """
-        failure = TransactionFailedError("open", "never tried")
         self._probe.reached(SinkStep.COLLECTED, batch.batch_id)
-        for attempt in range(1, self._settings.attempts + 1):
+        patience = self._settings.patience.total_seconds()
+        retry = KafkaRetry(f"batch {batch.batch_id}", patience, clock=self._clock)
+        for attempt in count(1):
             try:
                 return self._write_once(self._producer_for(batch), query_id, batch)
             except ProducerFencedError:
                 self._discard()
                 raise
             except TransactionFailedError as error:
+                self._discard()
+                if attempt >= self._settings.attempts and (retry.is_over or not error.is_transient):
+                    what = f"batch {batch.batch_id} ({error.what})"
+                    raise OutputUnavailableError(
+                        self._settings.pipeline, what, attempt, error.detail
+                    ) from error
                 _log.warning(
                     "batch %d, attempt %d: %s; starting over with a new producer",
                     batch.batch_id,
                     attempt,
                     error,
                 )
-                failure = error
-                self._discard()
-        what = f"batch {batch.batch_id} ({failure.what})"
-        raise OutputUnavailableError(self._settings.pipeline, what, self._settings.attempts, failure.detail)
+                retry.pause()
+        raise AssertionError("count() never ends")
 
     def close(self) -> None:
         """Ends an open transaction, if Kafka answers, and lets go of the producer.
@@ -139,11 +146,11 @@ class KafkaSink:
         producer = self._connect(replace(self._settings, transaction_timeout=self._timeout))
         try:
             producer.open()
+            self._progress = read_progress(replace(self._settings, request_timeout=self._settings.patience))
         except SinkError:
             producer.discard()
             raise
         self._producer = producer
-        self._progress = read_progress(self._settings)
         return producer
 
     def _discard(self) -> None:

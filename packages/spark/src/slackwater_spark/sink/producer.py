@@ -13,6 +13,7 @@ from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from slackwater_markers.kafka_retry import is_transient
 from slackwater_spark.sink.errors import ProducerFencedError, SinkError
 from slackwater_spark.sink.settings import KafkaSinkSettings
 
@@ -32,10 +33,12 @@ _librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
 class TransactionFailedError(SinkError):
     """A transaction failed, or its outcome is unknown: discard the producer, then ask the progress topic."""
 
-    def __init__(self, what: str, detail: str) -> None:
+    def __init__(self, what: str, detail: str, *, is_transient: bool = False) -> None:
         super().__init__(what, detail)
         self.what = what
         self.detail = detail
+        self.is_transient = is_transient
+        """Whether another producer may succeed later although nobody does anything about it."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.detail}"
@@ -162,7 +165,7 @@ class TransactionalProducer:
                     self._producer.produce(topic, value, key, headers=headers, on_delivery=report)
                     return
         raise TransactionFailedError(
-            "produce", f"the queue of the producer stayed full for {self._timeout:g} s"
+            "produce", f"the queue of the producer stayed full for {self._timeout:g} s", is_transient=True
         )
 
     def serve(self) -> None:
@@ -180,7 +183,7 @@ class TransactionalProducer:
                 left = self._producer.flush(self._timeout)
         if left:
             raise TransactionFailedError(
-                "flush", f"{left} record(s) not acknowledged after {self._timeout:g} s"
+                "flush", f"{left} record(s) not acknowledged after {self._timeout:g} s", is_transient=True
             )
 
     def commit(self) -> None:
@@ -217,4 +220,5 @@ class TransactionalProducer:
         reason: KafkaError = error.args[0]
         if reason.code() in _FENCED:
             return ProducerFencedError(self._settings.pipeline, reason.str())
-        return TransactionFailedError(what, f"{reason.name()}: {reason.str()}")
+        detail = f"{reason.name()}: {reason.str()}"
+        return TransactionFailedError(what, detail, is_transient=is_transient(reason))

@@ -1,9 +1,8 @@
 """Reading a pipeline's progress, and whether it is this run's to continue."""
 
-import time
-
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from slackwater_markers.kafka_retry import KafkaRetry
 from slackwater_protocol import (
     BatchHeader,
     ProgressRecord,
@@ -20,9 +19,8 @@ from slackwater_spark.sink.errors import (
 from slackwater_spark.sink.settings import KafkaSinkSettings
 
 _FIRST_LOOK_BACK = 16
-_RETRY_WAIT_SECONDS = 0.05
-_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka's own codes are spelled so
-_END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 - as above
+_END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes are spelled so
+_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 
 
 def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
@@ -73,31 +71,28 @@ def _newest_value(settings: KafkaSinkSettings, topic: str, *, may_be_absent: boo
             "auto.offset.reset": "error",
         }
     )
-    deadline = time.monotonic() + settings.request_timeout.total_seconds()
+    what = f"reading {topic}"
+    retry = KafkaRetry(what, settings.request_timeout.total_seconds(), also=_ABSENT)
     try:
-        while True:
-            try:
-                return _search(consumer, topic, deadline, may_be_absent=may_be_absent)
-            except KafkaException as error:
-                if time.monotonic() >= deadline:
-                    what = f"reading {topic}"
-                    raise OutputUnavailableError(settings.pipeline, what, 1, str(error)) from error
-                consumer.poll(_RETRY_WAIT_SECONDS)
+        return retry.call(lambda seconds: _search(consumer, topic, seconds, may_be_absent=may_be_absent))
+    except KafkaException as error:
+        raise OutputUnavailableError(settings.pipeline, what, 1, str(error)) from error
     finally:
         consumer.close()
 
 
-def _search(consumer: Consumer, topic: str, deadline: float, *, may_be_absent: bool) -> bytes | None:
-    error = consumer.list_topics(topic, timeout=_left(deadline)).topics[topic].error
+def _search(consumer: Consumer, topic: str, seconds: float, *, may_be_absent: bool) -> bytes | None:
+    """The requests of one attempt, each of which may take so long."""
+    error = consumer.list_topics(topic, timeout=seconds).topics[topic].error
     if error is not None:
         if may_be_absent and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise KafkaException(error)
-    low, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_left(deadline))
+    low, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=seconds)
     look_back = _FIRST_LOOK_BACK
     while end > low:
         start = max(low, end - look_back)
-        value = _last_value_from(consumer, TopicPartition(topic, 0, start), deadline)
+        value = _last_value_from(consumer, TopicPartition(topic, 0, start), seconds)
         if value is not None:
             return value
         if start == low:
@@ -106,17 +101,13 @@ def _search(consumer: Consumer, topic: str, deadline: float, *, may_be_absent: b
     return None
 
 
-def _left(deadline: float) -> float:
-    return max(0.001, deadline - time.monotonic())
-
-
-def _last_value_from(consumer: Consumer, start: TopicPartition, deadline: float) -> bytes | None:
+def _last_value_from(consumer: Consumer, start: TopicPartition, seconds: float) -> bytes | None:
     consumer.assign([start])
     last: bytes | None = None
     while True:
-        message = consumer.poll(_left(deadline))
+        message = consumer.poll(seconds)
         if message is None:
-            raise KafkaException(KafkaError(_TIMED_OUT, "no answer to a fetch"))
+            raise TimeoutError
         error = message.error()
         if error is None:
             last = message.value()

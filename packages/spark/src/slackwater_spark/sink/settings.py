@@ -65,6 +65,8 @@ class KafkaSinkSettings:
     """How long one call (initialise, flush, commit) may take before its attempt counts as failed."""
     attempts: int = 3
     """How often a batch is tried before the run gives up."""
+    patience: timedelta = timedelta(minutes=2)
+    """So long a batch is tried again, however often, while all that happens are errors that pass."""
 
     @property
     def transactional_id(self) -> str:

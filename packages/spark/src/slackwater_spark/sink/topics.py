@@ -1,7 +1,6 @@
 """The topics of a sink: created if absent, checked if present."""
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException
@@ -10,6 +9,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_markers.kafka_retry import KafkaRetry
 from slackwater_spark.sink.errors import OutputTopicError, OutputUnavailableError
 from slackwater_spark.sink.settings import Emit, KafkaSinkSettings
 
@@ -51,16 +51,17 @@ def ensure_topics(settings: KafkaSinkSettings) -> None:
 
     Raises:
         OutputTopicError: an existing topic does not fit.
-        OutputUnavailableError: the broker does not answer or refuses.
+        OutputUnavailableError: the broker does not answer in time, or refuses.
     """
     admin = AdminClient({**settings.client_config()})
-    timeout = settings.request_timeout.total_seconds()
+    what = f"the check of the topics of {settings.pipeline}"
+    retry = KafkaRetry(what, settings.request_timeout.total_seconds())
     try:
-        known = admin.list_topics(timeout=timeout).topics
+        known = retry.call(lambda seconds: admin.list_topics(timeout=seconds).topics)
         missing = []
         for rule in topic_rules(settings):
             if rule.name in known:
-                _check(admin, rule, len(known[rule.name].partitions), timeout)
+                _check(admin, rule, len(known[rule.name].partitions), retry)
             else:
                 missing.append(
                     NewTopic(
@@ -71,7 +72,7 @@ def ensure_topics(settings: KafkaSinkSettings) -> None:
                     )
                 )
         if missing:
-            _await_created(admin.create_topics(missing).values(), timeout)
+            retry.call(lambda seconds: _create(admin, missing, seconds))
     except KafkaException as error:
         raise OutputUnavailableError(settings.pipeline, "the check of its topics", 1, str(error)) from error
 
@@ -83,27 +84,28 @@ def existing_topics(settings: KafkaSinkSettings) -> frozenset[str]:
         OutputUnavailableError: the broker does not answer or refuses.
     """
     admin = AdminClient({**settings.client_config()})
+    retry = KafkaRetry("the list of topics", settings.request_timeout.total_seconds())
     try:
-        return frozenset(admin.list_topics(timeout=settings.request_timeout.total_seconds()).topics)
+        return frozenset(retry.call(lambda seconds: admin.list_topics(timeout=seconds).topics))
     except KafkaException as error:
         raise OutputUnavailableError(settings.pipeline, "the list of topics", 1, str(error)) from error
 
 
-def _check(admin: AdminClient, rule: TopicRule, partitions: int, timeout: float) -> None:
+def _check(admin: AdminClient, rule: TopicRule, partitions: int, retry: KafkaRetry) -> None:
     if rule.partitions is not None and partitions != rule.partitions:
         raise OutputTopicError(rule.name, f"{rule.partitions} partition(s)", f"{partitions}")
     if rule.compacted:
         resource = ConfigResource(ResourceType.TOPIC, rule.name)
-        answer = admin.describe_configs([resource])[resource].result(timeout)
+        answer = retry.call(lambda seconds: admin.describe_configs([resource])[resource].result(seconds))
         policy = answer["cleanup.policy"].value
         if policy != "compact":
             raise OutputTopicError(rule.name, "cleanup.policy=compact", f"cleanup.policy={policy}")
 
 
-def _await_created(futures: Iterable["Future[None]"], timeout: float) -> None:
-    for future in futures:
+def _create(admin: AdminClient, topics: list[NewTopic], seconds: float) -> None:
+    for future in admin.create_topics(topics, request_timeout=seconds).values():
         try:
-            future.result(timeout)
+            future.result(seconds)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
 
+from slackwater_markers.kafka_retry import is_transient
 from slackwater_protocol import (
     BatchHeader,
     CommitRecord,
@@ -185,11 +186,12 @@ class BatchTransaction:
         delivered = sum(offsets.delivered for offsets in reports)
         if delivered != self._written.documents:
             errors = (offsets.first_error for offsets in reports)
-            reason = next((error.str() for error in errors if error is not None), "no reason given")
+            first = next((error for error in errors if error is not None), None)
             raise TransactionFailedError(
                 "flush",
                 f"{self._written.documents - delivered} of {self._written.documents} records failed: "
-                f"{reason}",
+                f"{'no reason given' if first is None else first.str()}",
+                is_transient=first is not None and is_transient(first),
             )
 
     def _produce_commit_record(self, unit: CommitUnit) -> None:

@@ -101,4 +101,5 @@ def cut_log(options: "SourceOptions") -> "KafkaCutLog":
     """The source's cut log."""
     from slackwater_markers import KafkaCutLog
 
-    return KafkaCutLog(options.source, options.bootstrap, kafka=options.kafka)
+    timeout = timedelta(milliseconds=options.read_timeout_ms)
+    return KafkaCutLog(options.source, options.bootstrap, kafka=options.kafka, timeout=timeout)

@@ -4,12 +4,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater_spark.source.errors import KafkaReadError, MissingTopicError, TruncatedTopicError
 from slackwater_spark.source.plan import OffsetSpan
+
+if TYPE_CHECKING:  # only needed when something fails: a worker that reads does not import Redis
+    from slackwater_markers.kafka_retry import KafkaRetry
 
 _CHUNK = 1_000
 """Records taken at once: more of them do not fit into a processor's cache, which costs half as much again."""
@@ -65,7 +68,7 @@ class SpanReader:
 
     Args:
         consumer: Assigned by this reader; nobody else may use it meanwhile.
-        timeout_seconds: How long Kafka may deliver nothing.
+        timeout_seconds: How long Kafka may deliver nothing, whatever errors that pass it reports meanwhile.
         may_start_late: Start where a partition starts when the wanted records are gone.
     """
 
@@ -75,6 +78,9 @@ class SpanReader:
         self._may_start_late = may_start_late
         self._open: dict[tuple[str, int], OffsetSpan] = {}
         self._position: dict[tuple[str, int], int] = {}
+        self._progress_at, self._is_checked = 0.0, False
+        self._waiting: KafkaRetry | None = None
+        """What went wrong since something came."""
 
     def read(self, spans: Sequence[OffsetSpan]) -> Iterator[tuple[OffsetSpan, list[Message]]]:
         """Every committed record of the spans, once: per span in order of offsets, in portions.
@@ -85,23 +91,21 @@ class SpanReader:
         Raises:
             TruncatedTopicError: records are gone.
             MissingTopicError: a whole topic or partition is gone.
-            KafkaReadError: Kafka delivers nothing for the time-out, or reports an error.
+            KafkaReadError: Kafka delivers nothing for the time-out, or reports an error that does not pass.
         """
         self._open = {(s.topic, s.partition): s for s in spans if s.size > 0}
         self._position = {key: span.from_offset for key, span in self._open.items()}
         self._assign()
-        progress_at, is_checked = time.monotonic(), False
+        self._note_progress()
         while self._open:
-            messages = self._next_messages()
-            if messages:
-                progress_at, is_checked = time.monotonic(), False
+            if messages := self._next_messages():
                 yield from self._sorted(messages)
-                continue
-            silence = time.monotonic() - progress_at
-            if silence > self._timeout:
-                self._fail(next(iter(self._open)), f"nothing came for {self._timeout:g} s")
-            if silence > _SUSPICIOUS_SECONDS and not is_checked:
-                is_checked = True
+            silence = time.monotonic() - self._progress_at
+            if silence > self._timeout and self._open:
+                why = "" if self._waiting is None else f" ({self._waiting.outcome})"
+                self._fail(next(iter(self._open)), f"nothing came for {self._timeout:g} s{why}")
+            if silence > _SUSPICIOUS_SECONDS and not self._is_checked:
+                self._is_checked = True
                 self._check_that_partitions_exist()
 
     def _assign(self) -> None:
@@ -121,7 +125,10 @@ class SpanReader:
                 topic = self._consumer.list_topics(key[0], _QUESTION_SECONDS).topics[key[0]]
             except KafkaException:
                 return
-            if (topic.error is not None and topic.error.code() in _GONE) or key[1] not in topic.partitions:
+            is_gone = key[1] not in topic.partitions
+            if topic.error is not None:  # without a leader, for example: then it may list no partition
+                is_gone = topic.error.code() in _GONE
+            if is_gone:
                 raise MissingTopicError(*key, self._position[key])
 
     def _skip_what_is_gone(self, key: tuple[str, int]) -> None:
@@ -163,12 +170,18 @@ class SpanReader:
             self._advance(key, last + 1)
             if portion:
                 yield span, portion
+                self._note_progress()  # what our reader did meanwhile is not Kafka's silence
         for key in [k for k, s in self._open.items() if self._position[k] >= s.to_offset]:
             self._close(key)
 
     def _look_at_error(self, key: tuple[str, int], message: Message) -> None:
+        """Returns if reading goes on, perhaps later: librdkafka repeats by itself what failed."""
         error = message.error()
-        if error is None or key not in self._open:
+        if error is None:
+            return
+        if key not in self._open:
+            if not key[0]:  # of the connection, not of a partition
+                self._retry(key).note(error)
             return
         code = error.code()
         if code == _END:
@@ -176,12 +189,28 @@ class SpanReader:
         elif code in _OUT_OF_RANGE:
             raise TruncatedTopicError(*key, self._position[key], *self._bounds(key))
         elif code in _GONE:
-            raise MissingTopicError(*key, self._position[key])
+            self._check_that_partitions_exist()
+            self._retry(key).note(error)
+        elif self._retry(key).is_transient(error):
+            self._retry(key).note(error)
         else:
             self._fail(key, str(error))
 
+    def _retry(self, key: tuple[str, int]) -> "KafkaRetry":
+        """Of the wait for what comes next."""
+        from slackwater_markers.kafka_retry import KafkaRetry
+
+        if self._waiting is None:
+            self._waiting = KafkaRetry(f"reading {key[0]}/{key[1]}" if key[0] else "reading", self._timeout)
+        return self._waiting
+
+    def _note_progress(self) -> None:
+        self._progress_at, self._is_checked, self._waiting = time.monotonic(), False, None
+
     def _advance(self, key: tuple[str, int], position: int) -> None:
-        self._position[key] = max(self._position[key], position)
+        if position > self._position[key]:
+            self._position[key] = position
+            self._note_progress()
 
     def _close(self, key: tuple[str, int]) -> None:
         """Stops fetching what lies behind a span while others are still being read."""
@@ -190,15 +219,20 @@ class SpanReader:
             self._consumer.incremental_unassign([TopicPartition(*key)])
 
     def _bounds(self, key: tuple[str, int]) -> tuple[int, int]:
+        from slackwater_markers.kafka_retry import KafkaRetry
+
+        def ask(seconds: float) -> tuple[int, int]:
+            bounds = self._consumer.get_watermark_offsets(TopicPartition(*key), seconds)
+            if bounds is None:
+                raise TimeoutError
+            return bounds
+
         try:
-            bounds = self._consumer.get_watermark_offsets(TopicPartition(*key), _QUESTION_SECONDS)
+            return KafkaRetry(f"asking where {key[0]}/{key[1]} begins", _QUESTION_SECONDS).call(ask)
         except KafkaException as error:
             if error.args[0].code() in _GONE:
                 raise MissingTopicError(*key, self._position[key]) from error
             self._fail(key, str(error))
-        if bounds is None:
-            self._fail(key, f"no answer within {_QUESTION_SECONDS:g} s")
-        return bounds
 
     def _fail(self, key: tuple[str, int], reason: str) -> NoReturn:
         raise KafkaReadError(*key, self._position[key], self._open[key].to_offset, reason)

@@ -65,8 +65,8 @@ class SourceOptions:
     """A batch is not divided into tasks smaller than this: a task costs 60-100 ms beside its work."""
     target_task_events: int = 500_000
     """Tasks larger than this are divided even beyond ``parallelism``."""
-    read_timeout_ms: int = 60_000
-    """How long Kafka may deliver nothing before a task fails."""
+    read_timeout_ms: int = 120_000
+    """How long Kafka may deliver nothing, to a task or to the planning of a batch, before these fail."""
     packing: str | None = field(default=None, repr=False)
     """Internal: how a stage wants its rows, JSON."""
     typing: "TypedTable | None" = field(default=None, repr=False)

@@ -1,0 +1,171 @@
+"""Which errors of Kafka pass by themselves, and how long a request is repeated because of them.
+
+A broker that restarts, a leader or coordinator that moves, a connection that breaks, an answer that is late:
+none of them says anything about the data. What does (offsets that are gone, a topic that does not exist, a
+right that is missing, a fenced producer) is never repeated, nor is what nobody has thought of.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from slackwater_protocol import Clock, SystemClock
+
+TRANSIENT_CODES = frozenset(
+    (
+        # the connection
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's own codes have no other name
+        KafkaError._RESOLVE,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError.NETWORK_EXCEPTION,
+        # time
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        # who leads a partition
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.PREFERRED_LEADER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        # whether there are enough replicas
+        KafkaError._ISR_INSUFF,  # noqa: SLF001
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        # who coordinates
+        KafkaError._WAIT_COORD,  # noqa: SLF001
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_COORDINATOR,
+        # what librdkafka itself asks to do again
+        KafkaError._DESTROY_BROKER,  # noqa: SLF001
+        KafkaError._RETRY,  # noqa: SLF001
+        KafkaError._WAIT_CACHE,  # noqa: SLF001
+        KafkaError.FETCH_SESSION_ID_NOT_FOUND,
+        KafkaError.INVALID_FETCH_SESSION_EPOCH,
+    )
+)
+
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 1.0
+_NEWS_SECONDS = 5.0
+"""How often it is said that something is still being waited for."""
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def is_transient(error: KafkaError) -> bool:
+    """Whether the same request may succeed later although nobody does anything about it."""
+    return not error.fatal() and (error.retriable() or error.code() in TRANSIENT_CODES)
+
+
+def kafka_error(error: BaseException) -> KafkaError | None:
+    """What Kafka says, if it is Kafka that does."""
+    first = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return first if isinstance(first, KafkaError) else None
+
+
+class KafkaRetry:
+    """The deadline of one operation, which may consist of several requests. Used by one thread.
+
+    Args:
+        what: The operation and its place, for the log.
+        timeout_seconds: How long transient errors are waited for.
+        also: Codes that are transient for this operation, too.
+        pause: Waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        timeout_seconds: float,
+        *,
+        also: Collection[int] = (),
+        clock: Clock | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._what = what
+        self._timeout = timeout_seconds
+        self._also = also
+        self._clock = clock or SystemClock()
+        self._pause = pause
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self._deadline = self._clock.monotonic() + timeout_seconds
+        self._news_at = float("-inf")
+        self._last_error: KafkaError | None = None
+
+    @property
+    def remaining_seconds(self) -> float:
+        """What is left; never 0, which librdkafka takes for "do not wait"."""
+        return max(0.001, self._deadline - self._clock.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no time is left."""
+        return self._clock.monotonic() >= self._deadline
+
+    @property
+    def outcome(self) -> str:
+        """How long was waited in vain, and for what."""
+        last = "" if self._last_error is None else f": {self._last_error.str()}"
+        return f"tried for {self._timeout:g} s{last}"
+
+    def is_transient(self, error: KafkaError) -> bool:
+        """As the function says; or because of the operation."""
+        return is_transient(error) or (error.code() in self._also and not error.fatal())
+
+    def call(self, request: Callable[[float], T]) -> T:
+        """Makes a request until it succeeds; it is given the seconds that are left.
+
+        Raises:
+            KafkaException: an error that does not pass, or the last one at the deadline, which says so.
+        """
+        while True:
+            try:
+                return request(self.remaining_seconds)
+            except KafkaException as error:
+                self.wait_after(error)
+            except TimeoutError:
+                self.wait_after(KafkaException(KafkaError(KafkaError._TIMED_OUT)))  # noqa: SLF001
+
+    def wait_after(self, error: KafkaException) -> None:
+        """Pauses if the error is transient and there is time left.
+
+        Raises:
+            KafkaException: otherwise the error; at the deadline it says how long was waited.
+        """
+        found = kafka_error(error)
+        if found is None or not self.is_transient(found):
+            raise error
+        self.note(found)
+        if self.is_over:
+            raise KafkaException(KafkaError(found.code(), self.outcome)) from error
+        self.pause()
+
+    def pause(self) -> None:
+        """Waits, longer each time, but not beyond the deadline."""
+        self._pause(min(self._pause_seconds, self.remaining_seconds))
+        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+    def note(self, error: KafkaError) -> None:
+        """Remembers what is waited for, and says so in the log, not too often."""
+        self._last_error = error
+        now = self._clock.monotonic()
+        if now - self._news_at >= _NEWS_SECONDS:
+            self._news_at = now
+            left = max(0.0, self._deadline - now)
+            _log.warning("Kafka: %s: %s; trying again, for %.0f s at most", self._what, error.str(), left)

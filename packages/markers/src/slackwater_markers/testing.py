@@ -1,0 +1,106 @@
+"""A consumer of topics in memory, to which Kafka's errors can happen."""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+Place = tuple[str, int]
+_NO_ERROR = KafkaError.NO_ERROR
+
+
+class FlakyConsumer:
+    """Stands in for confluent_kafka's ``Consumer``, as far as it is used here.
+
+    Args:
+        topics: Values by topic and partition; offsets begin at 0.
+        errors: Codes. Each happens to one request, in this order: a question fails with it, reading returns
+            it in place of records. 0 lets a request succeed.
+    """
+
+    def __init__(self, topics: Mapping[Place, Sequence[bytes]], errors: Sequence[int] = ()) -> None:
+        self._topics = topics
+        self.errors = list(errors)
+        self._positions: dict[Place, int] = {}
+        self._told_end: set[Place] = set()
+        self.is_closed = False
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """What there is."""
+        self._maybe_fail()
+        found: dict[str, Any] = {}
+        for name, number in self._topics:
+            found.setdefault(name, SimpleNamespace(error=None, partitions={})).partitions[number] = number
+        if topic is not None and topic not in found:
+            gone = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            found[topic] = SimpleNamespace(error=gone, partitions={})
+        return SimpleNamespace(topics=found)
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = -1, *, cached: bool = False
+    ) -> tuple[int, int]:
+        """First and end offset."""
+        self._maybe_fail()
+        values = self._topics.get((partition.topic, partition.partition))
+        if values is None:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return 0, len(values)
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Begins to read."""
+        self._positions = {(p.topic, p.partition): max(0, p.offset) for p in partitions}
+        self._told_end.clear()
+
+    def unassign(self) -> None:
+        """Reads nothing any more."""
+        self._positions.clear()
+
+    def incremental_unassign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Reads these no more."""
+        for partition in partitions:
+            del self._positions[partition.topic, partition.partition]
+
+    def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Where reading stands."""
+        return [
+            TopicPartition(p.topic, p.partition, self._positions[p.topic, p.partition]) for p in partitions
+        ]
+
+    def consume(self, count: int, timeout: float = -1) -> list[Message]:
+        """The next records of a partition and, once, its end; or an error."""
+        code = self._next_error()
+        if code != _NO_ERROR:
+            topic, number = next(iter(self._positions))
+            return [_message(topic, number, -1001, code)]
+        found: list[Message] = []
+        for (topic, number), position in self._positions.items():
+            values = self._topics[topic, number][position : position + count - len(found)]
+            for offset, value in enumerate(values, position):
+                found.append(Message(topic=topic, partition=number, offset=offset, value=value))
+            end = position + len(values)
+            self._positions[topic, number] = end
+            if not values and (topic, number) not in self._told_end:
+                self._told_end.add((topic, number))
+                found.append(_message(topic, number, end, KafkaError._PARTITION_EOF))  # noqa: SLF001
+        return found
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """The next record, or an error."""
+        return next(iter(self.consume(1, timeout)), None)
+
+    def close(self) -> None:
+        """Is noted."""
+        self.is_closed = True
+
+    def _next_error(self) -> int:
+        return self.errors.pop(0) if self.errors else _NO_ERROR
+
+    def _maybe_fail(self) -> None:
+        code = self._next_error()
+        if code != _NO_ERROR:
+            raise KafkaException(KafkaError(code))
+
+
+def _message(topic: str, number: int, offset: int, code: int) -> Message:
+    return Message(topic=topic, partition=number, offset=offset, error=KafkaError(code))

@@ -1,0 +1,310 @@
+"""What a sink does when Kafka reports errors: waits for those that pass, names the others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from slackwater_markers.testing import FlakyConsumer
+from slackwater_protocol import ProgressRecord, encode_progress_record
+from slackwater_spark.sink import (
+    DocumentBatch,
+    KafkaSink,
+    KafkaSinkSettings,
+    OutputTopic,
+    OutputUnavailableError,
+    ProducerFencedError,
+    read_progress,
+)
+from slackwater_spark.sink.producer import TransactionalProducer, TransactionFailedError
+from slackwater_spark.sink.topics import ensure_topics
+
+MakeBatch = Callable[..., DocumentBatch]
+SETTINGS = KafkaSinkSettings(
+    pipeline="p", outputs=(OutputTopic("out"),), bootstrap="nowhere:1", request_timeout=timedelta(seconds=20)
+)
+PROGRESS = ProgressRecord(pipeline="p", query_id="q", batch_id=0, source="inv", timeline=1, commit_lsn=10)
+TRANSIENT = ["NOT_LEADER_FOR_PARTITION", "NOT_COORDINATOR", "_TRANSPORT", "_TIMED_OUT"]
+PERMANENT = ["TOPIC_AUTHORIZATION_FAILED", "UNSUPPORTED_VERSION"]
+
+
+def code(name: str) -> int:
+    return int(getattr(KafkaError, name))
+
+
+def short(settings: KafkaSinkSettings = SETTINGS) -> KafkaSinkSettings:
+    return replace(settings, request_timeout=timedelta(milliseconds=200))
+
+
+# --- reading the progress
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch) -> FlakyConsumer:
+    values = [encode_progress_record(PROGRESS)]
+    consumer = FlakyConsumer({(SETTINGS.progress_topic, 0): values})
+    monkeypatch.setattr("slackwater_spark.sink.progress.Consumer", lambda *_, **__: consumer)
+    return consumer
+
+
+@pytest.mark.parametrize(
+    "name", [*TRANSIENT, "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"]
+)
+@pytest.mark.parametrize("succeeding", [0, 1, 2])
+def test_the_progress_is_read_after_transient_errors(
+    consumer: FlakyConsumer, name: str, succeeding: int
+) -> None:
+    consumer.errors = [KafkaError.NO_ERROR] * succeeding + [code(name)]
+    assert read_progress(SETTINGS) == PROGRESS
+    assert (consumer.errors, consumer.is_closed) == ([], True)
+
+
+@pytest.mark.parametrize("name", PERMANENT)
+def test_reading_the_progress_fails_at_once_for_other_errors(consumer: FlakyConsumer, name: str) -> None:
+    """Seen to wait for the whole time-out while every error was waited for."""
+    consumer.errors = [code(name), code("_TRANSPORT")]
+    with pytest.raises(OutputUnavailableError, match=r"reading p\.slackwater\.progress"):
+        read_progress(SETTINGS)
+    assert len(consumer.errors) == 1
+
+
+def test_progress_that_cannot_be_read_in_time_is_an_error_that_says_for_how_long(
+    consumer: FlakyConsumer,
+) -> None:
+    consumer.errors = [code("NOT_LEADER_FOR_PARTITION")] * 10_000
+    with pytest.raises(OutputUnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
+        read_progress(short())
+
+
+# --- its topics
+
+
+class FlakyAdmin:
+    """Knows no topic until they are created; fails first."""
+
+    def __init__(self, errors: list[int]) -> None:
+        self.errors = errors
+        self.created: list[str] = []
+
+    def list_topics(self, timeout: float) -> Any:
+        self._maybe_fail()
+        return SimpleNamespace(topics={})
+
+    def create_topics(self, topics: list[Any], request_timeout: float) -> dict[str, Any]:
+        return {
+            topic.topic: SimpleNamespace(result=lambda _, t=topic: self._create(t.topic)) for topic in topics
+        }
+
+    def _create(self, topic: str) -> None:
+        self._maybe_fail()
+        if topic in self.created:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
+        self.created.append(topic)
+
+    def _maybe_fail(self) -> None:
+        if self.errors and (error := self.errors.pop(0)):
+            raise KafkaException(KafkaError(error))
+
+
+def ensured(monkeypatch: pytest.MonkeyPatch, settings: KafkaSinkSettings, *names: str) -> FlakyAdmin:
+    admin = FlakyAdmin([code(name) for name in names])
+    monkeypatch.setattr("slackwater_spark.sink.topics.AdminClient", lambda *_: admin)
+    ensure_topics(settings)
+    return admin
+
+
+@pytest.mark.parametrize("name", [*TRANSIENT, "NOT_CONTROLLER"])
+@pytest.mark.parametrize("succeeding", [0, 1, 3])
+def test_topics_are_created_after_transient_errors(
+    monkeypatch: pytest.MonkeyPatch, name: str, succeeding: int
+) -> None:
+    """Also when some of them were created before the error."""
+    admin = ensured(monkeypatch, SETTINGS, *["NO_ERROR"] * succeeding, name, name)
+    assert admin.created == [SETTINGS.progress_topic, "out", SETTINGS.outputs[0].commits]
+    assert admin.errors == []
+
+
+@pytest.mark.parametrize("name", [*PERMANENT, "POLICY_VIOLATION"])
+@pytest.mark.parametrize("succeeding", [0, 1])
+def test_topics_that_may_not_be_created_are_an_error_at_once(
+    monkeypatch: pytest.MonkeyPatch, name: str, succeeding: int
+) -> None:
+    with pytest.raises(OutputUnavailableError, match="the check of its topics"):
+        ensured(monkeypatch, SETTINGS, *["NO_ERROR"] * succeeding, name)
+
+
+def test_topics_that_cannot_be_created_in_time_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OutputUnavailableError, match=r"tried for 0\.2 s"):
+        ensured(monkeypatch, short(), *["NOT_CONTROLLER"] * 10_000)
+
+
+# --- writing
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        *[(name, True) for name in TRANSIENT],
+        *[(name, False) for name in PERMANENT],
+        ("INVALID_PRODUCER_EPOCH", None),
+        ("PRODUCER_FENCED", None),
+        ("_FENCED", None),
+    ],
+)
+def test_an_error_of_the_producer_is_fencing_or_may_pass_or_does_not(name: str, meaning: bool | None) -> None:
+    producer = object.__new__(TransactionalProducer)
+    producer._settings = SETTINGS
+    error = producer._meaning("commit", KafkaException(KafkaError(code(name))))
+    if meaning is None:
+        assert isinstance(error, ProducerFencedError)
+    else:
+        assert isinstance(error, TransactionFailedError)
+        assert error.is_transient is meaning
+
+
+@dataclass
+class FakeTime:
+    """Goes on when a producer is opened."""
+
+    seconds: float = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class OneFailure:
+    """Producers that fail to open, each after so many seconds, until the list is empty."""
+
+    def __init__(self, time: FakeTime, *failures: Exception, seconds: float = 30.0) -> None:
+        self.time = time
+        self.failures = list(failures)
+        self.seconds = seconds
+        self.opened = self.discarded = 0
+
+    def __call__(self, _: KafkaSinkSettings) -> "OneFailure":
+        return self
+
+    def open(self) -> None:
+        self.opened += 1
+        self.time.seconds += self.seconds
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def discard(self) -> None:
+        self.discarded += 1
+
+    def begin(self) -> None: ...
+
+    def produce(self, *record: Any) -> None:
+        self.reports = [*getattr(self, "reports", []), record[-1]]
+
+    def serve(self) -> None: ...
+
+    def flush(self) -> None:
+        for number, report in enumerate(self.reports):
+            if report is not None:
+                report(None, SimpleNamespace(partition=lambda: 0, offset=lambda n=number: n))
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+def failure(*, is_transient: bool) -> TransactionFailedError:
+    return TransactionFailedError("open", "_TIMED_OUT: away", is_transient=is_transient)
+
+
+@pytest.fixture
+def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slackwater_spark.sink.kafka.read_progress", lambda _: None)
+
+
+def write(producers: OneFailure, batch: DocumentBatch, settings: KafkaSinkSettings = SETTINGS) -> None:
+    KafkaSink(settings, clock=producers.time, connect=producers).write("q", batch)
+
+
+@pytest.mark.usefixtures("no_progress")
+def test_a_batch_outlives_an_outage_that_is_shorter_than_its_patience(make_batch: MakeBatch) -> None:
+    """Seen to end after three attempts while only attempts were counted."""
+    producers = OneFailure(FakeTime(), *[failure(is_transient=True)] * 3)
+    write(producers, make_batch(0))
+    assert (producers.opened, producers.discarded) == (4, 3)
+
+
+@pytest.mark.usefixtures("no_progress")
+def test_a_batch_is_given_up_when_its_patience_is_over(make_batch: MakeBatch) -> None:
+    producers = OneFailure(FakeTime(), *[failure(is_transient=True)] * 100)
+    with pytest.raises(
+        OutputUnavailableError, match=r"batch 0 \(open\) in 4 attempt\(s\), last: _TIMED_OUT: away"
+    ):
+        write(producers, make_batch(0))
+    assert (producers.opened, producers.discarded) == (4, 4)
+
+
+@pytest.mark.usefixtures("no_progress")
+def test_a_batch_is_tried_a_few_times_however_long_each_attempt_takes(make_batch: MakeBatch) -> None:
+    producers = OneFailure(FakeTime(), *[failure(is_transient=True)] * 2, seconds=500.0)
+    write(producers, make_batch(0))
+    assert producers.opened == 3
+
+
+@pytest.mark.usefixtures("no_progress")
+def test_errors_that_do_not_pass_get_no_more_than_the_attempts(make_batch: MakeBatch) -> None:
+    producers = OneFailure(FakeTime(), *[failure(is_transient=False)] * 100, seconds=0.0)
+    with pytest.raises(OutputUnavailableError, match=r"in 3 attempt\(s\)"):
+        write(producers, make_batch(0))
+
+
+@pytest.mark.usefixtures("no_progress")
+def test_a_fenced_producer_is_not_replaced(make_batch: MakeBatch) -> None:
+    producers = OneFailure(FakeTime(), ProducerFencedError("p", "epoch"))
+    with pytest.raises(ProducerFencedError):
+        write(producers, make_batch(0))
+    assert producers.opened == 1
+
+
+def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
+    monkeypatch: pytest.MonkeyPatch, make_batch: MakeBatch
+) -> None:
+    """Otherwise the next batch would be compared with progress from before the producer was opened."""
+    answers: list[Exception | None] = [OutputUnavailableError("p", "reading", 1, "away"), None]
+
+    def read(settings: KafkaSinkSettings) -> ProgressRecord | None:
+        assert settings.request_timeout == SETTINGS.patience
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+        return None
+
+    monkeypatch.setattr("slackwater_spark.sink.kafka.read_progress", read)
+    producers = OneFailure(FakeTime())
+    sink = KafkaSink(SETTINGS, clock=producers.time, connect=producers)
+    with pytest.raises(OutputUnavailableError):
+        sink.write("q", make_batch(0))
+    assert producers.discarded == 1
+    sink.write("q", make_batch(0))
+    assert (producers.opened, answers) == (2, [])
+
+
+@pytest.mark.parametrize(("name", "is_transient"), [("_MSG_TIMED_OUT", True), ("MSG_SIZE_TOO_LARGE", False)])
+def test_the_first_failed_delivery_says_whether_trying_again_helps(
+    make_batch: MakeBatch, name: str, is_transient: bool
+) -> None:
+    from slackwater_spark.sink.transaction import BatchTransaction
+
+    class Losing(OneFailure):
+        def flush(self) -> None:
+            for report in self.reports:
+                if report is not None:
+                    report(KafkaError(code(name)), SimpleNamespace(partition=lambda: 0, offset=lambda: 0))
+
+    transaction = BatchTransaction(SETTINGS, Losing(FakeTime()), make_batch(0), lambda _: None)
+    with pytest.raises(TransactionFailedError, match="records failed") as caught:
+        transaction.produce(PROGRESS)
+    assert caught.value.is_transient is is_transient
