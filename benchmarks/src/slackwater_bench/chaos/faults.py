@@ -186,9 +186,8 @@ _SPARK = (
         reason="a batch is planned by nobody, or planned again",
         how="SIGKILL to the Python process in which Spark runs the source's planning",
         seconds=BLOW,
-        back="the pipeline: Spark ends the query, the supervisor starts it",
+        back="the query: Spark ends it, the run starts it again",
         begin=lambda world: world.kill_one("planner"),
-        stops_pipeline=True,
         is_in_short=False,
     ),
     Fault(

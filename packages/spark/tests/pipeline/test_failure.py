@@ -1,6 +1,6 @@
 import pytest
 
-from slackwater_spark.pipeline.failure import root_cause
+from slackwater_spark.pipeline.failure import RESTARTABLE, root_cause
 
 TASK = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage \
 failure: Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task 0.3 in stage 1.0 (TID 7): \
@@ -90,3 +90,21 @@ def test_the_end_of_the_process_that_plans_batches_is_called_so(told: str, shown
     assert error_type == "PythonProcessEndedError"
     assert f"ended ({shown})" in reason
     assert "start the pipeline again" in reason
+    assert error_type in RESTARTABLE
+
+
+def test_a_process_that_did_not_start_in_time_is_called_so() -> None:
+    """As Spark told it on a machine with a load of 22."""
+    text = (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Python worker failed to "
+        "connect back. SQLSTATE: XXKST\n=== Streaming Query ===\n"
+    )
+    error_type, reason = root_cause(text)
+    assert error_type == "PythonProcessLateError"
+    assert "did not start within 10 s: the machine is too busy" in reason
+    assert error_type in RESTARTABLE
+
+
+def test_errors_of_tasks_and_of_java_are_no_reason_to_start_a_query_again() -> None:
+    assert root_cause(TASK)[0] not in RESTARTABLE
+    assert root_cause("Job aborted: Python worker failed to connect back.")[0] not in RESTARTABLE

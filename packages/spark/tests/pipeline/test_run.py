@@ -280,12 +280,29 @@ def is_executor(process: psutil.Process) -> bool:
     return False
 
 
+def one_process(run: Any, word: str) -> psutil.Process:
+    """The only process of a run whose command line has a word."""
+    found: list[psutil.Process] = []
+    for process in run.descendants():
+        with suppress(psutil.Error):
+            if any(word in part for part in process.cmdline()):
+                found.append(process)
+    [process] = found
+    return process
+
+
+PLANNER = "python_streaming_source_runner"
+JVM = "org.apache.spark.deploy.SparkSubmit"
+
+
 def test_a_live_run_stops_in_order_and_another_one_goes_on_without_redis(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline
 ) -> None:
+    """Also when the process in which Spark plans its batches was killed before: the query starts again."""
     inventory.run(10)
     run = start_pipeline(settings={"available_now": False})
     run.await_batch()
+    one_process(run, PLANNER).kill()
     inventory.run(10)
     run.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
     assert run.stop() == 0
@@ -323,7 +340,10 @@ def test_a_second_pipeline_of_the_same_name_is_refused_and_disturbs_nobody(
     assert not (tmp_path / "other").exists()
     inventory.run(5)
     first.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
-    assert first.stop() == 0
+    one_process(first, JVM).kill()
+    assert first.await_end() == 1
+    assert first.last["error"] == "QueryFailedError"
+    assert "Spark's JVM ended (exit code -9, SIGKILL" in first.last["message"]
     assert_view(inventory, output)
 
 
@@ -345,7 +365,9 @@ def test_of_two_runs_with_one_checkpoint_one_ends_and_nothing_is_lost_or_repeate
     assert loser.await_end() == 1
     told = f"{loser.last['error']}: {loser.last['message']}"
     assert "ProducerFencedError" in told or "CONCURRENT_STREAM_LOG_UPDATE" in told
-    winner.stop()
+    one_process(winner, JVM).terminate()  # by itself Spark says nothing of it and the query just ends
+    assert winner.await_end() == 1
+    assert "Spark's JVM ended (exit code 143, SIGTERM)" in winner.last["message"]
     inventory.run(5)
     assert start_pipeline().await_end() == 0
     assert_view(inventory, output)

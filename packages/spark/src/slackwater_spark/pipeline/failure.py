@@ -12,6 +12,10 @@ _PROCESS_ENDED = re.compile(
     r"terminated with exception: +(?P<told>Broken pipe|Connection reset(?: by peer)?)? *SQLSTATE"
 )
 """Spark asks a Python process of its own for offsets and tasks; its end is told as that of a connection."""
+_PROCESS_LATE = re.compile(r"terminated with exception: +Python worker failed to connect back")
+"""Spark gives that process ten seconds to start, whatever its settings are."""
+RESTARTABLE = frozenset({"PythonProcessEndedError", "PythonProcessLateError"})
+"""Causes that lie in a process of the query's own, and that a query that starts again may not meet."""
 _JAVA_FRAME = re.compile(r"^\s+at [\w.$/<>]+\(|^\s*(?:Caused by: |Driver stacktrace:|\.\.\. \d+ more)")
 
 
@@ -42,6 +46,12 @@ def root_cause(text: str) -> tuple[str, str]:
             "PythonProcessEndedError",
             f"the Python process in which Spark plans batches ended ({told}): killed, or out of memory? "
             "Nothing is lost: start the pipeline again",
+        )
+    if _PROCESS_LATE.search(text) is not None:
+        return (
+            "PythonProcessLateError",
+            "the Python process in which Spark plans batches did not start within 10 s: the machine is too "
+            "busy. Nothing is lost: start the pipeline again",
         )
     first = next((line.strip() for line in lines if line.strip()), "no reason given")
     return "StreamingQueryException", first

@@ -13,8 +13,9 @@ from slackwater_spark.errors import SlackwaterSparkError
 from slackwater_spark.pipeline.checkpoint import Checkpoint
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.errors import QueryFailedError
-from slackwater_spark.pipeline.failure import root_cause
+from slackwater_spark.pipeline.failure import RESTARTABLE, root_cause
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
+from slackwater_spark.pipeline.jvm_process import how_jvm_ended
 from slackwater_spark.pipeline.progress import BatchProgress
 from slackwater_spark.pipeline.query import packed_documents
 from slackwater_spark.pipeline.reporting import BatchDurations, BatchJournal, PipelineRegistry
@@ -41,6 +42,8 @@ SPARK_LOG = "spark.log"
 
 _LOOK = timedelta(milliseconds=200)
 _LAST_NEWS = timedelta(seconds=2)
+_RESTARTS = 5
+"""How often in a row a query is started again without a batch of it having become visible."""
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +105,8 @@ class _PipelineRun:
         )
         self._sink = KafkaSink(self._sink_settings, probe=probe, clock=clock)
         self._journal = BatchJournal(definition.name)
-        self._writer = BatchWriter(self._sink, self._query_id, clock, self._journal.wrote)
+        self._writer = self._new_writer()
+        self._restarts = 0
 
     @property
     def spark_log(self) -> Path:
@@ -136,8 +140,13 @@ class _PipelineRun:
         self, session: "SparkSession", on_progress: Callable[[BatchProgress], None], stop: threading.Event
     ) -> None:
         """From taking the pipeline over to letting it go."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+
         with hold_checkpoint(self._checkpoint.folder, f"a run of {self._definition.name}", alone=False):
-            self._run(session, on_progress, stop)
+            try:
+                self._run(session, on_progress, stop)
+            except (Py4JError, OSError) as error:  # OSError: a socket to the JVM
+                self._raise_end_of_jvm(stop, error)
 
     def _run(
         self, session: "SparkSession", on_progress: Callable[[BatchProgress], None], stop: threading.Event
@@ -151,13 +160,18 @@ class _PipelineRun:
             self._checkpoint.replan_unpublished(progress)
             query = self._start(session)
             registry.started(self._query_id(), progress)
-            self._watch(query, on_progress, registry, stop)
+            while not self._watch(session, query, on_progress, registry, stop):
+                query = self._start(session)
         finally:
             self._sink.close()
             session.streams.removeListener(listener)
             registry.close()
 
+    def _new_writer(self) -> BatchWriter:
+        return BatchWriter(self._sink, self._query_id, self._clock, self._journal.wrote)
+
     def _start(self, session: "SparkSession") -> "StreamingQuery":
+        self._writer = self._new_writer()
         documents = packed_documents(session, self._definition, self._settings)
         writer = documents.writeStream.queryName(self._definition.name).foreachBatch(self._writer)
         writer = writer.option("checkpointLocation", str(self._checkpoint.folder))
@@ -167,12 +181,17 @@ class _PipelineRun:
 
     def _watch(
         self,
+        session: "SparkSession",
         query: "StreamingQuery",
         on_progress: Callable[[BatchProgress], None],
         registry: PipelineRegistry,
         stop: threading.Event,
-    ) -> None:
+    ) -> bool:
+        """Until the query has ended; whether the run has, too, or the query is to be started again."""
+
         def tell(batch: BatchProgress) -> None:
+            if not batch.was_covered:
+                self._restarts = 0
             registry.visible(self._query_id(), batch)
             on_progress(batch)
 
@@ -189,21 +208,62 @@ class _PipelineRun:
                 tell(batch)
         for batch in self._journal.rest():
             tell(batch)
-        self._raise_failure(query)
+        return self._has_ended(session, query, stop)
 
-    def _raise_failure(self, query: "StreamingQuery") -> None:
+    def _has_ended(self, session: "SparkSession", query: "StreamingQuery", stop: threading.Event) -> bool:
+        """Why the query ended: raises a failure; False if the query may be started again."""
         failure = self._writer.failure
         if failure is not None:
             raise failure
         error = query.exception()
         if error is None:
-            return
+            self._check_end_was_wanted(session, stop)
+            return True
         text = str(error)
         error_type, reason = root_cause(text)
-        if error_type == RunStoppedError.__name__:
-            return
+        if error_type == RunStoppedError.__name__ or (stop.is_set() and error_type in RESTARTABLE):
+            return True
+        if error_type in RESTARTABLE and self._restarts < _RESTARTS:
+            self._restarts += 1
+            _log.warning(
+                "the query ended: %s (%s). Starting it again from its checkpoint, %d of at most %d times",
+                reason,
+                error_type,
+                self._restarts,
+                _RESTARTS,
+            )
+            return False
         _log.error("the query failed: %s", text)
         raise QueryFailedError(self._definition.name, error_type, reason)
+
+    def _check_end_was_wanted(self, session: "SparkSession", stop: threading.Event) -> None:
+        """A Spark that is shut down, by a signal to its JVM for example, ends queries without an error."""
+        if stop.is_set():
+            return
+        ended = how_jvm_ended()
+        if ended is None and session.sparkContext._jsc.sc().isStopped():  # noqa: SLF001 - has no other name
+            ended = how_jvm_ended(is_lost=True) or "Spark was shut down from outside"
+        if ended is None and self._settings.available_now:
+            return
+        reason = f"{ended or 'the query was stopped from outside'}; {self._what_helps}"
+        raise QueryFailedError(self._definition.name, "SparkStopped", reason)
+
+    def _raise_end_of_jvm(self, stop: threading.Event, error: Exception) -> None:
+        """Names the end of the JVM in place of what it did to our connection to it."""
+        ended = how_jvm_ended(is_lost=True)
+        if ended is None:
+            raise error
+        if stop.is_set():  # a signal to all processes of a group, as systemd sends it
+            _log.warning("%s while the run was being stopped", ended)
+            return
+        _log.error("%s; our connection to it: %s", ended, error)
+        raise QueryFailedError(
+            self._definition.name, "SparkStopped", f"{ended}; {self._what_helps}"
+        ) from error
+
+    @property
+    def _what_helps(self) -> str:
+        return f"nothing is lost: start the pipeline again; {self.spark_log} may say more"
 
     def _query_id(self) -> str:
         query_id = self._checkpoint.query_id()

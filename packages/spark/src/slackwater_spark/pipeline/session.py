@@ -1,5 +1,6 @@
 """The Spark session of a run: small, quiet, with what stages require."""
 
+import logging
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from slackwater_spark.pipeline.errors import SessionStartError
 from slackwater_spark.pipeline.jvm_output import JvmOutput
+from slackwater_spark.pipeline.jvm_process import how_jvm_ended, watched_start
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.stage import local_checkpoint_conf, required_conf, worker_conf
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _TASK_ATTEMPTS = 4
+
+_log = logging.getLogger(__name__)
 
 # The JVM plans and moves a few large blobs; Python does the work. Without the second compiler it takes half
 # the CPU per small batch (0.27 s instead of 0.55 s) and a third less until the first one.
@@ -138,7 +142,18 @@ def spark_session(name: str, settings: RunSettings, spark_log: Path) -> Iterator
     try:
         yield session
     finally:
+        _stop(session)
+
+
+def _stop(session: "SparkSession") -> None:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+
+    if (ended := how_jvm_ended()) is not None:
+        _log.warning("%s before its session was stopped", ended)
+    try:
         session.stop()
+    except (Py4JError, OSError) as error:
+        _log.warning("the session could not be stopped in order: %s", error)
 
 
 @contextmanager
@@ -177,22 +192,25 @@ def _use_spark_home(folder: Path) -> None:
 
 
 def _start(conf: "SparkConf", spark_log: Path) -> "SparkSession":
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     try:
+        if how_jvm_ended() is not None:
+            SparkContext._gateway = None  # noqa: SLF001 - as below
         gateway = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier run in this process
         if gateway is None:
-            with JvmOutput() as output, submitted_settings(dict(conf.getAll())):
+            with JvmOutput() as output, submitted_settings(dict(conf.getAll())), watched_start():
                 popen = {"stdout": output.writer, "stderr": output.writer}
                 gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
         SparkContext(conf=conf, gateway=gateway)
         session = SparkSession.builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        raise SessionStartError(f"{type(error).__name__}: {error}; see {spark_log}") from error
+        why = how_jvm_ended(is_lost=True) or f"{type(error).__name__}: {error}"
+        raise SessionStartError(f"{why}; see {spark_log}") from error
     if conf.get("spark.sql.shuffle.partitions") is None:
         cores = session.sparkContext.defaultParallelism
         session.conf.set("spark.sql.shuffle.partitions", str(cores))

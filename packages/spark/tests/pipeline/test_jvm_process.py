@@ -1,0 +1,101 @@
+"""Each way in which Spark's JVM can end leaves a reason; see also ``test_run.py`` for real ones."""
+
+import logging
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark import SparkContext
+
+from slackwater_spark.pipeline import RunSettings, SessionStartError
+from slackwater_spark.pipeline.jvm_process import explain_exit, how_jvm_ended
+from slackwater_spark.pipeline.session import spark_session
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "exit code 0"),
+        (1, "exit code 1"),
+        (-9, "exit code -9, SIGKILL: killed by somebody, or by the kernel because memory ran out"),
+        (137, "exit code 137, SIGKILL: killed by somebody, or by the kernel because memory ran out"),
+        (-11, "exit code -11, SIGSEGV"),
+        (143, "exit code 143, SIGTERM"),
+        (128, "exit code 128"),
+        (255, "exit code 255"),
+    ],
+)
+def test_an_exit_code_is_explained(code: int, words: str) -> None:
+    assert explain_exit(code) == words
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Spark home whose launcher is yet to be written."""
+    script = tmp_path / "home" / "bin" / "spark-submit"
+    script.parent.mkdir(parents=True)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "home"))
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "MALLOC_ARENA_MAX"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # the session sets them for good
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    return script
+
+
+def start(java: Path, script: str) -> str:
+    """Why the session does not start."""
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+    settings = RunSettings(bootstrap="b:1", checkpoint=java.parent)
+    with pytest.raises(SessionStartError) as caught, spark_session("p", settings, java.parent / "spark.log"):
+        pass
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 1", "(exit code 1)"),
+        ("exit 0", "(exit code 0)"),
+        ("kill -9 $$", "SIGKILL: killed by somebody, or by the kernel because memory ran out)"),
+        ("kill -TERM $$", "(exit code -15, SIGTERM)"),
+    ],
+)
+def test_a_jvm_that_ends_before_it_answers_is_an_error_with_its_exit_code(
+    java: Path, script: str, words: str
+) -> None:
+    """By itself PySpark waits for ever after exit code 0, and names no exit code."""
+    reason = start(java, script)
+    assert "Java ended before it answered" in reason
+    assert words in reason
+    assert "a Java runtime (17 or newer) must be on PATH" in reason
+
+
+def test_a_jvm_that_never_answers_is_ended(
+    java: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("slackwater_spark.pipeline.jvm_process._LONGEST_START", timedelta(seconds=1))
+    monkeypatch.setattr("slackwater_spark.pipeline.jvm_process._NEWS", timedelta(seconds=0.3))
+    with caplog.at_level(logging.WARNING):
+        assert "Java did not answer within" in start(java, f"echo $$ > {java}.pid; exec sleep 1000")
+    assert "Java has been starting for" in caplog.text
+    pid = int(Path(f"{java}.pid").read_text())
+    state = Path(f"/proc/{pid}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_the_end_of_a_running_jvm_is_known_from_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    assert how_jvm_ended(is_lost=True) is None
+    monkeypatch.setattr("slackwater_spark.pipeline.jvm_process._END_SECONDS", 0.1)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+        assert how_jvm_ended() is None
+        assert how_jvm_ended(is_lost=True) is None
+        process.kill()
+        monkeypatch.setattr("slackwater_spark.pipeline.jvm_process._END_SECONDS", 60.0)
+        assert str(how_jvm_ended(is_lost=True)).startswith("Spark's JVM ended (exit code -9, SIGKILL")
+        assert how_jvm_ended() == how_jvm_ended(is_lost=True)
