@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from slackwater_markers import FrontierState
 from slackwater_sidecar import (
     SidecarSettings,
+    SidecarStatus,
     SourceMonitor,
     SourcesFailedError,
     SourceTruncatedError,
@@ -123,3 +125,53 @@ def test_a_source_that_hangs_does_not_keep_the_process_from_stopping(
     assert not released.is_set()
     assert [r.__dict__["source"] for r in caplog.records] == ["inv"]
     released.set()
+
+
+def test_an_exit_within_a_source_is_a_failure_and_named(
+    follow: dict[str, Follow], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A thread that raises SystemExit ends without a word, and so did the sidecar, with exit code 0."""
+
+    def leave(*_: Any) -> None:
+        raise SystemExit
+
+    follow["inv"] = leave
+    with pytest.raises(SystemExit):
+        run_sidecars(settings("inv"), threading.Event())
+    assert "source failed: SystemExit()" in caplog.text
+
+
+def test_output_that_nobody_reads_is_the_failure_also_when_telling_of_it_fails(
+    follow: dict[str, Follow], caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[SidecarStatus] = []
+
+    def tell(status: SidecarStatus) -> None:
+        told.append(status)
+        raise BrokenPipeError
+
+    def show(_s: SidecarSettings, _stop: threading.Event, monitor: SourceMonitor, _o: object) -> None:
+        monitor.status = STATUS
+        tell(STATUS)
+
+    follow["inv"] = show
+    with pytest.raises(BrokenPipeError):
+        run_sidecars(settings("inv"), threading.Event(), tell)
+    assert "source failed: BrokenPipeError()" in caplog.text
+    assert [status.state for status in told] == [FrontierState.RUNNING, FrontierState.FAILED]
+    assert told[1].detail == "BrokenPipeError()"
+
+
+STATUS = SidecarStatus(
+    source="inv",
+    timeline=1,
+    state=FrontierState.RUNNING,
+    detail="",
+    lsn=0,
+    event_count=0,
+    records_read=0,
+    records_per_second=0.0,
+    lag_ms=None,
+    open=(),
+    redis_error=None,
+)

@@ -200,7 +200,7 @@ def test_config_shows_values_and_origins_but_no_secrets(
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_the_first_signal_asks_to_stop(number: signal.Signals, code: int) -> None:
     before = signal.getsignal(number)
-    with stop_on_signals() as stop:
+    with stop_on_signals("it") as stop:
         assert not stop.event.is_set()
         os.kill(os.getpid(), number)
         assert stop.event.wait(300)
@@ -214,6 +214,6 @@ def test_sigterm_unwinds_like_an_interruption_where_a_command_has_to_tidy_up() -
 
 
 def test_without_a_signal_the_exit_code_is_zero() -> None:
-    with stop_on_signals() as stop:
+    with stop_on_signals("it") as stop:
         assert stop.exit_code == 0
         assert isinstance(stop.event, threading.Event)

@@ -4,7 +4,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -75,7 +75,7 @@ class _SourceThread(threading.Thread):
     def __init__(self, settings: SidecarSettings, stop: threading.Event, on_status: OnStatus | None) -> None:
         super().__init__(name=f"slackwater-{settings.source}", daemon=True)
         self.monitor = SourceMonitor(settings.source, SystemClock())
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._settings = settings
         self._stop_event = stop
         self._on_status = on_status
@@ -84,12 +84,14 @@ class _SourceThread(threading.Thread):
         monitor = self.monitor
         try:
             follow_source(self._settings, self._stop_event, monitor, self._on_status)
-        except Exception as error:
-            self.error, monitor.failure = error, str(error)
+        except BaseException as error:
+            reason = str(error) or repr(error)
+            self.error, monitor.failure = error, reason
             is_known = isinstance(error, SidecarError | MarkersError)
-            logger.error("source failed: %s", error, extra={"source": monitor.source}, exc_info=not is_known)
+            logger.error("source failed: %s", reason, extra={"source": monitor.source}, exc_info=not is_known)
             if self._on_status is not None and monitor.status is not None:
-                self._on_status(replace(monitor.status, state=FrontierState.FAILED, detail=str(error)))
+                with suppress(OSError):  # nobody reads the output any more: that may be what ended it
+                    self._on_status(replace(monitor.status, state=FrontierState.FAILED, detail=reason))
         finally:
             monitor.has_ended = True
 

@@ -4,8 +4,10 @@ It decides nothing: what it reads is of use only to the process that owns the fr
 where to read and may begin anew with another worker at any moment.
 """
 
+import faulthandler
 import gc
 import signal
+import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import NamedTuple
@@ -62,6 +64,12 @@ class EndRead(NamedTuple):
     offset: int
 
 
+class Ended(NamedTuple):
+    """The last report of a worker that cannot go on."""
+
+    traceback: str
+
+
 Order = Assign | Hold
 Report = RowsRead | OthersRead | EndRead | Failure
 
@@ -77,15 +85,30 @@ class WorkerSettings(NamedTuple):
 
 
 def serve(connection: Connection, settings: WorkerSettings) -> None:
-    """Obeys orders and reports until the other end of the connection is closed, in whatever way."""
+    """Obeys orders and reports until the other end of the connection is closed, in whatever way.
+
+    Raises:
+        SystemExit: it cannot go on; the other end was told why, since it has the log.
+    """
+    faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the owner ends this one
     gc.disable()  # nothing here makes cycles; looking for them takes a third of the time
+    try:
+        _serve(connection, settings)
+    except (EOFError, ConnectionError):
+        return
+    except Exception:  # noqa: BLE001 - the boundary of the process
+        connection.send(Ended(traceback.format_exc()))
+        raise SystemExit(1) from None
+    finally:
+        connection.close()
+
+
+def _serve(connection: Connection, settings: WorkerSettings) -> None:
     worker = _Worker(connection, settings)
     try:
         while True:
             worker.turn()
-    except (EOFError, ConnectionError):
-        return
     finally:
         worker.close()
 
@@ -115,7 +138,6 @@ class _Worker:
 
     def close(self) -> None:
         self._consumption.close()
-        self._connection.close()
 
     def take(self, topic: str, number: int, messages: Sequence[Message]) -> None:
         key = topic, number

@@ -2,12 +2,13 @@
 
 import logging
 import multiprocessing
+import signal
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from slackwater_sidecar.consumption import Key
-from slackwater_sidecar.worker import Assign, Hold, Order, Report, WorkerSettings, serve
+from slackwater_sidecar.worker import Assign, Ended, Hold, Order, Report, WorkerSettings, serve
 
 logger = logging.getLogger(__name__)
 
@@ -87,10 +88,16 @@ class WorkerPool:
         for connection in wait(list(by_connection), timeout_seconds):
             if not isinstance(connection, Connection):
                 continue
+            member = by_connection[connection]
             try:
-                yield connection.recv()
+                reports = connection.recv()
             except (EOFError, OSError):
-                self._bury(by_connection[connection])
+                self._bury(member)
+                continue
+            if isinstance(reports, Ended):
+                logger.error("worker %s failed: %s", member.process.pid, reports.traceback)
+            else:
+                yield reports
 
     def close(self) -> None:
         """Ends all processes."""
@@ -110,11 +117,22 @@ class WorkerPool:
         if member.process.is_alive():
             member.process.kill()
             member.process.join()
+            how = "said nothing more and was ended"
+        else:
+            how = f"ended with exit code {_explained(member.process.exitcode)}"
         self._members.remove(member)
         self._orphans |= member.keys
         logger.warning(
-            "worker %s ended with exit code %s; its %d partitions are given to another",
+            "worker %s %s; its %d partitions are given to another",
             member.process.pid,
-            member.process.exitcode,
+            how,
             len(member.keys),
         )
+
+
+def _explained(code: int | None) -> str:
+    if code is None or code >= 0:
+        return str(code)
+    name = signal.Signals(-code).name
+    why = ": killed by somebody, or by the kernel because memory ran out" if -code == signal.SIGKILL else ""
+    return f"{code} ({name}{why})"

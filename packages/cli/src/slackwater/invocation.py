@@ -1,7 +1,9 @@
 """What all commands share: flags that set settings, loading them, logging, stopping."""
 
+import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ from slackwater.errors import MissingSettingError
 if TYPE_CHECKING:  # the settings model costs 0.2 s to import; help texts do not need it
     from slackwater.loading import LoadedSettings
     from slackwater.settings import Settings
+
+_log = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -87,24 +91,64 @@ class StopRequest:
         return 130 if self.signal_number == signal.SIGINT else 0
 
 
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Turns the first SIGINT or SIGTERM into a request; a second one ends the process as usual."""
+def stop_on_signals(what: str) -> Iterator[StopRequest]:
+    """Turns the first SIGINT, SIGTERM or SIGHUP into a request; a second one ends the process as usual.
+
+    However the block ends, a line in the log says so; ``nohup`` stays in force.
+
+    Args:
+        what: What runs within the block.
+    """
     request = StopRequest()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    handled = [n for n in _STOPPING if n != signal.SIGHUP or before[n] is not signal.SIG_IGN]
+    told: list[threading.Thread] = []
 
     def handle(number: int, _frame: FrameType | None) -> None:
         request.signal_number = number
         request.event.set()
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        # in a thread: what the signal interrupted may be writing to the log
+        told.append(threading.Thread(target=_tell_request, args=(what, number)))
+        told[-1].start()
 
-    for number in before:
+    for number in handled:
         signal.signal(number, handle)
     try:
         yield request
+    except BaseException as error:
+        _tell_failure(what, error)
+        raise
+    else:
+        asked = request.signal_number
+        why = "all that was there is processed" if asked is None else f"asked by {signal.Signals(asked).name}"
+        _log.info("%s ended: %s", what, why)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in handled:
+            signal.signal(number, before[number])
+        for thread in told:
+            thread.join()
+
+
+def _tell_request(what: str, number: int) -> None:
+    name = signal.Signals(number).name
+    _log.info("%s is asked to stop by %s; the same signal again ends it at once", what, name)
+
+
+def _tell_failure(what: str, error: BaseException) -> None:
+    """Unless the log is standard error, where the process boundary tells of nearly everything.
+
+    Not of a broken pipe, be it of our output or to another process: click ends quietly because of it.
+    """
+    is_told = any(getattr(handler, "stream", None) is sys.stderr for handler in logging.getLogger().handlers)
+    if isinstance(error, BrokenPipeError | SystemExit) or not is_told:
+        is_known = type(error).__module__.startswith("slackwater") or isinstance(error, KeyboardInterrupt)
+        reason = f"{type(error).__name__}: {error}"
+        _log.error("%s ended: %s", what, reason, exc_info=None if is_known else error)
 
 
 @contextmanager

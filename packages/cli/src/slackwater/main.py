@@ -4,10 +4,14 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 130 interrupted.
 """
 
 import atexit
+import faulthandler
+import logging
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 
@@ -90,7 +94,9 @@ def cli(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command and ends the process."""
+    """Runs the command and ends the process. What ends it, or one of its threads, leaves a line."""
+    faulthandler.enable()
+    threading.excepthook = _log_thread
     atexit.register(_end_quietly)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
@@ -106,7 +112,7 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+        _tell("interrupted")
         return 130
     except BrokenPipeError:
         return _without_reader()
@@ -125,13 +131,26 @@ def _report(error: Exception, *, is_debug: bool) -> int:
     is_expected = type(error).__module__.startswith("slackwater") or isinstance(error, OSError)
     text = str(error) if is_expected else f"{type(error).__name__}: {error}"
     first, *more = text.splitlines() or [type(error).__name__]
-    click.echo(f"error: {first}", err=True)
+    _tell(f"error: {first}")
     for line in more:
-        click.echo(f"       {line}", err=True)
+        _tell(f"       {line}")
     if not is_expected and not is_debug:
-        click.echo("       (unexpected; run again with --debug for the traceback)", err=True)
+        _tell("       (unexpected; run again with --debug for the traceback)")
     code = getattr(error, "exit_code", 1)
     return code if isinstance(code, int) else 1
+
+
+def _tell(line: str) -> None:
+    """On standard error, as long as anybody reads it and its disk has room."""
+    with suppress(OSError):
+        click.echo(line, err=True)
+
+
+def _log_thread(failed: threading.ExceptHookArgs) -> None:
+    """In place of a traceback on standard error, which may be read by nobody."""
+    if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
+        name = "a thread" if failed.thread is None else f"thread {failed.thread.name}"
+        logging.getLogger(__name__).error("%s ended: %r", name, failed.exc_value, exc_info=failed.exc_value)
 
 
 def _end_quietly() -> None:

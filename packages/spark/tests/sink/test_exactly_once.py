@@ -277,7 +277,7 @@ def test_a_broker_that_restarts_is_waited_for_by_whoever_reads_or_writes(
 ) -> None:
     """The broker is killed when a batch is about to be committed, a task has begun and a plan is to be made.
 
-    With an empty list of transient errors the batch is given up after its only attempt.
+    With no patience the batch is given up after its only attempt.
     """
     settings, batches = make_settings(partitions=1), [make_batch(n) for n in range(4)]
     is_killed = threading.Event()

@@ -58,10 +58,10 @@ def run(ctx: click.Context, folder: Path) -> None:
 
     invocation: Invocation = ctx.obj
     settings, output = run_settings(invocation.start(given_flags(ctx))), Output()
-    definition = load_pipeline(folder)
-    output.progress(f"{definition.name}: starting Spark")
-    with stop_on_signals() as stop:
+    with stop_on_signals(f"the run of {folder}") as stop:
         try:
+            definition = load_pipeline(folder)
+            output.progress(f"{definition.name}: starting Spark")
             run_pipeline(
                 definition, settings, lambda batch: output.progress(batch_line(batch)), stop=stop.event
             )

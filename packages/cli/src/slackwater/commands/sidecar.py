@@ -63,7 +63,7 @@ def sidecar(ctx: click.Context, sources: tuple[str, ...]) -> None:
     output = Output()
     required(settings.redis.full_url(), "redis.url", "--redis-url", "where to publish")
     followed = [sidecar_settings(settings, source) for source in sources_of(settings)]
-    with stop_on_signals() as stop:
+    with stop_on_signals("the sidecar") as stop:
         try:
             run_sidecars(
                 followed,
