@@ -82,9 +82,12 @@ def test_a_jvm_that_never_answers_is_ended(
     with caplog.at_level(logging.WARNING):
         assert "Java did not answer within" in start(java, f"echo $$ > {java}.pid; exec sleep 1000")
     assert "Java has been starting for" in caplog.text
-    pid = int(Path(f"{java}.pid").read_text())
-    state = Path(f"/proc/{pid}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z"
+    assert_ended(int(Path(f"{java}.pid").read_text()))
+
+
+def assert_ended(pid: int) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_the_end_of_a_running_jvm_is_known_from_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,3 +102,12 @@ def test_the_end_of_a_running_jvm_is_known_from_its_process(monkeypatch: pytest.
         monkeypatch.setattr("slackwater_spark.pipeline.jvm_process._END_SECONDS", 60.0)
         assert str(how_jvm_ended(is_lost=True)).startswith("Spark's JVM ended (exit code -9, SIGKILL")
         assert how_jvm_ended() == how_jvm_ended(is_lost=True)
+
+
+def test_a_jvm_that_answers_and_is_of_no_use_is_ended(java: Path) -> None:
+    """It says that it listens where nobody does. By itself PySpark forgets such a process."""
+    answer = r"printf '\0\0\0\1\0\0\0\6secret' > $_PYSPARK_DRIVER_CONN_INFO_PATH.new"
+    move = "mv $_PYSPARK_DRIVER_CONN_INFO_PATH.new $_PYSPARK_DRIVER_CONN_INFO_PATH"
+    reason = start(java, f"echo $$ > {java}.pid; {answer}; {move}; exec sleep 1000")
+    assert "Connection refused" in reason
+    assert_ended(int(Path(f"{java}.pid").read_text()))

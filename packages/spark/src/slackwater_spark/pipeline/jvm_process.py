@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 from slackwater_protocol import SystemClock
 from slackwater_spark.pipeline.errors import SessionStartError
@@ -44,40 +44,42 @@ def watched_start() -> Iterator[None]:
     """
     import pyspark.java_gateway
 
-    is_launching = True
     clock = SystemClock()
     started = news = clock.monotonic()
+    launched: list[subprocess.Popen[bytes]] = []
 
     class Jvm(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            launched.append(self)
+
         def poll(self) -> int | None:
             nonlocal news
             code = super().poll()
-            if not is_launching:
+            if self not in launched:
                 return code
-            now = clock.monotonic()
             if code is not None:
-                self._give_up(f"Java ended before it answered ({explain_exit(code)})")
+                raise SessionStartError(f"Java ended before it answered ({explain_exit(code)})")
+            now = clock.monotonic()
             if now - started > _LONGEST_START.total_seconds():
-                self._give_up(f"Java did not answer within {now - started:.0f} s and was ended")
+                raise SessionStartError(f"Java did not answer within {now - started:.0f} s and was ended")
             if now - news > _NEWS.total_seconds():
                 news = now
                 _log.warning("Java has been starting for %.0f s", now - started)
             return None
 
-        def _give_up(self, reason: str) -> NoReturn:
-            nonlocal is_launching
-            is_launching = False
-            with self:  # closes the pipe, waits
-                self.kill()
-            raise SessionStartError(reason)
-
     module: Any = pyspark.java_gateway
     popen, module.Popen = module.Popen, Jvm
     try:
         yield
+    except BaseException:
+        while launched:
+            with launched.pop() as jvm:  # which closes its pipe and waits
+                jvm.kill()
+        raise
     finally:
         module.Popen = popen
-        is_launching = False
+        launched.clear()
 
 
 def how_jvm_ended(*, is_lost: bool = False) -> str | None:
