@@ -13,7 +13,7 @@ from slackwater_spark.pipeline.errors import SessionStartError
 
 _LONGEST_START = timedelta(minutes=10)
 _NEWS = timedelta(seconds=20)
-_END_SECONDS = 5.0
+_END_SECONDS = 20.0
 """How long the exit code of a JVM whose connection broke may take to be known."""
 _FROM_SIGNAL = 128
 """What a JVM, as a shell does, adds to the number of the signal that made it end in order."""
