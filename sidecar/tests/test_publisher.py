@@ -793,14 +793,18 @@ def test_a_log_that_was_made_anew_is_not_written_to(
     assert (store.status(SOURCE), store.position(SOURCE)) == (failed, None)
 
 
-def test_a_cut_that_went_into_a_log_made_anew_is_the_last_one(publisher: Publisher, log: FailingLog) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_cut_that_went_into_a_log_made_anew_is_the_last_one(
+    publisher: Publisher, log: FailingLog, store: FailingStore, count: int
+) -> None:
     """There was no time to notice before."""
-    publisher.publish([cut(1), cut(2)], STATUS)
+    publisher.publish([cut(lsn + 1) for lsn in range(count)], STATUS)
     log.make_anew()
-    with pytest.raises(CutLogReplacedError, match="a cut was written to offset 0, the one before it to 1"):
+    with pytest.raises(CutLogReplacedError, match=f"to offset 0, the one before it to {count - 1}"):
         publisher.publish([cut(3)], STATUS)
     publisher.report(replace(STATUS, state=FrontierState.FAILED), [])
     assert logged(log) == [3]
+    assert store.position(SOURCE) is None
 
 
 def test_a_log_that_cannot_be_named_for_a_moment_is_no_other_one(
@@ -810,7 +814,6 @@ def test_a_log_that_cannot_be_named_for_a_moment_is_no_other_one(
         patched.setattr(log, "identity", lambda: None)
         publisher.report(STATUS, [])
     publisher.publish([cut(1)], STATUS)
-    publisher.report(STATUS, [])
     assert logged(log) == [1]
     log.make_anew()
     with pytest.raises(CutLogReplacedError):

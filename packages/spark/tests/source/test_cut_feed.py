@@ -504,6 +504,17 @@ def test_a_new_query_does_not_take_the_middle_for_the_beginning(world: World) ->
         world.after()
 
 
+def test_the_log_is_asked_for_its_id_every_few_seconds_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.cut(10, 0)
+    world.after()
+    with monkeypatch.context() as patched:
+        patched.setattr(world.log, "identity", lambda: pytest.fail("asked"))
+        world.clock.seconds += 4.9
+        assert world.after() == [10]
+
+
 def test_a_log_that_appears_later_is_noted_then(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(world.log, "identity", lambda: None)
