@@ -269,6 +269,13 @@ def test_two_written_copies_of_a_snapshots_row_are_told_once(source: Source) -> 
     assert [cut.repeated for cut in source.cuts()] == [frozenset()]
 
 
+def test_commits_below_a_snapshot_that_came_after_a_cut_are_shown(at_a_cut: Source) -> None:
+    at_a_cut.row("a/0", row(6), snapshot_row(890, ts_ms=SECOND), snapshot_row(900, ts_ms=3 * SECOND))
+    at_a_cut.tell(end(6, a=1))
+
+    assert xids(at_a_cut.cuts()) == [[6]]
+
+
 # --- late rows
 
 
@@ -364,13 +371,18 @@ def test_a_table_with_other_evidence_that_has_no_topic_is_not_waited_for_after_a
 
 def test_offsets_are_waited_for_in_every_partition_of_a_table() -> None:
     source = Source({"inv.a": Evidence.OFFSETS})
-    source.ends = {("s.inv.a", 1): 2}
-    source.tell(begin_value(5, 501), end(5, a=7))
     source.row("a/0", row(5))
+    source.row("a/1", row(5, 2))
+    source.tell(begin_value(5, 501), end(5, a=2))
+    assert xids(source.cuts()) == [[5]]
+
+    source.ends = {("s.inv.a", 1): 4}
+    source.tell(begin_value(6, 601), end(6, a=7))
+    source.row("a/0", row(6))
     assert source.cuts() == []
 
-    source.parts["a/1"].skip_to(2)
-    assert xids(source.cuts()) == [[5]]
+    source.parts["a/1"].skip_to(4)
+    assert xids(source.cuts()) == [[6]]
 
 
 # --- what is told once

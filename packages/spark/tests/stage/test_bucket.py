@@ -14,10 +14,11 @@ from slackwater_spark.stage import (
     UnreadablePayloadError,
     UnreadableStateError,
 )
+from slackwater_spark.stage.bucket import events_in_commit_order
 from slackwater_spark.stage.index import BucketIndex
 from slackwater_spark.stage.state_log import COMPACTION_SLACK_BYTES, LogMeta, LogWrite, decode_changes
 from slackwater_spark.stage.testing import BucketState, ChangeEvent, LocalStage, MemoryIndex
-from slackwater_spark.stage.wire import Document, document_payloads
+from slackwater_spark.stage.wire import Document, Event, document_payloads
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.engine import compile_pipeline
 from slackwater_sql.row_codec import UNAVAILABLE
@@ -133,6 +134,24 @@ def test_payloads_are_taken_by_sequence_and_commit(stage: LocalStage) -> None:
 
 
 @pytest.mark.parametrize("every_commit", [False, True])
+def event(lsn: int, primary_key: bytes, *, lead: int = 0, key: bytes = b"\x91\x01") -> Event:
+    return lsn, 0, key, primary_key, None, lead
+
+
+def test_events_of_one_commit_stay_in_the_order_of_their_payloads_sequences() -> None:
+    payloads = [(2, [event(5, b"c"), event(7, b"d")]), (1, [event(3, b"a"), event(5, b"b")])]
+    assert [each[3] for each in events_in_commit_order(payloads)] == [b"a", b"b", b"c", b"d"]
+
+
+def test_around_a_truncate_events_of_one_commit_are_in_the_order_of_the_log() -> None:
+    truncate = event(5, b"", lead=20, key=b"")
+    payloads = [
+        (1, [event(5, b"after", lead=10), truncate]),
+        (2, [event(5, b"before", lead=30), event(4, b"first")]),
+    ]
+    assert [each[3] for each in events_in_commit_order(payloads)] == [b"first", b"before", b"", b"after"]
+
+
 @pytest.mark.parametrize("in_one_batch", [False, True])
 def test_a_left_out_value_is_the_one_the_row_had(
     make_stage: MakeStage, every_commit: bool, in_one_batch: bool
