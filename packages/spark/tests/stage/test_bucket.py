@@ -133,7 +133,6 @@ def test_payloads_are_taken_by_sequence_and_commit(stage: LocalStage) -> None:
     assert shown(stage.process(0, [(1, late), (0, early)])) == [(200, 1, "b")]
 
 
-@pytest.mark.parametrize("every_commit", [False, True])
 def event(lsn: int, primary_key: bytes, *, lead: int = 0, key: bytes = b"\x91\x01") -> Event:
     return lsn, 0, key, primary_key, None, lead
 
@@ -152,6 +151,7 @@ def test_around_a_truncate_events_of_one_commit_are_in_the_order_of_the_log() ->
     assert [each[3] for each in events_in_commit_order(payloads)] == [b"first", b"before", b"", b"after"]
 
 
+@pytest.mark.parametrize("every_commit", [False, True])
 @pytest.mark.parametrize("in_one_batch", [False, True])
 def test_a_left_out_value_is_the_one_the_row_had(
     make_stage: MakeStage, every_commit: bool, in_one_batch: bool
