@@ -71,7 +71,8 @@ class CutLog(Protocol):
             limit: At most so many, the oldest.
 
         Raises:
-            CutLogReplacedError: the log ends at or below ``after_offset``, at which there was a record.
+            CutLogReplacedError: the log ends at or below ``after_offset``, at which there was a record. One
+                that is empty, or cannot be found for a moment, does not tell: :meth:`identity` does.
         """
         ...
 
@@ -86,7 +87,8 @@ class CutLog(Protocol):
             with_cuts: False: only what is no cut; cuts are passed over without being decoded.
 
         Raises:
-            CutLogReplacedError: the log ends at or below ``after_offset``, at which there was a record.
+            CutLogReplacedError: the log ends at or below ``after_offset``, at which there was a record. One
+                that is empty, or cannot be found for a moment, does not tell: :meth:`identity` does.
         """
         ...
 

@@ -125,6 +125,10 @@ class KafkaCutLog:
         low, high = self._bounds()
         if from_offset < low:
             raise CutLogTruncatedError(self._topic, from_offset, low)
+        if high == 0:  # a broker that has just started may not know the topic yet
+            raise CutLogUnavailableError(
+                "read", self._topic, f"it is empty or does not exist, wanted {to_offset}"
+            )
         if to_offset > high:
             raise beyond_end(self._topic, high, to_offset)
         return cuts_of(self._read(from_offset, to_offset, _is_cut))
@@ -224,7 +228,7 @@ class KafkaCutLog:
 
     def _range_after(self, after_offset: int) -> tuple[int, int]:
         low, high = self._bounds()
-        if 0 <= high <= after_offset:
+        if 0 < high <= after_offset:
             raise beyond_end(self._topic, high, after_offset + 1)
         return max(low, after_offset + 1), high
 

@@ -57,7 +57,7 @@ class InMemoryCutLog:
         self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
     ) -> list[LoggedRecord]:
         """See the protocol."""
-        if 0 <= self._end <= after_offset:
+        if 0 < self._end <= after_offset:
             raise beyond_end(self._topic, self._end, after_offset + 1)
         return self._read(after_offset + 1, self._end, with_cuts=with_cuts)[:limit]
 
