@@ -317,3 +317,23 @@ def test_in_scope_aggregate_rows_of_snapshots_may_be_shown_between_transactions(
         [(*_, headers)] = of_topic(written(batch, emit, scope=Scope.AGGREGATE), "out")
         assert dict(headers)["slackwater-commit-lsn"] == b"99"
         assert "slackwater-xid" not in dict(headers)
+
+
+def test_documents_of_several_commits_are_put_into_order_over_all_payloads(make_batch: MakeBatch) -> None:
+    documents: list[Document] = [(7, b"b", b"1"), (3, b"a", b"2"), (3, b"e", b"3"), (7, b"c", b"4")]
+    producer = written(make_batch(0, documents), Emit.TRANSACTIONS)
+    stamps = [dict(headers)["slackwater-commit-lsn"] for *_, headers in of_topic(producer, "out")]
+    assert stamps == [b"3", b"3", b"7", b"7"]
+
+
+def test_a_batch_that_stays_where_it_began_has_a_record(make_batch: MakeBatch) -> None:
+    header = make_batch(4, [], from_lsn=40, to_lsn=40).header
+    (unit,) = commit_units(header, Emit.TRANSACTIONS)
+    assert (unit.commit_lsn, unit.previous_lsn, unit.xid) == (40, 40, None)
+
+
+def test_documents_and_deletes_are_counted(make_batch: MakeBatch) -> None:
+    settings = KafkaSinkSettings(pipeline="orders", outputs=(OutputTopic("out"),), bootstrap="nowhere")
+    batch = make_batch(0, [(3, b"a", b"1"), (7, b"b", None), (7, b"d", b"2")])
+    counted = BatchTransaction(settings, FakeProducer(), batch, lambda _: None).produce(PROGRESS)
+    assert (counted.documents, counted.deletes) == (3, 1)
