@@ -24,6 +24,8 @@ stage 1, keyed by id bigint: computes groups from their rows, joins
   sends     changed documents to view orders_with_lines
 
 view orders_with_lines: topic orders_with_lines, 4 partitions; made by stage 1
+  order     per key only: a plain consumer reads different keys of two commits in any order
+            (docs/views.md, Several partitions)
   key       id          BIGINT
   column    id          BIGINT
   column    customer    VARCHAR
@@ -131,6 +133,27 @@ def test_a_view_that_is_not_supported_is_refused_with_its_place(
     view.write_text("SELECT TRANSACTIONALLY count(*) AS n,\n  random() AS r FROM s.items i")
     assert main.run(["explain", str(folder)]) == 1
     assert f"{view}:2:3 at `random()`" in capsys.readouterr().err
+
+
+def test_what_only_latest_keeps_is_not_said_of_transactions(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(PIPELINES / "orders", tmp_path / "orders")
+    definition = folder / "pipeline.toml"
+    definition.write_text(definition.read_text().replace('"latest"  ', '"transactions"  '))
+    text = explained(capsys, folder, "--sql")
+    assert "emit = transactions" in text
+    assert "latest" not in text
+    assert "SQL (latest)" in explained(capsys, PIPELINES / "orders", "--sql"), "the test can fail"
+
+
+def test_one_partition_keeps_the_order(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    definition = folder / "pipeline.toml"
+    definition.write_text(definition.read_text() + "[outputs.items]\npartitions = 1\n")
+    text = explained(capsys, folder)
+    items, total = text.index("view items:"), text.index("view total:")
+    assert "one partition: documents are read in the order" in text[items:total]
+    assert "per key only" in text[total:]
 
 
 def test_the_shop_is_explained(capsys: pytest.CaptureFixture[str]) -> None:

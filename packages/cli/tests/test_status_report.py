@@ -119,3 +119,10 @@ def test_a_pipeline_on_a_timeline_that_is_over_is_told_so(store: InMemoryMarkerS
     store.register_pipeline(pipeline(0x1_0000_00FF))
     store.publish(PublishedCut(replace(published(0xAA).cut, timeline=2), 1), replace(running(), timeline=2))
     assert "timeline 1 is over: start anew on 2" in text(store)
+
+
+def test_a_pipeline_that_only_starts_has_shown_nothing_yet(store: InMemoryMarkerStore) -> None:
+    store.register_pipeline(replace(pipeline(0), batch_id=-1))
+    store.publish(published(0xAA), running())
+    assert "has shown nothing yet" in text(store)
+    assert "is over" not in text(store)

@@ -88,5 +88,13 @@ def test_the_registry_holds_the_newest_visible_batch() -> None:
     assert (status.batch_id, status.commit_lsn, status.output, status.query_id) == (4, 20, "out, sums", "q")
 
 
+def test_a_pipeline_that_has_shown_nothing_yet_is_on_the_timeline_that_it_reads() -> None:
+    store = InMemoryMarkerStore()
+    PipelineRegistry(DEFINITION, store, SystemClock(), timeline=2).started("q", None)
+    status = store.pipeline("orders")
+    assert status is not None
+    assert (status.batch_id, status.timeline, status.commit_lsn) == (-1, 2, 0)
+
+
 def test_a_marker_store_that_is_away_is_no_error() -> None:
     PipelineRegistry(DEFINITION, StoreThatIsAway(), SystemClock()).started("q", None)

@@ -101,6 +101,14 @@ def test_a_later_batch_without_any_progress_is_refused(make_batch: MakeBatch) ->
         covered(make_batch(1), None)
 
 
+def test_the_first_batch_with_input_may_follow_batches_without_any(make_batch: MakeBatch) -> None:
+    """A pipeline that was started before its source had a cut."""
+    assert not covered(make_batch(1, from_lsn=0), None, frozenset({0}))
+    assert not covered(make_batch(2, from_lsn=0), None, frozenset({0, 1}))
+    with pytest.raises(ProgressMismatchError, match="lost its records"):
+        covered(make_batch(2, from_lsn=0), None, frozenset({0}))
+
+
 def test_progress_of_the_same_checkpoint_is_its_own() -> None:
     check_owner("orders", progress(), "q1")
     check_owner("orders", None, "q1")

@@ -1,6 +1,7 @@
 """Who takes a pipeline over reads its progress only when every earlier run is fenced."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from slackwater_spark.sink import (
     OutputTopicError,
     OutputUnavailableError,
     PipelineNameTakenError,
+    ProgressMismatchError,
     kafka,
     progress,
 )
@@ -185,3 +187,25 @@ def test_a_pipeline_without_progress_does_not_go_on_behind_what_others_wrote(
 
     with pytest.raises(OutputTopicError, match="'other'"):
         progress.check_unused(SETTINGS)
+
+
+def test_batches_without_input_are_asked_for_only_when_numbers_are_missing(
+    broker: Broker, make_batch: MakeBatch
+) -> None:
+    asked: list[None] = []
+
+    def without_output() -> frozenset[int]:
+        asked.append(None)
+        return frozenset({0, 3})
+
+    settings = replace(SETTINGS, without_output=without_output)
+    sink = KafkaSink(settings, connect=lambda settings: Producer(broker, settings))
+    sink.open()
+    sink.write("q", make_batch(1, [], from_lsn=0))
+    assert len(asked) == 1
+    sink.write("q", make_batch(2, [], from_lsn=10))
+    assert len(asked) == 1
+    sink.write("q", make_batch(4, [], from_lsn=20))
+    assert len(asked) == 2
+    with pytest.raises(ProgressMismatchError):
+        sink.write("q", make_batch(6, [], from_lsn=30))

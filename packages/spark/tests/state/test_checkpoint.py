@@ -11,11 +11,11 @@ from slackwater_spark.state import (
     NotACheckpointError,
     UnfinishedBatchError,
     UselessPartitionsError,
+    batches_without_input,
     check_rescaling,
     checkpoint_facts,
     hold_checkpoint,
     is_checkpoint,
-    rescaled_batches,
 )
 
 
@@ -28,9 +28,11 @@ class Files:
             (folder / name).mkdir()
         (folder / "metadata").write_text('{"id":"a"}')
 
-    def batch(self, number: int, partitions: int, *, is_committed: bool = True) -> None:
+    def batch(
+        self, number: int, partitions: int, *, offset: object = None, is_committed: bool = True
+    ) -> None:
         metadata = {"batchWatermarkMs": 0, "conf": {"spark.sql.shuffle.partitions": str(partitions)}}
-        text = f"v1\n{json.dumps(metadata)}\n" + '{"lsn": 5}'
+        text = f"v1\n{json.dumps(metadata)}\n{json.dumps(offset or {'lsn': number + 1})}"
         (self.folder / "offsets" / str(number)).write_text(text)
         if is_committed:
             (self.folder / "commits" / str(number)).write_text("v1\n{}")
@@ -44,12 +46,35 @@ def files(tmp_path: Path) -> Files:
 def test_a_batch_whose_number_of_partitions_is_another_is_a_rescaling(files: Files) -> None:
     for number, partitions in enumerate([4, 4, 16, 16, 4, 4], start=8):
         files.batch(number, partitions)
-    assert rescaled_batches(files.folder) == {10, 12}
+    assert batches_without_input(files.folder) == {10, 12}
     assert checkpoint_facts(files.folder).partitions == 4
 
 
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        ({"lsn": 0, "end": {}}, {"lsn": 7, "end": {}}),
+        ({"lsns": [], "log": 0}, {"lsns": [0, 5], "log": 3}),
+        ({"lsns": [0, 0], "log": 2}, {"lsns": [5, 0], "log": 3}),
+    ],
+)
+def test_batches_that_end_where_the_one_before_did_have_no_input(
+    files: Files, first: object, later: object
+) -> None:
+    for number, offset in enumerate([first, first, later, later]):
+        files.batch(number, 4, offset=offset)
+    assert batches_without_input(files.folder) == {0, 1, 3}
+
+
+def test_the_first_batch_that_spark_still_knows_is_not_taken_for_an_empty_one(files: Files) -> None:
+    files.batch(7, 4, offset={"lsn": 9})
+    (files.folder / "offsets" / "8").write_text("v1\n")
+    (files.folder / "offsets" / "9").write_text("v1\n")
+    assert batches_without_input(files.folder) == frozenset()
+
+
 def test_a_checkpoint_without_batches_has_no_rescalings(tmp_path: Path) -> None:
-    assert rescaled_batches(tmp_path / "nothing") == frozenset()
+    assert batches_without_input(tmp_path / "nothing") == frozenset()
     assert not is_checkpoint(tmp_path)
 
 

@@ -36,11 +36,11 @@ from slackwater_spark.stage.state_log import LOG_VERSION
 from slackwater_spark.state import (
     PipelineState,
     UnknownKeyError,
+    batches_without_input,
     checkpoint_facts,
     inspect_state,
     kept_rows,
     rescale,
-    rescaled_batches,
     shown_key,
 )
 from slackwater_spark.state.reading import state_digests
@@ -160,7 +160,7 @@ def state(job: Job) -> PipelineState:
 def test_a_pipeline_goes_on_with_other_partitions(job: Job) -> None:
     job.check()
     assert checkpoint_facts(job.checkpoint).partitions == 3
-    assert rescaled_batches(job.checkpoint) == {1}
+    assert batches_without_input(job.checkpoint) == {1}
 
 
 def test_the_comparison_after_a_change_sees_a_changed_state(job: Job) -> None:
@@ -223,7 +223,7 @@ def test_four_partitions_become_sixteen_and_four_again(session: SparkSession, tm
         job.run()
         job.check()
         assert checkpoint_facts(job.checkpoint).partitions == partitions
-    assert rescaled_batches(job.checkpoint) == {2, 5}
+    assert batches_without_input(job.checkpoint) == {2, 5}
 
 
 def stages_that_kill_their_executor(

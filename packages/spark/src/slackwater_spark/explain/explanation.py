@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from slackwater_spark.explain.hints import hints
 from slackwater_spark.explain.words import accumulated, computed, key_columns, listed, sent
 from slackwater_spark.pipeline import PipelineDefinition, ViewOutput
+from slackwater_spark.sink import Emit
 from slackwater_sql.plan import InputPlan
 from slackwater_sql.stages import DocumentsOutput, EnginePlan, PublishedView, StagePlan
 
@@ -80,7 +81,7 @@ def explain(definition: PipelineDefinition) -> Explanation:
         buckets=definition.buckets,
         revision=definition.revision,
         tables=definition.tables,
-        stages=tuple(_stage(stage, plan) for stage in plan.stages),
+        stages=tuple(_stage(stage, plan, definition.emit) for stage in plan.stages),
         views=tuple(map(_view, plan.views, definition.outputs)),
         hints=tuple(hints(definition)),
     )
@@ -91,7 +92,7 @@ def without_sql(explanation: Explanation) -> Explanation:
     return replace(explanation, stages=tuple(replace(stage, sql={}) for stage in explanation.stages))
 
 
-def _stage(stage: StagePlan, plan: EnginePlan) -> ExplainedStage:
+def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit) -> ExplainedStage:
     rows = stage.rows
     labels = dict(stage.labels)
     inputs = (
@@ -104,10 +105,10 @@ def _stage(stage: StagePlan, plan: EnginePlan) -> ExplainedStage:
         key=key_columns(stage.key, dict(stage.labels)),
         why=stage.why,
         inputs=inputs,
-        keeps=tuple(_keeps(stage, inputs)),
+        keeps=tuple(_keeps(stage, inputs, emit)),
         computes=tuple(computed(stage)),
         sends=sent(stage, plan),
-        sql=dict(_statements(stage)),
+        sql=dict(_statements(stage, emit)),
     )
 
 
@@ -129,7 +130,7 @@ def _columns(plan: InputPlan, labels: Mapping[str, str]) -> dict[str, str]:
     return columns
 
 
-def _keeps(stage: StagePlan, inputs: tuple[ExplainedInput, ...]) -> Iterator[str]:
+def _keeps(stage: StagePlan, inputs: tuple[ExplainedInput, ...], emit: Emit) -> Iterator[str]:
     if inputs:
         names = dict.fromkeys(
             f"the rows of {each.table}" if not each.stage else f"the rows of stage {each.stage}"
@@ -139,14 +140,16 @@ def _keeps(stage: StagePlan, inputs: tuple[ExplainedInput, ...]) -> Iterator[str
     if stage.accumulate is not None:
         yield accumulated(stage.accumulate, dict(stage.labels))
     rows = stage.rows
-    if rows is not None and rows.latest_statement is not None and isinstance(rows.output, DocumentsOutput):
+    if emit is Emit.TRANSACTIONS or rows is None or rows.latest_statement is None:
+        return
+    if isinstance(rows.output, DocumentsOutput):
         yield "a digest of each key's newest document (emit = latest)"
 
 
-def _statements(stage: StagePlan) -> Iterator[tuple[str, str]]:
+def _statements(stage: StagePlan, emit: Emit) -> Iterator[tuple[str, str]]:
     if stage.rows is not None:
         yield "rows", stage.rows.statement
-        if stage.rows.latest_statement is not None:
+        if emit is Emit.LATEST and stage.rows.latest_statement is not None:
             yield "latest", stage.rows.latest_statement
     if stage.accumulate is not None:
         yield "accumulate", stage.accumulate.statement

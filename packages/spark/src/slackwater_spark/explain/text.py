@@ -67,9 +67,19 @@ def _view(view: ExplainedView) -> Iterator[str]:
     partitions = "" if view.partitions is None else f", {_counted(view.partitions, 'partition')}"
     of = ", ".join(map(str, view.stages))
     yield f"view {view.name}: topic {view.topic}{partitions}; made by stage{'s' if ',' in of else ''} {of}"
+    yield from _folded("  order     ", _order(view.partitions))
     rows = [("key", name, kind or "(in the record key only)") for name, kind in view.key.items()]
     rows += [("column", name, kind) for name, kind in view.columns.items()]
     yield from _table(rows)
+
+
+def _order(partitions: int | None) -> str:
+    if partitions == 1:
+        return "one partition: documents are read in the order in which they became visible"
+    return (
+        "per key only: a plain consumer reads different keys of two commits in any order (docs/views.md, "
+        "Several partitions)"
+    )
 
 
 def _table(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from slackwater_protocol import ProgressRecord
 from slackwater_spark.pipeline.errors import IncompatibleCheckpointError
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
-from slackwater_spark.state.checkpoint import is_checkpoint, newest_batch, rescaled_batches
+from slackwater_spark.state.checkpoint import is_checkpoint, is_rescaling, newest_batch
 
 _log = logging.getLogger(__name__)
 FINGERPRINT_FILE = "slackwater.json"
@@ -66,7 +66,7 @@ class Checkpoint:
         if begun is None or begun == ended:
             return
         is_published = progress is not None and progress.batch_id >= begun
-        if not is_published and begun not in rescaled_batches(self.folder):
+        if not is_published and not is_rescaling(self.folder, begun):
             _log.info("batch %d was begun, but not published: it is planned anew", begun)
             if ended is None:
                 # No state counts yet, and Spark begins with batch 0 only where there is none.

@@ -95,8 +95,11 @@ class BatchJournal:
 class PipelineRegistry:
     """The pipeline's entry in the marker store; a store that is away is logged once."""
 
-    def __init__(self, definition: PipelineDefinition, store: MarkerStore | None, clock: Clock) -> None:
+    def __init__(
+        self, definition: PipelineDefinition, store: MarkerStore | None, clock: Clock, timeline: int = 1
+    ) -> None:
         self._definition = definition
+        self._timeline = timeline
         self._store = store
         self._clock = clock
         self._is_away = False
@@ -111,12 +114,12 @@ class PipelineRegistry:
             store = RedisMarkerStore.connect(
                 settings.redis_url, password=settings.redis_password, timeout=_REDIS_TIMEOUT
             )
-        return cls(definition, store, clock)
+        return cls(definition, store, clock, settings.timeline)
 
     def started(self, query_id: str, progress: ProgressRecord | None) -> None:
         """The run has begun where the progress says."""
         if progress is None:
-            self._register(query_id, batch_id=-1, timeline=0, commit_lsn=0)
+            self._register(query_id, batch_id=-1, timeline=self._timeline, commit_lsn=0)
         else:
             self._register(query_id, progress.batch_id, progress.timeline, progress.commit_lsn)
 

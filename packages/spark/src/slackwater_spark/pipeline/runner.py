@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from slackwater_spark.sink import (
     existing_topics,
     read_progress,
 )
-from slackwater_spark.state import hold_checkpoint, rescaled_batches
+from slackwater_spark.state import batches_without_input, hold_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +102,7 @@ class _PipelineRun:
         self._fingerprint = PipelineFingerprint.of(definition, settings.timeline)
         self._sink_settings = replace(
             sink_settings(definition, settings),
-            without_output=rescaled_batches(self._checkpoint.folder),
+            without_output=partial(batches_without_input, self._checkpoint.folder),
         )
         self._sink = KafkaSink(self._sink_settings, probe=probe, clock=clock)
         self._journal = BatchJournal(definition.name)

@@ -179,12 +179,14 @@ class KafkaSink:
         return report
 
     def _is_covered(self, batch: DocumentBatch) -> bool:
+        is_next = batch.batch_id <= (0 if self._progress is None else self._progress.batch_id + 1)
+        without_output: frozenset[int] = frozenset() if is_next else self._settings.without_output()
         return is_covered(
             self._settings.pipeline,
             batch.batch_id,
             batch.header,
             self._progress,
-            self._settings.without_output,
+            without_output,
         )
 
     def _progress_after(self, query_id: str, batch: DocumentBatch) -> ProgressRecord:

@@ -148,7 +148,7 @@ def is_covered(
     """
     reason = None
     if progress is None:
-        if batch_id > 0:
+        if not without_output.issuperset(range(batch_id)):
             reason = "the progress topic has lost its records"
     elif (batch_id, header.timeline, header.to_lsn) == (
         progress.batch_id,

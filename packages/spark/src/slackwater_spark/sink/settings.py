@@ -1,6 +1,6 @@
 """What a Kafka sink must know."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -56,8 +56,8 @@ class KafkaSinkSettings:
     """More librdkafka settings (security, ...); not shown, they may hold secrets."""
     replication_factor: int = -1
     """Of topics that have to be created; -1 is the broker's default."""
-    without_output: frozenset[int] = frozenset()
-    """Batches that are never written: those that changed the number of the state's partitions."""
+    without_output: Callable[[], frozenset[int]] = frozenset
+    """Says which batches are never written: those without input, as far as the checkpoint still has them."""
     transaction_timeout: timedelta = timedelta(seconds=60)
     """How long a transaction may stand open: so long do readers wait for a run that died and stays dead.
     Longer for a large batch, see :meth:`timeout_for`."""

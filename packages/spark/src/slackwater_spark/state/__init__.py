@@ -2,9 +2,9 @@
 
 from slackwater_spark.state.checkpoint import (
     CheckpointFacts,
+    batches_without_input,
     checkpoint_facts,
     is_checkpoint,
-    rescaled_batches,
 )
 from slackwater_spark.state.errors import (
     CheckpointInUseError,
@@ -34,6 +34,7 @@ __all__ = [
     "UnfinishedBatchError",
     "UnknownKeyError",
     "UselessPartitionsError",
+    "batches_without_input",
     "check_rescaling",
     "checkpoint_facts",
     "hold_checkpoint",
@@ -42,6 +43,5 @@ __all__ = [
     "kept_rows",
     "kind_names",
     "rescale",
-    "rescaled_batches",
     "shown_key",
 ]

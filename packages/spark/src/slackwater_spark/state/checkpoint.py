@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from slackwater_spark.state.errors import NotACheckpointError
 
@@ -47,20 +48,54 @@ def is_checkpoint(folder: Path) -> bool:
     return (folder / "metadata").is_file() and (folder / "offsets").is_dir()
 
 
-def rescaled_batches(folder: Path) -> frozenset[int]:
-    """The batches that only changed the number of partitions: they have no input and no output.
+def batches_without_input(folder: Path) -> frozenset[int]:
+    """The batches that have neither input nor output, of those whose offsets Spark still keeps.
 
-    Of those whose offsets Spark still keeps; empty for a new checkpoint.
+    A first one that began before the source had anything to read; those that changed only the number of
+    partitions. Empty for a new checkpoint.
     """
     numbers = _numbers(folder, "offsets")
-    partitions = {number: _partitions(folder, number) for number in numbers}
-    return frozenset(
-        number
-        for number in numbers
-        if number - 1 in partitions
-        and None not in (partitions[number], partitions[number - 1])
-        and partitions[number] != partitions[number - 1]
-    )
+    planned = {number: _Planned.read(folder, number) for number in numbers}
+    return frozenset(number for number, batch in planned.items() if batch.is_empty(planned.get(number - 1)))
+
+
+def is_rescaling(folder: Path, batch: int) -> bool:
+    """Whether a batch only changes the number of partitions."""
+    return _Planned.read(folder, batch).is_rescaled(_Planned.read(folder, batch - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A batch in Spark's offset log: a version, a line of metadata, a line per source."""
+
+    partitions: int | None = None
+    offsets: tuple[Any, ...] = ()
+
+    @classmethod
+    def read(cls, folder: Path, batch: int) -> "_Planned":
+        """A file that is gone or is none of Spark's says nothing."""
+        try:
+            lines = (folder / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+            partitions = json.loads(lines[1])["conf"].get(_PARTITIONS)
+            offsets = tuple(json.loads(line) for line in lines[2:])
+        except (FileNotFoundError, IndexError, KeyError, ValueError):
+            return cls()
+        return cls(None if partitions is None else int(partitions), offsets)
+
+    def is_empty(self, before: "_Planned | None") -> bool:
+        """Whether it reads nothing; `before` is None for the first batch, and where Spark has removed it."""
+        if before is None:
+            return bool(self.offsets) and all(_is_beginning(offset) for offset in self.offsets)
+        return self.is_rescaled(before) or (bool(self.offsets) and before.offsets == self.offsets)
+
+    def is_rescaled(self, before: "_Planned") -> bool:
+        """Whether it has another number of partitions than the one before."""
+        return None not in (before.partitions, self.partitions) and before.partitions != self.partitions
+
+
+def _is_beginning(offset: Any) -> bool:
+    """Of either scope."""
+    return isinstance(offset, dict) and not any((offset.get("lsn"), *offset.get("lsns", ())))
 
 
 def newest_batch(folder: Path, log: str) -> int | None:
@@ -83,10 +118,4 @@ def _numbers(folder: Path, log: str) -> list[int]:
 
 
 def _partitions(folder: Path, batch: int) -> int | None:
-    """Spark's offset log: a version, a line of metadata, a line per source."""
-    try:
-        lines = (folder / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
-        value = json.loads(lines[1])["conf"].get(_PARTITIONS)
-    except (FileNotFoundError, IndexError, KeyError, ValueError):
-        return None
-    return None if value is None else int(value)
+    return _Planned.read(folder, batch).partitions
