@@ -61,6 +61,7 @@ class Connector:
         broker: Asked for the number of partitions.
         keyless_partition: Where the next row without a key goes, of so many.
         arrives: Whether a change, by number, is not dropped or lost on the way.
+        has_end: Whether END of a commit is not lost.
     """
 
     def __init__(
@@ -70,12 +71,14 @@ class Connector:
         broker: Broker,
         keyless_partition: Callable[[int], int],
         arrives: Callable[[Commit, int], bool],
+        has_end: Callable[[Commit], bool],
     ) -> None:
         self._commits = commits
         self._tables = tables
         self._broker = broker
         self._keyless_partition = keyless_partition
         self._arrives = arrives
+        self._has_end = has_end
         self._header = ""
         self._restart = Restart(Place(0))
         self._prelude: deque[tuple[Record, Place]] = deque()
@@ -139,7 +142,7 @@ class Connector:
         else:
             counts = _counts(commit.changes[place.base :])
             value = end_value(commit.xid, commit.lsn, counts, commit.ts_ms)
-            records = [self._transaction_record(value, now_ms)]
+            records = [self._transaction_record(value, now_ms)] if self._has_end(commit) else []
         is_end = place.item > len(commit.changes)
         self.place = Place(place.commit + 1) if is_end else Place(place.commit, place.item + 1, place.base)
         self._unacknowledged.append((records, self.place))

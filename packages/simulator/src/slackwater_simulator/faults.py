@@ -1,17 +1,20 @@
 """Planted faults: rules taken out, to see that the simulator notices."""
 
+import inspect
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from slackwater_cdc import Partition, completeness
+from slackwater_cdc import Frontier, Partition, completeness
 from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.context import Context
 from slackwater_cdc.cut_builder import CutBuilder
 from slackwater_cdc.ends import Ends
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
+from slackwater_sidecar.decision_feed import LoggedDecisions
 from slackwater_sidecar.resume import Resumption
 from slackwater_sidecar.store_keeper import StoreKeeper
 from slackwater_spark.source.batch import TransactionTable
@@ -139,6 +142,21 @@ def _skips_not_named(right: object) -> Replacement:
     return lambda *_: None
 
 
+def _edited(old: str, new: str) -> Callable[[Any], Any]:
+    """Makes a function anew from its source, with one place changed."""
+
+    def edit(right: Replacement) -> Replacement:
+        source = textwrap.dedent(inspect.getsource(right))
+        if source.count(old) != 1:
+            raise LookupError(f"{right.__qualname__} has not exactly one {old!r}")
+        found: dict[str, Any] = {}
+        code = compile(source.replace(old, new), inspect.getsourcefile(right) or "", "exec")
+        exec(code, right.__globals__, found)  # noqa: S102 - our own source
+        return cast(Replacement, found[right.__name__])
+
+    return edit
+
+
 _CRASHES = ("crashes", "renumbered", "stalls")
 
 FAULTS: Mapping[str, Fault] = {
@@ -188,6 +206,27 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "skips-not-named": Fault(
         "cuts do not name what an operator skipped", CutBuilder, "add_skipped", _skips_not_named, ("lost",)
+    ),
+    "skips-early": Fault(
+        "a skip does not wait for what stands in the topics",
+        Frontier,
+        "_skip",
+        _edited("if not self._completeness.is_read_past(transaction, self._partitions)", "if False"),
+        ("skips", "stalls"),
+    ),
+    "skips-of-any-timeline": Fault(
+        "a decision about another timeline is obeyed",
+        LoggedDecisions,
+        "_concerns",
+        _always,
+        ("skips", "stalls"),
+    ),
+    "unfinished-not-named": Fault(
+        "transactions without END are given up without being named",
+        Frontier,
+        "_drop_unfinished_before",
+        _edited("self._built.add_skipped(xid)", "pass"),
+        ("lost",),
     ),
     "old-end-accepted": Fault(
         "a repeated END is taken for a new one", Ends, "_read_end", _old_end_accepted, ("crashes", "tail")

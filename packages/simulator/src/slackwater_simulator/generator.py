@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from slackwater_simulator.scenario import Feature, Incident, Intent, Scenario, Table, Touch
+from slackwater_simulator.scenario import Feature, Incident, Intent, Loss, Scenario, Table, Touch
 
 _F = Feature
 _LIKELY = {_F.CRASHES: 0.6, _F.STALLS: 0.5, _F.SIDECAR_CRASHES: 0.5, _F.READER_CRASHES: 0.5}
@@ -43,6 +43,7 @@ _KINDS: dict[str, tuple[Feature, int]] = {
     "source away": (_F.KAFKA_AWAY, 2),
     "cut log away": (_F.KAFKA_AWAY, 2),
     "reader killed": (_F.READER_CRASHES, 4),
+    "operator skips": (_F.SKIPS, 3),
 }
 """Kind of incident: of which feature, and at most how many."""
 
@@ -68,9 +69,13 @@ def generate(seed: int, only: Sequence[str] = ()) -> Scenario:
         snapshot_after=rng.randint(0, len(intents) // 2) if _F.SNAPSHOT in features else None,
         sidecars=2 if _F.TWO_SIDECARS in features else 1,
         steps=steps,
-        lost=(rng.randrange(len(intents) - 1), rng.random()) if _F.LOST in features else None,
+        lost=_lost(rng, len(intents) - 1) if _F.LOST in features else None,
         only=tuple(only),
     )
+
+
+def _lost(rng: random.Random, transactions: int) -> Loss:
+    return Loss(rng.randrange(transactions), rng.random(), is_end=rng.random() < 0.3)
 
 
 def _features(rng: random.Random, only: Sequence[str]) -> frozenset[Feature]:

@@ -115,6 +115,13 @@ class Incidents:
         """Wherever it is."""
         self._world.pipeline.kill()
 
+    def skip(self, incident: Incident, rng: random.Random) -> None:
+        """An operator lets pass what is not there yet, or decides about a timeline that does not exist."""
+        world = self._world
+        if world.committed:
+            lsn = rng.choice(world.database.commits[: world.committed]).lsn
+            world.skip_to(lsn, timeline=rng.choice((1, 1, 1, 7)))
+
     # --- Redis and Kafka
 
     def empty_redis(self, incident: Incident, rng: random.Random) -> None:
@@ -191,4 +198,5 @@ _HANDLERS: dict[str, Callable[[Incidents, Incident, random.Random], None]] = {
     "source away": Incidents.remove_source,
     "cut log away": Incidents.remove_log,
     "reader killed": Incidents.kill_reader,
+    "operator skips": Incidents.skip,
 }

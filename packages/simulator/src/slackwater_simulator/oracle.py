@@ -50,6 +50,8 @@ class Oracle:
         self._keyless = keyless
         self._commits: dict[int, Expected] = {}
         self._cuts: list[Cut] = []
+        self._skips: list[tuple[int, frozenset[int]]] = []
+        self._skipped: set[int] = set()
 
     @property
     def commits(self) -> list[Expected]:
@@ -72,6 +74,22 @@ class Oracle:
     def remove_commit(self, lsn: int) -> None:
         """Takes back a declaration: a snapshot did not come to its end, or the next one contains a commit."""
         self._commits.pop(lsn, None)
+
+    def add_skip(self, lsn: int, readable: Mapping[Key, int], *, is_told_once: bool) -> None:
+        """Says that operators let everything up to an LSN pass.
+
+        Args:
+            lsn: Of a commit.
+            readable: Up to where each partition can be read.
+            is_told_once: Whether what is readable is whole as soon as it was read, so that it cannot be
+                skipped.
+        """
+        whole = [
+            c.xid
+            for c in self.between(0, lsn)
+            if c.is_listed and c.is_whole and len(c.places) == len(c.changes) and _is_readable(c, readable)
+        ]
+        self._skips.append((lsn, frozenset(whole if is_told_once else ())))
 
     def add_row(self, identity: tuple[int, int], target: Key, offset: int) -> None:
         """Says that a change stands somewhere in Kafka; rows of unknown commits do not matter."""
@@ -97,9 +115,7 @@ class Oracle:
             if cut.previous_lsn <= start.lsn < cut.lsn:
                 self._judge_range(cut, start.lsn, start.end_offsets)
         self._judge_later(cut)
-        for commit in self.between(cut.previous_lsn, cut.lsn):
-            if not commit.is_whole and commit.xid not in cut.skipped:
-                raise ViolationError("G1", f"{name(cut)} passes {commit.xid}, of which a row is lost")
+        self._judge_skipped(cut)
         self._cuts.append(cut)
 
     def judge_ahead(self, ahead: AheadMarkers, readable: Mapping[Key, int]) -> None:
@@ -124,6 +140,8 @@ class Oracle:
             ViolationError: with the first that is not.
         """
         for commit in self.commits:
+            if commit.xid in self._skipped or not commit.is_listed:
+                continue
             for number, places in commit.places.items():
                 for key in dict.fromkeys(key for key, _ in places):
                     marker = markers.get(key)
@@ -169,6 +187,8 @@ class Oracle:
     def _judge_range(self, cut: Cut, after_lsn: int, start: Ends) -> None:
         """Every row of every commit of the cut stands where a reader of the cut looks."""
         for commit in self.between(after_lsn, cut.lsn):
+            if commit.xid in cut.skipped or not commit.is_listed:
+                continue
             for number, change in commit.changes.items():
                 places = commit.places.get(number, ())
                 if not any(_end(start, k) <= o < _end(cut.end_offsets, k) for k, o in places):
@@ -178,6 +198,24 @@ class Oracle:
                         f"{commit.xid} (commit {commit.lsn}) is not between the cut at {after_lsn} and "
                         f"this one; it stands at {_places(places)}",
                     )
+
+    def _judge_skipped(self, cut: Cut) -> None:
+        """What is incomplete is named, and only that, and only when somebody has decided so."""
+        self._skipped.update(cut.skipped)
+        for commit in self.between(0, cut.lsn):
+            if commit.is_whole or commit.xid in self._skipped:
+                continue
+            is_passed = commit.is_listed and commit.lsn > cut.previous_lsn
+            below = [
+                p for places in commit.places.values() for p in places if p[1] < _end(cut.end_offsets, p[0])
+            ]
+            if is_passed or below:
+                raise ViolationError("G1", f"{name(cut)} passes {commit.xid}, of which something is lost")
+        by_xid = {c.xid: c.lsn for c in self.commits}
+        for xid in cut.skipped:
+            decided = [whole for lsn, whole in self._skips if lsn >= by_xid[xid]]
+            if all(xid in whole for whole in decided):
+                raise ViolationError("G1", f"{name(cut)} skips {xid}: nobody decided so, or it was whole")
 
     def _judge_later(self, cut: Cut) -> None:
         """No row of a later commit lies below the end offsets: whoever goes on from here would miss it."""
@@ -196,6 +234,10 @@ class Oracle:
 def name(cut: Cut) -> str:
     """A cut in messages."""
     return f"cut {cut.previous_lsn}..{cut.lsn}"
+
+
+def _is_readable(commit: Expected, readable: Mapping[Key, int]) -> bool:
+    return all(any(o < readable.get(k, 0) for k, o in places) for places in commit.places.values())
 
 
 def _end(ends: Ends, key: Key) -> int:

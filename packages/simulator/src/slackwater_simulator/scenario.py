@@ -41,7 +41,9 @@ class Feature(StrEnum):
     OFFSETS = "offsets"
     """With an exactly-once connector: a table is judged by ``offsets``."""
     LOST = "lost"
-    """A row never arrives; in the end an operator skips its transaction."""
+    """A row, or an END, never arrives; in the end an operator skips its transaction."""
+    SKIPS = "skips"
+    """Operators skip at any moment, also what would have come by itself."""
     UNANNOUNCED = "unannounced"
     """No notifications about snapshots."""
     SUBSET = "subset"
@@ -90,6 +92,17 @@ class Intent:
     xid: int
     commit_lsn: int
     touches: tuple[Touch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What the connector loses."""
+
+    transaction: int
+    share: float
+    """Which row, as a share of those of the transaction."""
+    is_end: bool
+    """Whether it is END that never comes, not a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +181,7 @@ class Scenario:
     """The first so many transactions are only in the initial snapshot; None: there is none."""
     sidecars: int
     steps: int
-    lost: tuple[int, float] | None = None
-    """The transaction that loses a row, and which one, as a share of its rows."""
+    lost: Loss | None = None
     only: tuple[str, ...] = ()
     """The choice of features it was generated with."""
     reduction: Reduction = NO_REDUCTION

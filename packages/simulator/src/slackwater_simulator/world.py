@@ -78,7 +78,9 @@ class World:
             self.broker.add_topic(NOTIFICATIONS[0], 1)
         self.commits: list[Commit] = []
         """What the connector may read: commits that are streamed."""
-        self.connector = Connector(self.commits, self._tables, self.broker, rng.randrange, self.arrives)
+        self.connector = Connector(
+            self.commits, self._tables, self.broker, rng.randrange, self.arrives, self.has_end
+        )
         make = TransactionalProducer if scenario.has(Feature.EXACTLY_ONCE) else PlainProducer
         self.producer = make(self.broker, self._note_written)
         self.log = InMemoryCutLog(SOURCE)
@@ -123,8 +125,8 @@ class World:
 
     def judge_state(self, lsn: int, state: State) -> None:
         """G1: a reader's state is the database's state at its LSN."""
-        if any(not c.is_whole for c in self.oracle.between(0, lsn)):
-            return  # what was lost is missing
+        if any(not c.is_whole and not c.is_listed for c in self.oracle.between(0, lsn)):
+            return  # without END nothing says where its rows belong
         expected = self.database.state_at(lsn)
         for table in self.followed_tables:
             rows = [r for r in expected[table].elements() if not self.is_dropped(table, r[0])]
@@ -151,11 +153,24 @@ class World:
         """An operator lets the transaction pass that lost a row."""
         lost = self.lost_commit
         if lost is not None:
-            self.note("operator", lambda: f"skips to {lost.lsn}")
-            decision = SkipDecision(
-                source=SOURCE, timeline=1, to_lsn=lost.lsn, wall_ms=self.clock.now_ms, decided_by="operator"
-            )
-            self.log.append_records([decision])
+            self.skip_to(lost.lsn if lost.is_listed else self._newest_lsn())
+
+    def skip_to(self, lsn: int, timeline: int = 1) -> None:
+        """An operator decides that everything up to an LSN may pass."""
+        self.note("operator", lambda: f"skips to {lsn} on timeline {timeline}")
+        if timeline == 1:
+            self.oracle.add_skip(lsn, self.readable, is_told_once=self._is_told_once)
+        decision = SkipDecision(
+            source=SOURCE, timeline=timeline, to_lsn=lsn, wall_ms=self.clock.now_ms, decided_by="operator"
+        )
+        self.log.append_records([decision])
+
+    @property
+    def _is_told_once(self) -> bool:
+        """Whether counts of END are all that is needed to know that a transaction is whole."""
+        has = self.scenario.has
+        is_exempt = has(Feature.DROPPED) or has(Feature.OFFSETS)
+        return self.connector.run_count == 1 and not is_exempt and not has(Feature.DOUBLED)
 
     def is_keyless(self, table: str) -> bool:
         """Whether a table has no key."""
@@ -244,8 +259,9 @@ class World:
         self.commits.append(commit)
         followed = self.followed_changes(commit.changes)
         arriving = {n: c for n, c in followed.items() if self.arrives(commit, n)}
-        is_whole = self._lost_change(commit) is None
-        self.oracle.add_commit(Expected(commit.xid, commit.lsn, arriving, bool(followed), is_whole))
+        is_whole = self._lost_change(commit) is None and (self.has_end(commit) or not followed)
+        is_listed = bool(followed) and self.has_end(commit)
+        self.oracle.add_commit(Expected(commit.xid, commit.lsn, arriving, is_listed, is_whole))
         self.note("database", lambda: f"commits {commit.xid} at {commit.lsn}: {_changes(commit)}")
 
     def followed_changes(self, changes: Sequence[Change]) -> dict[int, Change]:
@@ -263,13 +279,18 @@ class World:
         """Whether a transform drops a row."""
         return self.scenario.has(Feature.DROPPED) and table == JUDGED_TABLE and row_id % 3 == 1
 
+    def has_end(self, commit: Commit) -> bool:
+        """Whether END of a transaction is not lost."""
+        lost = self.scenario.lost
+        return lost is None or not lost.is_end or lost.transaction != commit.number
+
     def _lost_change(self, commit: Commit) -> int | None:
         """The number of the change of a transaction that is lost, if any is."""
-        number, share = self.scenario.lost or (None, 0.0)
+        lost = self.scenario.lost
         followed = list(self.followed_changes(commit.changes))
-        if commit.number != number or not followed:
+        if lost is None or lost.is_end or commit.number != lost.transaction or not followed:
             return None
-        return followed[int(share * len(followed))]
+        return followed[int(lost.share * len(followed))]
 
     def start_connector(self, restart: Restart) -> None:
         """Begins a run, some seconds after the one before."""
