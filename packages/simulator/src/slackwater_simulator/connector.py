@@ -7,12 +7,14 @@ and END of finished transactions with no count at all.
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from slackwater_cdc.testing import (
     begin_value,
+    blocking_value,
     change_value,
     end_value,
     incremental_value,
@@ -39,6 +41,14 @@ class Place:
     """0: BEGIN; 1 … n: rows; n + 1: END."""
     base: int = 0
     """Rows before this one were counted by an earlier numbering."""
+
+
+class TableRows(NamedTuple):
+    """What a snapshot reads of a table."""
+
+    table: str
+    rows: list[Row]
+    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +219,25 @@ class Connector:
             records.append(replace(self._to_table(table, row[0], value, now_ms, None), run=""))
         return records
 
+    def blocking_records(self, found: Sequence[TableRows], *, is_announced: bool) -> list[Record]:
+        """Rows of an ad hoc snapshot at the position of the stream; each table has its own time."""
+        records = [_notification("STARTED", found[0].now_ms)]
+        for table, rows, now_ms in found:
+            for row in rows:
+                value = blocking_value(table, self._position_lsn(), row_fields(row) or {}, ts_ms=now_ms)
+                records.append(self._to_table(table, row[0], value, now_ms, None))
+            counts = {"scanned_collection": table, "total_rows_scanned": str(len(rows))}
+            records.append(_notification("TABLE_SCAN_COMPLETED", now_ms, **counts))
+        records.append(_notification("COMPLETED", found[-1].now_ms))
+        return [r for r in records if is_announced or r.target != NOTIFICATIONS]
+
+    def _position_lsn(self) -> int:
+        """Of what was emitted last."""
+        place = self.place
+        if place.item < 2:
+            return self._commits[place.commit - 1].lsn if place.commit else 8
+        return self._commits[place.commit].changes[place.item - 2].lsn
+
     def start_snapshot(
         self, lsn: int, rows: Mapping[str, list[Row]], now_ms: int, *, is_announced: bool
     ) -> None:
@@ -222,8 +251,7 @@ class Connector:
 
         def announce(kind: str, **data: str) -> None:
             if is_announced:
-                value = notification_value(kind, ts_ms=now_ms + self.run_count % 2, **data)
-                records.append(Record(NOTIFICATIONS, b"", value, "", now_ms))
+                records.append(_notification(kind, now_ms + self.run_count % 2, **data))
 
         announce("STARTED")
         for table, found in rows.items():
@@ -241,6 +269,10 @@ class Connector:
         announce("COMPLETED")
         self.snapshot_records = records
         self._snapshot, self.is_in_snapshot = deque(records), True
+
+
+def _notification(kind: str, now_ms: int, **data: str) -> Record:
+    return Record(NOTIFICATIONS, b"", notification_value(kind, ts_ms=now_ms, **data), "", now_ms)
 
 
 def _run_id(now_ms: int, number: int) -> str:

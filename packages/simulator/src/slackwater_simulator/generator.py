@@ -14,9 +14,10 @@ _RESTARTS = {_F.CRASHES, _F.RENUMBERED, _F.TAIL}
 _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     # When a topic has grown, what belongs together may stand in two partitions; and nothing may ever be
     # written to a new one.
-    (_F.NEW_PARTITIONS, {*_RESTARTS, _F.DOUBLED, _F.INCREMENTAL, _F.DROPPED}),
-    # A chunk shows what a lost row has changed.
-    (_F.LOST, {_F.INCREMENTAL}),
+    (_F.NEW_PARTITIONS, {*_RESTARTS, _F.DOUBLED, _F.INCREMENTAL, _F.BLOCKING, _F.DROPPED}),
+    # A later snapshot shows what a lost row has changed.
+    (_F.LOST, {_F.INCREMENTAL, _F.BLOCKING}),
+    (_F.SKIPS, {_F.INCREMENTAL, _F.BLOCKING}),
     # A connector never goes on behind a row that is not acknowledged; and what is repeated may pass as
     # overtaken, when all that is in Kafka was read.
     (_F.LOST, {*_RESTARTS, _F.DROPPED, _F.OFFSETS, _F.DOUBLED}),
@@ -32,6 +33,7 @@ _KINDS: dict[str, tuple[Feature, int]] = {
     "partition stalls": (_F.STALLS, 4),
     "partitions added": (_F.NEW_PARTITIONS, 1),
     "chunk of a snapshot": (_F.INCREMENTAL, 5),
+    "snapshot that blocks": (_F.BLOCKING, 3),
     "sidecar killed": (_F.SIDECAR_CRASHES, 3),
     "sidecar killed writing": (_F.SIDECAR_CRASHES, 3),
     "sidecar stopped": (_F.SIDECAR_CRASHES, 1),

@@ -79,6 +79,10 @@ class Incidents:
         """A chunk of an incremental snapshot."""
         self._world.emit_chunk(rng)
 
+    def emit_blocking(self, incident: Incident, rng: random.Random) -> None:
+        """An ad hoc snapshot of one table or more."""
+        self._world.emit_blocking(rng)
+
     # --- broker
 
     def stall(self, incident: Incident, rng: random.Random) -> None:
@@ -185,6 +189,7 @@ _HANDLERS: dict[str, Callable[[Incidents, Incident, random.Random], None]] = {
     "connector goes far back": Incidents.kill_connector,
     "batch doubled": Incidents.double_batch,
     "chunk of a snapshot": Incidents.emit_chunk,
+    "snapshot that blocks": Incidents.emit_blocking,
     "partition stalls": Incidents.stall,
     "partitions added": Incidents.add_partitions,
     "sidecar killed": Incidents.kill_sidecar,

@@ -36,6 +36,8 @@ class Feature(StrEnum):
     """An initial snapshot, maybe interrupted and repeated."""
     INCREMENTAL = "incremental"
     """Chunks of incremental snapshots between transactions."""
+    BLOCKING = "blocking"
+    """Ad hoc snapshots that pause the stream."""
     DROPPED = "dropped"
     """A transform drops rows of a table, which is then judged by ``overtaken``."""
     OFFSETS = "offsets"

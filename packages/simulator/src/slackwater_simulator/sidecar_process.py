@@ -102,6 +102,11 @@ class SidecarProcess:
             return ["it does not run"]
         return [str(t) for t in self._frontier.open_transactions(3)]
 
+    @property
+    def rests(self) -> bool:
+        """Whether rows of snapshots wait for a commit, or for the source to be at rest."""
+        return self._sidecar is not None and self._frontier.rest_wanted
+
     def _pass_point(self) -> None:
         self._points_left -= 1
         if self._points_left < 0:

@@ -113,7 +113,8 @@ class _Simulation:
         held = world.store.newest(SOURCE, 1)
         is_redis_done = held is not None and held.cut.lsn >= last and self._is_redis_right()
         is_reader_done = bool(world.pipeline.refusal) or world.pipeline.lsn >= last
-        return is_redis_done and is_reader_done and world.oracle.newest_cut_lsn >= last
+        is_log_done = world.oracle.newest_cut_lsn >= last and not any(s.rests for s in world.sidecars)
+        return is_redis_done and is_reader_done and is_log_done
 
     def _is_redis_right(self) -> bool:
         """Whether what stands in Redis is what the cut log says."""
@@ -150,13 +151,15 @@ class _Simulation:
     def _may_stall(self) -> bool:
         """Where the last transaction may have to wait for traffic behind it, as nothing else proves it whole.
 
-        So it is for repeats without run headers or without keys, and for snapshots without notifications.
+        So it is for repeats without run headers or without keys, for snapshots without notifications, and where
+        rows of a snapshot wait for a commit that has to be overtaken.
         """
         has, is_restarted = self._world.scenario.has, self._world.connector.run_count > 1
         return (
             self._world.may_repeat_keyless_rows
             or (has(Feature.NO_HEADERS) and is_restarted)
             or (has(Feature.SNAPSHOT) and has(Feature.UNANNOUNCED))
+            or (has(Feature.DROPPED) and has(Feature.BLOCKING))
             or (has(Feature.DROPPED) and self._world.scenario.reduction.is_small_end)
         )
 

@@ -9,7 +9,7 @@ from slackwater_markers import InMemoryCutLog, InMemoryMarkerStore
 from slackwater_protocol import AheadMarkers, Cut, Evidence, LogRecord, Marker, SkipDecision
 from slackwater_protocol.keys import data_topic
 from slackwater_simulator.broker import Broker, Record
-from slackwater_simulator.connector import NOTIFICATIONS, TRANSACTIONS, Connector, Place, Restart
+from slackwater_simulator.connector import NOTIFICATIONS, TRANSACTIONS, Connector, Place, Restart, TableRows
 from slackwater_simulator.database import Change, Commit, Database, Row, State
 from slackwater_simulator.oracle import Expected, Oracle, ViolationError
 from slackwater_simulator.pipeline import Pipeline
@@ -74,7 +74,8 @@ class World:
         for table in scenario.tables:
             self.broker.add_topic(data_topic(SOURCE, table.name), table.partitions)
         self.broker.add_topic(TRANSACTIONS[0], 1)
-        if scenario.snapshot_after is not None and not scenario.has(Feature.UNANNOUNCED):
+        has_snapshots = scenario.snapshot_after is not None or scenario.has(Feature.BLOCKING)
+        if has_snapshots and not scenario.has(Feature.UNANNOUNCED):
             self.broker.add_topic(NOTIFICATIONS[0], 1)
         self.commits: list[Commit] = []
         """What the connector may read: commits that are streamed."""
@@ -88,6 +89,7 @@ class World:
         self.store_copy: InMemoryMarkerStore | None = None
         self.is_redis_away = self.is_log_away = self.is_source_away = False
         self.publish_interval_ms = rng.choice((0, 5, 50))
+        self._clocks_differ_by_ms = rng.choice((-900, 0, 900))
         self.restored_cuts = rng.choice((1, 3, 100))
         self.sidecars = [SidecarProcess(self, f"sidecar {n}") for n in range(scenario.sidecars)]
         self.pipeline = Pipeline(self)
@@ -189,6 +191,11 @@ class World:
 
     # --- database and connector
 
+    @property
+    def connector_ms(self) -> int:
+        """The connector's clock."""
+        return self.clock.now_ms + self._clocks_differ_by_ms
+
     def begin(self) -> None:
         """The connector's first start."""
         if self.scenario.snapshot_after is None:
@@ -220,7 +227,7 @@ class World:
             self.oracle.add_commit(Expected(0, lsn, changes, is_listed=bool(changes)))
         self.note("connector", lambda: f"snapshot at {lsn}: {rows}")
         is_announced = not self.scenario.has(Feature.UNANNOUNCED)
-        self.connector.start_snapshot(lsn, rows, self.clock.now_ms, is_announced=is_announced)
+        self.connector.start_snapshot(lsn, rows, self.connector_ms, is_announced=is_announced)
 
     def _next_snapshot_lsn(self) -> int:
         """Above the newest commit; that of the attempt before, a higher or a lower one."""
@@ -296,13 +303,13 @@ class World:
         """Begins a run, some seconds after the one before."""
         self.clock.seconds += self.rng.choice((0.5, 3.0))
         has_headers = not self.scenario.has(Feature.NO_HEADERS)
-        self.connector.start(restart, self.clock.now_ms, has_headers=has_headers)
+        self.connector.start(restart, self.connector_ms, has_headers=has_headers)
         self.note("connector", lambda: f"starts run {self.connector.run_count} at {restart.place}")
 
     def emit(self) -> None:
         """The connector hands a few items to its producer."""
         for _ in range(self.rng.choice((1, 3, 10, 40))):
-            records = self.connector.next_records(self.clock.now_ms)
+            records = self.connector.next_records(self.connector_ms)
             for record in records or ():
                 self.note("connector", lambda record=record: f"emits {_record(record)}")  # type: ignore[misc]
                 self.producer.send(record)
@@ -319,7 +326,25 @@ class World:
         rows = sorted(self.database.state_after(emitted)[table].elements())
         chosen = [row for row in rows if rng.random() < 0.5 and not self.is_dropped(table, row[0])]
         self.note("connector", lambda: f"emits a chunk of {table}: {chosen}")
-        for record in connector.chunk_records(table, chosen, self.clock.now_ms):
+        for record in connector.chunk_records(table, chosen, self.connector_ms):
+            self.producer.send(record)
+
+    def emit_blocking(self, rng: random.Random) -> None:
+        """The connector interrupts its stream for an ad hoc snapshot; the database goes on meanwhile."""
+        if self.connector.is_in_snapshot:
+            return
+        keyed = [name for name in self.followed_tables_in_order if not self.is_keyless(name)]
+        found = []
+        for table in rng.sample(keyed, rng.randint(1, len(keyed))):
+            state = self.database.state_after(self.committed)[table]
+            rows = sorted(row for row in state.elements() if not self.is_dropped(table, row[0]))
+            found.append(TableRows(table, rows, self.connector_ms))
+            self.clock.seconds += rng.choice((0.001, 0.3))
+            if rng.random() < 0.5:
+                self.commit()
+        self.note("connector", lambda: f"blocks for a snapshot: {found}")
+        is_announced = not self.scenario.has(Feature.UNANNOUNCED)
+        for record in self.connector.blocking_records(found, is_announced=is_announced):
             self.producer.send(record)
 
     def produce(self) -> None:
@@ -343,7 +368,7 @@ class World:
     def flow(self) -> None:
         """Everything that the connector can emit is written and readable."""
         while True:
-            records = self.connector.next_records(self.clock.now_ms)
+            records = self.connector.next_records(self.connector_ms)
             for record in records or ():
                 self.producer.send(record)
             while self.producer.work(self.rng):

@@ -6,6 +6,7 @@ from slackwater_cdc.testing.oracle import Oracle, Place
 from slackwater_cdc.testing.records import (
     RUN_HEADER,
     begin_value,
+    blocking_value,
     change_value,
     end_value,
     incremental_value,
@@ -26,6 +27,7 @@ __all__ = [
     "SimulatedConnector",
     "SimulatedTransaction",
     "begin_value",
+    "blocking_value",
     "change_value",
     "damaged",
     "end_value",

@@ -70,6 +70,14 @@ def snapshot_value(
     return _dump(_envelope("r", source, None, None, after))
 
 
+def blocking_value(
+    table: str, lsn: int, after: Mapping[str, Any], *, snapshot: str = "true", ts_ms: int = 0
+) -> bytes:
+    """A row of an ad hoc snapshot that pauses the stream at an LSN."""
+    source = _source(table, lsn=lsn, xid=700, ts_ms=ts_ms, snapshot=snapshot)
+    return _dump(_envelope("r", source | {"sequence": f'["{lsn}","{lsn}"]'}, None, None, after))
+
+
 def incremental_value(table: str, after: Mapping[str, Any], *, ts_ms: int = 0) -> bytes:
     """A row of an incremental snapshot: it has no LSN and belongs to no transaction."""
     source = _source(table, lsn=None, xid=None, ts_ms=ts_ms, snapshot="incremental")
