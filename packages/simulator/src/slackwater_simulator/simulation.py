@@ -151,8 +151,8 @@ class _Simulation:
     def _may_stall(self) -> bool:
         """Where the last transaction may have to wait for traffic behind it, as nothing else proves it whole.
 
-        So it is for repeats without run headers or without keys, for snapshots without notifications, and where
-        rows of a snapshot wait for a commit that has to be overtaken.
+        So it is for repeats without run headers or without keys, for snapshots without notifications, and for
+        rows of a snapshot that wait for a commit that has to be overtaken.
         """
         has, is_restarted = self._world.scenario.has, self._world.connector.run_count > 1
         return (
