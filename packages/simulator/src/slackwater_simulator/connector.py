@@ -192,14 +192,20 @@ class Connector:
     def _data_record(
         self, change: Change, value: bytes | None, now_ms: int, identity: tuple[int, int] | None
     ) -> Record:
-        return self._to_table(change.table, change.key, value, now_ms, identity)
+        row_id = None if change.op == "t" else change.key
+        return self._to_table(change.table, row_id, value, now_ms, identity)
 
     def _to_table(
-        self, table: str, row_id: int, value: bytes | None, now_ms: int, identity: tuple[int, int] | None
+        self,
+        table: str,
+        row_id: int | None,
+        value: bytes | None,
+        now_ms: int,
+        identity: tuple[int, int] | None,
     ) -> Record:
         topic = data_topic(SOURCE, table)
         count = self._broker.partition_count(topic)
-        if self._tables[table].is_keyless:
+        if row_id is None or self._tables[table].is_keyless:
             key, partition = None, self._keyless_partition(count)
         else:
             key = key_bytes(row_id)

@@ -75,6 +75,9 @@ class Database:
     def _changes(self, rows: Counter[Row], touch: Touch) -> list[Change]:
         held = min((row for row in rows if row[0] == touch.key), default=None)
         new = (touch.key, touch.value)
+        if touch.wish == "truncate":
+            rows.clear()
+            return [Change(touch.table, "t", None, None, touch.lsn)]
         if touch.table in self._keyless:
             after = None if touch.wish == "delete" and held else new
             before = None if touch.wish == "put" else held

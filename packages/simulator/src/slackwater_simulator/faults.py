@@ -12,6 +12,7 @@ from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.context import Context
 from slackwater_cdc.cut_builder import CutBuilder
 from slackwater_cdc.ends import Ends
+from slackwater_cdc.snapshot import Snapshots
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
 from slackwater_sidecar.decision_feed import LoggedDecisions
@@ -19,6 +20,7 @@ from slackwater_sidecar.resume import Resumption
 from slackwater_sidecar.store_keeper import StoreKeeper
 from slackwater_spark.source.batch import TransactionTable
 from slackwater_spark.source.changes import BatchChanges
+from slackwater_spark.source.snapshot_rows import SnapshotPlaces
 
 Replacement = Callable[..., Any]
 
@@ -227,6 +229,34 @@ FAULTS: Mapping[str, Fault] = {
         "_drop_unfinished_before",
         _edited("self._built.add_skipped(xid)", "pass"),
         ("lost",),
+    ),
+    "clocks-believed": Fault(
+        "rows of a snapshot are shown with a commit that is newer by a clock that may be wrong",
+        Snapshots,
+        "settle",
+        _edited("rows.ts_ms + _SKEW_MS", "rows.ts_ms"),
+        ("blocking", "crashes", "stalls"),
+    ),
+    "late-rows-first": Fault(
+        "a row of a snapshot stands at the end of its batch, whatever changes it",
+        SnapshotPlaces,
+        "commit_lsn",
+        _edited("min(self._next(of_key, message), self._next(truncates, message))", "self._end_lsn"),
+        ("blocking",),
+    ),
+    "truncates-have-places": Fault(
+        "a repeated TRUNCATE is looked for in one partition",
+        Partition,
+        "_turn_to",
+        _edited(" or bool(flags & IS_TRUNCATE)", ""),
+        ("truncate", "crashes", "renumbered", "tail"),
+    ),
+    "equal-changes-are-one": Fault(
+        "repeated rows are compared without the LSN of the change",
+        BatchChanges,
+        "_is_double",
+        _edited("change.xid, change.lsn, change.table", "change.xid, change.table"),
+        ("truncate", "crashes", "tail"),
     ),
     "old-end-accepted": Fault(
         "a repeated END is taken for a new one", Ends, "_read_end", _old_end_accepted, ("crashes", "tail")

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 from slackwater_simulator.scenario import Feature, Incident, Intent, Loss, Scenario, Table, Touch
 
@@ -18,6 +19,10 @@ _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     # A later snapshot shows what a lost row has changed.
     (_F.LOST, {_F.INCREMENTAL, _F.BLOCKING}),
     (_F.SKIPS, {_F.INCREMENTAL, _F.BLOCKING}),
+    # Rows of such snapshots have no LSN: those in other partitions may outlive a TRUNCATE.
+    (_F.TRUNCATE, {_F.INCREMENTAL, _F.BLOCKING}),
+    # A record of TRUNCATE has no key, so nothing overtakes it.
+    (_F.TRUNCATE, {_F.DROPPED}),
     # A connector never goes on behind a row that is not acknowledged; and what is repeated may pass as
     # overtaken, when all that is in Kafka was read.
     (_F.LOST, {*_RESTARTS, _F.DROPPED, _F.OFFSETS, _F.DOUBLED}),
@@ -112,6 +117,7 @@ def _intents(rng: random.Random, features: frozenset[Feature], tables: Sequence[
         commit_lsn = 8 * 1000 * (index + 1)
         size = rng.choice((0, 1, 1, 2, 3, 4, 12, 30 if _F.COPY in features else 5))
         is_copy = _F.COPY in features and rng.random() < 0.5
+        truncates = 0.1 if _F.TRUNCATE in features else 0.0
         reach = rng.choice((1, 1, 3, 10))
         lsns = _lsns(rng, commit_lsn, reach, 1 if is_copy else size, used)
         draw = _copied if is_copy else _touched
@@ -120,6 +126,8 @@ def _intents(rng: random.Random, features: frozenset[Feature], tables: Sequence[
             draw(rng, rng.choice(favourites), lsns[0 if is_copy else n], 1000 * (index + 1) + n)
             for n in range(size)
         ]
+        if not is_copy:
+            touches = [replace(t, wish="truncate") if rng.random() < truncates else t for t in touches]
         drafts.append((commit_lsn, touches))
     drafts.append((8 * 1000 * (count + 1), _everywhere(rng, tables, count, used)))
     return _with_xids(drafts, 2**32 - 3 if _F.WRAP in features else 700)

@@ -11,7 +11,7 @@ from slackwater_simulator.broker import Record
 from slackwater_simulator.connector import key_bytes, row_of
 from slackwater_simulator.database import Row, State, apply_change
 from slackwater_simulator.oracle import ViolationError
-from slackwater_simulator.scenario import SOURCE
+from slackwater_simulator.scenario import SOURCE, Feature
 from slackwater_simulator.stores import ProcessLog, ProcessStore
 from slackwater_spark.source.batch import BatchContent, BatchTask
 from slackwater_spark.source.changes import BatchChanges, find_keyless, find_places
@@ -25,8 +25,8 @@ from slackwater_spark.source.readers import Planner
 if TYPE_CHECKING:
     from slackwater_simulator.world import World
 
-Seen = tuple[int, str, str, bytes | None, Row | None, Row | None]
-"""Commit LSN, table, operation, key, before, after."""
+Seen = tuple[int, str, str, bytes | None, Row | None, Row | None, int]
+"""Commit LSN, table, operation, key, before, after, own LSN (-1: a snapshot row of no commit)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,11 @@ class Pipeline:
         for span, messages in portions:
             for message, change, commit_lsn in changes.of(span, messages):
                 before, after = (None if v is None else bytes(v) for v in (change.before, change.after))
-                seen = commit_lsn, change.table, change.op, message.key(), row_of(before), row_of(after)
                 is_listed = change.is_snapshot and change.lsn in task.table.snapshot_lsns
-                yield seen, change.xid is None and not is_listed
+                is_free = change.xid is None and not is_listed
+                rows = row_of(before), row_of(after)
+                lsn = -1 if is_free else change.lsn or 0
+                yield (commit_lsn, change.table, change.op, message.key(), *rows, lsn), is_free
 
     def _messages(self, span: OffsetSpan) -> list[_Message]:
         partition = self._world.broker.partitions[span.topic, span.partition]
@@ -172,8 +174,9 @@ class Pipeline:
                     "G1", f"batch {after_lsn}..{up_to_lsn} does not say that {commit.xid} lacks rows"
                 )
             for change in commit.changes.values():
-                key = None if self._world.is_keyless(change.table) else key_bytes(change.key)
-                seen = commit.lsn, change.table, change.op, key, change.before, change.after
+                has_key = change.op != "t" and not self._world.is_keyless(change.table)
+                key = key_bytes(change.key) if has_key else None
+                seen = (commit.lsn, change.table, change.op, key, change.before, change.after, change.lsn)
                 expected[seen] += 1
                 may_miss[seen] += commit.xid in skipped
         missing, too_many = expected - Counter(rows), Counter(rows) - expected
@@ -183,9 +186,12 @@ class Pipeline:
 
     def _commit(self, rows: list[Seen]) -> None:
         durable = self._durable
-        for _, table, _, key, before, after in sorted(rows, key=lambda row: row[0]):
+        has_truncates = self._world.scenario.has(Feature.TRUNCATE)
+        for _, table, op, key, before, after, _ in sorted(rows, key=lambda r: (r[0], r[6] * has_truncates)):
             held = durable.state[table]
-            if key is not None:
+            if op == "t":
+                held.clear()
+            elif key is not None:
                 row_id = (after or before or (-1, 0))[0]
                 before = next((row for row in held if row[0] == row_id), None)
             apply_change(held, before, after)

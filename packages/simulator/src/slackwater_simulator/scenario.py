@@ -38,6 +38,8 @@ class Feature(StrEnum):
     """Chunks of incremental snapshots between transactions."""
     BLOCKING = "blocking"
     """Ad hoc snapshots that pause the stream."""
+    TRUNCATE = "truncate"
+    """Transactions empty tables."""
     DROPPED = "dropped"
     """A transform drops rows of a table, which is then judged by ``overtaken``."""
     OFFSETS = "offsets"
@@ -81,7 +83,7 @@ class Touch:
     table: str
     key: int
     wish: str
-    """``put``, ``delete``, ``move`` (to another key)."""
+    """``put``, ``delete``, ``move`` (to another key), ``truncate`` (the whole table)."""
     lsn: int
     value: int
 

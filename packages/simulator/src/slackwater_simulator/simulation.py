@@ -156,7 +156,7 @@ class _Simulation:
         """
         has, is_restarted = self._world.scenario.has, self._world.connector.run_count > 1
         return (
-            self._world.may_repeat_keyless_rows
+            self._world.may_stall_without_keys
             or (has(Feature.NO_HEADERS) and is_restarted)
             or (has(Feature.SNAPSHOT) and has(Feature.UNANNOUNCED))
             or (has(Feature.DROPPED) and has(Feature.BLOCKING))

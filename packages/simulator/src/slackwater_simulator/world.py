@@ -181,8 +181,17 @@ class World:
     @property
     def may_repeat_keyless_rows(self) -> bool:
         """Whether a transaction with rows of a table without a key may have been written again."""
+        return self.scenario.has(Feature.KEYLESS) and self._may_repeat_rows
+
+    @property
+    def may_stall_without_keys(self) -> bool:
+        """Whether records without keys may have been written again: their place says nothing then."""
         has = self.scenario.has
-        return has(Feature.KEYLESS) and (self.connector.run_count > 1 or has(Feature.DOUBLED))
+        return (has(Feature.KEYLESS) or has(Feature.TRUNCATE)) and self._may_repeat_rows
+
+    @property
+    def _may_repeat_rows(self) -> bool:
+        return self.connector.run_count > 1 or self.scenario.has(Feature.DOUBLED)
 
     @property
     def is_subset(self) -> bool:
