@@ -113,7 +113,8 @@ class _Simulation:
         held = world.store.newest(SOURCE, 1)
         is_redis_done = held is not None and held.cut.lsn >= last and self._is_redis_right()
         is_reader_done = bool(world.pipeline.refusal) or world.pipeline.lsn >= last
-        is_log_done = world.oracle.newest_cut_lsn >= last and not any(s.rests for s in world.sidecars)
+        is_shown = world.scenario.has(Feature.DROPPED) or not any(s.rests for s in world.sidecars)
+        is_log_done = world.oracle.newest_cut_lsn >= last and is_shown
         return is_redis_done and is_reader_done and is_log_done
 
     def _is_redis_right(self) -> bool:
