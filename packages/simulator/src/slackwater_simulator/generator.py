@@ -29,7 +29,7 @@ _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     # Counts of notifications are too high then, too.
     (_F.DROPPED, {_F.SNAPSHOT}),
 )
-"""A feature, and those that are left out with it: known limits, see the README."""
+"""A feature, and those that it does not occur with: known limits, see the README."""
 _KINDS: dict[str, tuple[Feature, int]] = {
     "connector killed": (_F.CRASHES, 4),
     "connector renumbers": (_F.RENUMBERED, 3),
@@ -90,9 +90,9 @@ def _features(rng: random.Random, only: Sequence[str]) -> frozenset[Feature]:
     wanted = [f for f in Feature if f in only] or list(Feature)
     few = 0.9 if len(wanted) <= _FEW else 0.0
     found = {f for f, n in drawn if f in wanted and n < max(few, _LIKELY.get(f, _DEFAULT))}
-    for kept, left_out in _APART:
-        if kept in found:
-            found -= left_out
+    for one, others in _APART:
+        if one in found and found & others:
+            found -= others if rng.random() < 0.5 else {one}
     if _F.OFFSETS in found:
         found |= {_F.EXACTLY_ONCE}
     return frozenset(found)
