@@ -208,6 +208,13 @@ def test_the_newest_of_several_decided_timelines_is_followed() -> None:
     assert (found.timeline, found.starts(TOPICS)("inv.transaction", 0)) == (3, 44)
 
 
+def test_a_decided_timeline_begins_behind_the_newest_cut_whatever_a_slow_sidecar_has_named() -> None:
+    """Seen to fail: transactions of the old timeline came again on the new one."""
+    found = resumed(cut(7), begins(2, transaction_offset=4))
+
+    assert found.starts(TOPICS)("inv.transaction", 0) == 21
+
+
 def test_a_cut_of_a_decided_timeline_never_leads_back_before_the_decision() -> None:
     found = resumed(cut(7), begins(2, transaction_offset=33))
     frontier = found.frontier(SidecarSettings(source="inv", bootstrap="h:1"))

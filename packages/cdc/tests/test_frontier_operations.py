@@ -407,6 +407,20 @@ def test_an_end_that_was_never_read_among_those_that_were_is_a_regression() -> N
     assert source.lsns() == [], "no cut passes it"
 
 
+def test_what_is_read_together_with_a_regression_is_of_the_new_timeline_however_high_its_lsn() -> None:
+    """Seen to fail while the barrier came with the next advance: the END of 10 was queued before it."""
+    source = source_at_a_cut()
+    source.tell(end(7, a=1))
+    source.row("a/0", row(7, 1))
+    assert source.lsns() == [756]
+
+    source.tell(end(9, lsn=608), end(10, a=1))
+    source.row("a/0", row(10, 1))
+
+    assert source.frontier.regression is not None
+    assert source.lsns() == []
+
+
 def test_an_end_that_comes_again_is_none() -> None:
     source = source_at_a_cut()
     source.tell(end(7), end(5, a=2), end(7))
@@ -432,6 +446,24 @@ def test_a_snapshot_below_the_frontier_that_was_taken_later_is_a_regression() ->
     assert regression is not None
     assert regression.has_snapshot
     assert regression.transaction_offset == 2
+
+
+def test_a_snapshot_that_shows_a_regression_after_a_restart_begins_where_reading_does() -> None:
+    """Seen to fail with offset 0: the new timeline began with all transactions of the old one."""
+    (cut,) = _cuts_of(7)
+    source = Source(start=cut)
+
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="first", ts_ms=60 * SECOND))
+
+    assert source.frontier.regression is not None
+    assert source.frontier.regression.transaction_offset == cut.transaction_offset > 0
+
+    source = Source(start=cut)
+    source.frontier.skip_transactions_to(9)
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="first", ts_ms=60 * SECOND))
+
+    assert source.frontier.regression is not None
+    assert source.frontier.regression.transaction_offset == 9
 
 
 def test_a_new_timeline_begins_where_it_was_decided_and_goes_on_from_there() -> None:

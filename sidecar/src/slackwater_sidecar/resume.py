@@ -165,7 +165,9 @@ def _beginning(log: CutLog, decided: _Decided, timeline: int, newest_offset: int
     end = decided.log_offset
     before = _cuts_between(log, max(0, end - _MAX_RECORDS), end)
     read_from = max(before, key=lambda cut: cut.position, default=None)
-    return Resumption(timeline, None, read_from, decided.transaction_offset or None, (), newest_offset)
+    known = 0 if read_from is None else read_from.transaction_offset
+    offset = max(decided.transaction_offset, known)  # whoever named it may have been behind
+    return Resumption(timeline, None, read_from, offset or None, (), newest_offset)
 
 
 def _cuts_between(log: CutLog, begin: int, end: int) -> list[Cut]:

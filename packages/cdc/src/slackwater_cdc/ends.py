@@ -39,7 +39,7 @@ class Ends:
         self._watch = watch
         self.queue: deque[Transaction | Obstacle] = deque()
         """Transactions of which END was read and that are above the frontier, in commit order."""
-        self.position = position
+        self.position = watch.transaction_position = position
         """The next offset to be read."""
         self.last_lsn = lsn
         """ENDs at or below this are repeats, or contained in a snapshot."""
@@ -70,6 +70,10 @@ class Ends:
             else:
                 self._read_begin(record.xid, timestamp_ms)
 
+    def skip_to(self, position: int) -> None:
+        """Says that there is nothing more to be read below an offset."""
+        self.position = self._watch.transaction_position = max(self.position, position)
+
     def stop_at_regression(self) -> None:
         """Lets nothing pass that is read from now on, for LSNs went back."""
         if self.barrier is None:
@@ -95,6 +99,8 @@ class Ends:
             return
         self.stale_count = 0
         self.last_lsn = end.commit_lsn
+        if self._watch.found is not None:
+            return  # LSNs order nothing behind a regression, also those above the newest
         self._watch.read_new_end(end.commit_lsn, end.commit_ts_ms)
         if transaction is None:
             transaction = context.transactions[end.xid] = Transaction(end.xid)

@@ -128,7 +128,7 @@ class Frontier:
 
     def skip_transactions_to(self, position: int) -> None:
         """Says that the transaction topic holds nothing more below an offset, or nothing of this timeline."""
-        self._ends.position = max(self._ends.position, position)
+        self._ends.skip_to(position)
         if not self._built.lsn and not self._ends.queue and not self._context.transactions:
             self._built.transaction_offset = self._ends.position
 

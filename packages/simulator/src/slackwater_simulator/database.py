@@ -52,12 +52,15 @@ class Database:
     Args:
         tables: Captured or not.
         intents: In commit order.
+        backup: The state before the first one; None: there are no rows.
     """
 
-    def __init__(self, tables: Sequence[Table], intents: Iterable[Intent]) -> None:
+    def __init__(
+        self, tables: Sequence[Table], intents: Iterable[Intent], backup: State | None = None
+    ) -> None:
         self._keyless = {table.name for table in tables if table.is_keyless}
         self.commits: list[Commit] = []
-        self._states: list[State] = [{table.name: Counter() for table in tables}]
+        self._states: list[State] = [backup or {table.name: Counter() for table in tables}]
         for intent in intents:
             state = {name: Counter(rows) for name, rows in self._states[-1].items()}
             changes = [c for touch in intent.touches for c in self._changes(state[touch.table], touch)]

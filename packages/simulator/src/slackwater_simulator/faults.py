@@ -20,6 +20,7 @@ from slackwater_sidecar.resume import Resumption
 from slackwater_sidecar.store_keeper import StoreKeeper
 from slackwater_spark.source.batch import TransactionTable
 from slackwater_spark.source.changes import BatchChanges
+from slackwater_spark.source.readers import Planner
 from slackwater_spark.source.snapshot_rows import SnapshotPlaces
 
 Replacement = Callable[..., Any]
@@ -257,6 +258,13 @@ FAULTS: Mapping[str, Fault] = {
         "_is_double",
         _edited("change.xid, change.lsn, change.table", "change.xid, change.table"),
         ("truncate", "crashes", "tail"),
+    ),
+    "old-timeline-read-again": Fault(
+        "a reader of a new timeline reads what stands before it",
+        Planner,
+        "tasks",
+        _edited("self.feed.beginning()", "{}"),
+        ("timelines",),
     ),
     "old-end-accepted": Fault(
         "a repeated END is taken for a new one", Ends, "_read_end", _old_end_accepted, ("crashes", "tail")

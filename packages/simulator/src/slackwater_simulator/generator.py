@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slackwater_simulator.scenario import Feature, Incident, Intent, Loss, Scenario, Table, Touch
+from slackwater_simulator.scenario import Feature, Incident, Intent, Loss, Restore, Scenario, Table, Touch
 
 _F = Feature
 _LIKELY = {_F.CRASHES: 0.6, _F.STALLS: 0.5, _F.SIDECAR_CRASHES: 0.5, _F.READER_CRASHES: 0.5}
@@ -27,9 +27,12 @@ _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     # overtaken, when all that is in Kafka was read.
     (_F.LOST, {*_RESTARTS, _F.DROPPED, _F.OFFSETS, _F.DOUBLED}),
     # Counts of notifications are too high then, too.
-    (_F.DROPPED, {_F.SNAPSHOT}),
+    (_F.DROPPED, {_F.SNAPSHOT, _F.TIMELINES}),
+    # One kind of decision at a time.
+    (_F.TIMELINES, {_F.LOST, _F.SKIPS}),
 )
 """A feature, and those that it does not occur with: known limits, see the README."""
+_LSN_DISTANCE = 24
 _KINDS: dict[str, tuple[Feature, int]] = {
     "connector killed": (_F.CRASHES, 4),
     "connector renumbers": (_F.RENUMBERED, 3),
@@ -77,12 +80,27 @@ def generate(seed: int, only: Sequence[str] = ()) -> Scenario:
         sidecars=2 if _F.TWO_SIDECARS in features else 1,
         steps=steps,
         lost=_lost(rng, len(intents) - 1) if _F.LOST in features else None,
+        restore=_restore(rng, features, tables) if _F.TIMELINES in features else None,
         only=tuple(only),
     )
 
 
 def _lost(rng: random.Random, transactions: int) -> Loss:
     return Loss(rng.randrange(transactions), rng.random(), is_end=rng.random() < 0.3)
+
+
+def _restore(rng: random.Random, features: frozenset[Feature], tables: Sequence[Table]) -> Restore:
+    """What follows has transaction ids that were there before, but no LSN: logs are never alike."""
+    intents = _intents(rng, features, tables, first_value=2_000_000)
+    moved = (
+        replace(
+            intent,
+            commit_lsn=intent.commit_lsn + _LSN_DISTANCE,
+            touches=tuple(replace(t, lsn=t.lsn + _LSN_DISTANCE) for t in intent.touches),
+        )
+        for intent in intents
+    )
+    return Restore(rng.random(), tuple(moved))
 
 
 def _features(rng: random.Random, only: Sequence[str]) -> frozenset[Feature]:
@@ -107,7 +125,9 @@ def _tables(rng: random.Random, features: frozenset[Feature]) -> tuple[Table, ..
     )
 
 
-def _intents(rng: random.Random, features: frozenset[Feature], tables: Sequence[Table]) -> tuple[Intent, ...]:
+def _intents(
+    rng: random.Random, features: frozenset[Feature], tables: Sequence[Table], first_value: int = 0
+) -> tuple[Intent, ...]:
     """Commit LSNs rise; LSNs of changes and transaction ids interleave as far back as ten commits."""
     count = rng.choice((3, 6, 10, 16))
     is_skewed = rng.random() < 0.3
@@ -123,7 +143,7 @@ def _intents(rng: random.Random, features: frozenset[Feature], tables: Sequence[
         draw = _copied if is_copy else _touched
         favourites = tables[:1] if is_skewed and rng.random() < 0.7 else tables
         touches = [
-            draw(rng, rng.choice(favourites), lsns[0 if is_copy else n], 1000 * (index + 1) + n)
+            draw(rng, rng.choice(favourites), lsns[0 if is_copy else n], first_value + 1000 * (index + 1) + n)
             for n in range(size)
         ]
         if not is_copy:

@@ -39,9 +39,10 @@ class Incidents:
             world.note("incident", lambda incident=incident: f"i{incident.number}: {incident.kind}")  # type: ignore[misc]
             _HANDLERS[incident.kind](self, incident, random.Random(incident.choice))
 
-    def heal(self) -> None:
-        """Ends everything that lasts; nothing more happens."""
-        self._coming.clear()
+    def heal(self, *, is_over: bool) -> None:
+        """Ends everything that lasts; nothing more happens, for now or at all."""
+        if is_over:
+            self._coming.clear()
         for _, end in self._ends:
             end()
         self._ends.clear()
@@ -117,7 +118,7 @@ class Incidents:
 
     def kill_reader(self, incident: Incident, rng: random.Random) -> None:
         """Wherever it is."""
-        self._world.pipeline.kill()
+        rng.choice(self._world.pipelines).kill()
 
     def skip(self, incident: Incident, rng: random.Random) -> None:
         """An operator lets pass what is not there yet, or decides about a timeline that does not exist."""

@@ -23,7 +23,7 @@ from slackwater_spark.source.plan import OffsetSpan
 from slackwater_spark.source.readers import Planner
 
 if TYPE_CHECKING:
-    from slackwater_simulator.world import World
+    from slackwater_simulator.world import Era, World
 
 Seen = tuple[int, str, str, bytes | None, Row | None, Row | None, int]
 """Commit LSN, table, operation, key, before, after, own LSN (-1: a snapshot row of no commit)."""
@@ -59,7 +59,7 @@ class _Message:
 class _Durable:
     """What survives a crash: checkpoint and output."""
 
-    offset: dict[str, Any]
+    offset: dict[str, Any] | None
     planned: dict[str, Any] | None
     state: State
     is_whole: bool = True
@@ -69,14 +69,19 @@ class _Durable:
 class Pipeline:
     """Plans, reads, commits; may die in between."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", era: "Era") -> None:
         self._world = world
+        self._era = era
         tables = tuple(sorted(world.followed_tables))
         self._options = SourceOptions(
-            source=SOURCE, bootstrap="simulated", tables=tables, parallelism=2, min_task_events=5
+            source=SOURCE,
+            bootstrap="simulated",
+            tables=tables,
+            timeline=era.timeline,
+            parallelism=2,
+            min_task_events=5,
         )
-        start = SourceOffset.before_everything(SOURCE, 1)
-        self._durable = _Durable(start.to_json(), None, {table: Counter() for table in tables})
+        self._durable = _Durable(None, None, {table: Counter() for table in tables})
         self._planner: Planner | None = None
         self._read: list[Seen] | None = None
         self._first_read: list[Seen] | None = None
@@ -87,7 +92,7 @@ class Pipeline:
     @property
     def lsn(self) -> int:
         """The state shows everything up to this commit."""
-        return int(self._durable.offset["lsn"])
+        return int(self._durable.offset["lsn"]) if self._durable.offset else 0
 
     def kill(self) -> None:
         """Forgets everything that is not in the checkpoint."""
@@ -113,7 +118,7 @@ class Pipeline:
             raise ViolationError("G5", f"the reader finds no way on: {error}") from error
 
     def _plan(self, rng: random.Random) -> None:
-        start = self._offset(self._durable.offset)
+        start = self._start()
         limit = rng.choice((1, 5, 30, None))
         end = self.planner.next(start, limit, None)
         if end.lsn > start.lsn:
@@ -121,7 +126,7 @@ class Pipeline:
             self._world.note("reader", lambda: f"plans {start.lsn}..{end.lsn}")
 
     def _read_batch(self) -> None:
-        start, end = self._offset(self._durable.offset), self._offset(self._durable.planned or {})
+        start, end = self._start(), self._offset(self._durable.planned or {})
         try:
             found = [row for task in self.planner.tasks(start, end) for row in self._rows(task)]
         except BadInputError as error:
@@ -166,7 +171,7 @@ class Pipeline:
     def _judge(self, rows: list[Seen], after_lsn: int, up_to_lsn: int, skipped: Collection[int]) -> None:
         """G3: every change of the batch's commits once, and nothing else; of those skipped some at most."""
         expected, may_miss = Counter[Seen](), Counter[Seen]()
-        for commit in self._world.oracle.between(after_lsn, up_to_lsn):
+        for commit in self._era.oracle.between(after_lsn, up_to_lsn):
             if not commit.is_listed:
                 continue
             if not commit.is_whole and commit.xid not in skipped:
@@ -199,7 +204,7 @@ class Pipeline:
         self._read = None
         self._world.note("reader", lambda: f"commits up to {self.lsn}")
         if durable.is_whole:
-            self._world.judge_state(self.lsn, durable.state)
+            self._world.judge_state(self._era, self.lsn, durable.state)
 
     def _refuse(self, error: BadInputError) -> None:
         """A reader may stop where rows without keys may be repeated; it never shows them twice."""
@@ -215,7 +220,7 @@ class Pipeline:
             world = self._world
             log, store = ProcessLog(world, _nothing), ProcessStore(world, _nothing)
             feed = CutFeed(
-                FeedKey(SOURCE, 1),
+                FeedKey(SOURCE, self._era.timeline),
                 store=cast(MarkerStore, store),
                 log=cast(CutLog, log),
                 monotonic=world.clock.monotonic,
@@ -223,8 +228,14 @@ class Pipeline:
             self._planner = Planner(self._options, feed)
         return self._planner
 
+    def _start(self) -> SourceOffset:
+        """Where the next batch begins."""
+        if self._durable.offset is None:
+            self._durable.offset = self.planner.start().to_json()
+        return self._offset(self._durable.offset)
+
     def _offset(self, data: dict[str, Any]) -> SourceOffset:
-        return SourceOffset.from_json(data, source=SOURCE, timeline=1)
+        return SourceOffset.from_json(data, source=SOURCE, timeline=self._era.timeline)
 
 
 def _nothing() -> None:

@@ -52,6 +52,8 @@ class Feature(StrEnum):
     """No notifications about snapshots."""
     SUBSET = "subset"
     """The sidecar follows only some of the captured tables."""
+    TIMELINES = "timelines"
+    """The database is restored from a backup: LSNs and transaction ids start over on a new timeline."""
     WRAP = "wrap"
     """Transaction ids pass 2**32."""
     TWO_SIDECARS = "two-sidecars"
@@ -107,6 +109,16 @@ class Loss:
     """Which row, as a share of those of the transaction."""
     is_end: bool
     """Whether it is END that never comes, not a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """The database goes on from an earlier state."""
+
+    kept: float
+    """How much of the history the backup has, as a share of the transactions."""
+    intents: tuple[Intent, ...]
+    """What happens after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,7 @@ class Scenario:
     sidecars: int
     steps: int
     lost: Loss | None = None
+    restore: Restore | None = None
     only: tuple[str, ...] = ()
     """The choice of features it was generated with."""
     reduction: Reduction = NO_REDUCTION

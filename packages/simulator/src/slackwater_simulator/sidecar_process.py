@@ -1,7 +1,10 @@
 """A sidecar: the real service, publisher and resume code over simulated Kafka and Redis."""
 
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from slackwater_markers import CutLog, CutLogUnavailableError, MarkerStore
@@ -28,6 +31,7 @@ class SidecarProcess:
         self._sidecar: Sidecar | None = None
         self._reader: SimulatedSourceReader | None = None
         self._points_left = _NEVER
+        self._next: Callable[[], None] = self.start
 
     @property
     def is_running(self) -> bool:
@@ -41,12 +45,20 @@ class SidecarProcess:
         store = cast(MarkerStore, ProcessStore(world, self._pass_point))
         settings = self._settings()
         publisher = Publisher(SOURCE, log, store, settings.restored_cuts, clock=world.clock)
+        self._follow(settings, log, publisher)
+
+    def _follow(self, settings: SidecarSettings, log: CutLog, publisher: Publisher) -> None:
+        """Follows the newest timeline."""
+        world = self._world
+        self._sidecar = None
         try:
             found = resume(log, settings.timeline)
             publisher.go_on_from(found.newest)
             frontier = found.frontier(settings)
         except CutLogUnavailableError:
             return
+        settings = replace(settings, timeline=found.timeline)
+        self._next = partial(self._follow, settings, log, publisher)
         self._reader = SimulatedSourceReader(
             world.broker,
             world.followed_topics,
@@ -75,6 +87,10 @@ class SidecarProcess:
         self._reader.is_eager = is_eager
         try:
             self._sidecar.turn()
+            if self._sidecar.next_timeline is not None:
+                self._world.note(self.name, lambda: "goes on to another timeline")
+                self._sidecar.finish()
+                self._next()
         except KilledError:
             self.kill("while it writes")
 

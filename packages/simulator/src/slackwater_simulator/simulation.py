@@ -59,41 +59,54 @@ class _Simulation:
             (world.emit, rng.choice((0.5, 1.0, 3.0))),
             (world.produce, 4.0),
             (world.reveal, 4.0),
-            (world.connector.flush, rng.choice((0.1, 0.5))),
+            (lambda: world.connector.flush(), rng.choice((0.1, 0.5))),
             (self._wait, 1.0),
-            (lambda: world.pipeline.step(rng), rng.choice((0.1, 0.5, 2.0))),
+            (lambda: rng.choice(world.pipelines).step(rng), rng.choice((0.1, 0.5, 2.0))),
+            (world.decide_timeline, 0.05),
             *((sidecar.turn, 4.0 / len(world.sidecars)) for sidecar in world.sidecars),
         ]
 
     def run(self) -> None:
-        world = self._world
+        world, restore = self._world, self._world.scenario.restore
         world.begin()
+        if restore is None:
+            self._live(world.scenario.steps)
+            self._heal(is_over=True)
+            return
+        self._live(world.scenario.steps // 2)
+        if self._heal(is_over=False):
+            world.restore(restore)
+            self._live(world.scenario.steps // 2)
+            self._heal(is_over=True)
+
+    def _live(self, steps: int) -> None:
+        world = self._world
         actions = [action for action, _ in self._actions]
         weights = [weight for _, weight in self._actions]
-        while world.step < world.scenario.steps:
+        for _ in range(steps):
             world.step += 1
             world.clock.seconds += 0.001
             self._incidents.happen()
             world.rng.choices(actions, weights)[0]()
-        self._heal()
 
     def _wait(self) -> None:
         self._world.clock.seconds += self._world.rng.choice((0.01, 0.1, 1.0))
 
-    def _heal(self) -> None:
-        """G4: everything that was committed becomes visible, and the reader gets there."""
+    def _heal(self, *, is_over: bool) -> bool:
+        """G4: what was committed becomes visible, and the reader gets there, unless it may stall."""
         world = self._world
         world.note("", lambda: "from here on nothing goes wrong")
-        self._incidents.heal()
+        self._incidents.heal(is_over=is_over)
         for number in range(_HEALTHY_ROUNDS):
             world.step += 1
             self._healthy_round(0.11 if number < _HEALTHY_ROUNDS / 2 else 2.0)
             if self._is_done():
-                return
+                return True
             if number == _HEALTHY_ROUNDS // 2 and world.lost_commit is not None:
                 self._judge_name(world.oracle.newest_cut_lsn)
                 world.skip_lost()
         self._judge_stall()
+        return False
 
     def _healthy_round(self, seconds: float) -> None:
         world = self._world
@@ -104,13 +117,15 @@ class _Simulation:
         world.flow()
         for sidecar in world.sidecars:
             sidecar.turn(is_eager=True)
+            world.decide_timeline()
         for _ in range(10):
-            world.pipeline.step(world.rng)
+            for pipeline in world.pipelines:
+                pipeline.step(world.rng)
 
     def _is_done(self) -> bool:
         """Whether cut log, Redis and reader are at the last commit."""
         world, last = self._world, self._last_lsn
-        held = world.store.newest(SOURCE, 1)
+        held = world.store.newest(SOURCE, world.era.timeline)
         is_redis_done = held is not None and held.cut.lsn >= last and self._is_redis_right()
         is_reader_done = bool(world.pipeline.refusal) or world.pipeline.lsn >= last
         is_shown = world.scenario.has(Feature.DROPPED) or not any(s.rests for s in world.sidecars)
@@ -120,10 +135,11 @@ class _Simulation:
     def _is_redis_right(self) -> bool:
         """Whether what stands in Redis is what the cut log says."""
         world = self._world
-        held, newest = world.store.position(SOURCE), world.store.newest(SOURCE, 1)
+        timeline = world.era.timeline
+        held, newest = world.store.position(SOURCE), world.store.newest(SOURCE, timeline)
         if held is None or newest is None:
             return False
-        world.judge_markers(world.store.markers(SOURCE))
+        world.judge_markers(timeline, world.store.markers(SOURCE))
         return (
             world.log.tail(held.log_offset - 1, limit=1) == [newest] and newest.cut.position == held.position
         )
@@ -137,7 +153,7 @@ class _Simulation:
 
     def _judge_stall(self) -> None:
         world = self._world
-        held, at = world.store.newest(SOURCE, 1), world.oracle.newest_cut_lsn
+        held, at = world.store.newest(SOURCE, world.era.timeline), world.oracle.newest_cut_lsn
         if self._may_stall() and at < self._last_lsn:
             self._judge_name(at)
             return
@@ -159,7 +175,7 @@ class _Simulation:
         return (
             self._world.may_stall_without_keys
             or (has(Feature.NO_HEADERS) and is_restarted)
-            or (has(Feature.SNAPSHOT) and has(Feature.UNANNOUNCED))
+            or ((has(Feature.SNAPSHOT) or has(Feature.TIMELINES)) and has(Feature.UNANNOUNCED))
             or (has(Feature.DROPPED) and has(Feature.BLOCKING))
             or (has(Feature.DROPPED) and self._world.scenario.reduction.is_small_end)
         )

@@ -99,7 +99,7 @@ class ProcessStore:
         """See the protocol."""
         self._countdown()
         self._answer("set_markers")
-        self._world.judge_markers(markers)
+        self._world.judge_markers(position.timeline, markers)
         return self._world.store.set_markers(source, position, markers)
 
     def __getattr__(self, name: str) -> Any:

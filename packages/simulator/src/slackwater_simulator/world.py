@@ -6,7 +6,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from slackwater_markers import InMemoryCutLog, InMemoryMarkerStore
-from slackwater_protocol import AheadMarkers, Cut, Evidence, LogRecord, Marker, SkipDecision
+from slackwater_protocol import (
+    AheadMarkers,
+    Cut,
+    Evidence,
+    LogRecord,
+    Marker,
+    SkipDecision,
+    TimelineDecision,
+)
 from slackwater_protocol.keys import data_topic
 from slackwater_simulator.broker import Broker, Record
 from slackwater_simulator.connector import NOTIFICATIONS, TRANSACTIONS, Connector, Place, Restart, TableRows
@@ -14,11 +22,15 @@ from slackwater_simulator.database import Change, Commit, Database, Row, State
 from slackwater_simulator.oracle import Expected, Oracle, ViolationError
 from slackwater_simulator.pipeline import Pipeline
 from slackwater_simulator.producer import PlainProducer, TransactionalProducer
-from slackwater_simulator.scenario import SOURCE, Feature, Scenario
+from slackwater_simulator.scenario import SOURCE, Feature, Restore, Scenario
 from slackwater_simulator.sidecar_process import SidecarProcess
 
 JUDGED_TABLE = "inv.a"
 """The table for which other evidence than counts is chosen."""
+
+
+_SECONDS_OF_RESTORE = 60.0
+_LSN_OF_RESTORE = 16
 
 
 class VirtualClock:
@@ -49,6 +61,15 @@ class Trace:
     lines: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Era:
+    """What belongs to one timeline."""
+
+    timeline: int
+    database: Database
+    oracle: Oracle
+
+
 class World:
     """The state of a simulation and the actors in it.
 
@@ -67,21 +88,17 @@ class World:
         self.followed_tables = frozenset(t.name for t in scenario.tables if t.is_followed)
         self.followed_tables_in_order = sorted(self.followed_tables)
         self.followed_topics = frozenset(data_topic(SOURCE, name) for name in self.followed_tables)
-        keyless = (t.name for t in scenario.tables if t.is_keyless)
-        self.oracle = Oracle(frozenset(data_topic(SOURCE, name) for name in keyless))
-        self.database = Database(scenario.tables, scenario.intents)
+        self.eras = [Era(1, Database(scenario.tables, scenario.intents), self._new_oracle())]
         self.broker = Broker()
         for table in scenario.tables:
             self.broker.add_topic(data_topic(SOURCE, table.name), table.partitions)
         self.broker.add_topic(TRANSACTIONS[0], 1)
-        has_snapshots = scenario.snapshot_after is not None or scenario.has(Feature.BLOCKING)
+        has_snapshots = any(map(scenario.has, (Feature.SNAPSHOT, Feature.BLOCKING, Feature.TIMELINES)))
         if has_snapshots and not scenario.has(Feature.UNANNOUNCED):
             self.broker.add_topic(NOTIFICATIONS[0], 1)
         self.commits: list[Commit] = []
         """What the connector may read: commits that are streamed."""
-        self.connector = Connector(
-            self.commits, self._tables, self.broker, rng.randrange, self.arrives, self.has_end
-        )
+        self.connector = self._new_connector()
         make = TransactionalProducer if scenario.has(Feature.EXACTLY_ONCE) else PlainProducer
         self.producer = make(self.broker, self._note_written)
         self.log = InMemoryCutLog(SOURCE)
@@ -92,11 +109,85 @@ class World:
         self._clocks_differ_by_ms = rng.choice((-900, 0, 900))
         self.restored_cuts = rng.choice((1, 3, 100))
         self.sidecars = [SidecarProcess(self, f"sidecar {n}") for n in range(scenario.sidecars)]
-        self.pipeline = Pipeline(self)
+        self.pipelines = [Pipeline(self, self.eras[0])]
         self._snapshot_lsn = 0
+        self._decided_timeline = 1
         self._is_repeated = False
         self.committed = 0
         """How many of the database's commits have happened."""
+
+    # --- timelines
+
+    @property
+    def era(self) -> Era:
+        """The timeline on which the database is."""
+        return self.eras[-1]
+
+    @property
+    def database(self) -> Database:
+        """Of the present timeline."""
+        return self.era.database
+
+    @property
+    def oracle(self) -> Oracle:
+        """Of the present timeline."""
+        return self.era.oracle
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Of the present timeline."""
+        return self.pipelines[-1]
+
+    def restore(self, restore: Restore) -> None:
+        """The database goes on from a backup; a new connector begins with a snapshot.
+
+        A reader with a new checkpoint follows it; that of the old timeline must stay where it is.
+        """
+        backup = self.database.state_after(int(restore.kept * self.committed))
+        timeline = self.era.timeline + 1
+        self.note("database", lambda: f"is restored: timeline {timeline} from {backup}")
+        self.producer.kill()
+        self.clock.seconds += _SECONDS_OF_RESTORE
+        database = Database(self.scenario.tables, restore.intents, backup)
+        self.eras.append(Era(timeline, database, self._new_oracle()))
+        self.pipelines.append(Pipeline(self, self.era))
+        self.commits, self.committed = [], 0
+        self._snapshot_lsn, self._is_repeated = _LSN_OF_RESTORE, False
+        self.connector = self._new_connector()
+        self.start_snapshot()
+
+    def decide_timeline(self) -> None:
+        """An operator begins a new timeline when the status says that LSNs went back."""
+        status = None if self.is_redis_away else self.store.status(SOURCE)
+        if status is None or status.regression is None or self._decided_timeline == self.era.timeline:
+            return
+        has_rows = any(r.target[0] in self.followed_topics for r in self.connector.snapshot_records)
+        if has_rows and not status.regression.has_snapshot:
+            return
+        self.note("operator", lambda: f"begins timeline {self.era.timeline}: {status.regression}")
+        self._decided_timeline = self.era.timeline
+        decision = TimelineDecision(
+            source=SOURCE,
+            timeline=self.era.timeline,
+            transaction_offset=status.regression.transaction_offset,
+            wall_ms=self.clock.now_ms,
+            decided_by="operator",
+        )
+        self.log.append_records([decision])
+
+    def _era_of(self, timeline: int) -> Era:
+        if timeline > self._decided_timeline:
+            raise ViolationError("G1", f"timeline {timeline} begins, and nobody has decided so")
+        return self.eras[timeline - 1]
+
+    def _new_oracle(self) -> Oracle:
+        keyless = (t.name for t in self.scenario.tables if t.is_keyless)
+        return Oracle(frozenset(data_topic(SOURCE, name) for name in keyless))
+
+    def _new_connector(self) -> Connector:
+        return Connector(
+            self.commits, self._tables, self.broker, self.rng.randrange, self.arrives, self.has_end
+        )
 
     # --- what processes tell
 
@@ -108,28 +199,28 @@ class World:
     def judge_cut(self, cut: Cut) -> None:
         """Checks a cut that a sidecar appends."""
         self.note("cut log", lambda: f"{cut.previous_lsn}..{cut.lsn} {_offsets(cut)}")
-        self.oracle.judge_cut(cut, self.readable)
+        self._era_of(cut.timeline).oracle.judge_cut(cut, self.readable)
 
     def judge_record(self, record: LogRecord) -> None:
         """Checks what else a sidecar appends to the cut log."""
         if isinstance(record, AheadMarkers):
             self.note("cut log", lambda: f"markers ahead of {record.previous_lsn}: {dict(record.markers)}")
-            self.oracle.judge_ahead(record, self.readable)
+            self._era_of(record.timeline).oracle.judge_ahead(record, self.readable)
 
     @property
     def readable(self) -> dict[tuple[str, int], int]:
         """Up to where each partition can be read."""
         return {key: partition.readable_end for key, partition in self.broker.partitions.items()}
 
-    def judge_markers(self, markers: Mapping[tuple[str, int], Marker]) -> None:
+    def judge_markers(self, timeline: int, markers: Mapping[tuple[str, int], Marker]) -> None:
         """Checks markers that a sidecar publishes."""
-        self.oracle.judge_markers(markers)
+        self._era_of(timeline).oracle.judge_markers(markers)
 
-    def judge_state(self, lsn: int, state: State) -> None:
+    def judge_state(self, era: Era, lsn: int, state: State) -> None:
         """G1: a reader's state is the database's state at its LSN."""
-        if any(not c.is_whole and not c.is_listed for c in self.oracle.between(0, lsn)):
+        if any(not c.is_whole and not c.is_listed for c in era.oracle.between(0, lsn)):
             return  # without END nothing says where its rows belong
-        expected = self.database.state_at(lsn)
+        expected = era.database.state_at(lsn)
         for table in self.followed_tables:
             rows = [r for r in expected[table].elements() if not self.is_dropped(table, r[0])]
             if sorted(state[table].elements()) != sorted(rows):
@@ -181,7 +272,7 @@ class World:
     @property
     def may_repeat_keyless_rows(self) -> bool:
         """Whether a transaction with rows of a table without a key may have been written again."""
-        return self.scenario.has(Feature.KEYLESS) and self._may_repeat_rows
+        return self.scenario.has(Feature.KEYLESS) and (self._may_repeat_rows or len(self.eras) > 1)
 
     @property
     def may_stall_without_keys(self) -> bool:
@@ -221,7 +312,7 @@ class World:
         nothing when nothing of the first one reached it: that is not simulated.)
         """
         self._is_repeated |= any(r.is_written for r in self._needed_snapshot_records())
-        if self._snapshot_lsn:
+        if self.connector.snapshot_records:
             self._forget_snapshot()
         self.start_connector(Restart(Place(0)))
         self._snapshot_lsn = lsn = self._next_snapshot_lsn()

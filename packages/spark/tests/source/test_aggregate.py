@@ -371,3 +371,29 @@ def test_offsets_of_the_two_scopes_are_not_taken_for_each_other() -> None:
         GroupOffset.from_json(strict, source="inv", timeline=1)
     with pytest.raises(OffsetFormatError, match="expected version 1"):
         SourceOffset.from_json(BEGINNING.to_json(), source="inv", timeline=1)
+
+
+def test_a_timeline_is_read_from_where_the_one_before_ended(published: Published) -> None:
+    """Seen to fail: groups read the old timeline's rows, too."""
+    world = World(published, timeline="2")
+    world.cut(10, 0, [5, 6], [7, 8])
+    decision = TimelineDecision(source="inv", timeline=2, transaction_offset=3, wall_ms=1, decided_by="ann")
+    world.log.append_records([decision])
+    ends = {"inv.s.a": (9, 9), "inv.s.b": (9, 9)}
+    world.log.append([replace(published(4, 0, end_offsets=ends).cut, timeline=2)])
+    feed = GroupFeed(
+        FeedKey("inv", 2), ["inv.s.a", "inv.s.b"], store=None, log=world.log, monotonic=lambda: 0.0
+    )
+    planner = AggregatePlanner(SourceOptions.parse(OPTIONS | {"timeline": "2"}), feed)
+    start = planner.start()
+
+    end = planner.next(start, None, None)
+    tasks = planner.tasks(start, end)
+
+    spans = sorted((s.topic, s.partition, s.from_offset, s.to_offset) for t in tasks for s in t.spans)
+    assert spans == [
+        ("inv.s.a", 0, 5, 9),
+        ("inv.s.a", 1, 6, 9),
+        ("inv.s.b", 0, 7, 9),
+        ("inv.s.b", 1, 8, 9),
+    ]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from slackwater_markers import InMemoryCutLog
-from slackwater_protocol import PublishedCut, decode_batch_header
+from slackwater_markers.errors import CutLogTruncatedError
+from slackwater_protocol import PublishedCut, TimelineDecision, decode_batch_header
 from slackwater_spark.source.cut_feed import CutFeed, FeedKey
 from slackwater_spark.source.offset import SourceOffset
 from slackwater_spark.source.options import SourceOptions
@@ -138,3 +139,42 @@ def test_a_batch_may_miss_its_beginning_only_at_the_beginning_of_everything(publ
 
     assert [t.may_start_late for t in world.planner.tasks(BEGINNING, first)] == [True]
     assert [t.may_start_late for t in world.planner.tasks(first, second)] == [False]
+
+
+# --- timelines
+
+
+def second_timeline(published: Published, *, first: int = 0) -> tuple[Planner, SourceOffset]:
+    """A log in which timeline 2 begins behind a cut at offset 7, beside later cuts of the one before."""
+    log = InMemoryCutLog("inv")
+    ends = [{"inv.s.a": (5,)}, {"inv.s.a": (7,)}, {"inv.s.a": (9,)}]
+    cuts = [
+        published(lsn, lsn - 10, end_offsets=end).cut for lsn, end in zip((10, 20, 30), ends, strict=True)
+    ]
+    log.append([*cuts[:2]])
+    log.append_records(
+        [TimelineDecision(source="inv", timeline=2, transaction_offset=3, wall_ms=1, decided_by="ann")]
+    )
+    new = replace(published(4, 0, end_offsets={"inv.s.a": (12,)}).cut, timeline=2)
+    *_, appended = log.append([cuts[2], new])
+    log.delete_before(first)
+    feed = CutFeed(FeedKey("inv", 2), store=None, log=log, monotonic=lambda: 0.0)
+    planner = Planner(SourceOptions.parse(OPTIONS | {"timeline": "2"}), feed)
+    return planner, SourceOffset.before_everything("inv", 2).advanced_to(appended, ["inv.s.a"])
+
+
+def test_a_timeline_is_read_from_where_the_one_before_ended(published: Published) -> None:
+    """Seen to fail: rows of the old database came again, where their xids were used anew."""
+    planner, end = second_timeline(published)
+
+    [task] = planner.tasks(planner.start(), end)
+
+    assert [(s.from_offset, s.to_offset) for s in task.spans] == [(7, 12)]
+
+
+def test_a_timeline_whose_beginning_the_log_has_lost_is_refused(published: Published) -> None:
+    planner, end = second_timeline(published, first=2)
+    assert planner.next(planner.start(), None, None).lsn == end.lsn
+
+    with pytest.raises(CutLogTruncatedError):
+        planner.tasks(planner.start(), end)

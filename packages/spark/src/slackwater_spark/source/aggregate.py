@@ -54,6 +54,7 @@ class AggregatePlanner(BatchPlanner[GroupOffset, "GroupFeed"]):
 
     def tasks(self, start: GroupOffset, end: GroupOffset) -> list[BatchTask]:
         """The tasks of a batch; none when it is empty."""
+        start = self._spread_out(start, len(end.lsns)) if end.lsns else start
         windows = windows_between(start, end)
         if not windows:
             return []
@@ -136,8 +137,11 @@ class AggregatePlanner(BatchPlanner[GroupOffset, "GroupFeed"]):
 
     def _spread_out(self, start: GroupOffset, groups: int) -> GroupOffset:
         lsns = start.lsns or (0,) * groups
-        unknown = tuple(PartitionPosition(0, lsn, 0) for lsn in lsns)
-        positions = {topic: start.positions.get(topic, unknown) for topic in sorted(self.options.topics)}
+        begin = self.feed.beginning() if len(start.positions) < len(self.options.topics) else {}
+        positions = {
+            topic: start.positions.get(topic) or _beginning(lsns, begin.get(topic, ()))
+            for topic in sorted(self.options.topics)
+        }
         return replace(start, lsns=lsns, positions=positions)
 
     def _end(self, start: GroupOffset, spread: Spread) -> GroupOffset:
@@ -152,6 +156,12 @@ class AggregatePlanner(BatchPlanner[GroupOffset, "GroupFeed"]):
             floor=max(start.floor, feed.floor(low)),
         )
         return replace(end, commit_ts_ms=max(start.commit_ts_ms, feed.commit_ts_ms(end.lsn)))
+
+
+def _beginning(lsns: Sequence[int], ends: Sequence[int]) -> tuple[PartitionPosition, ...]:
+    """Positions in a topic of which nothing was read."""
+    starts = (*ends, *(0 for _ in lsns[len(ends) :]))
+    return tuple(PartitionPosition(first, lsn, first) for first, lsn in zip(starts, lsns, strict=False))
 
 
 def _span(span: OffsetSpan, window: GroupWindow, end: GroupOffset) -> OffsetSpan:

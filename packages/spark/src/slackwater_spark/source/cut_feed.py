@@ -1,10 +1,11 @@
 """Cuts for the driver, from the cut log; Redis only says that there is news."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slackwater_markers import CutLog, CutLogTruncatedError, LoggedRecord, MarkerStore, cuts_of
-from slackwater_protocol import PublishedCut
+from slackwater_protocol import AheadMarkers, Cut, PublishedCut, TimelineDecision
+from slackwater_protocol.keys import cut_log_topic
 from slackwater_spark.source.admission import connected
 from slackwater_spark.source.errors import MissingCutsError
 from slackwater_spark.source.log_watch import LogWatch
@@ -24,6 +25,31 @@ class FeedKey:
     timeline: int
     may_start_anywhere: bool = False
     """Whether the beginning of everything may be missing."""
+
+
+def end_of_earlier_timelines(key: FeedKey, log: CutLog) -> Mapping[str, tuple[int, ...]]:
+    """Where a timeline begins in the data topics: at the newest cut before it, by topic and partition.
+
+    What stands below is of another history, with transactions of the same xids. Sidecars begin there, too.
+
+    Raises:
+        CutLogTruncatedError: the log has lost what came before the timeline.
+        CutLogError: the log cannot be read.
+    """
+    newest: Cut | None = None
+    position = earliest = 0
+    while key.timeline > 1 and (page := log.records(position - 1, limit=_PAGE)):
+        earliest = earliest if position else page[0].log_offset
+        position = page[-1].log_offset + 1
+        for record in (logged.record for logged in page):
+            if isinstance(record, Cut | AheadMarkers | TimelineDecision) and record.timeline == key.timeline:
+                position = log.end()
+                break
+            if isinstance(record, Cut) and record.timeline < key.timeline:
+                newest = record if newest is None else max(newest, record, key=lambda cut: cut.position)
+    if newest is None and earliest and not key.may_start_anywhere:
+        raise CutLogTruncatedError(cut_log_topic(key.source), 0, earliest)
+    return {} if newest is None else newest.end_offsets
 
 
 class CutFeed:
@@ -86,6 +112,14 @@ class CutFeed:
             return [c for c in self._cuts if c.cut.lsn <= end.lsn]
         low, high = min(start.log, end.log), max(start.log, end.log)
         return self._search(start.lsn, end.lsn, low, high)
+
+    def beginning(self) -> Mapping[str, tuple[int, ...]]:
+        """Where the timeline begins in the data topics; a topic that is not there begins at 0.
+
+        Raises:
+            CutLogError: Kafka does not answer, or has lost part of the log.
+        """
+        return end_of_earlier_timelines(self._key, self._log)
 
     def newest(self) -> PublishedCut | None:
         """The newest cut in the log."""

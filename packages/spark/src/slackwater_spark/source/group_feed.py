@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from slackwater_markers import CutLog, LoggedRecord, MarkerStore
 from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, PublishedCut
-from slackwater_spark.source.cut_feed import FeedKey
+from slackwater_spark.source.cut_feed import FeedKey, end_of_earlier_timelines
 from slackwater_spark.source.errors import MissingCutsError, PartitionsChangedError, UnlikePartitionsError
 from slackwater_spark.source.group_offset import GroupOffset
 from slackwater_spark.source.log_watch import LogWatch
@@ -104,6 +104,14 @@ class GroupFeed:
     def histories(self) -> dict[str, list[MarkerHistory]]:
         """The markers of every partition; nothing while their number is not known."""
         return self._histories
+
+    def beginning(self) -> Mapping[str, tuple[int, ...]]:
+        """Where the timeline begins in the data topics; a topic that is not there begins at 0.
+
+        Raises:
+            CutLogError: Kafka does not answer, or has lost part of the log.
+        """
+        return end_of_earlier_timelines(self._key, self._log)
 
     def move_to(self, start: GroupOffset) -> None:
         """Prepares for the batch that begins at ``start``; whatever only earlier ones needed is forgotten.

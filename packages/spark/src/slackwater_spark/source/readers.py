@@ -60,7 +60,7 @@ class Planner(BatchPlanner[SourceOffset, "CutFeed"]):
         options = self.options
         content = BatchContent.of(self.feed.between(start, end), start, end)
         policy = TaskPolicy(options.parallelism, options.min_task_events, options.target_task_events)
-        spans = spans_between(start.end, end.end)
+        spans = spans_between(start.end if start.lsn else self.feed.beginning(), end.end)
         plans = plan_tasks(spans, policy, may_split=content.may_split, keep_topics=bool(content.repeated))
         header = None
         if options.packing is not None:
