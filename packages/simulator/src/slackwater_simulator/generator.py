@@ -13,14 +13,15 @@ _FEW = 4
 """When no more features than this are asked for, nearly every scenario has them."""
 _RESTARTS = {_F.CRASHES, _F.RENUMBERED, _F.TAIL}
 _APART: tuple[tuple[Feature, set[Feature]], ...] = (
-    # When a topic has grown, what belongs together may stand in two partitions; and nothing may ever be
-    # written to a new one.
-    (_F.NEW_PARTITIONS, {*_RESTARTS, _F.DOUBLED, _F.INCREMENTAL, _F.BLOCKING, _F.DROPPED}),
+    # When a topic has grown, rows of snapshots and what changes them may stand in two partitions; and nothing
+    # may ever be written to a new one.
+    (_F.NEW_PARTITIONS, {_F.INCREMENTAL, _F.BLOCKING, _F.DROPPED}),
     # A later snapshot shows what a lost row has changed.
     (_F.LOST, {_F.INCREMENTAL, _F.BLOCKING}),
     (_F.SKIPS, {_F.INCREMENTAL, _F.BLOCKING}),
-    # Rows of such snapshots have no LSN: those in other partitions may outlive a TRUNCATE.
-    (_F.TRUNCATE, {_F.INCREMENTAL, _F.BLOCKING}),
+    # Rows of such snapshots, and of repeated initial ones, have no LSN: in other partitions they may outlive
+    # a TRUNCATE.
+    (_F.TRUNCATE, {_F.INCREMENTAL, _F.BLOCKING, _F.SNAPSHOT, _F.TIMELINES}),
     # A record of TRUNCATE has no key, so nothing overtakes it.
     (_F.TRUNCATE, {_F.DROPPED}),
     # A connector never goes on behind a row that is not acknowledged; and what is repeated may pass as

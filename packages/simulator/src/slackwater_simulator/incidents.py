@@ -95,7 +95,9 @@ class Incidents:
         self._for_a_while(rng, lambda: stalled.discard(key))
 
     def add_partitions(self, incident: Incident, rng: random.Random) -> None:
-        """A topic gets one or two more, between two transactions of the connector."""
+        """A topic gets one or two more, between two transactions of the connector or while it restarts."""
+        if self._world.scenario.has(Feature.CRASHES) and rng.random() < 0.5:
+            self.kill_connector(incident, rng)
         if self._world.connector.place.item:
             return
         broker = self._world.broker
