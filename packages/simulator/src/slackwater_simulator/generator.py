@@ -31,6 +31,10 @@ _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     (_F.DROPPED, {_F.SNAPSHOT, _F.TIMELINES}),
     # One kind of decision at a time.
     (_F.TIMELINES, {_F.LOST, _F.SKIPS}),
+    # Rows of no commit do not tell which history they are of until the regression behind them was read.
+    (_F.TIMELINES, {_F.INCREMENTAL, _F.BLOCKING}),
+    # The snapshot of a new timeline may count as repeated, and its rows as late.
+    (_F.TIMELINES, {_F.NEW_PARTITIONS}),
 )
 """A feature, and those that it does not occur with: known limits, see the README."""
 _LSN_DISTANCE = 24
