@@ -33,6 +33,9 @@ _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     (_F.TIMELINES, {_F.LOST, _F.SKIPS}),
     # Rows of no commit do not tell which history they are of until the regression behind them was read.
     (_F.TIMELINES, {_F.INCREMENTAL, _F.BLOCKING}),
+    # A repeated snapshot may hold every commit below the newest of the old timeline: only its time, compared
+    # with commits that may have been read before it, shows the regression then.
+    (_F.TIMELINES, _RESTARTS),
     # The snapshot of a new timeline may count as repeated, and its rows as late.
     (_F.TIMELINES, {_F.NEW_PARTITIONS}),
 )
