@@ -245,13 +245,6 @@ FAULTS: Mapping[str, Fault] = {
         _edited("min(self._next(of_key, message), self._next(truncates, message))", "self._end_lsn"),
         ("blocking",),
     ),
-    "truncates-have-places": Fault(
-        "a repeated TRUNCATE is looked for in one partition",
-        Partition,
-        "_turn_to",
-        _edited(" or bool(flags & IS_TRUNCATE)", ""),
-        ("truncate", "crashes", "renumbered", "tail"),
-    ),
     "equal-changes-are-one": Fault(
         "repeated rows are compared without the LSN of the change",
         BatchChanges,
