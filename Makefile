@@ -31,8 +31,6 @@ check: setup
 	$(BIN)/lint-imports
 
 PYTEST := $(BIN)/pytest --durations 20
-# A file's tests run one after the other in one process, so they share its servers and its Spark. The longest begin.
-TWO := -n 2 --dist loadfile --no-loadscope-reorder tests packages sidecar benchmarks pipelines
 DEFAULT := not full and not slow
 
 ## make unit         tests that need no server; properties with the same examples every time
@@ -41,19 +39,19 @@ unit: setup
 
 ## make servers      tests with real servers: integration and system
 servers: setup
-	$(PYTEST) $(TWO) -m "(integration or spark or system or chaos) and $(DEFAULT)"
+	$(PYTEST) -m "(integration or spark or system or chaos) and $(DEFAULT)"
 
 ## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark
 integration: setup
-	$(PYTEST) $(TWO) -m "(integration or spark) and not system and not chaos and $(DEFAULT)"
+	$(PYTEST) -m "(integration or spark) and not system and not chaos and $(DEFAULT)"
 
 ## make system       the whole product, with processes killed while it runs
 system: setup
-	$(PYTEST) $(TWO) -m "(system or chaos) and $(DEFAULT)"
+	$(PYTEST) -m "(system or chaos) and $(DEFAULT)"
 
 ## make full         make test, then the tests that it leaves out for being long
 full: test
-	$(PYTEST) $(TWO) -m "full and not slow"
+	$(PYTEST) -m "full and not slow"
 
 ## make soak         the tests that take minutes: five million rows in one transaction, many restarts
 soak: setup
