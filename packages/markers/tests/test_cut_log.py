@@ -353,7 +353,6 @@ def test_a_topic_that_was_made_anew_is_another_log(make_cut: MakeCut, source: st
     deadline = time.monotonic() + 900
     while log.identity() is not None:
         assert time.monotonic() < deadline
-    assert log.tail(1) == [], "a topic that cannot be found for a moment is no other one"
     log.ensure_topic(replication_factor=1)
     while log.identity() is None:
         assert time.monotonic() < deadline
