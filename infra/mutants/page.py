@@ -16,7 +16,7 @@ Faults that were planted one at a time, and what noticed them (`make mutants`).
 
 Each is judged by the quick tests of its mechanism that call the changed function; what passes those, by the
 simulator or the differential tests. Whoever changes a rule changes its mutants: a text that is not found
-exactly once is an error.
+exactly once is an error. A run takes hours and goes on where it was; what was not judged yet is not counted.
 """
 
 
@@ -37,8 +37,8 @@ def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) 
         others = [r for (name, _), r in newest.items() if name == mechanism.name and r["kind"] == "drawn"]
         caught = sum(bool(r["caught_by"]) for r in others)
         rows.append(
-            f"| {mechanism.title} | {len(real)} | {tests} | {later} | {len(left)} | {len(equal)} "
-            f"| {caught} of {len(others)} | {next(reversed(commits), '')} |"
+            f"| {mechanism.title} | {len(mechanism.mutants)} | {len(known)} | {tests} | {later} "
+            f"| {len(left)} | {len(equal)} | {caught} of {len(others)} | {next(reversed(commits), '')} |"
         )
         notes += [
             f"- {mechanism.title}: does not fit the code any more: {text}" for text in mechanism.drifted
@@ -46,8 +46,8 @@ def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) 
         notes += [f"- {mechanism.title}: {m.name}: {m.survives or 'not explained'}" for m in left]
         notes += [f"- {mechanism.title}: {m.name}: equivalent, {m.equivalent}" for m in equal]
     table = [
-        "| mechanism | reviewed | by quick tests | by simulation | left | equivalent | drawn | commit |",
-        "|---|---:|---:|---:|---:|---:|---:|---|",
+        "| mechanism | reviewed | judged | by tests | by simulation | left | equivalent | drawn | commit |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---|",
         *rows,
     ]
     return "\n".join([_HEAD, *table, "", "## What is left, and why", "", *notes, ""])

@@ -14,6 +14,8 @@ from slackwater_spark.sink import (
     OutputUnavailableError,
     PipelineNameTakenError,
     ProgressMismatchError,
+    ProducerFencedError,
+    SinkError,
     kafka,
     progress,
 )
@@ -30,12 +32,13 @@ class Broker:
         self.happened: list[str] = []
         self.progress: ProgressRecord | None = None
         self.fails_at = ""
+        self.failure: SinkError = TransactionFailedError("any", "broker is away")
 
     def did(self, what: str) -> None:
         self.happened.append(what)
         if what == self.fails_at:
             self.fails_at = ""
-            raise TransactionFailedError(what, "broker is away")
+            raise self.failure
 
 
 class Producer:
@@ -209,3 +212,16 @@ def test_batches_without_input_are_asked_for_only_when_numbers_are_missing(
     assert len(asked) == 2
     with pytest.raises(ProgressMismatchError):
         sink.write("q", make_batch(6, [], from_lsn=30))
+
+
+def test_a_run_that_was_fenced_lets_go_of_its_producer_and_ends(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    sink.open()
+    broker.happened.clear()
+    broker.fails_at, broker.failure = "commit", ProducerFencedError("orders", "fenced")
+
+    with pytest.raises(ProducerFencedError):
+        sink.write("q", make_batch(0, []))
+    assert broker.happened[-1] == "discard"
+    assert broker.happened.count("begin") == 1

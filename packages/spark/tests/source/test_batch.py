@@ -51,6 +51,19 @@ def test_the_transaction_at_which_a_batch_begins_belongs_to_the_one_before(publi
     assert [t.xid for t in content.transactions] == [2]
 
 
+def test_transactions_are_in_commit_order_and_none_is_above_the_end(published: Published) -> None:
+    cuts = [published(40, 20, transactions={5: 30, 6: 40}), published(20, 5, transactions={2: 12, 3: 20})]
+    content = BatchContent.of(cuts, offset(5), offset(30))
+    assert [t.commit_lsn for t in content.transactions] == [12, 20, 30]
+
+
+def test_a_task_looks_ahead_where_rows_of_snapshots_may_be_newer_than_their_place() -> None:
+    plain = BatchTask((), TransactionTable([]))
+    late = BatchTask((), TransactionTable([]), late_snapshots=frozenset({8}))
+    incremental = BatchTask((), TransactionTable([]), has_incremental_rows=True)
+    assert [task.needs_look_ahead for task in (plain, late, incremental)] == [False, True, True]
+
+
 def test_a_cut_that_is_partly_in_an_earlier_batch_says_what_rows_of_snapshots_it_has(
     published: Published,
 ) -> None:
