@@ -58,6 +58,13 @@ def test_the_newest_cut_within_the_limit_is_chosen(published: Published) -> None
     assert chosen.cut.lsn == 20
 
 
+def test_a_batch_may_be_exactly_as_large_as_its_limit(published: Published) -> None:
+    cuts = [published(10, 0, events=10), published(20, 10, events=20), published(30, 20, events=21)]
+    start = SourceOffset.before_everything("inv", 1)
+    chosen = choose_cut(start, cuts, max_events=20, target_lsn=None)
+    assert chosen is cuts[1]
+
+
 def test_one_cut_is_always_admitted(published: Published) -> None:
     chosen = choose_cut(start(5, 50), [published(10, 5, events=999)], max_events=1, target_lsn=None)
     assert chosen is not None

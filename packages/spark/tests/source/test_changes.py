@@ -281,3 +281,14 @@ def test_rows_without_a_key_are_compared_within_repeated_transactions_only(
     keyless = find_keyless(task, "inv", tables, [(SPAN, rows)])
     batch = BatchChanges(task, "inv", tables, keyless=keyless)
     assert [message.offset() for message, _, _ in batch.of(SPAN, rows)] == [0, 2, 3]
+
+
+def test_a_row_that_came_is_not_the_same_as_one_that_went(row_value: Value, record: Record) -> None:
+    table = TransactionTable([CommittedTransaction(7, 1000, 0)])
+    task = BatchTask((SPAN,), table, frozenset({1000}), has_whole_topics=True)
+    images = ({"after": {"n": 1}}, {"before": {"n": 1}})
+    rows = [record(row_value(7, 900, op="u", **image), offset=n, key=None) for n, image in enumerate(images)]
+    keyless = find_keyless(task, "inv", ("inventory.orders",), [(SPAN, rows)])
+    batch = BatchChanges(task, "inv", ("inventory.orders",), keyless=keyless)
+    with pytest.raises(BadInputError, match="which of them are the same row cannot be known"):
+        list(batch.of(SPAN, rows))

@@ -99,3 +99,11 @@ def test_a_topic_or_partition_that_the_start_does_not_know_begins_at_zero() -> N
 
 def test_an_empty_batch_has_no_task() -> None:
     assert plan_tasks([], TaskPolicy(4, 1, 10), may_split=True) == []
+
+
+def test_a_topic_whose_rows_may_repeat_anywhere_is_in_one_task() -> None:
+    spans = [(topic, partition, 0, 100) for topic in ("a", "b", "c") for partition in range(4)]
+    tasks = plan_tasks(spans, TaskPolicy(4, 1, 10_000), may_split=False, keep_topics=True)
+    of_topics = [number for number, task in enumerate(tasks) for topic in {span.topic for span in task}]
+    assert len(tasks) > 1
+    assert len(of_topics) == 3, "no topic is in two"
