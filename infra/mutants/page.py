@@ -22,8 +22,10 @@ exactly once is an error. A run takes hours and goes on where it was; what was n
 
 def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) -> str:
     """The page, of the newest result of each mutant."""
-    final = (r for r in results if r["caught_by"] or r["judged_by"] == "all")
-    newest = {(r["mechanism"], r["name"]): r for r in final if not r["commit"].endswith("+")}
+    of_commits = [r for r in results if not r["commit"].endswith("+")]
+    final = (r for r in of_commits if r["caught_by"] or r["judged_by"] == "all")
+    newest = {(r["mechanism"], r["name"]): r for r in final}
+    passed = {(r["mechanism"], r["name"]) for r in of_commits} - newest.keys()
     rows, notes = [], []
     for mechanism in mechanisms:
         outcomes = [(m, newest.get((mechanism.name, m.name))) for m in mechanism.mutants]
@@ -33,7 +35,7 @@ def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) 
         tests = sum(r["caught_by"] == "tests" for _, r in real)
         later = sum(bool(r["caught_by"]) for _, r in real) - tests
         left = [m for m, r in real if not r["caught_by"]]
-        equal = [m for m, _ in known if m.equivalent]
+        equal = [m for m in mechanism.mutants if m.equivalent]
         others = [r for (name, _), r in newest.items() if name == mechanism.name and r["kind"] == "drawn"]
         caught = sum(bool(r["caught_by"]) for r in others)
         rows.append(
@@ -44,6 +46,11 @@ def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) 
             f"- {mechanism.title}: does not fit the code any more: {text}" for text in mechanism.drifted
         ]
         notes += [f"- {mechanism.title}: {m.name}: {m.survives or 'not explained'}" for m in left]
+        notes += [
+            f"- {mechanism.title}: {m.name}: passed the quickest tests, not judged by the others yet"
+            for m in mechanism.mutants
+            if (mechanism.name, m.name) in passed and not m.equivalent
+        ]
         notes += [f"- {mechanism.title}: {m.name}: equivalent, {m.equivalent}" for m in equal]
     table = [
         "| mechanism | reviewed | judged | by tests | by simulation | left | equivalent | drawn | commit |",

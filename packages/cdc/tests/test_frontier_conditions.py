@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -267,13 +268,6 @@ def test_two_written_copies_of_a_snapshots_row_are_told_once(source: Source) -> 
     source.row("a/0", row(6))
     source.tell(end(6, a=1))
     assert [cut.repeated for cut in source.cuts()] == [frozenset()]
-
-
-def test_commits_below_a_snapshot_that_came_after_a_cut_are_shown(at_a_cut: Source) -> None:
-    at_a_cut.row("a/0", row(6), snapshot_row(890, ts_ms=SECOND), snapshot_row(900, ts_ms=3 * SECOND))
-    at_a_cut.tell(end(6, a=1))
-
-    assert xids(at_a_cut.cuts()) == [[6]]
 
 
 # --- late rows
@@ -554,3 +548,73 @@ def test_an_unfinished_transaction_that_is_given_up_with_another_is_named(at_a_c
     at_a_cut.frontier.skip_to(756)
 
     assert [cut.skipped for cut in at_a_cut.cuts()] == [(6, 7)]
+
+
+# --- what stays whole
+
+
+def test_no_cut_ends_before_the_commit_that_late_rows_wait_for(at_a_cut: Source) -> None:
+    at_a_cut.row("a/0", blocking_row(1, read_at=9 * SECOND), row(6), row(7))
+    at_a_cut.tell(end(6, a=1), end(7, a=2, ts_ms=60 * SECOND))
+    assert at_a_cut.cuts() == []
+
+    at_a_cut.row("a/1", row(7, 2))
+    assert xids(at_a_cut.cuts()) == [[6, 7]]
+
+
+def test_no_cut_ends_between_a_repeated_snapshot_and_the_commit_that_is_newer(source: Source) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.row("a/0", snapshot_row(400, ts_ms=2 * SECOND), snapshot_row(480, ts_ms=4 * SECOND))
+    source.row("a/0", row(5), row(6))
+    source.tell(end(5, a=1, ts_ms=3 * SECOND), end(6, a=2, ts_ms=60 * SECOND))
+    assert source.cuts() == []
+
+    source.row("a/1", row(6, 2))
+    assert xids(source.cuts()) == [[5, 6]]
+
+
+def test_a_transaction_without_end_before_a_snapshot_is_contained_in_it(source: Source) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.row("a/0", row(4), snapshot_row(480))
+    (cut,) = source.cuts()
+
+    assert (cut.lsn, cut.end_offsets["s.inv.a"]) == (480, (2, 0))
+    assert source.frontier.open_transactions() == []
+
+
+def test_commits_behind_a_void_snapshot_are_contained_in_the_newer_one(source: Source) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.row("a/0", snapshot_row(400, ts_ms=SECOND), row(4), snapshot_row(480, ts_ms=3 * SECOND), row(5))
+    source.tell(end(4, a=1), end(5, a=1, ts_ms=60 * SECOND))
+    (cut,) = source.cuts()
+
+    assert (xids([cut]), cut.late_snapshots) == ([[5]], (480,))
+
+
+# --- the rest
+
+
+def test_each_cut_says_whether_it_shows_further_rows_of_an_incremental_snapshot(at_a_cut: Source) -> None:
+    incremental = snapshot_row(0, mark="incremental")
+    at_a_cut.row("a/0", incremental, row(7), incremental)
+    told = []
+    for commit in (end(6), end(66, lsn=664), end(7, a=1)):
+        at_a_cut.tell(commit)
+        told += [cut.has_incremental_rows for cut in at_a_cut.cuts()]
+
+    assert told == [True, False, True]
+
+
+def test_a_frontier_goes_on_in_the_timeline_of_its_cut(source: Source) -> None:
+    source.tell(end(5))
+    (cut,) = source.cuts()
+    going_on = Source(start=replace(cut, timeline=3))
+    going_on.tell(end(6))
+
+    assert [cut.timeline for cut in going_on.cuts()] == [3]
+
+
+def test_a_begin_of_a_published_transaction_opens_nothing(at_a_cut: Source) -> None:
+    at_a_cut.tell(begin_value(5, 501))
+
+    assert at_a_cut.frontier.open_transactions() == []
