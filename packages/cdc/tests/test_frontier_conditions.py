@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from slackwater_cdc import Frontier, Partition, frontier
+from slackwater_cdc.context import DoneTransactions
 from slackwater_cdc.testing import (
     begin_value,
     change_value,
@@ -618,3 +619,53 @@ def test_a_begin_of_a_published_transaction_opens_nothing(at_a_cut: Source) -> N
     at_a_cut.tell(begin_value(5, 501))
 
     assert at_a_cut.frontier.open_transactions() == []
+
+
+def test_so_many_unreadable_records_are_listed_and_no_more(source: Source) -> None:
+    source.row("a/0", *[b"garbage"] * 101)
+
+    assert len(source.frontier.obstacles) == 100
+
+
+def test_rows_of_tables_that_are_not_followed_open_no_transaction() -> None:
+    source = Source(tables=frozenset({"inv.a"}))
+    source.row("b/0", row(9, table="b"))
+
+    assert source.frontier.open_transactions() == []
+
+
+def test_end_offsets_stand_in_the_order_of_partitions_however_they_were_found() -> None:
+    found = Frontier("s")
+    for number, start in ((1, 5), (0, 3)):
+        found.add_partition("s.inv.a", number, start)
+    found.read_transactions([(0, end(5), 0)])
+    found.advance()
+    found.end_offsets({})
+    found.advance()
+
+    assert [cut.end_offsets for cut in found.cuts()] == [{"s.inv.a": (3, 5)}]
+
+
+def test_rows_that_are_given_up_are_named_as_repeated_for_whoever_reads_them(at_a_cut: Source) -> None:
+    at_a_cut.row("a/0", row(6), row(7))
+    at_a_cut.tell(end(7, a=1))
+    at_a_cut.frontier.skip_to(756)
+
+    assert [cut.repeated for cut in at_a_cut.cuts()] == [{756}]
+
+
+def test_a_table_is_not_missing_whose_rows_were_read_in_another_topic(at_a_cut: Source) -> None:
+    at_a_cut.row("a/0", row(6, table="c"))
+    at_a_cut.tell(end(6, c=1))
+
+    assert at_a_cut.frontier.missing_tables() == []
+    assert xids(at_a_cut.cuts()) == [[6]]
+
+
+def test_published_transactions_are_remembered_for_at_least_a_window() -> None:
+    done = DoneTransactions(window=2)
+    for xid in range(1, 6):
+        done.add(xid, 10 * xid)
+
+    assert [done.get(xid) for xid in range(1, 6)] == [None, None, 30, 40, 50]
+    assert done.known_from_lsn == 20
