@@ -1,5 +1,6 @@
 """``slackwater run``: what reaches the library, from flags, environment and file alike."""
 
+import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,8 @@ import slackwater_spark.pipeline
 from slackwater import main
 from slackwater.commands.run import batch_line
 from slackwater.conversion import default_index_root
-from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, RunSettings
+from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, RunSettings, runner
+from slackwater_spark.sink import OutputUnavailableError
 
 PIPELINE = {
     "pipeline.toml": 'name = "p"\nsource = "inv"\n',
@@ -51,8 +53,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PipelineDefinition, RunS
         _on_progress: Callable[[BatchProgress], None],
         *,
         stop: threading.Event,
+        on_step: Callable[[str], None],
     ) -> None:
         assert not stop.is_set()
+        on_step("asking Kafka")
         calls.append((definition, settings))
 
     monkeypatch.setattr(slackwater_spark.pipeline, "run_pipeline", record)
@@ -80,6 +84,35 @@ def test_flags_reach_the_run(folder: Path, runs: list[Any]) -> None:
     ]
     assert main.run(["run", str(folder), *flags]) == 0
     expect(runs, Path("c"))
+    assert not runs[0][1].accept_changed_output
+
+
+def test_a_changed_output_is_accepted_by_a_flag(folder: Path, runs: list[Any]) -> None:
+    flags = ["--bootstrap", "h:1", "--checkpoint", "c", "--accept-changed-output"]
+    assert main.run(["run", str(folder), *flags]) == 0
+    assert runs[0][1].accept_changed_output
+
+
+def test_a_run_says_what_it_waits_for(
+    folder: Path, runs: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["run", str(folder), "--bootstrap", "h:1", "--checkpoint", "c"]) == 0
+    assert "p: asking Kafka\n" in capsys.readouterr().out
+
+
+def test_a_broker_that_is_away_is_waited_for_in_sight(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything else is started."""
+
+    def away(settings: Any, **_: Any) -> None:
+        raise OutputUnavailableError(settings.pipeline, "reading", 1, "no broker")
+
+    monkeypatch.setattr(runner, "read_progress", away)
+    assert main.run(["run", str(folder), "--bootstrap", "h:1", "--checkpoint", "c"]) == 1
+    told = capsys.readouterr()
+    assert re.search(r"p: asking Kafka at h:1 for its progress, until \d\d:\d\d:\d\d UTC if", told.out)
+    assert "start the pipeline again when the broker is back" in told.err
 
 
 def test_the_environment_reaches_the_run(

@@ -26,6 +26,7 @@ from slackwater_protocol import (
     ProgressRecord,
     SkipDecision,
     TimelineDecision,
+    TopicState,
     UnsupportedVersionError,
     decode_batch_header,
     decode_commit_record,
@@ -87,6 +88,9 @@ COMMIT = CommitRecord(
 PROGRESS = ProgressRecord(
     pipeline="orders", query_id="q", batch_id=7, source="inv", timeline=0, commit_lsn=22270488
 )
+PROGRESS_WITH_TOPICS = replace(
+    PROGRESS, run="9f", topics={"orders_with_lines": TopicState("tpIc", (0, 3), (8, 3))}
+)
 OPEN = OpenTransaction(
     xid=751,
     commit_lsn=None,
@@ -117,6 +121,7 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
     "batch_header": (HEADER, encode_batch_header, decode_batch_header),
     "commit_record": (COMMIT, encode_commit_record, decode_commit_record),
     "progress_record": (PROGRESS, encode_progress_record, decode_progress_record),
+    "progress_record_with_topics": (PROGRESS_WITH_TOPICS, encode_progress_record, decode_progress_record),
     "marker": (Marker(22270488, 3), encode_marker, decode_marker),
     "open_transaction": (OPEN, encode_open_transaction, decode_open_transaction),
     "ahead_markers": (AHEAD, encode_log_record, decode_log_record),
@@ -238,6 +243,15 @@ def test_a_value_of_another_type_or_size_is_never_taken_into_a_record(name: str)
             decode(json.dumps(replaced(fields, path, other)).encode())
             taken.append((path, other))
     assert taken == []
+
+
+@pytest.mark.parametrize(
+    "topics", ["7", '{"t":["a",[0],[1,2]]}', '{"t":[7,[0],[1]]}', '{"t":["a",[0]]}', '{"t":["a",[-1],[0]]}']
+)
+def test_a_progress_record_whose_topics_are_damaged_is_no_record(topics: str) -> None:
+    text = (VECTORS / "progress_record.v2.json").read_text().strip().removesuffix("}")
+    with pytest.raises(MalformedRecordError):
+        decode_progress_record(f'{text},"topics":{topics}}}'.encode())
 
 
 def test_errors_travel_between_processes() -> None:

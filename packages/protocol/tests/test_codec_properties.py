@@ -22,6 +22,7 @@ from slackwater_protocol import (
     ProgressRecord,
     SkipDecision,
     TimelineDecision,
+    TopicState,
     UnsupportedVersionError,
     decode_batch_header,
     decode_commit_record,
@@ -132,6 +133,11 @@ commits = st.builds(
     ),
     skipped=skipped,
 )
+topic_states = st.builds(
+    lambda topic_id, places: TopicState(topic_id, tuple(a for a, _ in places), tuple(b for _, b in places)),
+    st.text(max_size=30),
+    st.lists(st.tuples(offsets, offsets), max_size=8),
+)
 progress = st.builds(
     ProgressRecord,
     pipeline=names,
@@ -140,6 +146,8 @@ progress = st.builds(
     source=names,
     timeline=timelines,
     commit_lsn=lsns,
+    run=names,
+    topics=st.dictionaries(names, topic_states, max_size=4),
 )
 opened = st.builds(
     OpenTransaction,

@@ -119,6 +119,7 @@ def run_settings(settings: Settings) -> "RunSettings":
         limits=StatementLimits(run.statement_memory, run.statement_seconds),
         index_root=run.index_root or default_index_root(run.master, os.environ),
         replication_factor=settings.kafka.replication_factor,
+        accept_changed_output=run.accept_changed_output,
         spark_log=run.spark_log,
         spark_conf=run.spark_conf,
     )

@@ -280,6 +280,8 @@ class RunSection(_Section):
     as much meanwhile."""
     statement_seconds: float = Field(default=120, gt=0)
     """CPU seconds after which a SQL statement of a view is ended, and the pipeline with it."""
+    accept_changed_output: bool = False
+    """Go on with output topics that are not as the pipeline left them; what is missing stays missing."""
     index_root: Path | None = None
     """Local folder for the stages' indexes, a cache; default: with a local master slackwater/indexes in the
     user's cache folder, so that a restart finds them, else Spark's local folder."""

@@ -22,7 +22,13 @@ from slackwater_protocol.codec import (
     encode_open_transaction,
     encode_progress_record,
 )
-from slackwater_protocol.commit_record import BatchHeader, CommitRecord, OffsetRange, ProgressRecord
+from slackwater_protocol.commit_record import (
+    BatchHeader,
+    CommitRecord,
+    OffsetRange,
+    ProgressRecord,
+    TopicState,
+)
 from slackwater_protocol.cut import CommittedTransaction, Cut, PublishedCut
 from slackwater_protocol.decision import PassDecision, SkipDecision, TimelineDecision
 from slackwater_protocol.errors import MalformedRecordError, ProtocolError, UnsupportedVersionError
@@ -56,6 +62,7 @@ __all__ = [
     "SourceTopics",
     "SystemClock",
     "TimelineDecision",
+    "TopicState",
     "UnsupportedVersionError",
     "decode_batch_header",
     "decode_commit_record",

@@ -12,7 +12,13 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 from slackwater_protocol.clock import END_OF_TIME_MS
-from slackwater_protocol.commit_record import BatchHeader, CommitRecord, OffsetRange, ProgressRecord
+from slackwater_protocol.commit_record import (
+    BatchHeader,
+    CommitRecord,
+    OffsetRange,
+    ProgressRecord,
+    TopicState,
+)
 from slackwater_protocol.cut import CommittedTransaction, Cut
 from slackwater_protocol.decision import PassDecision, SkipDecision, TimelineDecision
 from slackwater_protocol.errors import MalformedRecordError, UnsupportedVersionError
@@ -136,6 +142,7 @@ def decode_commit_record(data: bytes) -> CommitRecord:
 
 def encode_progress_record(record: ProgressRecord) -> bytes:
     """The value of a record in a progress topic."""
+    topics = {name: [t.topic_id, t.start, t.end] for name, t in record.topics.items()}
     return _dump(
         {
             "v": PROTOCOL_VERSION,
@@ -145,6 +152,8 @@ def encode_progress_record(record: ProgressRecord) -> bytes:
             "source": record.source,
             "timeline": record.timeline,
             "commit_lsn": record.commit_lsn,
+            **({"run": record.run} if record.run else {}),
+            **({"topics": topics} if topics else {}),
         }
     )
 
@@ -201,6 +210,10 @@ class _Fields:
         if type(fields) is not dict:
             raise ValueError(f"an object is expected, not {type(fields).__name__}")
         self._fields: dict[str, Any] = fields
+
+    def has(self, name: str) -> bool:
+        """Of what older versions leave out."""
+        return name in self._fields
 
     def number(self, name: str, least: int = 0) -> int:
         """A whole number that fits in 64 bits."""
@@ -402,6 +415,17 @@ def _triple(values: Any) -> tuple[int, int, int]:
     return count, first, last
 
 
+def _topic_state(values: Any) -> TopicState:
+    topic_id, start, end = _typed(values, list, "topics")
+    state = TopicState(
+        _typed(topic_id, str, "topics"), tuple(_numbers(start, "topics")), tuple(_numbers(end, "topics"))
+    )
+    state.topic_id.encode()
+    if len(state.start) != len(state.end):
+        raise ValueError("topics names other partitions at the start than at the end")
+    return state
+
+
 def _progress_record(d: _Fields) -> ProgressRecord:
     return ProgressRecord(
         pipeline=d.text("pipeline"),
@@ -410,6 +434,10 @@ def _progress_record(d: _Fields) -> ProgressRecord:
         source=d.text("source"),
         timeline=d.number("timeline"),
         commit_lsn=d.number("commit_lsn"),
+        run=d.text("run") if d.has("run") else "",
+        topics={name: _topic_state(state) for name, state in d.mapping("topics").items()}
+        if d.has("topics")
+        else {},
     )
 
 

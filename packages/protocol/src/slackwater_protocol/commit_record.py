@@ -1,7 +1,7 @@
 """What a pipeline writes beside its output: commit records and progress records."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,37 @@ class CommitRecord:
     """Xids of transactions in it that an operator let pass though rows were missing."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One of a pipeline's topics, as the pipeline left it: what tells that it was changed by others since."""
+
+    topic_id: str
+    """Kafka's; empty where the broker gives none."""
+    start: tuple[int, ...]
+    """By partition: the first offset there was when the pipeline first wrote to the topic."""
+    end: tuple[int, ...]
+    """By partition: behind the pipeline's newest document. Of a commit topic: when the run began."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressRecord:
-    """The newest batch a pipeline has made visible; written in the same Kafka transaction as the output."""
+    """The newest batch a pipeline has made visible; written in the same Kafka transaction as the output.
+
+    Each run begins by writing it again in its own name: who wrote the newest one is the run that may write.
+    """
 
     pipeline: str
     query_id: str
     """Spark's query id, kept in the checkpoint: tells two pipelines of one name apart."""
     batch_id: int
+    """-1: nothing is visible yet; the fields that speak of the batch then mean nothing."""
     source: str
     timeline: int
     commit_lsn: int
+    run: str = ""
+    """The run that wrote this; empty in records of older versions."""
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    """Output and commit topics by name; empty in records of older versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ class Run(_PipelineRun):
 
     def __init__(self, folder: Path, *queries: Query, available_now: bool = False) -> None:
         settings = RunSettings(bootstrap="nowhere:1", checkpoint=folder, available_now=available_now)
-        super().__init__(load_pipeline(ORDERS_PIPELINE), settings, None, SystemClock())
+        super().__init__(load_pipeline(ORDERS_PIPELINE), settings, None, SystemClock(), lambda _: None)
         self._sink: Any = SimpleNamespace(open=lambda: None, close=lambda: None)
         self._checkpoint.folder.mkdir(parents=True, exist_ok=True)
         self.queries = list(queries)

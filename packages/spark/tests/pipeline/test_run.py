@@ -1,6 +1,7 @@
 """Whole runs over real Kafka and Redis in processes of their own; the test plays connector and sidecar."""
 
 import json
+import random
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,11 @@ from typing import Any
 import psutil
 import pyspark
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+
+from slackwater_protocol import format_lsn
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -325,6 +331,47 @@ def test_a_record_that_cannot_be_read_stops_the_run_with_its_place(
     assert f"topic {inventory.source}.inventory.orders, partition 0, offset" in run.last["message"]
     assert "BadInputError" in run.last["message"]
     assert output.records(f"out-{inventory.source}") == []
+
+
+def test_a_pipeline_that_starts_before_its_source_goes_on_when_a_row_that_is_too_large_is_mended(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    """Batch 0 is empty, so batch 1 is the first one in the output. A later one, refused, is planned anew."""
+    run = start_pipeline(settings={"available_now": False})
+    await_file(tmp_path / "checkpoint" / "commits" / "0", run)
+    inventory.run(5)
+    assert run.await_batch()["batch"] == 1
+    limit_records(inventory.bootstrap, f"out-{inventory.source}", 20_000)
+    old = next(iter(inventory.orders.values()))
+    large = {**old, "status": random.Random(1).randbytes(20_000).hex()}
+    inventory.put("inventory.orders", large, old)
+    lsn = inventory.commit()
+    inventory.cut()
+    assert run.await_end() == 1
+    assert run.last["error"] == "OutputRefusedError"
+    place = f"view 'orders_with_lines' for topic 'out-{inventory.source}', key {{\"id\":{old['id']}}}"
+    assert f"{place}, commit LSN {format_lsn(lsn)}" in run.last["message"]
+    inventory.put("inventory.orders", {**old, "status": "mended"}, large)
+    inventory.run(5)
+    run = start_pipeline()
+    assert run.await_end() == 0, run.last
+    assert_view(inventory, output)
+
+
+def await_file(path: Path, run: Any) -> None:
+    deadline = time.monotonic() + 400
+    while not path.exists():
+        assert time.monotonic() < deadline
+        assert not run.has_ended, run.last
+        with suppress(subprocess.TimeoutExpired):
+            run.process.wait(0.2)
+
+
+def limit_records(bootstrap: str, topic: str, size: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(20)
 
 
 @pytest.mark.full  # refusals: sink/test_exactly_once.py

@@ -84,7 +84,10 @@ class TopicReader:
         return [decode_commit_record(r.value or b"") for r in self.records(settings.outputs[view].commits)]
 
     def progress(self, settings: KafkaSinkSettings) -> list[ProgressRecord]:
-        return [decode_progress_record(r.value or b"") for r in self.records(settings.progress_topic)]
+        """One record per batch: without those in which a new run says again what the one before has said."""
+        found = [decode_progress_record(r.value or b"") for r in self.records(settings.progress_topic)]
+        before = [-1, *(record.batch_id for record in found)]
+        return [r for r, batch_id in zip(found, before, strict=False) if r.batch_id != batch_id]
 
 
 def packed(documents: list[Document]) -> tuple[bytes, ...]:

@@ -5,6 +5,7 @@ from slackwater_protocol import ProgressRecord
 from slackwater_spark.sink import (
     DocumentBatch,
     MalformedBatchError,
+    OutputRefusedError,
     OutputTopicError,
     OutputUnavailableError,
     PipelineNameTakenError,
@@ -21,6 +22,7 @@ def test_every_error_survives_pickling_with_its_message(make_batch: MakeBatch) -
     )
     errors = [
         MalformedBatchError(1, "no header"),
+        OutputRefusedError("orders", "a document", "too large", "raise the limit"),
         OutputTopicError("t", "1 partition", "2"),
         OutputUnavailableError("orders", "batch 1", 3, "timed out"),
         PipelineNameTakenError("orders", "q1", None),

@@ -1,6 +1,6 @@
 """What a sink does when Kafka reports errors: waits for those that pass, names the others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -10,18 +10,21 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from slackwater_markers.testing import FlakyConsumer
-from slackwater_protocol import ProgressRecord, encode_progress_record
+from slackwater_protocol import ProgressRecord, TopicState, encode_progress_record
 from slackwater_spark.sink import (
     DocumentBatch,
     KafkaSink,
     KafkaSinkSettings,
+    OutputRefusedError,
     OutputTopic,
+    OutputTopicError,
     OutputUnavailableError,
     ProducerFencedError,
+    SinkError,
     read_progress,
 )
 from slackwater_spark.sink.producer import TransactionalProducer, TransactionFailedError
-from slackwater_spark.sink.topics import ensure_topics
+from slackwater_spark.sink.topics import SinkTopics
 
 MakeBatch = Callable[..., DocumentBatch]
 SETTINGS = KafkaSinkSettings(
@@ -29,7 +32,12 @@ SETTINGS = KafkaSinkSettings(
 )
 PROGRESS = ProgressRecord(pipeline="p", query_id="q", batch_id=0, source="inv", timeline=1, commit_lsn=10)
 TRANSIENT = ["NOT_LEADER_FOR_PARTITION", "NOT_COORDINATOR", "_TRANSPORT", "_TIMED_OUT"]
-PERMANENT = ["TOPIC_AUTHORIZATION_FAILED", "UNSUPPORTED_VERSION"]
+REFUSED = ["TOPIC_AUTHORIZATION_FAILED", "UNSUPPORTED_VERSION"]
+PERMANENT = ["INVALID_REQUEST", "_INVALID_ARG"]
+NOT_TRANSIENT = [
+    *[(name, OutputRefusedError) for name in REFUSED],
+    *[(name, OutputUnavailableError) for name in PERMANENT],
+]
 
 
 def code(name: str) -> int:
@@ -47,7 +55,7 @@ def short(settings: KafkaSinkSettings = SETTINGS) -> KafkaSinkSettings:
 def consumer(monkeypatch: pytest.MonkeyPatch) -> FlakyConsumer:
     values = [encode_progress_record(PROGRESS)]
     consumer = FlakyConsumer({(SETTINGS.progress_topic, 0): values})
-    monkeypatch.setattr("slackwater_spark.sink.progress.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater_spark.sink.reading.Consumer", lambda *_, **__: consumer)
     return consumer
 
 
@@ -63,11 +71,13 @@ def test_the_progress_is_read_after_transient_errors(
     assert (consumer.errors, consumer.is_closed) == ([], True)
 
 
-@pytest.mark.parametrize("name", PERMANENT)
-def test_reading_the_progress_fails_at_once_for_other_errors(consumer: FlakyConsumer, name: str) -> None:
+@pytest.mark.parametrize(("name", "error"), NOT_TRANSIENT)
+def test_reading_the_progress_fails_at_once_for_other_errors(
+    consumer: FlakyConsumer, name: str, error: type[SinkError]
+) -> None:
     """Seen to wait for the whole time-out while every error was waited for."""
     consumer.errors = [code(name), code("_TRANSPORT")]
-    with pytest.raises(OutputUnavailableError, match=r"reading p\.slackwater\.progress"):
+    with pytest.raises(error, match=r"reading p\.slackwater\.progress"):
         read_progress(SETTINGS)
     assert len(consumer.errors) == 1
 
@@ -113,7 +123,8 @@ class FlakyAdmin:
 def ensured(monkeypatch: pytest.MonkeyPatch, settings: KafkaSinkSettings, *names: str) -> FlakyAdmin:
     admin = FlakyAdmin([code(name) for name in names])
     monkeypatch.setattr("slackwater_spark.sink.topics.AdminClient", lambda *_: admin)
-    ensure_topics(settings)
+    topics = SinkTopics(settings)
+    topics.create(topics.missing())
     return admin
 
 
@@ -128,18 +139,49 @@ def test_topics_are_created_after_transient_errors(
     assert admin.errors == []
 
 
-@pytest.mark.parametrize("name", [*PERMANENT, "POLICY_VIOLATION"])
-@pytest.mark.parametrize("succeeding", [0, 1])
+@pytest.mark.parametrize(("name", "error"), [*NOT_TRANSIENT, ("POLICY_VIOLATION", OutputRefusedError)])
+@pytest.mark.parametrize(
+    ("succeeding", "what"), [(0, "the check of its topics"), (1, "the creation of topics p")]
+)
 def test_topics_that_may_not_be_created_are_an_error_at_once(
-    monkeypatch: pytest.MonkeyPatch, name: str, succeeding: int
+    monkeypatch: pytest.MonkeyPatch, name: str, error: type[SinkError], succeeding: int, what: str
 ) -> None:
-    with pytest.raises(OutputUnavailableError, match="the check of its topics"):
+    with pytest.raises(error, match=what):
         ensured(monkeypatch, SETTINGS, *["NO_ERROR"] * succeeding, name)
 
 
 def test_topics_that_cannot_be_created_in_time_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OutputUnavailableError, match=r"tried for 0\.2 s"):
         ensured(monkeypatch, short(), *["NOT_CONTROLLER"] * 10_000)
+
+
+@pytest.mark.parametrize(
+    ("names", "limits"),
+    [
+        ([], {"out": 1000}),
+        (["_TRANSPORT", "UNKNOWN_TOPIC_OR_PART"], {"out": 1000}),
+        (["TOPIC_AUTHORIZATION_FAILED"], {}),
+        (["INVALID_REQUEST"], {}),
+    ],
+)
+def test_the_limit_of_an_output_is_waited_for_unless_it_may_not_be_known(
+    monkeypatch: pytest.MonkeyPatch, names: list[str], limits: dict[str, int]
+) -> None:
+    """Without it the producer's batches might be larger than what the topic takes."""
+    errors = [code(name) for name in names]
+
+    class Describing:
+        def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Any]:
+            return {resource: SimpleNamespace(result=self._result) for resource in resources}
+
+        def _result(self, _: float) -> Any:
+            if errors:
+                raise KafkaException(KafkaError(errors.pop(0)))
+            return {"max.message.bytes": SimpleNamespace(value="1000")}
+
+    monkeypatch.setattr("slackwater_spark.sink.topics.AdminClient", lambda *_: Describing())
+    assert SinkTopics(SETTINGS).largest_records() == limits
+    assert errors == []
 
 
 # --- writing
@@ -150,17 +192,20 @@ def test_topics_that_cannot_be_created_in_time_are_an_error(monkeypatch: pytest.
     [
         *[(name, True) for name in TRANSIENT],
         *[(name, False) for name in PERMANENT],
-        ("INVALID_PRODUCER_EPOCH", None),
-        ("PRODUCER_FENCED", None),
-        ("_FENCED", None),
+        *[(name, OutputRefusedError) for name in REFUSED],
+        ("INVALID_PRODUCER_EPOCH", ProducerFencedError),
+        ("PRODUCER_FENCED", ProducerFencedError),
+        ("_FENCED", ProducerFencedError),
     ],
 )
-def test_an_error_of_the_producer_is_fencing_or_may_pass_or_does_not(name: str, meaning: bool | None) -> None:
+def test_an_error_of_the_producer_is_fencing_or_a_refusal_or_may_pass_or_does_not(
+    name: str, meaning: bool | type[SinkError]
+) -> None:
     producer = object.__new__(TransactionalProducer)
     producer._settings = SETTINGS
     error = producer._meaning("commit", KafkaException(KafkaError(code(name))))
-    if meaning is None:
-        assert isinstance(error, ProducerFencedError)
+    if isinstance(meaning, type):
+        assert isinstance(error, meaning)
     else:
         assert isinstance(error, TransactionFailedError)
         assert error.is_transient is meaning
@@ -221,9 +266,31 @@ def failure(*, is_transient: bool) -> TransactionFailedError:
     return TransactionFailedError("open", "_TIMED_OUT: away", is_transient=is_transient)
 
 
+class UnchangedTopics:
+    """In place of the comparison with what the pipeline left; notes how long Kafka is asked."""
+
+    states: Mapping[str, TopicState] = {}
+
+    def __init__(self, settings: KafkaSinkSettings) -> None:
+        assert settings.request_timeout == SETTINGS.patience
+
+    def limits(self) -> Mapping[str, int]:
+        return {}
+
+    def check_identity(self) -> None: ...
+
+    def after(self, _: object) -> Mapping[str, TopicState]:
+        return {}
+
+
 @pytest.fixture
-def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater_spark.sink.kafka.read_progress", lambda _: None)
+def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slackwater_spark.sink.kafka.TopicGuard", UnchangedTopics)
+
+
+@pytest.fixture
+def no_progress(unchanged: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slackwater_spark.sink.kafka.newest_progress", lambda _: None)
 
 
 def write(producers: OneFailure, batch: DocumentBatch, settings: KafkaSinkSettings = SETTINGS) -> None:
@@ -231,9 +298,14 @@ def write(producers: OneFailure, batch: DocumentBatch, settings: KafkaSinkSettin
 
 
 @pytest.mark.usefixtures("no_progress")
-def test_a_batch_outlives_an_outage_that_is_shorter_than_its_patience(make_batch: MakeBatch) -> None:
+@pytest.mark.parametrize(
+    "error", [failure(is_transient=True), ProducerFencedError("p", "a transaction that was timed out")]
+)
+def test_a_batch_outlives_an_outage_that_is_shorter_than_its_patience(
+    make_batch: MakeBatch, error: SinkError
+) -> None:
     """Seen to end after three attempts while only attempts were counted."""
-    producers = OneFailure(FakeTime(), *[failure(is_transient=True)] * 3)
+    producers = OneFailure(FakeTime(), *[error] * 3)
     write(producers, make_batch(0))
     assert (producers.opened, producers.discarded) == (4, 3)
 
@@ -262,19 +334,24 @@ def test_errors_that_do_not_pass_get_no_more_than_the_attempts(make_batch: MakeB
         write(producers, make_batch(0))
 
 
-@pytest.mark.usefixtures("no_progress")
-def test_a_fenced_producer_is_not_replaced(make_batch: MakeBatch) -> None:
+@pytest.mark.usefixtures("unchanged")
+def test_a_producer_that_another_run_has_fenced_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, make_batch: MakeBatch
+) -> None:
+    newest = iter([None, replace(PROGRESS, run="another")])
+    monkeypatch.setattr("slackwater_spark.sink.kafka.newest_progress", lambda _: next(newest))
     producers = OneFailure(FakeTime(), ProducerFencedError("p", "epoch"))
     with pytest.raises(ProducerFencedError):
         write(producers, make_batch(0))
     assert producers.opened == 1
 
 
+@pytest.mark.usefixtures("unchanged")
 def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
     monkeypatch: pytest.MonkeyPatch, make_batch: MakeBatch
 ) -> None:
     """Otherwise the next batch would be compared with progress from before the producer was opened."""
-    answers: list[Exception | None] = [OutputUnavailableError("p", "reading", 1, "away"), None]
+    answers: list[Exception | None] = [None, OutputUnavailableError("p", "reading", 1, "away"), None, None]
 
     def read(settings: KafkaSinkSettings) -> ProgressRecord | None:
         assert settings.request_timeout == SETTINGS.patience
@@ -282,7 +359,7 @@ def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
             raise answer
         return None
 
-    monkeypatch.setattr("slackwater_spark.sink.kafka.read_progress", read)
+    monkeypatch.setattr("slackwater_spark.sink.kafka.newest_progress", read)
     producers = OneFailure(FakeTime())
     sink = KafkaSink(SETTINGS, clock=producers.time, connect=producers)
     with pytest.raises(OutputUnavailableError):
@@ -292,7 +369,29 @@ def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
     assert (producers.opened, answers) == (2, [])
 
 
-@pytest.mark.parametrize(("name", "is_transient"), [("_MSG_TIMED_OUT", True), ("MSG_SIZE_TOO_LARGE", False)])
+@pytest.mark.usefixtures("no_progress")
+def test_nothing_is_written_by_a_producer_whose_topics_were_changed(
+    monkeypatch: pytest.MonkeyPatch, make_batch: MakeBatch
+) -> None:
+    changes = [OutputTopicError("out", "the topic", "none")]
+
+    def check(_: UnchangedTopics) -> None:
+        if changes:
+            raise changes.pop()
+
+    monkeypatch.setattr(UnchangedTopics, "check_identity", check)
+    producers = OneFailure(FakeTime())
+    sink = KafkaSink(SETTINGS, clock=producers.time, connect=producers)
+    with pytest.raises(OutputTopicError):
+        sink.write("q", make_batch(0))
+    assert producers.discarded == 1
+    sink.write("q", make_batch(0))
+    assert producers.opened == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "is_transient"), [("_MSG_TIMED_OUT", True), ("INVALID_REQUIRED_ACKS", False)]
+)
 def test_the_first_failed_delivery_says_whether_trying_again_helps(
     make_batch: MakeBatch, name: str, is_transient: bool
 ) -> None:
@@ -302,7 +401,10 @@ def test_the_first_failed_delivery_says_whether_trying_again_helps(
         def flush(self) -> None:
             for report in self.reports:
                 if report is not None:
-                    report(KafkaError(code(name)), SimpleNamespace(partition=lambda: 0, offset=lambda: 0))
+                    lost = SimpleNamespace(
+                        partition=lambda: 0, offset=lambda: 0, value=lambda: b"", key=lambda: b"k"
+                    )
+                    report(KafkaError(code(name)), lost)
 
     transaction = BatchTransaction(SETTINGS, Losing(FakeTime()), make_batch(0), lambda _: None)
     with pytest.raises(TransactionFailedError, match="records failed") as caught:

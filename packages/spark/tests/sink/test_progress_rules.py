@@ -2,9 +2,18 @@ from collections.abc import Callable
 
 import pytest
 
-from slackwater_protocol import ProgressRecord
+from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState
 from slackwater_spark.sink import DocumentBatch, PipelineNameTakenError, ProgressMismatchError, check_owner
-from slackwater_spark.sink.progress import is_covered
+from slackwater_spark.sink.progress import (
+    TopicChange,
+    commits_change,
+    gaps,
+    is_covered,
+    output_change,
+    state_after,
+    unseen,
+    written_change,
+)
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -130,3 +139,120 @@ def test_batches_without_output_may_lie_between_the_progress_and_the_next_one(ma
 def test_a_batch_with_output_between_others_without_is_missed(make_batch: MakeBatch) -> None:
     with pytest.raises(ProgressMismatchError, match="batches in between"):
         covered(make_batch(7, from_lsn=40), progress(), frozenset({4, 6}))
+
+
+LEFT = TopicState("a", (0, 5), (10, 5))
+
+
+def found(topic_id: str = "a", start: tuple[int, ...] = (0, 5), end: tuple[int, ...] = (11, 5)) -> TopicState:
+    return TopicState(topic_id, start, end)
+
+
+def reason(change: TopicChange | None) -> str:
+    assert change is not None
+    return f"expected {change.expected}, found {change.found}"
+
+
+def test_a_topic_that_is_as_it_was_left_is_not_changed() -> None:
+    assert output_change(LEFT, found()) is None
+    assert output_change(LEFT, found(end=(10, 5))) is None
+
+
+@pytest.mark.parametrize(("left", "now"), [("", "a"), ("a", "")])
+def test_a_broker_without_topic_ids_tells_no_topics_apart(left: str, now: str) -> None:
+    assert output_change(TopicState(left, (0,), (1,)), found(now, (0,), (2,))) is None
+
+
+def test_another_topic_of_the_same_name_is_a_change() -> None:
+    assert "(id b): it was deleted and made anew" in reason(output_change(LEFT, found("b")))
+
+
+@pytest.mark.parametrize("end", [(11,), (11, 5, 0)])
+def test_another_number_of_partitions_is_a_change(end: tuple[int, ...]) -> None:
+    change = reason(output_change(LEFT, found(start=(0,) * len(end), end=end)))
+    assert "2 partition(s)" in change
+    assert "another partition" in change
+
+
+def test_a_topic_that_ends_before_the_newest_document_has_lost_it() -> None:
+    change = reason(output_change(LEFT, found(end=(9, 5))))
+    assert "up to offset 9 in partition 0" in change
+    assert "ends at offset 9" in change
+
+
+def test_a_topic_that_begins_later_has_lost_its_oldest_documents() -> None:
+    change = reason(output_change(LEFT, found(start=(1, 5))))
+    assert "all records since offset 0 in partition 0" in change
+    assert "begins at offset 1" in change
+
+
+def test_records_of_others_may_be_behind_the_newest_document_only() -> None:
+    assert unseen(LEFT, found(end=(12, 5))) == {0: 10}
+    assert unseen(LEFT, found(end=(10, 5))) == {}
+    assert unseen(LEFT, found(start=(0, 7), end=(10, 8))) == {1: 7}
+
+
+def test_a_topic_of_which_nothing_is_known_may_hold_records_of_others_everywhere() -> None:
+    assert unseen(None, found(start=(3, 5), end=(11, 5))) == {0: 3}
+
+
+def commit(pipeline: str = "orders", timeline: int = 1, commit_lsn: int = 40) -> CommitRecord:
+    return CommitRecord(
+        pipeline=pipeline,
+        source="inv",
+        timeline=timeline,
+        commit_lsn=commit_lsn,
+        previous_lsn=30,
+        xid=None,
+        commit_ts_ms=0,
+        offsets={},
+    )
+
+
+def test_the_newest_commit_record_is_the_one_of_the_newest_batch() -> None:
+    assert commits_change(progress(), commit()) is None
+
+
+@pytest.mark.parametrize(
+    ("newest", "told"),
+    [
+        (None, "no commit record at all"),
+        (commit(pipeline="other"), "pipeline 'other' wrote"),
+        (commit(commit_lsn=30), "0/1E of timeline 1"),
+        (commit(commit_lsn=50), "0/32 of timeline 1"),
+        (commit(timeline=2), "of timeline 2"),
+    ],
+)
+def test_any_other_newest_commit_record_is_a_change(newest: CommitRecord | None, told: str) -> None:
+    assert told in reason(commits_change(progress(), newest))
+
+
+def test_what_was_written_behind_the_newest_document_is_no_change() -> None:
+    assert written_change(LEFT, "a", 2, {0: OffsetRange(2, 11, 12)}) is None
+    assert written_change(LEFT, "a", 2, {0: OffsetRange(1, 10, 10)}) is None
+
+
+def test_a_topic_that_is_another_one_while_a_batch_is_written_is_a_change() -> None:
+    assert "(id b)" in reason(written_change(LEFT, "b", 2, {}))
+
+
+def test_partitions_that_are_added_while_a_batch_is_written_are_a_change() -> None:
+    assert "found 3:" in reason(written_change(LEFT, "a", 3, {0: OffsetRange(1, 11, 11)}))
+    assert "found 4:" in reason(written_change(LEFT, "a", 2, {3: OffsetRange(1, 0, 0)})), (
+        "the broker that was asked did not know yet"
+    )
+
+
+def test_offsets_that_went_back_are_a_change() -> None:
+    change = reason(written_change(LEFT, "", 2, {0: OffsetRange(1, 9, 9)}))
+    assert "went to offset 9" in change
+
+
+def test_a_batch_moves_the_ends_of_the_partitions_that_it_wrote_to() -> None:
+    assert state_after(LEFT, {1: OffsetRange(2, 7, 9)}) == TopicState("a", (0, 5), (10, 10))
+
+
+def test_between_two_batches_there_is_one_marker_and_nothing_else() -> None:
+    written = {0: OffsetRange(1, 11, 11), 1: OffsetRange(1, 5, 5)}
+    assert gaps(LEFT, written) == {}
+    assert gaps(LEFT, {0: OffsetRange(1, 12, 12), 1: OffsetRange(1, 6, 6)}) == {0: 10}

@@ -1,23 +1,20 @@
-"""Who takes a pipeline over reads its progress only when every earlier run is fenced."""
+"""Who takes a pipeline over reads its progress when earlier runs are fenced; who was overtaken stays out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 
-from slackwater_protocol import CommitRecord, ProgressRecord, encode_commit_record
+from slackwater_protocol import ProgressRecord, TopicState, decode_progress_record
 from slackwater_spark.sink import (
     DocumentBatch,
     KafkaSinkSettings,
     OutputTopic,
-    OutputTopicError,
     OutputUnavailableError,
     PipelineNameTakenError,
     ProducerFencedError,
     ProgressMismatchError,
-    SinkError,
     kafka,
-    progress,
 )
 from slackwater_spark.sink.kafka import KafkaSink
 from slackwater_spark.sink.producer import Headers, TransactionFailedError
@@ -26,19 +23,22 @@ MakeBatch = Callable[..., DocumentBatch]
 
 
 class Broker:
-    """What happens, in order; a run that is not fenced yet writes one more batch."""
+    """What happens, in order; the newest progress record, and which producer is not fenced."""
 
     def __init__(self) -> None:
         self.happened: list[str] = []
         self.progress: ProgressRecord | None = None
-        self.fails_at = ""
-        self.failure: SinkError = TransactionFailedError("any", "broker is away")
+        self.newest: Producer | None = None
+        self.fails: list[str] = []
+        self.hooks: dict[str, Callable[[], object]] = {}
 
     def did(self, what: str) -> None:
         self.happened.append(what)
-        if what == self.fails_at:
-            self.fails_at = ""
-            raise self.failure
+        if hook := self.hooks.pop(what, None):
+            hook()
+        if what in self.fails:
+            self.fails.remove(what)
+            raise TransactionFailedError(what, "broker is away")
 
 
 class Producer:
@@ -46,16 +46,21 @@ class Producer:
 
     def __init__(self, broker: Broker, settings: KafkaSinkSettings) -> None:
         self._broker = broker
+        self._progress: ProgressRecord | None = None
         self.settings = settings
 
     def open(self) -> None:
         self._broker.did("open")
+        self._broker.newest = self
 
     def begin(self) -> None:
-        self._broker.did("begin")
+        self._progress = None
 
-    def produce(self, topic: str, _key: object, _value: object, _headers: Headers, _report: object) -> None:
-        self._broker.did(topic)
+    def produce(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers, report: object
+    ) -> None:
+        if topic.endswith(".progress") and value is not None:
+            self._progress = decode_progress_record(value)
 
     def serve(self) -> None:
         pass
@@ -64,7 +69,12 @@ class Producer:
         pass
 
     def commit(self) -> None:
+        """As Kafka: a failure may come before it or, when only the answer is lost, behind it."""
         self._broker.did("commit")
+        if self._broker.newest is not self:
+            raise ProducerFencedError("orders", "epoch")
+        self._broker.progress = self._progress
+        self._broker.did("answer")
 
     def abort(self) -> None:
         self._broker.did("abort")
@@ -73,26 +83,59 @@ class Producer:
         self._broker.did("discard")
 
 
+class Guard:
+    """Topics that nobody changes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.states: Mapping[str, TopicState] = {"out": TopicState("a", (0,), (0,))}
+
+    def create_missing(self, _record: ProgressRecord | None) -> None:
+        self._broker.did("create missing")
+
+    def check(self, _record: ProgressRecord | None) -> None:
+        self._broker.did("check")
+
+    def check_identity(self) -> None:
+        self._broker.did("check identity")
+
+    def after(self, _written: object) -> Mapping[str, TopicState]:
+        self._broker.did("after")
+        return {"out": TopicState("a", (0,), (self.states["out"].end[0] + 1,))}
+
+    def limits(self) -> Mapping[str, int]:
+        return {}
+
+    def close(self) -> None:
+        self._broker.did("close")
+
+
+SETTINGS = KafkaSinkSettings(pipeline="orders", outputs=(OutputTopic("out"),), bootstrap="b:1")
+BEGUN = ["read progress", "create missing", "open", "read progress", "check", "commit", "answer"]
+
+
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     result = Broker()
 
-    def read_progress(_settings: KafkaSinkSettings) -> ProgressRecord | None:
+    def newest_progress(
+        _settings: KafkaSinkSettings, *, may_be_absent: bool = False
+    ) -> ProgressRecord | None:
         result.did("read progress")
         return result.progress
 
-    monkeypatch.setattr(kafka, "ensure_topics", lambda _settings: result.did("ensure topics"))
-    monkeypatch.setattr(kafka, "check_unused", lambda _settings: result.did("check unused"))
-    monkeypatch.setattr(kafka, "read_progress", read_progress)
+    monkeypatch.setattr(kafka, "TopicGuard", lambda _settings: Guard(result))
+    monkeypatch.setattr(kafka, "newest_progress", newest_progress)
     return result
 
 
-SETTINGS = KafkaSinkSettings(pipeline="orders", outputs=(OutputTopic("out"),), bootstrap="b:1")
+def sink_of(broker: Broker, settings: KafkaSinkSettings = SETTINGS) -> KafkaSink:
+    return KafkaSink(settings, connect=lambda settings: Producer(broker, settings))
 
 
 @pytest.fixture
 def sink(broker: Broker) -> KafkaSink:
-    return KafkaSink(SETTINGS, connect=lambda settings: Producer(broker, settings))
+    return sink_of(broker)
 
 
 def record(batch_id: int, commit_lsn: int) -> ProgressRecord:
@@ -101,17 +144,42 @@ def record(batch_id: int, commit_lsn: int) -> ProgressRecord:
     )
 
 
-def test_earlier_runs_are_fenced_before_the_progress_is_read(sink: KafkaSink, broker: Broker) -> None:
-    sink.open()
+def shown(progress: ProgressRecord | None) -> tuple[int, int]:
+    assert progress is not None
+    return progress.batch_id, progress.commit_lsn
 
-    assert broker.happened == ["ensure topics", "open", "read progress", "check unused"]
+
+def test_earlier_runs_are_fenced_before_the_progress_is_read_and_topics_are_compared(
+    sink: KafkaSink, broker: Broker
+) -> None:
+    assert sink.open() is None
+    assert broker.happened == BEGUN
 
 
-def test_outputs_may_hold_what_the_progress_tells_of(sink: KafkaSink, broker: Broker) -> None:
+def test_a_run_begins_by_writing_the_progress_in_its_own_name(sink: KafkaSink, broker: Broker) -> None:
     broker.progress = record(3, 40)
+    assert shown(sink.open()) == (3, 40)
+    assert broker.progress == replace(record(3, 40), run=broker.progress.run, topics=Guard(broker).states)
+    before = broker.progress.run
+    sink_of(broker).open()
+    assert broker.progress.run not in ("", before)
 
-    assert sink.open() == record(3, 40)
-    assert "check unused" not in broker.happened
+
+def test_a_run_that_has_shown_nothing_says_so(sink: KafkaSink, broker: Broker) -> None:
+    sink.open()
+    assert broker.progress is not None
+    assert broker.progress.batch_id == -1
+    assert sink_of(broker).open() is None
+
+
+def test_the_topics_behind_a_batch_are_the_ones_before_the_next(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    sink.open()
+    for number in range(3):
+        sink.write("q", make_batch(number, []))
+    assert broker.progress is not None
+    assert broker.progress.topics["out"].end == (3,)
 
 
 def test_a_commit_whose_outcome_is_unknown_is_looked_up_and_not_repeated(
@@ -119,14 +187,19 @@ def test_a_commit_whose_outcome_is_unknown_is_looked_up_and_not_repeated(
 ) -> None:
     sink.open()
     broker.happened.clear()
-    broker.progress = record(0, 10)
-    broker.fails_at = "commit"
+    broker.fails = ["answer"]
 
     report = sink.write("q", make_batch(0, []))
 
     assert report.was_covered
     assert broker.happened.count("commit") == 1
-    assert broker.happened[-3:] == ["discard", "open", "read progress"]
+    assert broker.happened[-5:] == ["discard", "read progress", "open", "read progress", "check identity"]
+    broker.happened.clear()
+    sink.write("q", make_batch(1, []))
+    assert broker.progress is not None
+    assert broker.progress.topics["out"].end == (2,), (
+        "the states of topics are those of the batch that became visible"
+    )
 
 
 def test_a_commit_that_failed_is_repeated_by_another_producer(
@@ -134,7 +207,7 @@ def test_a_commit_that_failed_is_repeated_by_another_producer(
 ) -> None:
     sink.open()
     broker.happened.clear()
-    broker.fails_at = "commit"
+    broker.fails = ["commit"]
 
     report = sink.write("q", make_batch(0, []))
 
@@ -143,12 +216,130 @@ def test_a_commit_that_failed_is_repeated_by_another_producer(
     assert broker.happened[:opened].count("commit") == broker.happened[opened:].count("commit") == 1
 
 
-def test_what_fails_to_open_is_discarded_and_an_error(sink: KafkaSink, broker: Broker) -> None:
-    broker.fails_at = "open"
-    with pytest.raises(OutputUnavailableError):
-        sink.open()
+@pytest.mark.parametrize("what", ["open", "commit", "answer"])
+def test_a_start_that_fails_is_tried_again_and_given_up(broker: Broker, what: str) -> None:
+    broker.fails = [what]
+    sink_of(broker).open()
+    assert broker.happened.count("open") == 2
+    broker.fails = [what] * 3
+    broker.happened.clear()
+    with pytest.raises(OutputUnavailableError, match=r"3 attempt\(s\)"):
+        sink_of(broker).open()
+    assert broker.happened.count("open") == 3
+    assert broker.happened.count("discard") == 3
 
-    assert broker.happened == ["ensure topics", "open", "discard"]
+
+def test_a_start_that_is_fenced_by_a_run_that_it_overtakes_is_tried_again(broker: Broker) -> None:
+    """An overtaken run opens another producer before the newer one has written its record."""
+    sink = sink_of(broker)
+    broker.hooks["commit"] = lambda: Producer(broker, SETTINGS).open()
+    sink.open()
+    assert broker.progress is not None
+
+
+def test_a_run_that_was_overtaken_is_fenced_for_its_life(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    sink.open()
+    newer = sink_of(broker)
+    newer.open()
+    broker.happened.clear()
+    with pytest.raises(ProducerFencedError, match="newest progress record is of run"):
+        sink.write("q", make_batch(0, []))
+    newer.close()
+    broker.progress = None
+    with pytest.raises(ProducerFencedError):
+        sink.write("q", make_batch(0, []))
+    assert "open" not in broker.happened
+
+
+def test_an_attempt_that_fails_is_the_last_one_of_a_run_that_was_overtaken(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    """Another producer would fence the newer run."""
+    sink.open()
+    newer = sink_of(broker)
+    broker.hooks["after"] = newer.open
+    broker.fails = ["after"]
+    with pytest.raises(ProducerFencedError):
+        sink.write("q", make_batch(0, []))
+    broker.happened.clear()
+    newer.write("q", make_batch(0, []))
+    assert "open" not in broker.happened, "the newer run was fenced"
+
+
+def test_a_run_that_was_fenced_lets_go_of_its_producer_and_ends(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    sink.open()
+    broker.hooks["commit"] = sink_of(broker).open
+    with pytest.raises(ProducerFencedError):
+        sink.write("q", make_batch(0, []))
+    assert broker.happened[-2:] == ["discard", "read progress"]
+
+
+def test_another_time_out_does_not_make_an_overtaken_run_take_over(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink.open()
+    newer = sink_of(broker)
+    newer.open()
+    broker.happened.clear()
+    monkeypatch.setattr("slackwater_spark.sink.settings._SLOWEST_BYTES_PER_SECOND", 0.001)
+    with pytest.raises(ProducerFencedError):
+        sink.write("q", make_batch(0))
+    assert "open" not in broker.happened
+
+
+def test_of_two_runs_that_open_producers_at_once_the_one_that_began_last_goes_on(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    sink.open()
+    newer = sink_of(broker)
+    broker.fails = ["commit"]
+    broker.hooks["open"] = newer.open
+    with pytest.raises(ProducerFencedError):
+        sink.write("q", make_batch(0, []))
+    assert newer.write("q", make_batch(0, [])).was_covered is False
+
+
+def test_a_run_that_is_fenced_in_vain_goes_on(sink: KafkaSink, broker: Broker, make_batch: MakeBatch) -> None:
+    sink.open()
+    broker.hooks["after"] = lambda: Producer(broker, SETTINGS).open()
+    assert not sink.write("q", make_batch(0, [])).was_covered
+    assert shown(broker.progress) == (0, 10)
+
+
+def test_a_progress_topic_that_was_emptied_under_a_run_is_refused(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    sink.open()
+    sink.write("q", make_batch(0, []))
+    broker.fails = ["commit"]
+    broker.hooks["commit"] = lambda: setattr(broker, "progress", None)
+    with pytest.raises(ProgressMismatchError, match="lost its records"):
+        sink.write("q", make_batch(1, []))
+
+
+def test_batches_without_input_are_asked_for_only_when_numbers_are_missing(
+    broker: Broker, make_batch: MakeBatch
+) -> None:
+    asked: list[None] = []
+
+    def without_output() -> frozenset[int]:
+        asked.append(None)
+        return frozenset({0, 3})
+
+    sink = sink_of(broker, replace(SETTINGS, without_output=without_output))
+    sink.open()
+    sink.write("q", make_batch(1, [], from_lsn=0))
+    assert len(asked) == 1
+    sink.write("q", make_batch(2, [], from_lsn=10))
+    assert len(asked) == 1
+    sink.write("q", make_batch(4, [], from_lsn=20))
+    assert len(asked) == 2
+    with pytest.raises(ProgressMismatchError):
+        sink.write("q", make_batch(6, [], from_lsn=30))
 
 
 def test_each_batch_continues_the_one_before(sink: KafkaSink, broker: Broker, make_batch: MakeBatch) -> None:
@@ -167,61 +358,8 @@ def test_the_progress_of_another_checkpoint_is_not_continued(
 ) -> None:
     broker.progress = record(0, 10)
     sink.open()
+    broker.happened.clear()
 
     with pytest.raises(PipelineNameTakenError):
         sink.write("another", make_batch(1, []))
-    assert "begin" not in broker.happened
-
-
-def test_a_pipeline_without_progress_does_not_go_on_behind_what_others_wrote(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    written = CommitRecord(
-        pipeline="other",
-        source="inv",
-        timeline=1,
-        commit_lsn=7,
-        previous_lsn=0,
-        xid=None,
-        commit_ts_ms=0,
-        offsets={},
-    )
-    monkeypatch.setattr(progress, "_newest_value", lambda *_: encode_commit_record(written))
-
-    with pytest.raises(OutputTopicError, match="'other'"):
-        progress.check_unused(SETTINGS)
-
-
-def test_batches_without_input_are_asked_for_only_when_numbers_are_missing(
-    broker: Broker, make_batch: MakeBatch
-) -> None:
-    asked: list[None] = []
-
-    def without_output() -> frozenset[int]:
-        asked.append(None)
-        return frozenset({0, 3})
-
-    settings = replace(SETTINGS, without_output=without_output)
-    sink = KafkaSink(settings, connect=lambda settings: Producer(broker, settings))
-    sink.open()
-    sink.write("q", make_batch(1, [], from_lsn=0))
-    assert len(asked) == 1
-    sink.write("q", make_batch(2, [], from_lsn=10))
-    assert len(asked) == 1
-    sink.write("q", make_batch(4, [], from_lsn=20))
-    assert len(asked) == 2
-    with pytest.raises(ProgressMismatchError):
-        sink.write("q", make_batch(6, [], from_lsn=30))
-
-
-def test_a_run_that_was_fenced_lets_go_of_its_producer_and_ends(
-    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
-) -> None:
-    sink.open()
-    broker.happened.clear()
-    broker.fails_at, broker.failure = "commit", ProducerFencedError("orders", "fenced")
-
-    with pytest.raises(ProducerFencedError):
-        sink.write("q", make_batch(0, []))
-    assert broker.happened[-1] == "discard"
-    assert broker.happened.count("begin") == 1
+    assert broker.happened == []

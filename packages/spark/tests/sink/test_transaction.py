@@ -1,7 +1,8 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import KafkaError
 
 from slackwater_protocol import ProgressRecord, decode_commit_record, decode_progress_record
 from slackwater_spark.scope import Scope
@@ -10,6 +11,7 @@ from slackwater_spark.sink import (
     Emit,
     KafkaSinkSettings,
     MalformedBatchError,
+    OutputRefusedError,
     OutputTopic,
     SinkStep,
     transaction,
@@ -23,8 +25,15 @@ Produced = tuple[str, bytes | None, bytes | None, Headers]
 
 
 class DeliveredMessage:
-    def __init__(self, partition: int, offset: int) -> None:
+    def __init__(self, partition: int, offset: int, key: bytes | None = None, size: int = 0) -> None:
         self._place = partition, offset
+        self._record = key, b"x" * size
+
+    def key(self) -> bytes | None:
+        return self._record[0]
+
+    def value(self) -> bytes:
+        return self._record[1]
 
     def partition(self) -> int:
         return self._place[0]
@@ -36,12 +45,14 @@ class DeliveredMessage:
 class FakeProducer:
     """Acknowledges on flush; partition = first byte of the key modulo 2, or 0."""
 
-    def __init__(self, *, loses: bytes = b"none") -> None:
+    def __init__(self, *, loses: bytes = b"none", refuses: Mapping[bytes, KafkaError] | None = None) -> None:
         self.calls: list[str] = []
         self.produced: list[Produced] = []
         self._due: list[tuple[DeliveryReport, int]] = []
         self._ends = [100, 200]
         self._loses = loses
+        self._refuses = refuses or {}
+        self._refused: list[tuple[DeliveryReport, bytes, int]] = []
 
     def open(self) -> None:
         self.calls.append("open")
@@ -59,7 +70,9 @@ class FakeProducer:
     ) -> None:
         self.calls.append(topic)
         self.produced.append((topic, key, value, headers))
-        if report is not None and key != self._loses:
+        if report is not None and key is not None and key in self._refuses:
+            self._refused.append((report, key, len(value or b"")))
+        elif report is not None and key != self._loses:
             self._due.append((report, key[0] % 2 if key else 0))
 
     def serve(self) -> None:
@@ -71,6 +84,8 @@ class FakeProducer:
             report(None, DeliveredMessage(partition, self._ends[partition]))  # type: ignore[arg-type]
             self._ends[partition] += 1
         self._due.clear()
+        for report, key, size in self._refused:
+            report(self._refuses[key], DeliveredMessage(0, -1, key, size))  # type: ignore[arg-type]
 
     def commit(self) -> None:
         self.calls.append("commit")
@@ -261,6 +276,33 @@ def test_an_unacknowledged_document_fails_the_transaction(make_batch: MakeBatch)
     assert "commit" not in producer.calls
 
 
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_the_largest_of_the_documents_that_are_too_large_is_named_with_its_own_commit(
+    make_batch: MakeBatch,
+) -> None:
+    """Others fail with it when they are sent together."""
+    batch = make_batch(0, [(3, b"a", b"1"), (7, b"b", b"22"), (7, b"a", b"333"), (8, b"d", b"1")])
+    producer = FakeProducer(refuses={b"a": TOO_LARGE, b"b": TOO_LARGE, b"d": DENIED})
+    with pytest.raises(OutputRefusedError) as refused:
+        written(batch, Emit.LATEST, producer)
+    told = str(refused.value)
+    assert "view 'out' for topic 'out', key a, commit LSN 0/7, 3 bytes: " in told
+    assert "make it smaller" in told
+    assert "commit" not in producer.calls
+
+
+def test_a_document_that_may_not_be_written_is_not_said_to_be_too_large(make_batch: MakeBatch) -> None:
+    batch = make_batch(0, [(3, b"a", b"1")], others={1: [(7, b"b", b"2")]})
+    producer = FakeProducer(refuses={b"b": DENIED})
+    with pytest.raises(OutputRefusedError, match=r"view 'totals'.*grant the pipeline's user") as refused:
+        written(batch, Emit.TRANSACTIONS, producer, topics=("out", "totals"))
+    assert "smaller" not in str(refused.value)
+    assert "max.message.bytes" not in str(refused.value)
+
+
 def with_skipped(batch: DocumentBatch, *xids: int) -> DocumentBatch:
     return replace(batch, header=replace(batch.header, skipped=xids))
 
@@ -335,5 +377,5 @@ def test_a_batch_that_stays_where_it_began_has_a_record(make_batch: MakeBatch) -
 def test_documents_and_deletes_are_counted(make_batch: MakeBatch) -> None:
     settings = KafkaSinkSettings(pipeline="orders", outputs=(OutputTopic("out"),), bootstrap="nowhere")
     batch = make_batch(0, [(3, b"a", b"1"), (7, b"b", None), (7, b"d", b"2")])
-    counted = BatchTransaction(settings, FakeProducer(), batch, lambda _: None).produce(PROGRESS)
+    counted, _ = BatchTransaction(settings, FakeProducer(), batch, lambda _: None).produce(PROGRESS)
     assert (counted.documents, counted.deletes) == (3, 1)

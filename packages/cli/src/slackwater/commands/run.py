@@ -30,6 +30,12 @@ SHOWN_PARTS = 5
     metavar="N",
     help="Change events at which a batch is closed; a transaction is never split.  [default: 400000]",
 )
+@setting(
+    "run.accept_changed_output",
+    "--accept-changed-output",
+    is_flag=True,
+    help="Go on with output topics that lost documents or were changed; see docs/runbooks/output-changed.md.",
+)
 @click.pass_context
 def run(ctx: click.Context, folder: Path) -> None:
     """Run the pipeline in DIR: maintain its view and write it to Kafka, exactly once.
@@ -61,9 +67,12 @@ def run(ctx: click.Context, folder: Path) -> None:
     with stop_on_signals(f"the run of {folder}") as stop:
         try:
             definition = load_pipeline(folder)
-            output.progress(f"{definition.name}: starting Spark")
             run_pipeline(
-                definition, settings, lambda batch: output.progress(batch_line(batch)), stop=stop.event
+                definition,
+                settings,
+                lambda batch: output.progress(batch_line(batch)),
+                stop=stop.event,
+                on_step=lambda step: output.progress(f"{definition.name}: {step}"),
             )
         finally:
             output.end_progress()

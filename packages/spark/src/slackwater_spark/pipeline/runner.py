@@ -57,7 +57,7 @@ def run_pipeline(
     stop: threading.Event | None = None,
     session: "SparkSession | None" = None,
     probe: SinkProbe | None = None,
-    clock: Clock | None = None,
+    on_step: Callable[[str], None] | None = None,
 ) -> None:
     """Keeps the views up to date until ``stop`` is set, or, `available_now`, until they hold what was there.
 
@@ -71,7 +71,8 @@ def run_pipeline(
         stop: Ends the run in order: a Kafka transaction that has begun is finished first.
         session: Used instead of one that is made for the run, and left as it is.
         probe: For tests: is told of the sink's steps.
-        clock: For the times in the progress.
+        on_step: Called in this thread before whatever may take long, with a sentence that says what is waited
+            for.
 
     Raises:
         IncompatibleCheckpointError: the checkpoint is of a pipeline that meant something else.
@@ -81,23 +82,30 @@ def run_pipeline(
         SinkError: the output cannot be written; ``ProducerFencedError`` if another run took over.
         QueryFailedError: the query ended with an error.
     """
-    run = _PipelineRun(definition, settings, probe, clock or SystemClock())
+    run = _PipelineRun(definition, settings, probe, SystemClock(), on_step or (lambda _: None))
     run.check()
     on_progress, stop = on_progress or (lambda _: None), stop or threading.Event()
     if session is not None:
         run.run(session, on_progress, stop)
         return
+    run.tell("starting Spark")
     with spark_session(definition.name, settings, run.spark_log) as own:
         run.run(own, on_progress, stop)
 
 
 class _PipelineRun:
     def __init__(
-        self, definition: PipelineDefinition, settings: RunSettings, probe: SinkProbe | None, clock: Clock
+        self,
+        definition: PipelineDefinition,
+        settings: RunSettings,
+        probe: SinkProbe | None,
+        clock: Clock,
+        tell: Callable[[str], None],
     ) -> None:
         self._definition = definition
         self._settings = settings
         self._clock = clock
+        self.tell = tell
         self._checkpoint = Checkpoint(definition.checkpoint(settings.checkpoint))
         self._fingerprint = PipelineFingerprint.of(definition, settings.timeline)
         self._sink_settings = replace(
@@ -117,6 +125,7 @@ class _PipelineRun:
     def check(self) -> None:
         """Refuses what can be refused before anything is started, written or fenced."""
         self._checkpoint.check(self._fingerprint)
+        self._tell_of_kafka("its progress")
         progress = read_progress(self._sink_settings, may_be_absent=True)
         check_owner(self._definition.name, progress, self._checkpoint.query_id())
         self._warn_of_missing_topics()
@@ -157,10 +166,13 @@ class _PipelineRun:
         session.streams.addListener(listener)
         try:
             self._checkpoint.claim(self._fingerprint)
+            self._tell_of_kafka("its output topics")
             progress = self._sink.open()
             self._checkpoint.replan_unpublished(progress)
+            self.tell("starting its query")
             query = self._start(session)
             registry.started(self._query_id(), progress)
+            self.tell("waiting for a cut with something new")
             while not self._watch(session, query, on_progress, registry, stop):
                 query = self._start(session)
         finally:
@@ -170,6 +182,11 @@ class _PipelineRun:
 
     def _new_writer(self) -> BatchWriter:
         return BatchWriter(self._sink, self._query_id, self._clock, self._journal.wrote)
+
+    def _tell_of_kafka(self, what: str) -> None:
+        until = self._clock.now() + self._sink_settings.request_timeout
+        at = f"Kafka at {self._settings.bootstrap}"
+        self.tell(f"asking {at} for {what}, until {until:%H:%M:%S} UTC if it does not answer")
 
     def _start(self, session: "SparkSession") -> "StreamingQuery":
         self._writer = self._new_writer()
@@ -283,6 +300,7 @@ def sink_settings(definition: PipelineDefinition, settings: RunSettings) -> Kafk
                 output.topic,
                 settings.output_partitions or output.partitions,
                 keys_move=keys_move(definition.plan, number),
+                view=output.view,
             )
             for number, output in enumerate(definition.outputs)
         ),
@@ -291,4 +309,5 @@ def sink_settings(definition: PipelineDefinition, settings: RunSettings) -> Kafk
         bootstrap=settings.bootstrap,
         kafka=settings.kafka,
         replication_factor=settings.replication_factor,
+        accept_changed_output=settings.accept_changed_output,
     )

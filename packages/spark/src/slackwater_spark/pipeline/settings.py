@@ -51,6 +51,8 @@ class RunSettings:
     """Overrides the definition's numbers of partitions of the output topics."""
     replication_factor: int = -1
     """Of topics that have to be created; -1 is the broker's default."""
+    accept_changed_output: bool = False
+    """Go on with output topics that are not as the pipeline left them; else they are refused."""
     spark_log: Path | None = None
     """File for the log of Spark's JVM; None: only its errors, to standard error."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from slackwater_spark.sink.batch import DocumentBatch, document_batch
 from slackwater_spark.sink.errors import (
     MalformedBatchError,
+    OutputRefusedError,
     OutputTopicError,
     OutputUnavailableError,
     PipelineNameTakenError,
@@ -12,7 +13,8 @@ from slackwater_spark.sink.errors import (
 )
 from slackwater_spark.sink.kafka import KafkaSink, WriteReport
 from slackwater_spark.sink.probe import SinkProbe, SinkStep
-from slackwater_spark.sink.progress import check_owner, read_progress
+from slackwater_spark.sink.progress import check_owner
+from slackwater_spark.sink.reading import read_progress
 from slackwater_spark.sink.settings import Emit, KafkaSinkSettings, OutputTopic
 from slackwater_spark.sink.topics import existing_topics
 
@@ -22,6 +24,7 @@ __all__ = [
     "KafkaSink",
     "KafkaSinkSettings",
     "MalformedBatchError",
+    "OutputRefusedError",
     "OutputTopic",
     "OutputTopicError",
     "OutputUnavailableError",

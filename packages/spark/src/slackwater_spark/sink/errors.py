@@ -6,7 +6,8 @@
     ├── ProducerFencedError        another run of the pipeline has taken over; this one must stop
     ├── PipelineNameTakenError     the progress belongs to another checkpoint
     ├── ProgressMismatchError      progress and checkpoint do not fit together
-    ├── OutputTopicError           a topic is missing, or is not as it must be
+    ├── OutputTopicError           a topic is not as it must be, or not as the pipeline left it
+    ├── OutputRefusedError         Kafka will not take this, however often it is tried
     ├── OutputUnavailableError     Kafka did not take the batch; starting again later is safe
     └── MalformedBatchError        the query handed over something that is no batch
 """
@@ -31,7 +32,7 @@ class ProducerFencedError(SinkError):
         return (
             f"another run of pipeline {self.pipeline!r} took over; this run stops, nothing of its unfinished "
             "batch is visible. Run a pipeline once, or give the other one its own name "
-            f"(Kafka says: {self.detail}; a transaction that outlived its time-out looks the same)"
+            f"(found: {self.detail})"
         )
 
 
@@ -89,17 +90,31 @@ class ProgressMismatchError(SinkError):
 class OutputTopicError(SinkError):
     """A topic the sink writes to is not as it must be."""
 
-    def __init__(self, topic: str, expected: str, found: str) -> None:
-        super().__init__(topic, expected, found)
+    def __init__(
+        self, topic: str, expected: str, found: str, advice: str = "delete it, or use other names"
+    ) -> None:
+        super().__init__(topic, expected, found, advice)
         self.topic = topic
         self.expected = expected
         self.found = found
+        self.advice = advice
 
     def __str__(self) -> str:
-        return (
-            f"topic {self.topic!r}: expected {self.expected}, found {self.found}; "
-            "delete it, or use other names"
-        )
+        return f"topic {self.topic!r}: expected {self.expected}, found {self.found}; {self.advice}"
+
+
+class OutputRefusedError(SinkError):
+    """Kafka will not take something, and would not the next time either. Nothing of the batch is visible."""
+
+    def __init__(self, pipeline: str, what: str, reason: str, advice: str) -> None:
+        super().__init__(pipeline, what, reason, advice)
+        self.pipeline = pipeline
+        self.what = what
+        self.reason = reason
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"pipeline {self.pipeline!r}: Kafka refuses {self.what}: {self.reason}; {self.advice}"
 
 
 class OutputUnavailableError(SinkError):

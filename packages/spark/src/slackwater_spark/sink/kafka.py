@@ -1,30 +1,41 @@
 """The exactly-once Kafka sink: one Kafka transaction per batch, written by the driver.
 
 A run opens its producer once: ``init_transactions()`` fences every earlier run and ends what it left open,
-*then* the progress record is
-read. Each batch is one transaction of documents, commit records and the progress record. Whatever goes wrong
-in a transaction, the
-producer is discarded, a new one opened, and the progress topic asked whether the batch is there; nothing is
-tried twice on one producer.
+*then* the progress record is read, compared with the topics, and written again in this run's name. Each
+batch is one transaction of documents, commit records and the progress record. Whatever goes wrong in a
+transaction, the producer is discarded, a new one opened, and the progress topic asked whether the batch is
+there; nothing is tried twice on one producer. A run takes over again only while the newest progress record
+is its own: one that was overtaken stays fenced.
 """
 
 import logging
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import count
 
 from slackwater_markers.kafka_retry import KafkaRetry
-from slackwater_protocol import BatchHeader, Clock, ProgressRecord, SystemClock
+from slackwater_protocol import (
+    BatchHeader,
+    Clock,
+    ProgressRecord,
+    SystemClock,
+    encode_progress_record,
+)
 from slackwater_spark.sink.batch import DocumentBatch
 from slackwater_spark.sink.errors import OutputUnavailableError, ProducerFencedError, SinkError
+from slackwater_spark.sink.guard import TopicGuard
 from slackwater_spark.sink.probe import NoProbe, SinkProbe, SinkStep
 from slackwater_spark.sink.producer import OutputProducer, TransactionalProducer, TransactionFailedError
-from slackwater_spark.sink.progress import check_owner, check_unused, is_covered, read_progress
+from slackwater_spark.sink.progress import check_owner, is_covered
+from slackwater_spark.sink.reading import NOTHING_VISIBLE, newest_progress
 from slackwater_spark.sink.settings import KafkaSinkSettings
-from slackwater_spark.sink.topics import ensure_topics
 from slackwater_spark.sink.transaction import BatchTransaction, Written
+
+_BATCH_BYTES = 1_000_000
+"""librdkafka's own limit."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,30 +72,42 @@ class KafkaSink:
         connect: Callable[[KafkaSinkSettings], OutputProducer] = TransactionalProducer,
     ) -> None:
         self._settings = settings
+        self._patient = replace(settings, request_timeout=settings.patience)
+        """For what is asked while a batch is being written: a broker that is away for a while ends no run."""
         self._probe = probe or NoProbe()
         self._clock = clock or SystemClock()
         self._connect = connect
+        self._guard = TopicGuard(self._patient)
         self._producer: OutputProducer | None = None
         self._timeout = settings.transaction_timeout
         """Of the producer's transactions."""
+        self._limits: Mapping[str, int] = {}
         self._is_open_transaction = False
+        self._run = uuid.uuid4().hex
+        self._fenced: ProducerFencedError | None = None
         self._progress: ProgressRecord | None = None
 
     def open(self) -> ProgressRecord | None:
         """Takes the pipeline over: creates missing topics, fences earlier runs, then reads the progress.
 
         Raises:
-            OutputTopicError: a topic does not fit, or holds what was written without this progress.
+            OutputTopicError: a topic does not fit, or is not as the progress says.
+            OutputRefusedError: Kafka does not let the pipeline read or write a topic.
             OutputUnavailableError: Kafka does not answer.
         """
-        ensure_topics(self._settings)
-        try:
-            self._take_over()
-            if self._progress is None:
-                check_unused(self._settings)
-        except TransactionFailedError as error:
-            raise OutputUnavailableError(self._settings.pipeline, error.what, 1, error.detail) from error
-        return self._progress
+        self._guard.create_missing(newest_progress(self._settings, may_be_absent=True))
+        failure = TransactionFailedError("open", "never tried")
+        for _ in range(self._settings.attempts):
+            try:
+                self._connect_producer(self._begin_run)
+                return self._progress
+            except TransactionFailedError as error:
+                failure = error
+            except ProducerFencedError as error:  # by a run that this one has overtaken without its knowing
+                failure = TransactionFailedError("open", error.detail)
+        raise OutputUnavailableError(
+            self._settings.pipeline, failure.what, self._settings.attempts, failure.detail
+        )
 
     def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
         """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
@@ -94,35 +117,42 @@ class KafkaSink:
             batch: the batch, with the same content each time its number is repeated.
 
         Raises:
-            ProducerFencedError: another run took over; stop.
+            ProducerFencedError: another run took over; stop. All later calls raise it, too.
             PipelineNameTakenError: the progress is of another checkpoint.
             ProgressMismatchError: the batch does not continue the progress.
+            OutputTopicError: a topic was changed while the run writes.
+            OutputRefusedError: Kafka will not take a record; nothing of the batch is visible.
             OutputUnavailableError: all attempts failed.
             MalformedBatchError: nothing of the batch is visible.
         """
+        if self._fenced is not None:
+            raise self._fenced
         self._probe.reached(SinkStep.COLLECTED, batch.batch_id)
         patience = self._settings.patience.total_seconds()
         retry = KafkaRetry(f"batch {batch.batch_id}", patience, clock=self._clock)
         for attempt in count(1):
             try:
                 return self._write_once(self._producer_for(batch), query_id, batch)
-            except ProducerFencedError:
+            except ProducerFencedError as error:
                 self._discard()
-                raise
+                self._refuse_overtaken()
+                what = "a transaction that stood open for too long"
+                failure = TransactionFailedError(what, error.detail, is_transient=True)
             except TransactionFailedError as error:
                 self._discard()
-                if attempt >= self._settings.attempts and (retry.is_over or not error.is_transient):
-                    what = f"batch {batch.batch_id} ({error.what})"
-                    raise OutputUnavailableError(
-                        self._settings.pipeline, what, attempt, error.detail
-                    ) from error
-                _log.warning(
-                    "batch %d, attempt %d: %s; starting over with a new producer",
-                    batch.batch_id,
-                    attempt,
-                    error,
-                )
-                retry.pause()
+                failure = error
+            if attempt >= self._settings.attempts and (retry.is_over or not failure.is_transient):
+                what = f"batch {batch.batch_id} ({failure.what})"
+                raise OutputUnavailableError(
+                    self._settings.pipeline, what, attempt, failure.detail
+                ) from failure
+            _log.warning(
+                "batch %d, attempt %d: %s; starting over with a new producer",
+                batch.batch_id,
+                attempt,
+                failure,
+            )
+            retry.pause()
         raise AssertionError("count() never ends")
 
     def close(self) -> None:
@@ -133,6 +163,23 @@ class KafkaSink:
         if self._producer is not None and self._is_open_transaction:
             self._producer.abort()
         self._discard()
+        self._guard.close()
+
+    def _begin_run(self, producer: OutputProducer) -> ProgressRecord | None:
+        """Writes the newest progress again, in this run's name, when no earlier one writes any more."""
+        newest = newest_progress(self._patient)
+        self._guard.check(newest)
+        claim = replace(newest or self._nothing_visible(), run=self._run, topics=self._guard.states)
+        producer.begin()
+        producer.produce(
+            self._settings.progress_topic,
+            self._settings.pipeline.encode(),
+            encode_progress_record(claim),
+            [],
+            None,
+        )
+        producer.commit()
+        return _visible(claim)
 
     def _producer_for(self, batch: DocumentBatch) -> OutputProducer:
         """The producer, or a new one when the batch takes longer than its transactions may."""
@@ -140,18 +187,61 @@ class KafkaSink:
         if timeout != self._timeout:
             self._discard()
             self._timeout = timeout
-        return self._producer or self._take_over()
+        return self._producer or self._take_over_again()
 
-    def _take_over(self) -> OutputProducer:
-        producer = self._connect(replace(self._settings, transaction_timeout=self._timeout))
+    def _take_over_again(self) -> OutputProducer:
+        """A new producer for the same run, if no other run has begun.
+
+        Asked twice: one that begins in between would be fenced, but finds its own record to be the newest
+        and takes over again in its turn.
+        """
+        self._refuse_overtaken()
+        return self._connect_producer(self._go_on)
+
+    def _go_on(self, _producer: OutputProducer) -> ProgressRecord | None:
+        progress = self._refuse_overtaken()
+        self._guard.check_identity()
+        return progress
+
+    def _refuse_overtaken(self) -> ProgressRecord | None:
+        """What is visible, if this run still is the one that may write."""
+        newest = newest_progress(self._patient)
+        if newest is not None and newest.run != self._run:
+            self._discard()
+            detail = f"the newest progress record is of run {newest.run or '(older version)'}"
+            self._fenced = ProducerFencedError(self._settings.pipeline, detail)
+            raise self._fenced
+        if newest is not None:  # a transaction whose answer was lost may have become visible
+            self._guard.states = newest.topics
+        return _visible(newest)
+
+    def _connect_producer(self, begin: Callable[[OutputProducer], ProgressRecord | None]) -> OutputProducer:
+        """A new producer that has fenced earlier ones; kept if `begin` can tell what is visible then."""
+        self._limits = self._guard.limits()
+        producer = self._producer = self._connect(
+            replace(
+                self._settings,
+                transaction_timeout=self._timeout,
+                kafka={**_batch_size(self._limits), **self._settings.kafka},
+            )
+        )
         try:
             producer.open()
-            self._progress = read_progress(replace(self._settings, request_timeout=self._settings.patience))
+            self._progress = begin(producer)
         except SinkError:
-            producer.discard()
+            self._discard()
             raise
-        self._producer = producer
         return producer
+
+    def _nothing_visible(self) -> ProgressRecord:
+        return ProgressRecord(
+            pipeline=self._settings.pipeline,
+            query_id="",
+            batch_id=NOTHING_VISIBLE,
+            source="",
+            timeline=0,
+            commit_lsn=0,
+        )
 
     def _discard(self) -> None:
         producer, self._producer = self._producer, None
@@ -166,20 +256,26 @@ class KafkaSink:
             return self._report(batch, Written(), started, started, was_covered=True)
         progress = self._progress_after(query_id, batch)
         transaction = BatchTransaction(
-            self._settings, producer, batch, partial(self._probe.reached, batch_id=batch.batch_id)
+            self._settings,
+            producer,
+            batch,
+            partial(self._probe.reached, batch_id=batch.batch_id),
+            self._guard.after,
+            self._limits,
         )
         self._is_open_transaction = True
-        written = transaction.produce(progress)
+        written, progress = transaction.produce(progress)
         produced = self._clock.monotonic()
         self._is_open_transaction = False  # from here on its outcome is Kafka's to tell
         transaction.commit()
-        self._progress = progress
+        self._progress, self._guard.states = progress, progress.topics
         report = self._report(batch, written, started, produced, was_covered=False)
         self._probe.reached(SinkStep.COMMITTED, batch.batch_id)
         return report
 
     def _is_covered(self, batch: DocumentBatch) -> bool:
-        is_next = batch.batch_id <= (0 if self._progress is None else self._progress.batch_id + 1)
+        newest = NOTHING_VISIBLE if self._progress is None else self._progress.batch_id
+        is_next = batch.batch_id <= newest + 1
         without_output: frozenset[int] = frozenset() if is_next else self._settings.without_output()
         return is_covered(
             self._settings.pipeline,
@@ -197,6 +293,7 @@ class KafkaSink:
             source=batch.header.source,
             timeline=batch.header.timeline,
             commit_lsn=batch.header.to_lsn,
+            run=self._run,
         )
 
     def _report(
@@ -212,3 +309,12 @@ class KafkaSink:
             commit_seconds=self._clock.monotonic() - produced,
             visible_at=self._clock.now(),
         )
+
+
+def _visible(record: ProgressRecord | None) -> ProgressRecord | None:
+    return None if record is None or record.batch_id == NOTHING_VISIBLE else record
+
+
+def _batch_size(limits: Mapping[str, int]) -> dict[str, str]:
+    """Producer's batches are no larger than what each output takes: else small documents could be refused."""
+    return {"batch.size": str(min(limits.values()))} if limits and min(limits.values()) < _BATCH_BYTES else {}

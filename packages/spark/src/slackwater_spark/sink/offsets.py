@@ -12,18 +12,20 @@ class DeliveredOffsets:
     commit record.
     """
 
-    __slots__ = ("_ranges", "delivered", "first_error")
+    __slots__ = ("_ranges", "delivered", "first_error", "largest_failed")
 
     def __init__(self) -> None:
         self._ranges: dict[int, list[int]] = {}
         self.delivered = 0
         self.first_error: KafkaError | None = None
+        self.largest_failed: tuple[int, bytes | None] | None = None
+        """Bytes of the value, and key, of a record that failed for the same reason as the first one."""
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """The ``on_delivery`` callback. Never raises."""
         partition, offset = message.partition(), message.offset()
         if error is not None or partition is None or offset is None:
-            self.first_error = self.first_error or error
+            self._failed(error, message)
             return
         self.delivered += 1
         seen = self._ranges.get(partition)
@@ -35,6 +37,14 @@ class DeliveredOffsets:
                 seen[2] = offset
             elif offset < seen[1]:
                 seen[1] = offset
+
+    def _failed(self, error: KafkaError | None, message: Message) -> None:
+        self.first_error = self.first_error or error
+        if error is None or self.first_error is None or error.code() != self.first_error.code():
+            return
+        size = len(message.value() or b"")
+        if self.largest_failed is None or size > self.largest_failed[0]:
+            self.largest_failed = size, message.key()
 
     def ranges(self) -> dict[int, OffsetRange]:
         """Count, first and last offset by partition; partitions without a record are absent."""

@@ -1,4 +1,4 @@
-"""A transactional producer whose failures have three meanings: fenced, failed, or a bug.
+"""A transactional producer whose failures have four meanings: fenced, refused, failed, or a bug.
 
 librdkafka facts this module hides (2.16): with a delivery callback, ``poll()`` and ``flush()`` report fencing
 as ``SystemError`` with the
@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from slackwater_markers.kafka_retry import is_transient
 from slackwater_spark.sink.errors import ProducerFencedError, SinkError
+from slackwater_spark.sink.refusals import refusal
 from slackwater_spark.sink.settings import KafkaSinkSettings
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -25,6 +26,8 @@ _FENCED = frozenset(
 )
 _FULL_QUEUE_WAIT_SECONDS = 0.05
 _ABORT_TIMEOUT_SECONDS = 5.0
+_LARGEST_REQUEST_BYTES = 100_000_000
+"""A broker takes requests of 100 MiB by default (``socket.request.max.bytes``)."""
 
 _log = logging.getLogger(__name__)
 _librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
@@ -47,7 +50,7 @@ class TransactionFailedError(SinkError):
 class OutputProducer(Protocol):
     """What a sink needs of a producer.
 
-    One thread; every method may raise the two errors of :class:`TransactionalProducer`.
+    One thread; every method may raise the errors of :class:`TransactionalProducer`.
     """
 
     def open(self) -> None:
@@ -102,8 +105,12 @@ class TransactionalProducer:
     Keys are partitioned as Kafka's Java producer does it (murmur2), so that other producers' conventions
     hold.
 
-    Every method raises :class:`ProducerFencedError` if another run took the transactional id over, and
-    :class:`TransactionFailedError` for all else that Kafka reports.
+    How large a record may be is left to its topic, whose ``max.message.bytes`` counts compressed bytes.
+
+    Every method raises :class:`ProducerFencedError` if Kafka has given the transactional id to another
+    producer, or ended a transaction that stood open for too long; :class:`OutputRefusedError` for what
+    Kafka would not take the next time either; and :class:`TransactionFailedError` for all else that it
+    reports.
     """
 
     def __init__(self, settings: KafkaSinkSettings) -> None:
@@ -118,6 +125,7 @@ class TransactionalProducer:
             "compression.type": "lz4",
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 256 * 1024,
+            "message.max.bytes": _LARGEST_REQUEST_BYTES,
             **settings.client_config(),
             "transactional.id": settings.transactional_id,
             "transaction.timeout.ms": int(settings.transaction_timeout.total_seconds() * 1000),
@@ -220,5 +228,7 @@ class TransactionalProducer:
         reason: KafkaError = error.args[0]
         if reason.code() in _FENCED:
             return ProducerFencedError(self._settings.pipeline, reason.str())
+        if (refused := refusal(self._settings.pipeline, what, reason)) is not None:
+            return refused
         detail = f"{reason.name()}: {reason.str()}"
         return TransactionFailedError(what, detail, is_transient=is_transient(reason))

@@ -1,120 +1,28 @@
-"""Reading a pipeline's progress, and whether it is this run's to continue."""
+"""Whether a run may continue what a pipeline's topics hold: pure rules, no I/O."""
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from slackwater_markers.kafka_retry import KafkaRetry
 from slackwater_protocol import (
     BatchHeader,
+    CommitRecord,
+    OffsetRange,
     ProgressRecord,
-    decode_commit_record,
-    decode_progress_record,
+    TopicState,
     format_lsn,
 )
-from slackwater_spark.sink.errors import (
-    OutputTopicError,
-    OutputUnavailableError,
-    PipelineNameTakenError,
-    ProgressMismatchError,
-)
-from slackwater_spark.sink.settings import KafkaSinkSettings
+from slackwater_spark.sink.errors import PipelineNameTakenError, ProgressMismatchError
 
-_FIRST_LOOK_BACK = 16
-_END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes are spelled so
-_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
+UNKNOWN_ID = ""
+"""Of topics of a broker that gives them no ids."""
 
 
-def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
-    """The newest committed progress record; None when there is none.
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """How a topic differs from what the pipeline left."""
 
-    Offsets of transaction markers, aborted records and compacted records are skipped: the search goes back
-    from the end until it meets a record. Only what is read after ``init_transactions()`` is final.
-
-    Args:
-        settings: where to look.
-        may_be_absent: an unknown topic means that there is no progress; otherwise it is waited for.
-
-    Raises:
-        OutputUnavailableError: the broker does not answer.
-        ProtocolError: the newest record is no progress record or is of a newer version.
-    """
-    value = _newest_value(settings, settings.progress_topic, may_be_absent=may_be_absent)
-    return None if value is None else decode_progress_record(value)
-
-
-def check_unused(settings: KafkaSinkSettings) -> None:
-    """Whether a pipeline without progress, which starts at the beginning, may write to its outputs.
-
-    Raises:
-        OutputTopicError: an output has commit records: its readers would see LSNs go back.
-        OutputUnavailableError: the broker does not answer.
-        ProtocolError: the newest commit record is none or is of a newer version.
-    """
-    for output in settings.outputs:
-        value = _newest_value(settings, output.commits)
-        if value is not None:
-            record = decode_commit_record(value)
-            lsn = format_lsn(record.commit_lsn)
-            found = f"what pipeline {record.pipeline!r} wrote up to {lsn}"
-            raise OutputTopicError(output.name, "a topic that nobody has written to yet", found)
-
-
-def _newest_value(settings: KafkaSinkSettings, topic: str, *, may_be_absent: bool = False) -> bytes | None:
-    """Of the newest committed record in a topic of one partition."""
-    consumer = Consumer(
-        {
-            "fetch.wait.max.ms": 10,
-            **settings.client_config(),
-            "group.id": settings.transactional_id,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-        }
-    )
-    what = f"reading {topic}"
-    retry = KafkaRetry(what, settings.request_timeout.total_seconds(), also=_ABSENT)
-    try:
-        return retry.call(lambda seconds: _search(consumer, topic, seconds, may_be_absent=may_be_absent))
-    except KafkaException as error:
-        raise OutputUnavailableError(settings.pipeline, what, 1, str(error)) from error
-    finally:
-        consumer.close()
-
-
-def _search(consumer: Consumer, topic: str, seconds: float, *, may_be_absent: bool) -> bytes | None:
-    """The requests of one attempt, each of which may take so long."""
-    error = consumer.list_topics(topic, timeout=seconds).topics[topic].error
-    if error is not None:
-        if may_be_absent and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return None
-        raise KafkaException(error)
-    low, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=seconds)
-    look_back = _FIRST_LOOK_BACK
-    while end > low:
-        start = max(low, end - look_back)
-        value = _last_value_from(consumer, TopicPartition(topic, 0, start), seconds)
-        if value is not None:
-            return value
-        if start == low:
-            break
-        look_back *= 8
-    return None
-
-
-def _last_value_from(consumer: Consumer, start: TopicPartition, seconds: float) -> bytes | None:
-    consumer.assign([start])
-    last: bytes | None = None
-    while True:
-        message = consumer.poll(seconds)
-        if message is None:
-            raise TimeoutError
-        error = message.error()
-        if error is None:
-            last = message.value()
-        elif error.code() == _END_OF_PARTITION:
-            return last
-        else:
-            raise KafkaException(error)
+    expected: str
+    found: str
 
 
 def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | None) -> None:
@@ -169,3 +77,103 @@ def is_covered(
     if reason is not None:
         raise ProgressMismatchError(pipeline, batch_id, header, progress, reason)
     return False
+
+
+def output_change(left: TopicState, found: TopicState) -> TopicChange | None:
+    """Whether an output or commit topic lost what the pipeline wrote to it, or its keys would move.
+
+    Compaction is no change: it leaves the first offset where it was.
+    """
+    if UNKNOWN_ID not in (left.topic_id, found.topic_id) and left.topic_id != found.topic_id:
+        return TopicChange(
+            f"the topic that the pipeline has written (id {left.topic_id})",
+            f"another one of this name (id {found.topic_id}): it was deleted and made anew",
+        )
+    if len(left.end) != len(found.end):
+        return TopicChange(
+            f"{len(left.end)} partition(s), as when the pipeline wrote to it",
+            f"{len(found.end)}: documents of a key would go to another partition than before",
+        )
+    for partition, (start, end) in enumerate(zip(left.start, left.end, strict=True)):
+        if found.end[partition] < end:
+            return TopicChange(
+                f"records up to offset {end - 1} in partition {partition}",
+                f"that it ends at offset {found.end[partition]}: newer records were lost, "
+                "or the topic was deleted and made anew",
+            )
+        if found.start[partition] > start:
+            return TopicChange(
+                f"all records since offset {start} in partition {partition}",
+                f"that it begins at offset {found.start[partition]}: older records were removed, "
+                "by retention (cleanup.policy=delete) or by hand",
+            )
+    return None
+
+
+def unseen(left: TopicState | None, found: TopicState) -> dict[int, int]:
+    """By partition, from where on a topic may hold records that are not the pipeline's."""
+    ours = found.start if left is None else left.end
+    return {
+        partition: max(start, own)
+        for partition, (start, own, end) in enumerate(zip(found.start, ours, found.end, strict=True))
+        if max(start, own) < end
+    }
+
+
+def commits_change(progress: ProgressRecord, newest: CommitRecord | None) -> TopicChange | None:
+    """Whether an output's newest commit record is not the newest batch's: both became visible at once."""
+    expected = f"the commit record of batch {progress.batch_id}, at {format_lsn(progress.commit_lsn)}"
+    if newest is None:
+        return TopicChange(expected, "no commit record at all: they were removed")
+    if newest.pipeline != progress.pipeline:
+        return TopicChange(expected, f"one that pipeline {newest.pipeline!r} wrote")
+    if (newest.timeline, newest.commit_lsn) != (progress.timeline, progress.commit_lsn):
+        found = f"{format_lsn(newest.commit_lsn)} of timeline {newest.timeline} as the newest one"
+        return TopicChange(expected, f"{found}: commit records or progress records were removed")
+    return None
+
+
+def written_change(
+    left: TopicState, topic_id: str, partitions: int, written: Mapping[int, OffsetRange]
+) -> TopicChange | None:
+    """Whether a topic was changed while a batch was being written to it.
+
+    Args:
+        left: The topic before the batch.
+        topic_id: After its records were acknowledged.
+        partitions: Their number then: it never falls, so it was no larger when keys were assigned.
+        written: Offsets that the records were given, by partition.
+    """
+    found = TopicState(topic_id, left.start, left.end)
+    partitions = max(partitions, max(written, default=-1) + 1)
+    if partitions != len(left.end):
+        found = replace(found, start=(0,) * partitions, end=(0,) * partitions)
+    if (change := output_change(left, found)) is not None:
+        return change
+    for partition, offsets in written.items():
+        if offsets.first_offset < left.end[partition]:
+            return TopicChange(
+                f"new records of partition {partition} behind offset {left.end[partition] - 1}",
+                f"that they went to offset {offsets.first_offset}: the topic was deleted and made anew",
+            )
+    return None
+
+
+def gaps(left: TopicState, written: Mapping[int, OffsetRange]) -> dict[int, int]:
+    """By partition, from where on there is more between two batches than the marker of a transaction.
+
+    Records of others, of transactions that were aborted, or what a broker keeps for itself.
+    """
+    return {
+        partition: left.end[partition]
+        for partition, offsets in written.items()
+        if offsets.first_offset > left.end[partition] + 1
+    }
+
+
+def state_after(left: TopicState, written: Mapping[int, OffsetRange]) -> TopicState:
+    """A topic behind a batch."""
+    end = list(left.end)
+    for partition, offsets in written.items():
+        end[partition] = offsets.last_offset + 1
+    return replace(left, end=tuple(end))

@@ -34,6 +34,9 @@ class OutputTopic:
     keys_move: bool = False
     """Whether a document's key may move from one bucket to another, which sends its delete beside it."""
 
+    view: str = ""
+    """Its name, for people; empty: that of the topic."""
+
     @property
     def commits(self) -> str:
         """The topic of its commit records."""
@@ -58,6 +61,8 @@ class KafkaSinkSettings:
     """Of topics that have to be created; -1 is the broker's default."""
     without_output: Callable[[], frozenset[int]] = frozenset
     """Says which batches are never written: those without input, as far as the checkpoint still has them."""
+    accept_changed_output: bool = False
+    """Go on with topics that are not as the pipeline left them: what is missing in them stays missing."""
     transaction_timeout: timedelta = timedelta(seconds=60)
     """How long a transaction may stand open: so long do readers wait for a run that died and stays dead.
     Longer for a large batch, see :meth:`timeout_for`."""

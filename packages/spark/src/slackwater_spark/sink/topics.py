@@ -1,19 +1,29 @@
-"""The topics of a sink: created if absent, checked if present."""
+"""The topics of a sink as the broker describes them: created if absent, checked if present."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.kafka_retry import KafkaRetry
-from slackwater_spark.sink.errors import OutputTopicError, OutputUnavailableError
+from slackwater_protocol import TopicState
+from slackwater_spark.sink.errors import OutputRefusedError, OutputTopicError, OutputUnavailableError
+from slackwater_spark.sink.progress import UNKNOWN_ID
+from slackwater_spark.sink.reading import until_answered
 from slackwater_spark.sink.settings import Emit, KafkaSinkSettings
 
+T = TypeVar("T")
+
 DEFAULT_PARTITIONS = 4
+_ID_OF_NONE = "A" * 22
+"""How Kafka spells the id of a topic without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,71 +42,168 @@ class TopicRule:
 def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
     """Output, commit and progress topics of a sink.
 
-    The output of ``latest`` is created compacted: the newest document of each key stays. Commit records stay
-    for ever.
+    The output of ``latest`` is created compacted: the newest document of each key stays. Documents of
+    ``transactions`` and commit records stay for ever.
     """
-    output_config = {"cleanup.policy": "compact"} if settings.emit is Emit.LATEST else {}
+    for_ever = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    output_config = {"cleanup.policy": "compact"} if settings.emit is Emit.LATEST else for_ever
     rules = [TopicRule(settings.progress_topic, 1, 1, {"cleanup.policy": "compact"}, compacted=True)]
     for output in settings.outputs:
         create = output.partitions or DEFAULT_PARTITIONS
         rules += [
             TopicRule(output.name, create, output.partitions, output_config),
-            TopicRule(output.commits, 1, 1, {"cleanup.policy": "delete", "retention.ms": "-1"}),
+            TopicRule(output.commits, 1, 1, for_ever),
         ]
     return rules
 
 
-def ensure_topics(settings: KafkaSinkSettings) -> None:
-    """Creates what is missing and checks what is there; idempotent.
+class SinkTopics:
+    """The topics of a sink on their broker. Every method blocks, at most for the request time-out.
 
-    Raises:
-        OutputTopicError: an existing topic does not fit.
-        OutputUnavailableError: the broker does not answer in time, or refuses.
+    Every method raises :class:`OutputUnavailableError` if the broker does not answer and
+    :class:`OutputRefusedError` if it refuses.
     """
-    admin = AdminClient({**settings.client_config()})
-    what = f"the check of the topics of {settings.pipeline}"
-    retry = KafkaRetry(what, settings.request_timeout.total_seconds())
-    try:
-        known = retry.call(lambda seconds: admin.list_topics(timeout=seconds).topics)
+
+    def __init__(self, settings: KafkaSinkSettings) -> None:
+        self._settings = settings
+        self._client: AdminClient | None = None
+        self._written = [name for output in settings.outputs for name in (output.name, output.commits)]
+
+    def missing(self) -> list[TopicRule]:
+        """The topics that are not there.
+
+        Raises:
+            OutputTopicError: one that is there does not fit.
+        """
+        return self._ask("the check of its topics", self._missing)
+
+    def create(self, rules: Iterable[TopicRule]) -> None:
+        """Creates topics; those that exist meanwhile are left as they are."""
+        new = [
+            NewTopic(
+                rule.name,
+                rule.create_partitions,
+                self._settings.replication_factor,
+                config=dict(rule.config),
+            )
+            for rule in rules
+        ]
+        if new:
+            self._ask(
+                f"the creation of topics {', '.join(topic.topic for topic in new)}",
+                lambda seconds: _create(self._admin, new, seconds),
+            )
+
+    def identities(self) -> dict[str, tuple[str, int]]:
+        """Id and number of partitions of each output and commit topic there is. One request."""
+        return self._ask("a look at its topics", self._identities)
+
+    def states(self) -> dict[str, TopicState]:
+        """Id, first and end offsets of each output and commit topic; waits for those that do not exist."""
+        return self._ask("a look at its topics", self._states)
+
+    def largest_records(self) -> dict[str, int]:
+        """``max.message.bytes`` of each output, as far as it may be known."""
+        found = {}
+        for output in self._settings.outputs:
+            with suppress(OutputRefusedError, OutputUnavailableError):
+                what = f"the configuration of {output.name}"
+                found[output.name] = self._ask(what, partial(self._largest_record, output.name))
+        return found
+
+    def close(self) -> None:
+        """Frees the connection."""
+        self._client = None
+
+    @property
+    def _admin(self) -> AdminClient:
+        """Connected on first use."""
+        if self._client is None:
+            self._client = AdminClient({**self._settings.client_config()})
+        return self._client
+
+    def _ask(self, what: str, ask: Callable[[float], T]) -> T:
+        return until_answered(self._settings, what, ask)
+
+    def _largest_record(self, topic: str, seconds: float) -> int:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        answer = self._admin.describe_configs([resource], request_timeout=seconds)[resource]
+        return int(answer.result(seconds)["max.message.bytes"].value)
+
+    def _missing(self, seconds: float) -> list[TopicRule]:
+        known = self._admin.list_topics(timeout=seconds).topics
         missing = []
-        for rule in topic_rules(settings):
+        for rule in topic_rules(self._settings):
             if rule.name in known:
-                _check(admin, rule, len(known[rule.name].partitions), retry)
+                _check(self._admin, rule, len(known[rule.name].partitions), seconds)
             else:
-                missing.append(
-                    NewTopic(
-                        rule.name,
-                        rule.create_partitions,
-                        settings.replication_factor,
-                        config=dict(rule.config),
-                    )
-                )
-        if missing:
-            retry.call(lambda seconds: _create(admin, missing, seconds))
-    except KafkaException as error:
-        raise OutputUnavailableError(settings.pipeline, "the check of its topics", 1, str(error)) from error
+                missing.append(rule)
+        return missing
+
+    def _identities(self, seconds: float) -> dict[str, tuple[str, int]]:
+        answers = self._admin.describe_topics(TopicCollection(self._written), request_timeout=seconds)
+        found = {}
+        for name, answer in answers.items():
+            try:
+                topic = answer.result(seconds)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise
+            topic_id = str(topic.topic_id)
+            found[name] = UNKNOWN_ID if topic_id == _ID_OF_NONE else topic_id, len(topic.partitions)
+        return found
+
+    def _states(self, seconds: float) -> dict[str, TopicState]:
+        identities = self._identities(seconds)
+        if len(identities) < len(self._written):  # made a moment ago, and not known everywhere yet
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        places = [TopicPartition(name, p) for name, (_, count) in identities.items() for p in range(count)]
+        first = self._offsets(places, OffsetSpec.earliest(), seconds)  # type: ignore[no-untyped-call]
+        end = self._offsets(places, OffsetSpec.latest(), seconds)  # type: ignore[no-untyped-call]
+        return {
+            name: TopicState(
+                topic_id,
+                tuple(first[name, p] for p in range(count)),
+                tuple(end[name, p] for p in range(count)),
+            )
+            for name, (topic_id, count) in identities.items()
+        }
+
+    def _offsets(
+        self, places: list[TopicPartition], which: OffsetSpec, seconds: float
+    ) -> dict[tuple[str, int], int]:
+        if not places:
+            return {}
+        asked = dict.fromkeys(places, which)
+        answers = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
+        )
+        return {
+            (place.topic, place.partition): answer.result(seconds).offset for place, answer in answers.items()
+        }
 
 
 def existing_topics(settings: KafkaSinkSettings) -> frozenset[str]:
     """All topics that the broker tells of.
 
     Raises:
-        OutputUnavailableError: the broker does not answer or refuses.
+        OutputUnavailableError: the broker does not answer.
     """
     admin = AdminClient({**settings.client_config()})
-    retry = KafkaRetry("the list of topics", settings.request_timeout.total_seconds())
-    try:
-        return frozenset(retry.call(lambda seconds: admin.list_topics(timeout=seconds).topics))
-    except KafkaException as error:
-        raise OutputUnavailableError(settings.pipeline, "the list of topics", 1, str(error)) from error
+    return until_answered(
+        settings,
+        "the list of topics",
+        lambda seconds: frozenset(admin.list_topics(timeout=seconds).topics),
+    )
 
 
-def _check(admin: AdminClient, rule: TopicRule, partitions: int, retry: KafkaRetry) -> None:
+def _check(admin: AdminClient, rule: TopicRule, partitions: int, seconds: float) -> None:
     if rule.partitions is not None and partitions != rule.partitions:
         raise OutputTopicError(rule.name, f"{rule.partitions} partition(s)", f"{partitions}")
     if rule.compacted:
         resource = ConfigResource(ResourceType.TOPIC, rule.name)
-        answer = retry.call(lambda seconds: admin.describe_configs([resource])[resource].result(seconds))
+        answer = admin.describe_configs([resource])[resource].result(seconds)
         policy = answer["cleanup.policy"].value
         if policy != "compact":
             raise OutputTopicError(rule.name, "cleanup.policy=compact", f"cleanup.policy={policy}")

@@ -1,29 +1,42 @@
 """What one Kafka transaction of the sink holds, in which order it is produced."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import itemgetter
+
+from confluent_kafka import KafkaError
 
 from slackwater_markers.kafka_retry import is_transient
 from slackwater_protocol import (
     BatchHeader,
     CommitRecord,
+    OffsetRange,
     ProgressRecord,
+    TopicState,
     encode_commit_record,
     encode_progress_record,
+    format_lsn,
 )
 from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
 from slackwater_spark.scope import Scope
 from slackwater_spark.sink.batch import DocumentBatch
-from slackwater_spark.sink.errors import MalformedBatchError
+from slackwater_spark.sink.errors import MalformedBatchError, OutputRefusedError, SinkError
 from slackwater_spark.sink.offsets import DeliveredOffsets
 from slackwater_spark.sink.probe import SinkStep
 from slackwater_spark.sink.producer import Headers, OutputProducer, TransactionFailedError
-from slackwater_spark.sink.settings import Emit, KafkaSinkSettings
+from slackwater_spark.sink.refusals import refusal
+from slackwater_spark.sink.settings import Emit, KafkaSinkSettings, OutputTopic
 from slackwater_spark.stage.wire import Document
 
+WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]
+"""Offsets of a batch's documents by output topic and partition."""
+TopicsAfter = Callable[[WrittenRanges], Mapping[str, TopicState]]
+
 _SERVE_EVERY = 1000
+_SHOWN_KEY = 200
+_TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).name()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +96,26 @@ def in_commit_order(chunks: Iterable[list[Document]]) -> list[Document]:
     return sorted(chain.from_iterable(chunks), key=itemgetter(0))
 
 
+def _joined(one: OffsetRange, other: OffsetRange) -> OffsetRange:
+    return OffsetRange(
+        one.count + other.count,
+        min(one.first_offset, other.first_offset),
+        max(one.last_offset, other.last_offset),
+    )
+
+
 class BatchTransaction:
-    """Writes one batch through a producer, from begin to commit. Used once."""
+    """Writes one batch through a producer, from begin to commit. Used once.
+
+    Args:
+        settings: Of the sink.
+        producer: Open, without a transaction.
+        batch: What to write.
+        reached: Is told of each step.
+        topics_after: Called when all documents are acknowledged; says what the progress record shall say of
+            the topics. What it raises ends the transaction.
+        limits: Largest record that an output takes, in bytes, as far as it is known.
+    """
 
     def __init__(
         self,
@@ -92,38 +123,54 @@ class BatchTransaction:
         producer: OutputProducer,
         batch: DocumentBatch,
         reached: Callable[[SinkStep], None],
+        topics_after: TopicsAfter = lambda _: {},
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self._settings = settings
         self._producer = producer
         self._batch = batch
         self._reached = reached
+        self._topics_after = topics_after
+        self._limits = limits or {}
         self._units = commit_units(batch.header, settings.emit, settings.scope)
         self._written = Written()
 
-    def produce(self, progress: ProgressRecord) -> Written:
+    def produce(self, progress: ProgressRecord) -> tuple[Written, ProgressRecord]:
         """Begins the transaction and hands over documents, commit records, then progress.
+
+        Returns:
+            What was written, and the progress record with the state of the topics.
 
         Raises:
             TransactionFailedError: a record was not acknowledged.
+            OutputRefusedError: Kafka will not take a record; names the document.
             ProducerFencedError: another run took over.
             MalformedBatchError: a document belongs to no transaction of the batch, or to no view.
         """
         self._check_views()
         self._producer.begin()
         self._reached(SinkStep.BEGUN)
-        for view, output in enumerate(self._settings.outputs):
-            for unit, headers, documents in self._documents(view):
-                self._produce_documents(output.name, unit.offsets_of(output.name), headers, documents)
-        self._reached(SinkStep.PRODUCED)
-        self._producer.flush()
+        try:
+            for view, output in enumerate(self._settings.outputs):
+                for unit, headers, documents in self._documents(view):
+                    self._produce_documents(output, unit.offsets_of(output.name), headers, documents)
+            self._reached(SinkStep.PRODUCED)
+            self._producer.flush()
+        except TransactionFailedError:
+            with suppress(SinkError):
+                self._producer.serve()
+            self._check_refused()
+            raise
+        self._check_refused()
         self._check_delivered()
         self._reached(SinkStep.FLUSHED)
+        progress = replace(progress, topics=self._topics_after(self._ranges()))
         for unit in self._units:
             self._produce_commit_record(unit)
         self._reached(SinkStep.COMMIT_RECORDS)
         self._produce_progress(progress)
         self._reached(SinkStep.PROGRESS)
-        return self._written
+        return self._written, progress
 
     def commit(self) -> None:
         """Makes all of it visible at once; raises like :meth:`produce`, the outcome is then unknown."""
@@ -168,18 +215,75 @@ class BatchTransaction:
         return self._batch.settled(view, every_commit=self._settings.emit is Emit.TRANSACTIONS)
 
     def _produce_documents(
-        self, topic: str, offsets: DeliveredOffsets, headers: Headers, documents: Iterable[Document]
+        self, output: OutputTopic, offsets: DeliveredOffsets, headers: Headers, documents: Iterable[Document]
     ) -> None:
         produce, serve = self._producer.produce, self._producer.serve
-        report = offsets.report
+        topic, report = output.name, offsets.report
         written = self._written
         for _, key, document in documents:
-            produce(topic, key, document, headers, report)
+            try:
+                produce(topic, key, document, headers, report)
+            except OutputRefusedError as error:
+                raise self._refused(output, error, key, len(document or b"")) from error
             written.documents += 1
             if document is None:
                 written.deletes += 1
             if not written.documents % _SERVE_EVERY:
                 serve()
+
+    def _check_refused(self) -> None:
+        """Whether a document failed for a reason that stays."""
+        for output in self._settings.outputs:
+            for unit in self._units:
+                failed = unit.offsets.get(output.name)
+                if failed is None or failed.first_error is None or failed.largest_failed is None:
+                    continue
+                error = refusal(self._settings.pipeline, "a document", failed.first_error)
+                if error is not None:
+                    size, key = failed.largest_failed
+                    raise self._refused(output, error, key, size)
+
+    def _refused(
+        self, output: OutputTopic, error: OutputRefusedError, key: bytes | None, size: int
+    ) -> OutputRefusedError:
+        view = self._settings.outputs.index(output)
+        lsns = [
+            lsn
+            for chunk in self._batch.chunks(view)
+            for lsn, found, document in chunk
+            if found == key and len(document or b"") == size
+        ]
+        shown = (key or b"").decode(errors="replace")[:_SHOWN_KEY]
+        at = f", commit LSN {format_lsn(max(lsns))}" if lsns else ""
+        what = (
+            f"a document of view {output.view or output.name!r} for topic {output.name!r}, key {shown}{at}, "
+            f"{size:,} bytes"
+        )
+        if _TOO_LARGE not in error.reason:
+            return OutputRefusedError(self._settings.pipeline, what, error.reason, error.advice)
+        limit = self._limits.get(output.name)
+        reason = (
+            error.reason if limit is None else f"{error.reason}, the topic's max.message.bytes is {limit:,}"
+        )
+        if self._settings.emit is Emit.LATEST:
+            mend = "; or make it smaller in the database: the next start publishes its newest state only"
+        else:
+            mend = (
+                "; or change the view (a new revision): each commit's document is published, so a later, "
+                "smaller one does not help"
+            )
+        return OutputRefusedError(self._settings.pipeline, what, reason, error.advice + mend)
+
+    def _ranges(self) -> WrittenRanges:
+        """Of all units together: where an output's first and last documents of the batch went."""
+        found: dict[str, dict[int, OffsetRange]] = {}
+        for unit in self._units:
+            for topic, offsets in unit.offsets.items():
+                of_topic = found.setdefault(topic, {})
+                for partition, each in offsets.ranges().items():
+                    seen = of_topic.get(partition)
+                    of_topic[partition] = each if seen is None else _joined(seen, each)
+        return found
 
     def _check_delivered(self) -> None:
         reports = [offsets for unit in self._units for offsets in unit.offsets.values()]

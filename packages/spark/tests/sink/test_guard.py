@@ -1,0 +1,265 @@
+"""Topics in memory that somebody changes between two runs, or while one writes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import pytest
+
+from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState
+from slackwater_spark.sink import KafkaSinkSettings, OutputTopic, OutputTopicError, guard
+from slackwater_spark.sink.guard import TopicGuard
+from slackwater_spark.sink.topics import TopicRule, topic_rules
+
+SETTINGS = KafkaSinkSettings(
+    pipeline="orders", outputs=(OutputTopic("out"), OutputTopic("sums")), bootstrap="b:1"
+)
+ACCEPTING = replace(SETTINGS, accept_changed_output=True)
+
+
+def commit(commit_lsn: int = 10, pipeline: str = "orders") -> CommitRecord:
+    return CommitRecord(
+        pipeline=pipeline,
+        source="inv",
+        timeline=1,
+        commit_lsn=commit_lsn,
+        previous_lsn=0,
+        xid=None,
+        commit_ts_ms=0,
+        offsets={},
+    )
+
+
+@dataclass
+class Topics:
+    """A broker. Of each topic its state; which offsets hold records that readers see; commit records."""
+
+    kept: dict[str, TopicState] = field(default_factory=dict)
+    visible: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    commits: dict[str, CommitRecord] = field(default_factory=dict)
+    ids: Iterator[int] = field(default_factory=count)
+
+    def missing(self) -> list[TopicRule]:
+        rules = [rule for rule in topic_rules(SETTINGS) if rule.name != SETTINGS.progress_topic]
+        return [rule for rule in rules if rule.name not in self.kept]
+
+    def create(self, rules: Iterable[TopicRule]) -> None:
+        for rule in rules:
+            self.make(rule.name, rule.create_partitions)
+
+    def make(self, name: str, partitions: int) -> None:
+        self.kept[name] = TopicState(f"id {next(self.ids)}", (0,) * partitions, (0,) * partitions)
+        self.visible[name] = []
+        self.commits.pop(name, None)
+
+    def identities(self) -> dict[str, tuple[str, int]]:
+        return {name: (state.topic_id, len(state.end)) for name, state in self.kept.items()}
+
+    def states(self) -> dict[str, TopicState]:
+        return dict(self.kept)
+
+    def close(self) -> None:
+        pass
+
+    def first_visible(
+        self, _settings: KafkaSinkSettings, topic: str, positions: Mapping[int, int]
+    ) -> tuple[int, int] | None:
+        places = [(p, offset) for p, offset in self.visible[topic] if offset >= positions.get(p, 1 << 60)]
+        return min(places, default=None)
+
+    def newest_commit(self, _settings: KafkaSinkSettings, topic: str) -> CommitRecord | None:
+        return self.commits.get(topic)
+
+    def write(self, topic: str, offset: int, partition: int = 0) -> None:
+        """A record and, behind it, the marker of its transaction."""
+        state = self.kept[topic]
+        end = list(state.end)
+        end[partition] = offset + 2
+        self.kept[topic] = replace(state, end=tuple(end))
+        self.visible[topic].append((partition, offset))
+
+    def batch(self, guard: TopicGuard, number: int = 0) -> ProgressRecord:
+        """A batch of one document per output, and the progress record that becomes visible with it."""
+        written = {}
+        for output in SETTINGS.outputs:
+            offset = self.kept[output.name].end[0]
+            written[output.name] = {0: OffsetRange(1, offset, offset)}
+        states = guard.after(written)
+        for output in SETTINGS.outputs:
+            self.write(output.name, written[output.name][0].first_offset)
+            self.write(output.commits, self.kept[output.commits].end[0])
+            self.commits[output.commits] = commit(10 * (number + 1))
+        return progress(number, states)
+
+
+def progress(batch_id: int, states: Mapping[str, TopicState]) -> ProgressRecord:
+    return ProgressRecord(
+        pipeline="orders",
+        query_id="q",
+        batch_id=batch_id,
+        source="inv",
+        timeline=1,
+        commit_lsn=10 * (batch_id + 1),
+        topics=states,
+    )
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
+    result = Topics()
+    monkeypatch.setattr(guard, "SinkTopics", lambda _settings: result)
+    monkeypatch.setattr(guard, "first_visible", result.first_visible)
+    monkeypatch.setattr(guard, "newest_commit", result.newest_commit)
+    return result
+
+
+def begin(record: ProgressRecord | None, settings: KafkaSinkSettings = SETTINGS) -> TopicGuard:
+    """A run up to its first batch."""
+    found = TopicGuard(settings)
+    found.create_missing(record)
+    found.check(record)
+    return found
+
+
+def delete(topics: Topics, name: str) -> None:
+    del topics.kept[name]
+
+
+def remake(topics: Topics, name: str) -> None:
+    topics.make(name, len(topics.kept[name].end))
+
+
+def cut(topics: Topics, name: str) -> None:
+    state = topics.kept[name]
+    topics.kept[name] = replace(state, start=(1, *state.start[1:]))
+
+
+def lose(topics: Topics, name: str) -> None:
+    state = topics.kept[name]
+    topics.kept[name] = replace(state, end=(0, *state.end[1:]))
+
+
+def grow(topics: Topics, name: str) -> None:
+    state = topics.kept[name]
+    topics.kept[name] = replace(state, start=(*state.start, 0), end=(*state.end, 0))
+
+
+def write(topics: Topics, name: str) -> None:
+    topics.write(name, topics.kept[name].end[0])
+
+
+def write_commit(topics: Topics, name: str) -> None:
+    write(topics, name)
+    topics.commits[name] = commit(20, "others")
+
+
+CHANGES: list[tuple[Callable[[Topics, str], None], str, str]] = [
+    (delete, "out", "none: it was deleted"),
+    (delete, "sums", "none: it was deleted"),
+    (delete, "out.commits", "none: it was deleted"),
+    (remake, "out", "made anew"),
+    (remake, "sums.commits", "made anew"),
+    (cut, "out", "begins at offset 1"),
+    (cut, "sums", "begins at offset 1"),
+    (cut, "out.commits", "begins at offset 1"),
+    (lose, "out", "ends at offset 0"),
+    (grow, "sums", "found 5"),
+    (write, "out", "record of somebody else at offset 2 of partition 0"),
+    (write_commit, "sums.commits", "pipeline 'others' wrote"),
+]
+
+
+@pytest.mark.parametrize(("change", "name", "told"), CHANGES)
+def test_a_change_between_two_runs_is_refused_until_it_is_accepted(
+    topics: Topics, change: Callable[[Topics, str], None], name: str, told: str
+) -> None:
+    first = begin(None)
+    before = topics.batch(first)
+    begin(before)
+    change(topics, name)
+    known = set(topics.kept)
+    with pytest.raises(OutputTopicError, match=told) as refused:
+        begin(before)
+    assert refused.value.topic == name
+    assert "--accept-changed-output" in str(refused.value)
+    assert set(topics.kept) == known
+    accepted = begin(before, ACCEPTING)
+    claimed = replace(before, topics=accepted.states)
+    again = begin(claimed)
+    begin(topics.batch(again, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "told"), [each for each in CHANGES if each[0] in (delete, remake, grow)]
+)
+def test_a_change_while_a_run_writes_is_refused(
+    topics: Topics, change: Callable[[Topics, str], None], name: str, told: str
+) -> None:
+    running = begin(None)
+    running.states = topics.batch(running).topics
+    change(topics, name)
+    with pytest.raises(OutputTopicError, match=told):
+        running.after({})
+    with pytest.raises(OutputTopicError, match=told):
+        running.check_identity()
+
+
+def test_records_of_others_between_two_batches_are_refused_or_accepted(topics: Topics) -> None:
+    running = begin(None)
+    running.states = topics.batch(running).topics
+    write(topics, "out")
+    with pytest.raises(OutputTopicError, match="somebody else at offset 2"):
+        topics.batch(running, 1)
+    accepting = begin(None, ACCEPTING)
+    assert topics.batch(accepting, 1).topics["out"].end[0] == 5
+
+
+def test_what_is_accepted_while_a_run_writes_counts_from_then_on(topics: Topics) -> None:
+    running = begin(None, ACCEPTING)
+    running.states = topics.batch(running).topics
+    remake(topics, "out")
+    after = topics.batch(running, 1).topics
+    assert after["out"] == TopicState(topics.kept["out"].topic_id, (0,) * 4, (1, 0, 0, 0))
+    begin(progress(1, after))
+
+
+def test_topics_may_be_made_anew_while_nothing_is_visible(topics: Topics) -> None:
+    nothing = replace(progress(-1, begin(None).states), batch_id=-1)
+    for name in ("out", "sums.commits"):
+        delete(topics, name)
+        begin(nothing)
+        remake(topics, name)
+        begin(nothing)
+        grow(topics, "sums")
+        begin(nothing)
+
+
+@pytest.mark.parametrize("name", ["out", "sums", "out.commits"])
+def test_a_pipeline_without_progress_takes_only_topics_without_records(topics: Topics, name: str) -> None:
+    before = begin(None).states
+    write(topics, name)
+    topics.commits[name] = commit(10, "others")
+    told = (
+        "what pipeline 'others' wrote up to 0/A" if name.endswith(".commits") else "offset 0 of partition 0"
+    )
+    for record in (None, replace(progress(-1, before), batch_id=-1)):
+        with pytest.raises(OutputTopicError, match=told):
+            begin(record)
+    accepted = begin(None, ACCEPTING).states
+    begin(replace(progress(-1, accepted), batch_id=-1))
+
+
+def test_records_that_readers_do_not_see_are_nobody_s(topics: Topics) -> None:
+    begin(None)
+    write(topics, "out")
+    topics.visible["out"].clear()
+    begin(None)
+
+
+def test_of_progress_of_an_older_version_only_the_commit_records_are_compared(topics: Topics) -> None:
+    before = replace(topics.batch(begin(None)), topics={})
+    grow(topics, "out")
+    begin(before)
+    topics.commits["out.commits"] = commit(30)
+    with pytest.raises(OutputTopicError, match="0/1E of timeline 1 as the newest one"):
+        begin(before)
