@@ -7,6 +7,8 @@ from typing import Any
 
 from slackwater_spark.state.errors import NotACheckpointError
 
+_NO_OFFSET = "-"
+"""What Spark writes of a source that it has not asked yet."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
@@ -77,7 +79,7 @@ class _Planned:
         try:
             lines = (folder / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
             partitions = json.loads(lines[1])["conf"].get(_PARTITIONS)
-            offsets = tuple(json.loads(line) for line in lines[2:])
+            offsets = tuple(None if line == _NO_OFFSET else json.loads(line) for line in lines[2:])
         except (FileNotFoundError, IndexError, KeyError, ValueError):
             return cls()
         return cls(None if partitions is None else int(partitions), offsets)
