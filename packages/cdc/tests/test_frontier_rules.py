@@ -229,12 +229,23 @@ def test_rows_of_an_earlier_numbering_do_not_complete_a_transaction(source: Sour
 
     assert source.lsns() == []
 
-    source.row("s.inv.a/0", row(7, 1, lsn=703), run="r2", ms=6)
+    source.row("s.inv.a/0", row(7, 1, lsn=703), run="r2", ms=5)
     assert source.lsns() == []
 
-    source.row("s.inv.a/1", row(7, 2, lsn=704), run="r2", ms=7)
+    source.row("s.inv.a/1", row(7, 2, lsn=704), run="r2", ms=5)
     (cut,) = source.cuts()
     assert cut.repeated == {750}
+
+
+def test_a_run_that_wrote_more_rows_than_end_counts_has_not_written_the_last_numbering(
+    source: Source,
+) -> None:
+    source.tell(begin_value(7, 701), ms=1)
+    source.row("s.inv.a/0", row(7, 1), row(7, 2), row(7, 3), ms=6)
+
+    source.tell(begin_value(7, 701), end(7, a=2), ms=5)
+
+    assert source.lsns() == []
 
 
 def test_a_renumbered_transaction_waits_until_everything_older_than_end_is_read(source: Source) -> None:
@@ -272,6 +283,61 @@ def test_without_run_headers_a_renumbered_transaction_waits_for_traffic_in_all_p
     source.tell(begin_value(8, 801), end(8, a=2, b=1))
 
     assert source.lsns() == [750, 850]
+
+
+@pytest.mark.parametrize("repeated_begin_is_read", [False, True])
+def test_without_run_headers_rows_of_two_numberings_do_not_fill_each_others_gaps(
+    source: Source, *, repeated_begin_is_read: bool
+) -> None:
+    """Run 1 writes rows 1 and 3 of three and loses row 2; run 2 begins again with row 2 as number 1."""
+    source.tell(begin_value(7, 701), end(7, a=3), ms=1)
+    source.row("s.inv.a/0", row(7, 1, lsn=701), row(7, 3, lsn=703), run="", ms=1)
+    if repeated_begin_is_read:
+        source.tell(begin_value(7, 701), ms=5)
+
+    source.row("s.inv.a/0", row(7, 2, lsn=703), run="", ms=6)
+
+    assert source.lsns() == [], "row 2 was not read"
+
+
+def test_without_run_headers_rows_of_an_earlier_numbering_do_not_complete_a_transaction(
+    source: Source,
+) -> None:
+    """Run 1 writes rows 1 and 2 of four; run 2 begins again with row 3 as number 1 and counts 2 in END."""
+    source.tell(begin_value(7, 701), ms=1)
+    source.row("s.inv.a/0", row(7, 1, lsn=701), run="", ms=2)
+    source.row("s.inv.a/1", row(7, 2, lsn=702), run="", ms=2)
+    source.tell(begin_value(7, 701), end(7, a=2), ms=5)
+
+    source.row("s.inv.a/0", row(7, 1, lsn=703), run="", ms=6)
+
+    assert source.lsns() == [], "row 4 was not read"
+
+
+@pytest.mark.parametrize("ms", [0, 1])
+def test_starts_of_numberings_do_not_tell_which_run_is_the_last(source: Source, ms: int) -> None:
+    """The connector does not repeat BEGIN when it has stored that the transaction is open.
+
+    Run 1 writes BEGIN and row 1 of three; run 2, without BEGIN, rows 1 and 2; run 3 begins again with row 2
+    as number 1.
+    """
+    source.tell(begin_value(7, 701), ms=1 * ms)
+    source.row("s.inv.a/0", row(7, 1, lsn=701), run="r1", ms=2 * ms)
+    source.row("s.inv.a/0", row(7, 1, lsn=701), row(7, 2, lsn=702), run="r2", ms=3 * ms)
+    source.tell(begin_value(7, 701), end(7, a=2), ms=5 * ms)
+
+    assert source.lsns() == [], "row 3 was not read"
+
+
+def test_rows_of_a_run_with_header_are_not_those_of_a_later_run_without(source: Source) -> None:
+    """Run 1 writes rows 1 and 2 of three; run 2, without headers, begins again with row 2 as number 1."""
+    source.tell(begin_value(7, 701), ms=1)
+    source.row("s.inv.a/0", row(7, 1, lsn=701), row(7, 2, lsn=702), ms=2)
+    source.tell(begin_value(7, 701), end(7, a=2), ms=5)
+
+    source.row("s.inv.a/0", row(7, 1, lsn=702), run="", ms=6)
+
+    assert source.lsns() == [], "row 3 was not read"
 
 
 def test_bad_input_stops_cuts_in_front_of_it(source: Source) -> None:

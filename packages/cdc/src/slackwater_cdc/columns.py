@@ -14,9 +14,7 @@ from slackwater_cdc.envelope import UNREADABLE, Row
 from slackwater_cdc.errors import UndecodableRecordError
 from slackwater_protocol import MalformedRecordError, parse_transaction_id
 
-IS_FIRST = 1
-"""Flag: the row is the first of its transaction by ``total_order``."""
-IS_TRUNCATE = 2
+IS_TRUNCATE = 1
 """Flag: a truncation, which has no key."""
 
 _decode = msgspec.json.Decoder(Row).decode
@@ -152,7 +150,7 @@ class _Columns:
         except KeyError:
             index[key] = len(index)
             self.place.append(index[key])
-        self.flags.append((block.total_order == 1) | (row.op == "t") << 1)
+        self.flags.append(row.op == "t")
 
     def taken(self) -> RowColumns:
         return RowColumns(list(self.index), self.offsets, self.xids, self.orders, self.place, self.flags)

@@ -7,15 +7,18 @@ The usual case costs nothing here: one numbering, one run, all of 1 … n read. 
 
   1. END was read after a single BEGIN, so it has the true count n, and one run (known by its header) has
      written 1 … n: a later numbering only lowers numbers, hence cannot reach n.
-  2. The last run that wrote rows has written exactly 1 … n of the last END (nothing, if that counts nothing),
-     it is not older than the last BEGIN (it wrote something later, or as many starts of numberings as BEGINs
-     were seen), and every partition was read past the end offsets asked for after the last END was read: rows
-     of earlier runs were readable by then. Or the runs between the last BEGIN and the last END have done so
-     together: the later ones went on with the numbers. Which runs these are is told by the times of their
-     newest records and by the start that a run id (UUID version 7) names.
+  2. The last run that wrote rows (known by its header) has written exactly 1 … n of the last END (nothing, if
+     that counts nothing), it is not older than the last BEGIN, for it wrote something later, and every
+     partition was read past the end offsets asked for after the last END was read: rows of earlier runs were
+     readable by then. Or the runs between the last BEGIN and the last END have done so together: the later
+     ones went on with the numbers. Which runs these are is told by the times of their newest records and by
+     the start that a run id (UUID version 7) names.
   3. ``overtaken``: in every partition of the tables that a true END names (of all tables, if there is none) a
      row of a later transaction was read. For tables without keys one run that is not older than the last END
      must have written all of these: a repeated row may be in another partition than the first one.
+
+Rows without the header are kept as those of one run, though several may have written them: their numbers may
+be those of several numberings, so together they prove nothing once there is more than one.
 """
 
 from collections.abc import Collection, Mapping
@@ -70,9 +73,7 @@ def last_numbering_is_complete(transaction: Transaction, newest_ms: Mapping[str,
     if len(together) > 1 and all(_is_exactly(union(together, t), n) for t, n in counted.items()):
         return True
     last = max(runs, key=lambda r: r.run)
-    wrote_later = bool(last.run) and newest_ms.get(last.run, 0) >= transaction.last_begin_ms > 0
-    all_seen = last.has_first and sum(r.has_first for r in runs) >= transaction.begins_at_last_end
-    if not wrote_later and not all_seen:
+    if not last.run or not newest_ms.get(last.run, 0) >= transaction.last_begin_ms > 0:
         return False
     return all(last.is_exactly(table, count) for table, count in counted.items())
 

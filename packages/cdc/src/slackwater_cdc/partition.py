@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from slackwater_cdc.columns import IS_FIRST, IS_TRUNCATE, OtherRow, ParsedRows, RowColumns, xid_of
+from slackwater_cdc.columns import IS_TRUNCATE, OtherRow, ParsedRows, RowColumns, xid_of
 from slackwater_cdc.context import Context
 from slackwater_cdc.envelope import UNREADABLE, Row
 from slackwater_cdc.errors import (
@@ -140,7 +140,7 @@ class Partition:
             if source.txId != xid or source.table != table or source.schema != schema:
                 table, schema = source.table, source.schema
                 xid = source.txId or _NO_XID
-                flags = (block.total_order == 1) | (row.op == "t") << 1
+                flags = row.op == "t"
                 seen = self._turn_to(offset, _xid(row), (schema, table), flags)
                 rows, newest = self._rows, self._newest
             if seen is None:
@@ -293,7 +293,7 @@ class Partition:
         if transaction is None:
             return None
         self._transaction = transaction
-        track = self._track(transaction, table, is_first=bool(flags & IS_FIRST))
+        track = self._track(transaction, table)
         self.tables.add(table)
         if self not in transaction.partitions:
             transaction.partitions[self] = offset
@@ -319,7 +319,7 @@ class Partition:
         if newest is not transaction and transaction.may_be_scattered:
             self._firsts.append((transaction, offset, self._run))
 
-    def _track(self, transaction: Transaction, table: str, *, is_first: bool) -> Track:
+    def _track(self, transaction: Transaction, table: str) -> Track:
         """The track of a table in the run that is being read, made when missing."""
         self._is_exempt = table in self._context.exempt
         if self._is_exempt:
@@ -327,8 +327,6 @@ class Partition:
             return rows.track(table)
         is_same_run = transaction.has_counted_rows and transaction.run == self._run
         rows = self._rows = transaction if is_same_run else transaction.rows_of(self._run)
-        if is_first:
-            rows.has_first = True
         track = rows.tracks.get(table)
         if track is None:
             track = rows.track(table)

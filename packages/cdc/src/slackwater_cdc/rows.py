@@ -18,7 +18,7 @@ class RunRows:
     collection off that would be a leak.
     """
 
-    __slots__ = ("has_first", "missing", "run", "tracks")
+    __slots__ = ("missing", "run", "tracks")
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -26,8 +26,6 @@ class RunRows:
         """By table."""
         self.missing = 0
         """Rows that END counts and that were not read; before END minus the number of rows read."""
-        self.has_first = False
-        """Whether the row with ``total_order`` 1 was among them: a numbering starts in this run."""
 
     def track(self, table: str) -> Track:
         """The track of a table, made when missing."""

@@ -79,7 +79,6 @@ class Transaction(RunRows):
     __slots__ = (
         "begins",
         "begins_at_first_end",
-        "begins_at_last_end",
         "counted",
         "end",
         "end_offset",
@@ -105,7 +104,6 @@ class Transaction(RunRows):
         self.run = ""
         self.tracks = {}
         self.missing = 0
-        self.has_first = False
         self.is_done = False
         self.sequence: int | None = None
         self.past: EndOffsets | None = None
@@ -129,7 +127,6 @@ class Transaction(RunRows):
         self.last_end: End | None = None
         self.last_end_ms = 0
         """Record timestamp of the last END."""
-        self.begins_at_last_end = 0
         self.later: list[RunRows] | None = None
         """Rows of further connector runs, in the order in which they were met."""
         self.partitions: dict[Partition, int] = {}
@@ -172,7 +169,7 @@ class Transaction(RunRows):
         self.last_end_ms = timestamp_ms
         self.end = self.last_end = end
         self.counted = self.last_counted = counted
-        self.begins_at_first_end = self.begins_at_last_end = self.begins
+        self.begins_at_first_end = self.begins
         self.sequence = sequence
         fits = [rows.expect(counted) for rows in self.runs]
         if not all(fits):
@@ -183,7 +180,6 @@ class Transaction(RunRows):
         self.last_end_ms = timestamp_ms
         self.last_end = end
         self.last_counted = counted
-        self.begins_at_last_end = self.begins
         self.is_repeated = True
         self.past = None
 
