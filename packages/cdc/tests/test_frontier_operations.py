@@ -448,6 +448,115 @@ def test_a_snapshot_below_the_frontier_that_was_taken_later_is_a_regression() ->
     assert regression.transaction_offset == 2
 
 
+def test_a_commit_read_before_a_snapshot_below_the_frontier_does_not_hide_that_it_was_taken_later() -> None:
+    """Seen to fail while the snapshot's time was compared with the newest END that was read."""
+    source = source_at_a_cut()
+    source.tell(end(7, ts_ms=60 * SECOND, a=1))
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="first", ts_ms=50 * SECOND))
+    source.row("a/0", row(7, 1))
+
+    regression = source.frontier.regression
+    assert regression is not None
+    assert regression.has_snapshot
+    assert source.cuts() == []
+
+
+@pytest.mark.parametrize("taken_ms", [60 * SECOND, 70 * SECOND])
+def test_a_snapshot_taken_before_the_newest_commit_on_the_frontier_is_a_repeat(taken_ms: int) -> None:
+    source = source_at_a_cut()
+    source.tell(end(7, ts_ms=60 * SECOND, a=1))
+    source.row("a/0", row(7, 1))
+    assert source.lsns() == [756]
+
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="first", ts_ms=taken_ms))
+
+    assert source.frontier.regression is None
+
+
+def test_a_row_of_an_interrupted_snapshot_that_is_read_after_the_next_one_is_a_repeat() -> None:
+    """It is read between the moment the next attempt passes and the cut that shows it."""
+    source = Source()
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="last", ts_ms=60 * SECOND))
+    source.frontier.read_notifications(enumerate(snapshot_notifications({"inv.a": 1}, ts_ms=60 * SECOND)))
+    source.frontier.skip_notifications_to(3)
+    for _ in range(4):
+        source.frontier.advance()
+        source.answer()
+    assert source.frontier.lsn == 24
+
+    source.row("b/0", snapshot_value("inv.b", 16, {"id": 1}, snapshot="first", ts_ms=50 * SECOND))
+
+    assert source.frontier.regression is None
+
+
+@pytest.mark.parametrize(("taken_ms", "is_behind"), [(10 * SECOND, False), (60 * SECOND, True)])
+def test_a_snapshot_read_before_any_cut_is_behind_a_regression_if_it_was_taken_later(
+    taken_ms: int, is_behind: bool
+) -> None:
+    """Seen to fail for the second one while only rows read after the regression counted."""
+    source = Source()
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="first", ts_ms=taken_ms))
+    source.tell(end(7, a=1, ts_ms=SECOND), end(6, a=1, ts_ms=SECOND + 1))
+
+    regression = source.frontier.regression
+    assert regression is not None
+    assert regression.has_snapshot is is_behind
+
+
+@pytest.mark.parametrize(
+    ("committed_ms", "passes", "begins_at"),
+    [(40 * SECOND, True, 3), (41 * SECOND, False, 3), (49 * SECOND, False, 2), (50 * SECOND, False, 2)],
+)
+def test_the_commit_time_says_of_which_timeline_an_end_is_that_was_read_before_the_snapshot(
+    committed_ms: int, passes: bool, begins_at: int
+) -> None:
+    """What was committed shortly before the snapshot may be of either: it is shown on neither."""
+    source = source_at_a_cut()
+    source.tell(end(7, ts_ms=committed_ms, a=1))
+    source.row("b/0", snapshot_value("inv.b", 24, {"id": 1}, snapshot="first", ts_ms=50 * SECOND))
+    source.row("a/0", row(7, 1))
+
+    assert source.lsns() == ([756] if passes else [])
+    regression = source.frontier.regression
+    assert regression is not None
+    assert regression.transaction_offset == begins_at
+
+
+def test_the_new_timeline_begins_with_the_first_end_that_was_committed_after_the_snapshot() -> None:
+    source = source_at_a_cut()
+    source.tell(*(end(x, ts_ms=x * 10 * SECOND, a=1) for x in (7, 8, 9)))
+    source.row("a/0", row(7, 1), row(8, 1), row(9, 1))
+    source.row("b/0", snapshot_value("inv.b", 24, {"id": 1}, snapshot="first", ts_ms=80 * SECOND))
+
+    assert source.lsns() == [756]
+    regression = source.frontier.regression
+    assert regression is not None
+    assert regression.transaction_offset == 3
+
+
+@pytest.mark.parametrize("lsn", [24, 800])
+def test_a_whole_snapshot_after_commits_is_not_shown_on_the_old_timeline(lsn: int) -> None:
+    """Seen to fail for the second one while only transactions were held back."""
+    source = source_at_a_cut()
+    source.frontier.read_notifications(enumerate(snapshot_notifications({"inv.a": 1}, ts_ms=60 * SECOND)))
+    source.row("a/0", snapshot_value("inv.a", lsn, {"id": 1}, snapshot="last", ts_ms=60 * SECOND))
+
+    assert source.cuts() == []
+    source.frontier.rest(source.ends)
+    assert source.cuts() == []
+    assert source.frontier.lsn == 556
+
+
+def test_rows_of_an_incremental_snapshot_behind_a_regression_are_not_shown_between_commits() -> None:
+    """Seen to fail while the regression held back commits only."""
+    source = source_at_a_cut()
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="last", ts_ms=60 * SECOND))
+    source.row("b/0", incremental_row(1))
+
+    assert source.cuts() == []
+    assert not source.frontier.has_moved
+
+
 def test_a_snapshot_that_shows_a_regression_after_a_restart_begins_where_reading_does() -> None:
     """Seen to fail with offset 0: the new timeline began with all transactions of the old one."""
     (cut,) = _cuts_of(7)

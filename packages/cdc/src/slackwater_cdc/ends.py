@@ -75,10 +75,21 @@ class Ends:
         self.position = self._watch.transaction_position = max(self.position, position)
 
     def stop_at_regression(self) -> None:
-        """Lets nothing pass that is read from now on, for LSNs went back."""
-        if self.barrier is None:
-            self.barrier = Obstacle(self._topic, 0, 0, "LSNs went back", is_misconfiguration=False)
-            self.queue.append(self.barrier)
+        """Lets nothing pass that is read from now on, or may be of the new timeline, for LSNs went back."""
+        if self.barrier is not None:
+            return
+        self.barrier = Obstacle(self._topic, 0, 0, "LSNs went back", is_misconfiguration=False)
+        behind: list[Transaction | Obstacle] = []
+        while self.queue and self._may_be_behind(self.queue[-1]):
+            behind.append(self.queue.pop())
+        self.queue += [self.barrier, *reversed(behind)]
+        for item in behind:
+            if isinstance(item, Transaction) and item.end is not None:
+                self._watch.begin_at(item.end_offset - 1, item.end.commit_ts_ms)
+
+    def _may_be_behind(self, item: Transaction | Obstacle) -> bool:
+        end = item.end if isinstance(item, Transaction) else None
+        return end is not None and self._watch.may_be_behind(end.commit_ts_ms)
 
     def _read_begin(self, xid: int, timestamp_ms: int) -> None:
         transactions = self._context.transactions

@@ -283,7 +283,7 @@ class Frontier:
         if snapshot is not None and not self._gate.shows_before(
             head, snapshot, is_beginning=not self._built.lsn
         ):
-            if not self._gate.may_pass(snapshot):
+            if self._watch.found is not None or not self._gate.may_pass(snapshot):
                 return False
             self._pass_snapshot(snapshot)
             return True
@@ -337,8 +337,11 @@ class Frontier:
 
     @property
     def _has_rows_between_commits(self) -> bool:
-        """Whether rows of an ad hoc snapshot can be shown that no commit has shown."""
-        if self._built.ready or not self._built.cut_lsn:
+        """Whether rows of an ad hoc snapshot can be shown that no commit has shown.
+
+        Behind a regression they may be of either timeline.
+        """
+        if self._built.ready or not self._built.cut_lsn or self._watch.found is not None:
             return False
         waiting = self._context.waiting_incremental
         return self._built.has_late or any(first < p.end_offset() for p, first in waiting.items())
@@ -419,7 +422,7 @@ class Frontier:
         self._context.repeated |= self._snapshots.doubled
         self._snapshots.doubled.clear()
         cut = self._built.cut(self._partitions, self._context)
-        self._snapshots.pass_lsn(cut.lsn)
+        self._snapshots.pass_lsn(cut.lsn, cut.commit_ts_ms)
         return cut
 
     # --- what people see

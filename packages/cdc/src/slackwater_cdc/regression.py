@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from slackwater_cdc.envelope import End
 
 _MARGIN_MS = 10_000
+_SKEW_MS = 1000
+"""By how much the clocks of connector and database may differ."""
 
 
 @dataclass(slots=True)
@@ -45,11 +47,13 @@ class RegressionWatch:
 
     def __init__(self, newest_lsn: int, newest_ms: int) -> None:
         self._all_known_above = self._newest_lsn = newest_lsn
-        self._newest_ms = newest_ms
+        self._newest_ms = self._passed_ms = newest_ms
+        self._snapshot_ms = 0
         self._first_unknown_offset: int | None = None
         self.transaction_position = 0
         """How far the transaction topic was read."""
         self.found: Regression | None = None
+        self._found_ms: int | None = None
 
     def read_new_end(self, commit_lsn: int, commit_ts_ms: int) -> None:
         """Notes an END above all before."""
@@ -73,22 +77,49 @@ class RegressionWatch:
             return True
         return False
 
+    def pass_commit(self, commit_ts_ms: int) -> None:
+        """Notes a commit, or a snapshot, that is on the frontier."""
+        self._passed_ms = max(self._passed_ms, commit_ts_ms)
+
     def read_old_snapshot(self, lsn: int, ts_ms: int) -> None:
-        """Takes a row of an initial snapshot at or below the frontier: a repeat, or LSNs that went back."""
-        if ts_ms > self._newest_ms + _MARGIN_MS:
-            self._find(self.transaction_position, 0, lsn)
-        self.read_new_snapshot()
+        """Takes a row of an initial snapshot at or below the frontier: a repeat, or LSNs that went back.
 
-    def read_snapshot_after_commits(self, lsn: int) -> None:
+        Commits above the frontier say nothing: they may be the new snapshot's successors.
+        """
+        if ts_ms > self._passed_ms + _MARGIN_MS:
+            self._find_snapshot(lsn, ts_ms)
+        self.read_new_snapshot(ts_ms)
+
+    def read_snapshot_after_commits(self, lsn: int, ts_ms: int) -> None:
         """Takes a start-up snapshot above what was published: deletes in between are not known."""
-        self._find(self.transaction_position, 0, lsn)
-        self.read_new_snapshot()
+        self._find_snapshot(lsn, ts_ms)
+        self.read_new_snapshot(ts_ms)
 
-    def read_new_snapshot(self) -> None:
-        """Notes that rows of an initial snapshot were read."""
+    def read_new_snapshot(self, ts_ms: int) -> None:
+        """Notes that a row of an initial snapshot was read, taken at a time."""
+        self._snapshot_ms = max(self._snapshot_ms, ts_ms)
         if self.found is not None:
             self.found.has_snapshot = True
 
+    def may_be_behind(self, commit_ts_ms: int) -> bool:
+        """Whether a commit above the frontier may be of the new timeline, though its END was read before."""
+        return self._found_ms is not None and commit_ts_ms > self._found_ms - _MARGIN_MS
+
+    def begin_at(self, offset: int, commit_ts_ms: int) -> None:
+        """Has the new timeline begin with an END that was read before the snapshot, if that was taken first.
+
+        What was committed before the snapshot is in it, or of the old timeline.
+        """
+        if self.found is None or self._found_ms is None or commit_ts_ms < self._found_ms - _SKEW_MS:
+            return
+        self.found.transaction_offset = min(self.found.transaction_offset, offset)
+
+    def _find_snapshot(self, lsn: int, ts_ms: int) -> None:
+        if self.found is None:
+            self._found_ms = ts_ms
+        self._find(self.transaction_position, 0, lsn)
+
     def _find(self, offset: int, xid: int, lsn: int) -> None:
         if self.found is None:
-            self.found = Regression(offset, xid, lsn, self._newest_lsn)
+            has_snapshot = self._snapshot_ms > self._newest_ms + _MARGIN_MS
+            self.found = Regression(offset, xid, lsn, self._newest_lsn, has_snapshot)

@@ -268,11 +268,13 @@ class Snapshots:
             self.pending.is_done = True
             self._passed_lsn = self._shown_lsn = self.pending.lsn
             self._shown_ms = self.pending.ts_ms
+            self._watch.pass_commit(self._shown_ms)
             self.pending = None
 
-    def pass_lsn(self, lsn: int) -> None:
-        """Says that the frontier is at an LSN: a snapshot at or below it is no longer waited for."""
+    def pass_lsn(self, lsn: int, commit_ts_ms: int) -> None:
+        """Says that the frontier is at a commit: a snapshot at or below its LSN is no longer waited for."""
         self._passed_lsn = max(self._passed_lsn, lsn)
+        self._watch.pass_commit(commit_ts_ms)
 
     def is_late(self, snapshot: Snapshot) -> bool:
         """Whether the newest attempt repeats an interrupted one, of which rows or the start were read."""
@@ -313,9 +315,10 @@ class Snapshots:
         if lsn <= self._passed_lsn:
             self._watch.read_old_snapshot(lsn, portion.ts_ms)
             return None
-        self._watch.read_new_snapshot()
         if self._passed_lsn:
-            self._watch.read_snapshot_after_commits(lsn)
+            self._watch.read_snapshot_after_commits(lsn, portion.ts_ms)
+        else:
+            self._watch.read_new_snapshot(portion.ts_ms)
         if pending is None:
             self.pending = pending = Snapshot(portion)
         else:
