@@ -47,7 +47,7 @@ def local_checkpoint_conf() -> dict[str, str]:
 
 def worker_conf() -> dict[str, str]:
     """Settings that halve the CPU time in which a Python worker starts."""
-    return {"spark.python.daemon.module": "pyspark.daemon"}
+    return {"spark.python.daemon.module": "slackwater_spark.worker_daemon"}
 
 
 def required_environment() -> dict[str, str]:
