@@ -93,12 +93,17 @@ def test_the_end_of_the_process_that_plans_batches_is_called_so(told: str, shown
     assert error_type in RESTARTABLE
 
 
-def test_a_process_that_did_not_start_in_time_is_called_so() -> None:
-    """As Spark told it on a machine with a load of 22."""
-    text = (
+@pytest.mark.parametrize(
+    "text",
+    [
         "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Python worker failed to "
-        "connect back. SQLSTATE: XXKST\n=== Streaming Query ===\n"
-    )
+        "connect back. SQLSTATE: XXKST\n=== Streaming Query ===\n",
+        "Python worker failed to connect back.\n=== Streaming Query ===\nIdentifier: orders [id = 1]",
+    ],
+    ids=["while it runs", "before its first batch"],
+)
+def test_a_process_that_did_not_start_in_time_is_called_so(text: str) -> None:
+    """As Spark told it on a machine with a load of 22."""
     error_type, reason = root_cause(text)
     assert error_type == "PythonProcessLateError"
     assert "did not start within 10 s: the machine is too busy" in reason
@@ -108,3 +113,10 @@ def test_a_process_that_did_not_start_in_time_is_called_so() -> None:
 def test_errors_of_tasks_and_of_java_are_no_reason_to_start_a_query_again() -> None:
     assert root_cause(TASK)[0] not in RESTARTABLE
     assert root_cause("Job aborted: Python worker failed to connect back.")[0] not in RESTARTABLE
+    assert root_cause("Broken pipe\nwhile a file was written")[0] not in RESTARTABLE
+    assert root_cause("Python worker failed to connect back.")[0] not in RESTARTABLE
+
+
+def test_the_end_of_that_process_is_called_so_before_the_first_batch_too() -> None:
+    text = "Broken pipe\n=== Streaming Query ===\nIdentifier: orders [id = 1]"
+    assert root_cause(text)[0] == "PythonProcessEndedError"

@@ -8,11 +8,14 @@ _RAISED = re.compile(
 )
 _HANDED_ON = "Py4JJavaError"
 _CAUSED_BY = re.compile(r"^Caused by: (?P<type>[\w.$]+): (?P<reason>.+)$")
+_QUERY_FAILED = r"(?:terminated with exception: +|\A(?=.*\n=== Streaming Query ===))"
+"""What Spark's account of a query that failed begins with: of one that has not begun, its error."""
 _PROCESS_ENDED = re.compile(
-    r"terminated with exception: +(?P<told>Broken pipe|Connection reset(?: by peer)?)? *SQLSTATE"
+    _QUERY_FAILED + r"(?P<told>Broken pipe|Connection reset(?: by peer)?|(?= *SQLSTATE)) *(?:SQLSTATE|$)",
+    re.M,
 )
 """Spark asks a Python process of its own for offsets and tasks; its end is told as that of a connection."""
-_PROCESS_LATE = re.compile(r"terminated with exception: +Python worker failed to connect back")
+_PROCESS_LATE = re.compile(_QUERY_FAILED + r"Python worker failed to connect back")
 """Spark gives that process ten seconds to start, whatever its settings are."""
 RESTARTABLE = frozenset({"PythonProcessEndedError", "PythonProcessLateError"})
 """Causes that lie in a process of the query's own, and that a query that starts again may not meet."""
