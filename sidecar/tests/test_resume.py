@@ -202,6 +202,27 @@ def test_in_a_truncated_log_no_cut_behind_the_decision_is_taken_for_one_before_i
     assert (found.timeline, found.read_from) == (2, None)
 
 
+@pytest.mark.parametrize(("started_ms", "is_of_the_new_one"), [(60_000, False), (62_000, True)])
+def test_what_was_announced_before_the_old_timelines_last_commit_announces_nothing_on_the_new_one(
+    started_ms: int, is_of_the_new_one: bool
+) -> None:
+    """Seen to fail while every announcement counted."""
+    log = InMemoryCutLog("inv")
+    log.append([replace(cut(7), previous_lsn=0, commit_ts_ms=61_001)])
+    log.append_records([begins(2, 40)])
+    frontier = resume(log, 1).frontier(SidecarSettings(source="inv", bootstrap="h:1"))
+    old, new = (snapshot_notifications({"s.a": 1}, ts_ms=ms) for ms in (started_ms, 99_000))
+    frontier.read_notifications(enumerate([*old, *new]))
+    partition = frontier.add_partition("inv.s.a", 0, 0)
+    row = snapshot_value("s.a", 8, {"id": 1}, snapshot="last", ts_ms=99_000)
+    partition.read([(0, row)])
+    for _ in range(3):
+        frontier.advance()
+        frontier.end_offsets({("inv.s.a", 0): 1})
+
+    assert [c.lsn for c in frontier.cuts()] == ([] if is_of_the_new_one else [8])
+
+
 def test_the_newest_of_several_decided_timelines_is_followed() -> None:
     found = resumed(cut(7), begins(3, transaction_offset=44), begins(2, transaction_offset=33))
 

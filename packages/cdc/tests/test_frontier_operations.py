@@ -575,6 +575,57 @@ def test_a_snapshot_that_shows_a_regression_after_a_restart_begins_where_reading
     assert source.frontier.regression.transaction_offset == 9
 
 
+@pytest.mark.parametrize(("started_ms", "is_late"), [(19 * SECOND - 1, False), (19 * SECOND, True)])
+def test_snapshots_of_the_timeline_before_are_no_attempts_at_the_new_one(
+    started_ms: int, is_late: bool
+) -> None:
+    """Seen to fail with every announcement counted: it waited for table b, and its rows were late."""
+    source = Source()
+    source.frontier.skip_announcements_to(20 * SECOND)
+    old = snapshot_notifications({"inv.a": 5, "inv.b": 3}, ts_ms=started_ms)
+    new = snapshot_notifications({"inv.a": 1, "inv.b": 0}, ts_ms=60 * SECOND)
+    source.frontier.read_notifications(enumerate([*old, *new]))
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="last", ts_ms=60 * SECOND))
+
+    assert source.lsns() == ([] if is_late else [24])
+
+
+def test_tables_that_only_the_timeline_before_had_are_not_waited_for() -> None:
+    source = Source()
+    source.frontier.skip_announcements_to(20 * SECOND)
+    old = snapshot_notifications({"inv.b": 3}, ts_ms=SECOND)
+    new = snapshot_notifications({"inv.a": 1}, ts_ms=60 * SECOND)
+    source.frontier.read_notifications(enumerate([*old, *new]))
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="last", ts_ms=60 * SECOND))
+
+    assert source.lsns() == [24]
+
+
+def test_the_rest_of_an_announcement_of_the_timeline_before_begins_no_attempt() -> None:
+    """The snapshot of the old timeline blocked the stream while its last commit was made."""
+    source = Source()
+    source.frontier.skip_announcements_to(20 * SECOND)
+    started, *_ = snapshot_notifications({"inv.b": 3}, ts_ms=SECOND)
+    _, *late_rest = snapshot_notifications({"inv.b": 3}, ts_ms=30 * SECOND)
+    new = snapshot_notifications({"inv.a": 1}, ts_ms=60 * SECOND)
+    source.frontier.read_notifications(enumerate([started, *late_rest, *new]))
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="last", ts_ms=60 * SECOND))
+
+    assert source.lsns() == [24]
+
+
+def test_an_interrupted_attempt_at_the_new_timeline_still_makes_the_next_one_late() -> None:
+    source = Source()
+    source.frontier.skip_announcements_to(20 * SECOND)
+    old = snapshot_notifications({"inv.a": 1}, ts_ms=SECOND)
+    first, *_ = snapshot_notifications({"inv.a": 1}, ts_ms=60 * SECOND)
+    second = snapshot_notifications({"inv.a": 1}, ts_ms=70 * SECOND)
+    source.frontier.read_notifications(enumerate([*old, first, *second]))
+    source.row("a/0", snapshot_value("inv.a", 24, {"id": 1}, snapshot="last", ts_ms=70 * SECOND))
+
+    assert source.cuts() == []
+
+
 def test_a_new_timeline_begins_where_it_was_decided_and_goes_on_from_there() -> None:
     source = Source()
     source.frontier.skip_transactions_to(40)

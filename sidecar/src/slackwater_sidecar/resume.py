@@ -54,6 +54,8 @@ class Resumption:
         )
         if self.newest is None and self.transaction_offset is not None:
             frontier.skip_transactions_to(self.transaction_offset)
+        if self.newest is None and self.read_from is not None:
+            frontier.skip_announcements_to(self.read_from.commit_ts_ms)
         return frontier
 
     def starts(self, topics: SourceTopics) -> Starts:

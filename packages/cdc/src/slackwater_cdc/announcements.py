@@ -12,6 +12,8 @@ from slackwater_cdc.envelope import Notification
 _INITIAL = "Initial Snapshot"
 _SKEW_MS = 100
 """By how much the stamp of a row may lie before that of its STARTED; no connector starts again as fast."""
+_CLOCK_SKEW_MS = 1000
+"""By how much the clocks of connector and database may differ."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,9 +35,15 @@ class Announcements:
 
     def __init__(self) -> None:
         self._announced: list[Announcement] = []
+        self._latest: Announcement | None = None
+        self._first_ms = 0
 
     def __bool__(self) -> bool:
         return bool(self._announced)
+
+    def skip_to(self, commit_ts_ms: int) -> None:
+        """Says when the timeline before committed last: attempts that had STARTED by then are not read."""
+        self._first_ms = commit_ts_ms - _CLOCK_SKEW_MS
 
     def read(self, notification: Notification) -> None:
         """Takes a notification; only those of initial and blocking snapshots matter.
@@ -46,12 +54,14 @@ class Announcements:
         if notification.aggregate_type != _INITIAL:
             return
         if notification.type == "SKIPPED":
-            if self._announced:
-                self._announced[-1].is_given_up = not self._announced[-1].is_completed
+            if self._latest is not None:
+                self._latest.is_given_up = not self._latest.is_completed
             return
-        if notification.type == "STARTED" or not self._announced:
-            self._announced.append(Announcement(notification.timestamp_ms))
-        newest = self._announced[-1]
+        newest = self._latest
+        if notification.type == "STARTED" or newest is None:
+            newest = self._latest = Announcement(notification.timestamp_ms)
+            if newest.started_ms >= self._first_ms:
+                self._announced.append(newest)
         if notification.type == "TABLE_SCAN_COMPLETED":
             newest.scanned |= notification.scanned()
         elif notification.type == "COMPLETED":
@@ -59,8 +69,8 @@ class Announcements:
 
     def read_unreadable(self, problem: str) -> None:
         """Takes a record that is no notification: it may have been one about the snapshot under way."""
-        if self._announced and not self._announced[-1].is_completed:
-            self._announced[-1].unreadable = problem
+        if self._latest is not None and not self._latest.is_completed:
+            self._latest.unreadable = problem
 
     def of(self, first_ms: int) -> Announcement | None:
         """The announcement of the attempt whose first row was read at a time; None if that was lost."""

@@ -136,6 +136,14 @@ class Frontier:
         """Says that the notification topic holds nothing more below an offset."""
         self._gate.notification_position = max(self._gate.notification_position, position)
 
+    def skip_announcements_to(self, commit_ts_ms: int) -> None:
+        """Says when the timeline before committed last, milliseconds since the epoch.
+
+        Snapshots that had STARTED by then (one second of skew is allowed for) are not of this timeline. Call
+        it before notifications are read.
+        """
+        self._snapshots.announced.skip_to(commit_ts_ms)
+
     def skip_to(self, lsn: int) -> None:
         """Lets incomplete transactions with a commit LSN up to this pass: an operator has decided so.
 
