@@ -117,6 +117,7 @@ def test_a_stalled_partition_holds_back_its_own_group_only(world: World) -> None
     found = [(s.topic, s.partition, s.from_offset, s.to_offset, s.next_offset) for s in task.spans]
     assert found == [("inv.s.a", 0, 5, 20, None), ("inv.s.b", 0, 5, 25, 5)]
     assert {(s.after_lsn, s.up_to_lsn) for s in task.spans} == {(10, 30)}
+    assert all(s.is_of_group for s in task.spans)
     assert sorted(task.table.by_xid()) == list(range(11, 31))
 
 

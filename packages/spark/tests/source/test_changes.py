@@ -41,6 +41,43 @@ def test_rows_of_transactions_outside_the_batch_are_dropped(row_value: Value, re
     assert found(changes(xids={7: 1000}), record(row_value(6, 900)), record(row_value(8, 900))) == []
 
 
+GROUP_SPAN = replace(SPAN, after_lsn=1000, up_to_lsn=2000, is_of_group=True)
+
+
+@pytest.mark.parametrize("xids", [{7: 1000}, {}])
+def test_a_truncate_behind_the_marker_of_its_group_is_refused(
+    xids: dict[int, int], row_value: Value, record: Record
+) -> None:
+    """Seen to fail: it was left out, and the rows of its table stayed."""
+    truncate = record(row_value(7, 900, op="t"), offset=2, key=None)
+
+    with pytest.raises(BadInputError, match=r"TRUNCATE of inventory\.orders.*scope 'aggregate'"):
+        list(changes(xids=xids).of(GROUP_SPAN, [truncate]))
+
+
+@pytest.mark.parametrize(
+    ("span", "xids", "op"),
+    [
+        (GROUP_SPAN, {7: 2001}, "t"),
+        (GROUP_SPAN, {7: 1000}, "c"),
+        (replace(GROUP_SPAN, after_lsn=0), {}, "t"),
+        (replace(GROUP_SPAN, is_of_group=False), {7: 1000}, "t"),
+    ],
+)
+def test_a_truncate_that_is_read_later_contained_in_a_snapshot_or_repeated_is_left_out(
+    span: OffsetSpan, xids: dict[int, int], op: str, row_value: Value, record: Record
+) -> None:
+    left_out = record(row_value(7, 900, op=op), offset=2, key=None)
+
+    assert list(changes(xids=xids).of(span, [left_out])) == []
+
+
+def test_a_truncate_above_the_marker_of_its_group_is_a_change(row_value: Value, record: Record) -> None:
+    truncate = record(row_value(7, 900, op="t"), offset=2, key=None)
+
+    assert [lsn for _, _, lsn in changes(xids={7: 1001}).of(GROUP_SPAN, [truncate])] == [1001]
+
+
 def test_tombstones_carry_nothing(record: Record) -> None:
     assert found(changes(), record(None)) == []
 

@@ -172,6 +172,7 @@ def _span(span: OffsetSpan, window: GroupWindow, end: GroupOffset) -> OffsetSpan
         after_lsn=window.after_lsn,
         up_to_lsn=window.up_to_lsn,
         next_offset=next_offset if next_offset < span.to_offset else None,
+        is_of_group=True,
     )
 
 

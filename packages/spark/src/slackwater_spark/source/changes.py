@@ -113,10 +113,25 @@ class BatchChanges:
             xid = change.xid
             commit_lsn = commit_lsn_of(xid) if xid is not None else self._outside(span, message, change)
             if commit_lsn is None or not after_lsn < commit_lsn <= up_to_lsn:
+                if change.op == "t" and span.is_of_group and (commit_lsn or 0) <= after_lsn:
+                    self._refuse_passed_truncate(span, message, change)
                 continue
             if commit_lsn in repeated and self._is_double(message, change):
                 continue
             yield message, change, commit_lsn
+
+    def _refuse_passed_truncate(self, span: OffsetSpan, message: Message, change: Change) -> None:
+        """It has no key: written for the first time after a crash, it may stand in any partition.
+
+        A group that has shown nothing yet leaves out what a snapshot contains.
+        """
+        if span.after_lsn:
+            raise bad_input(
+                message,
+                f"TRUNCATE of {change.table}, of a commit that this group of partitions has passed or never "
+                "had: scope 'aggregate' cannot apply it. Use DELETE, or scope 'strict'; to go on, take a new "
+                "snapshot and start with a new checkpoint",
+            )
 
     def _outside(self, span: OffsetSpan, message: Message, change: Change) -> int | None:
         """The LSN of a snapshot's row that counts."""

@@ -26,6 +26,9 @@ class OffsetSpan:
     """Where the next batch reads on in the partition, if that is below the end of this one (scope
     ``aggregate``); None: at its end."""
 
+    is_of_group: bool = False
+    """Whether its partition goes on by its own markers (scope ``aggregate``)."""
+
     @property
     def size(self) -> int:
         """Offsets in it; an upper bound of its records."""
