@@ -63,6 +63,7 @@ def test_a_spark_home_of_our_own_has_all_of_pyspark_and_an_empty_work_folder(tmp
         home = own_spark_home(tmp_path / "home")
         assert list((home / "work").iterdir()) == []
         assert (home / "bin" / "spark-submit").is_file()
+        assert list(home.rglob("*.zip")) == []
         (home / "work" / "app").mkdir()
 
 

@@ -81,17 +81,19 @@ def executor_memory(master: str) -> dict[str, str]:
 
 
 def own_spark_home(folder: Path) -> Path:
-    """A Spark home that is the installed PySpark, with a work folder of its own, empty.
+    """A Spark home that is the installed PySpark, with a work folder of its own, empty, and without archives.
 
     Masters ``local-cluster[...]`` start executors in ``work`` of the Spark home, which for PySpark is
-    among the installed packages: maybe not writable, and never cleared.
+    among the installed packages: maybe not writable, and never cleared. And the Python processes that Spark
+    starts search ``python/lib/pyspark.zip`` of the home before the installed PySpark, but an archive keeps no
+    byte code: it costs each of them a second, and Spark waits no longer than ten for the one that plans.
     """
     import pyspark
 
     shutil.rmtree(folder, ignore_errors=True)  # links, and logs of the executors of the run before
     (folder / "work").mkdir(parents=True)
     for entry in Path(pyspark.__file__).parent.iterdir():
-        if entry.name != "work":
+        if entry.name not in ("work", "python"):
             (folder / entry.name).symlink_to(entry)
     return folder
 
@@ -135,8 +137,6 @@ def spark_session(name: str, settings: RunSettings, spark_log: Path) -> Iterator
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-    if _LOCAL_CLUSTER.fullmatch(settings.master) and "SPARK_HOME" not in os.environ:
-        _use_spark_home(spark_log.parent / SPARK_HOME_FOLDER)
     conf = SparkConf(loadDefaults=False).setAll(list(session_conf(name, settings, spark_log).items()))
     session = _start(conf, spark_log)
     try:
@@ -184,11 +184,17 @@ def _escaped(text: str) -> str:
     return "".join(chr(code) if chr(code) in _PLAIN else f"\\u{code:04x}" for code in codes)
 
 
-def _use_spark_home(folder: Path) -> None:
+@contextmanager
+def _spark_home_of(conf: "SparkConf", folder: Path) -> Iterator[None]:
+    """Has a JVM that is launched within the block take a home of its own; other masters ship the archives."""
+    if "SPARK_HOME" in os.environ or not conf.get("spark.master", "").startswith("local"):
+        yield
+        return
+    os.environ["SPARK_HOME"] = str(own_spark_home(folder))
     try:
-        os.environ["SPARK_HOME"] = str(own_spark_home(folder))
-    except OSError as error:
-        raise SessionStartError(f"{type(error).__name__}: {error}") from error
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
 
 
 def _start(conf: "SparkConf", spark_log: Path) -> "SparkSession":
@@ -203,7 +209,8 @@ def _start(conf: "SparkConf", spark_log: Path) -> "SparkSession":
             SparkContext._gateway = None  # noqa: SLF001 - as below
         gateway = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier run in this process
         if gateway is None:
-            with JvmOutput() as output, submitted_settings(dict(conf.getAll())), watched_start():
+            home = _spark_home_of(conf, spark_log.parent / SPARK_HOME_FOLDER)
+            with JvmOutput() as output, home, submitted_settings(dict(conf.getAll())), watched_start():
                 popen = {"stdout": output.writer, "stderr": output.writer}
                 gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
         SparkContext(conf=conf, gateway=gateway)
