@@ -1,5 +1,6 @@
 """Bounds around what DuckDB does."""
 
+import os
 import re
 import resource
 import subprocess
@@ -9,7 +10,7 @@ import threading
 import duckdb
 import pytest
 
-from slackwater_sql.limits import StatementLimits, bounded
+from slackwater_sql.limits import RunningStatements, Statement, StatementLimits, bounded
 
 UNSTOPPABLE = """
 import logging
@@ -115,8 +116,29 @@ def ended(program: str) -> subprocess.CompletedProcess[str]:
 def test_what_cannot_be_interrupted_ends_the_process_and_names_the_view() -> None:
     found = ended(UNSTOPPABLE)
     assert found.returncode == 70
-    assert "view slow: a function computes for more than 0.2 s" in found.stderr
+    assert "view slow: a function computes for more than 0.1 s" in found.stderr
 
 
 def test_a_forked_process_bounds_its_own_statements() -> None:
     assert ended(FORKED).returncode == 3
+
+
+def test_a_statement_is_interrupted_before_it_can_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much it has computed before anybody looked."""
+    watched = RunningStatements()
+    interrupted: list[float] = []
+
+    class Listening:
+        def interrupt(self) -> None:
+            interrupted.append(1)
+
+    monkeypatch.setattr(os, "_exit", lambda code: pytest.fail(f"the process ended with {code}"))
+    statement = Statement(Listening(), until=1e6, seconds=0.1, name="view")
+    watched.enter(statement, growth=2**40)
+    for now in (0.9e6, 2e6, 2e6 + 4.9):
+        watched.interrupt_overdue(now)
+    assert len(interrupted) == 2
+    monkeypatch.setattr(os, "_exit", interrupted.append)
+    watched.interrupt_overdue(2e6 + 5.1)
+    assert interrupted[2] == 70
+    watched.leave(statement)

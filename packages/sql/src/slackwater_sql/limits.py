@@ -6,6 +6,7 @@ no more; an allocation beyond fails, and DuckDB reports it. A thread interrupts 
 """
 
 import logging
+import math
 import os
 import resource
 import threading
@@ -18,6 +19,8 @@ from typing import Final, Protocol
 _GROWTH: Final = 3
 """By how many times DuckDB's memory limit the process may grow during a statement: results are copied."""
 _LOOK_SECONDS: Final = 0.5
+_LEAST_GRACE_SECONDS: Final = 5.0
+"""Of CPU time, for a statement that was interrupted to end in."""
 _UNSTOPPABLE_EXIT_CODE: Final = 70
 _SIZES: Final = "/proc/self/statm"
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -64,15 +67,15 @@ class Interruptible(Protocol):
 def bounded(connection: Interruptible, limits: StatementLimits, name: str) -> Iterator[None]:
     """Bounds what the connection does in the block, which ends with its errors, or with `MemoryError`.
 
-    Within a call of a function DuckDB does not listen. A statement that has not ended after twice the time
-    ends the process, whose log then names it: better than to compute for ever.
+    Within a call of a function DuckDB does not listen. A statement that computes for as long again after it
+    was interrupted ends the process, whose log then names it: better than to compute for ever.
 
     Args:
         connection: Is used by this thread alone.
         limits: The bounds.
         name: Of what is computed, for the log.
     """
-    statement = _Statement(connection, time.process_time() + limits.cpu_seconds, limits.cpu_seconds, name)
+    statement = Statement(connection, time.process_time() + limits.cpu_seconds, limits.cpu_seconds, name)
     _running.enter(statement, limits.memory_mib * _GROWTH * 2**20)
     try:
         yield
@@ -80,15 +83,19 @@ def bounded(connection: Interruptible, limits: StatementLimits, name: str) -> It
         _running.leave(statement)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Statement:
+@dataclass(slots=True, eq=False)
+class Statement:
+    """One that runs; times are CPU seconds of the process."""
+
     connection: Interruptible
     until: float
     seconds: float
     name: str
+    ends_process_at: float = math.inf
+    """Known from the first interruption on: a statement that listens must have had the time to end."""
 
 
-class _Running:
+class RunningStatements:
     """The statements that run in this process."""
 
     def __init__(self) -> None:
@@ -97,7 +104,7 @@ class _Running:
     def start_anew(self) -> None:
         """In a forked process, which has neither the thread nor the statements of the one it comes from."""
         self._lock = threading.Lock()
-        self._data_bytes: dict[_Statement, int] = {}
+        self._data_bytes: dict[Statement, int] = {}
         """How large the data segment may be for each."""
         self._sizes = os.open(_SIZES, os.O_RDONLY | os.O_CLOEXEC) if os.path.exists(_SIZES) else None
         """None (not Linux): memory is bounded by DuckDB alone."""
@@ -105,7 +112,8 @@ class _Running:
         """The process's own limits, while statements run."""
         self._watcher: threading.Thread | None = None
 
-    def enter(self, statement: _Statement, growth: int) -> None:
+    def enter(self, statement: Statement, growth: int) -> None:
+        """Bounds a statement; the process may grow by so many bytes meanwhile."""
         with self._lock:
             if not self._data_bytes:
                 self._before = resource.getrlimit(resource.RLIMIT_DATA)
@@ -117,7 +125,8 @@ class _Running:
                 )
                 self._watcher.start()
 
-    def leave(self, statement: _Statement) -> None:
+    def leave(self, statement: Statement) -> None:
+        """Says that it has ended."""
         with self._lock:
             del self._data_bytes[statement]
             self._limit_memory()
@@ -141,20 +150,23 @@ class _Running:
         while True:
             time.sleep(_LOOK_SECONDS)
             with self._lock:
-                self._interrupt(time.process_time())
+                self.interrupt_overdue(time.process_time())
 
-    def _interrupt(self, now: float) -> None:
+    def interrupt_overdue(self, now: float) -> None:
+        """Interrupts what computes for too long; ends the process if one was interrupted in vain."""
         for statement in self._data_bytes:
-            if now > statement.until + statement.seconds:
+            if now > statement.ends_process_at:
                 _log.critical(
                     "view %s: a function computes for more than %g s and does not listen; this process ends",
                     statement.name,
-                    2 * statement.seconds,
+                    statement.seconds,
                 )
                 os._exit(_UNSTOPPABLE_EXIT_CODE)
             if now > statement.until:
+                grace = max(statement.seconds, _LEAST_GRACE_SECONDS)
+                statement.ends_process_at = min(statement.ends_process_at, now + grace)
                 statement.connection.interrupt()
 
 
-_running = _Running()
+_running = RunningStatements()
 os.register_at_fork(after_in_child=_running.start_anew)
