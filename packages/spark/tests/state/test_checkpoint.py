@@ -73,6 +73,11 @@ def test_the_first_batch_that_spark_still_knows_is_not_taken_for_an_empty_one(fi
     assert batches_without_input(files.folder) == frozenset()
 
 
+def test_the_first_batch_of_another_source_is_not_taken_for_an_empty_one(files: Files) -> None:
+    files.batch(0, 4, offset={"logOffset": 0})
+    assert batches_without_input(files.folder) == frozenset()
+
+
 def test_a_checkpoint_without_batches_has_no_rescalings(tmp_path: Path) -> None:
     assert batches_without_input(tmp_path / "nothing") == frozenset()
     assert not is_checkpoint(tmp_path)

@@ -96,8 +96,10 @@ class _Planned:
 
 
 def _is_beginning(offset: Any) -> bool:
-    """Of either scope."""
-    return isinstance(offset, dict) and not any((offset.get("lsn"), *offset.get("lsns", ())))
+    """Of either scope of our source; other sources' offsets say nothing."""
+    if not isinstance(offset, dict) or offset.keys().isdisjoint(("lsn", "lsns")):
+        return False
+    return not any((offset.get("lsn"), *offset.get("lsns", ())))
 
 
 def newest_batch(folder: Path, log: str) -> int | None:
