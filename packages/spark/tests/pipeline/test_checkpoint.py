@@ -14,8 +14,9 @@ from slackwater_spark.pipeline import (
     RunSettingsError,
     load_pipeline,
 )
-from slackwater_spark.pipeline.checkpoint import FINGERPRINT_FILE, Checkpoint
+from slackwater_spark.pipeline.checkpoint import FAILED_FILE, FINGERPRINT_FILE, Checkpoint
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint, ViewFingerprint
+from slackwater_spark.state import hold_checkpoint
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 
@@ -67,23 +68,57 @@ def batches(checkpoint: Checkpoint) -> list[str]:
     return sorted(path.name for path in (checkpoint.folder / "offsets").iterdir())
 
 
+def start(checkpoint: Checkpoint, progress: ProgressRecord | None) -> list[str]:
+    """What the next run finds planned."""
+    with hold_checkpoint(checkpoint.folder, "a run", alone=False) as hold:
+        checkpoint.replan_failed(progress, hold)
+    return batches(checkpoint)
+
+
+def state_files(folder: Path, *versions: int) -> None:
+    """Of one partition of one operator, as Spark writes them; each version is that before the batch."""
+    partition = folder / "state" / "0" / "1"
+    (partition / "SSTs").mkdir(parents=True)
+    (partition / "SSTs" / "000008.sst").write_text("")
+    for version in versions:
+        for name in ("{}.changelog", ".{}.changelog.crc", "{}.zip", ".{}.zip.crc"):
+            (partition / name.format(version)).write_text("")
+
+
+def state_versions(folder: Path) -> set[int]:
+    names = {path.name for path in (folder / "state" / "0" / "1").iterdir() if path.is_file()}
+    return {int(name.removeprefix(".").partition(".")[0]) for name in names}
+
+
 @pytest.mark.parametrize("progress", [None, published(1)])
-def test_a_batch_of_which_nothing_was_published_is_planned_anew(
+def test_a_batch_that_failed_is_planned_anew_without_what_its_tasks_have_kept(
     tmp_path: Path, progress: ProgressRecord | None
 ) -> None:
     checkpoint = begun(tmp_path, {1: 4, 2: 4}, [0, 1])
-    (tmp_path / "state").mkdir()
-    checkpoint.replan_unpublished(progress)
-    assert batches(checkpoint) == [".1.crc", "1"]
-    assert (tmp_path / "state").exists()
+    state_files(tmp_path, 1, 2, 3)
+    checkpoint.batch_failed()
+    assert start(checkpoint, progress) == [".1.crc", "1"]
+    assert state_versions(tmp_path) == {1, 2}
+    assert (tmp_path / "state" / "0" / "1" / "SSTs" / "000008.sst").exists()
 
 
 def test_the_first_batch_is_planned_anew(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path, {0: 4}, [])
     (tmp_path / "state" / "0").mkdir(parents=True)
-    checkpoint.replan_unpublished(None)
-    assert batches(checkpoint) == []
+    checkpoint.batch_failed()
+    assert start(checkpoint, None) == []
     assert not (tmp_path / "state").exists(), "Spark refuses to begin with batch 0 beside a state"
+
+
+def test_a_batch_during_which_a_run_was_killed_is_repeated_as_it_was(tmp_path: Path) -> None:
+    """Its tasks may still write state, which must not differ from that of its repetition."""
+    checkpoint = begun(tmp_path, {1: 4, 2: 4}, [0, 1])
+    before = batches(checkpoint)
+    assert start(checkpoint, published(1)) == before
+    checkpoint.batch_failed()
+    with hold_checkpoint(tmp_path, "a run that was frozen", alone=False):
+        assert start(checkpoint, published(1)) == before
+    assert start(checkpoint, published(1)) == before, "a later run may have been killed in it"
 
 
 @pytest.mark.parametrize(
@@ -100,13 +135,22 @@ def test_other_batches_stay_as_they_were_planned(
 ) -> None:
     checkpoint = begun(tmp_path, offsets, commits)
     before = batches(checkpoint)
-    checkpoint.replan_unpublished(published(progress))
-    assert batches(checkpoint) == before
+    checkpoint.batch_failed()
+    assert start(checkpoint, published(progress)) == before
 
 
-def test_a_folder_without_a_query_has_nothing_to_plan_anew(tmp_path: Path) -> None:
-    Checkpoint(tmp_path / "none").replan_unpublished(None)
-    assert not (tmp_path / "none").exists()
+def test_the_batch_after_the_one_that_failed_stays_as_it_was_planned(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
+    checkpoint.batch_failed()
+    (tmp_path / "commits" / "2").write_text("v1\n{}")
+    shutil.copy(tmp_path / "offsets" / "2", tmp_path / "offsets" / "3")
+    assert start(checkpoint, published(1)) == [".1.crc", ".2.crc", "1", "2", "3"]
+
+
+def test_a_failure_that_cannot_be_noted_does_not_hide_itself(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
+    (tmp_path / FAILED_FILE).mkdir()
+    checkpoint.batch_failed()
 
 
 def other_view(**changes: Any) -> dict[str, object]:

@@ -82,7 +82,7 @@ def test_the_output_is_the_view_of_the_database(
 def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
-    """Without `replan_unpublished` the batch is repeated as it was, and the last run fails, too."""
+    """Without `replan_failed` the batch is repeated as it was, and the last run fails, too."""
     folder = shutil.copytree(ORDERS_PIPELINE, tmp_path / "codes", ignore=shutil.ignore_patterns("tests"))
     view = "SELECT TRANSACTIONALLY o.id, o.status::INTEGER AS code FROM inventory.orders o"
     (folder / "views" / "orders_with_lines.sql").write_text(view)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from slackwater_spark.pipeline import RunSettings
@@ -43,6 +44,7 @@ from slackwater_spark.state import (
     rescale,
     shown_key,
 )
+from slackwater_spark.state.checkpoint import begun_batch, drop_begun_batch
 from slackwater_spark.state.reading import state_digests
 from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.engine import compile_pipeline
@@ -76,31 +78,43 @@ class Job:
         self.taken: list[int] = []
         """Numbers of the batches that were handed to the sink."""
         self.given = 0
+        self.refuses = False
+        """Whether the sink refuses what it is given."""
 
     def add_batch(self) -> None:
         """Every order moves to the next customer."""
         self.given += 1
+        self._write(self.given, self._payloads(self.given, 0))
+
+    def change_batch(self) -> None:
+        """In the newest batch every order moves on once more."""
+        number = self.given
+        self.given += 1
+        self._write(number, [*self._payloads(number, 0), *self._payloads(self.given, 1)])
+
+    def _payloads(self, move: int, sequence: int) -> list[tuple[int, int, int, bytes]]:
         packer = EventPacker(packing_spec(PLAN, BUCKETS))
-        lsn = 100 * self.given
-        for customer in CUSTOMERS if self.given == 1 else ():
+        for customer in CUSTOMERS if move == 1 else ():
             row = {"id": customer, "region": f"r{customer % 2}"}
-            packer.add("s.customers", "c", lsn, None, json.dumps(row).encode())
+            packer.add("s.customers", "c", 100, None, json.dumps(row).encode())
         for order in ORDERS:
             old, new = (
                 {"id": order, "customer_id": (order + n) % len(CUSTOMERS), "total": order}
-                for n in (self.given - 1, self.given)
+                for n in (move - 1, move)
             )
-            before = None if self.given == 1 else json.dumps(old).encode()
-            packer.add("s.orders", "c" if self.given == 1 else "u", lsn, before, json.dumps(new).encode())
-        self._write([(0, HEADER_BUCKET, 0, b""), *((s, b, 0, data) for s, b, data in packer.payloads())])
+            before = None if move == 1 else json.dumps(old).encode()
+            operation = "c" if move == 1 else "u"
+            packer.add("s.orders", operation, 100 * move, before, json.dumps(new).encode())
+        return [(stage, bucket, sequence, data) for stage, bucket, data in packer.payloads()]
 
-    def _write(self, rows: list[tuple[int, int, int, bytes]]) -> None:
+    def _write(self, number: int, payloads: list[tuple[int, int, int, bytes]]) -> None:
+        rows = [(0, HEADER_BUCKET, 0, b""), *payloads]
         types = [pa.int32(), pa.int32(), pa.int64(), pa.binary()]
         columns = [pa.array(v, kind) for v, kind in zip(zip(*rows, strict=True), types, strict=True)]
-        target = self.batches / f"{self.given}.parquet"
+        target = self.batches / f"{number}.parquet"
         target.parent.mkdir(exist_ok=True)
         pq.write_table(pa.table(columns, names=["stage", "bucket", "sequence", "payload"]), target)
-        os.utime(target, (self.given, self.given))
+        os.utime(target, (number, number))
 
     def run(self, stages: Stages = stages) -> None:
         """All batches that are there."""
@@ -110,6 +124,9 @@ class Job:
         writer.option("checkpointLocation", str(self.checkpoint)).start().awaitTermination()
 
     def _take(self, batch: DataFrame, batch_id: int) -> None:
+        if self.refuses:
+            batch.collect()
+            raise RefusedError
         self.taken.append(batch_id)
         for row in batch.where("stage < 0").collect():
             unpacked = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(bytes(row.payload)))
@@ -209,6 +226,30 @@ def test_rows_of_a_key_are_shown_as_they_are_kept(job: Job) -> None:
 def test_a_key_no_stage_has_is_an_error_that_tells_those_there_are(job: Job) -> None:
     with pytest.raises(UnknownKeyError, match="there are stage 1"):
         kept_rows(job.session, job.checkpoint, PLAN, {"nothing": 1}, buckets=BUCKETS)
+
+
+class RefusedError(Exception):
+    """Of a sink."""
+
+
+def test_a_failed_batch_is_planned_anew_with_other_rows(session: SparkSession, tmp_path: Path) -> None:
+    """Spark keeps what is there of a version; the next process, which reads it again, finds a mixed state."""
+    job = Job(session, tmp_path)
+    job.add_batch()
+    job.run()
+    job.add_batch()
+    job.refuses = True
+    with pytest.raises(StreamingQueryException):
+        job.run()
+    assert begun_batch(job.checkpoint) == 1
+    drop_begun_batch(job.checkpoint, 1)
+    job.refuses = False
+    job.change_batch()
+    job.run()
+    for _ in range(2):
+        job.add_batch()
+        job.run()
+        job.check()
 
 
 @pytest.mark.slow

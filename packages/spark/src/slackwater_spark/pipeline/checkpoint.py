@@ -3,17 +3,20 @@
 import json
 import logging
 import os
-import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from slackwater_protocol import ProgressRecord
 from slackwater_spark.pipeline.errors import IncompatibleCheckpointError
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
-from slackwater_spark.state.checkpoint import is_checkpoint, is_rescaling, newest_batch
+from slackwater_spark.state.checkpoint import begun_batch, drop_begun_batch
+from slackwater_spark.state.hold import CheckpointHold
 
 _log = logging.getLogger(__name__)
 FINGERPRINT_FILE = "slackwater.json"
+FAILED_FILE = "slackwater.failed"
+"""The number of the batch in which the last run failed."""
 
 
 class Checkpoint:
@@ -51,28 +54,35 @@ class Checkpoint:
         if self._stored() is None:
             self._store(fingerprint.to_json())
 
-    def replan_unpublished(self, progress: ProgressRecord | None) -> None:
-        """Lets Spark plan the batch anew that it began, but of which nothing was published.
+    def batch_failed(self) -> None:
+        """Notes that the newest batch failed, and that the run, with all tasks of the batch, ends for it."""
+        batch = begun_batch(self.folder)
+        if batch is not None:
+            with suppress(OSError):  # a full disk; the batch is then repeated as it was
+                (self.folder / FAILED_FILE).write_text(str(batch), encoding="utf-8")
 
-        Else it would be repeated as it was, for ever if it fails for a row that was corrected meanwhile. Only
-        for a sink that keeps its progress with its output, after earlier runs were fenced.
+    def replan_failed(self, progress: ProgressRecord | None, hold: CheckpointHold) -> None:
+        """Lets Spark plan the batch anew in which the last run failed, if nothing of it was published.
+
+        Else it would be repeated as it was, for ever if it fails for a row that was corrected meanwhile. A
+        batch during which a run was killed is always repeated as it was: tasks of that run may still write
+        state, and must not write any that differs. Only for a sink that keeps its progress with its output,
+        after earlier runs were fenced.
 
         Args:
             progress: The newest batch that was published.
+            hold: Of this run.
         """
-        if not is_checkpoint(self.folder):
+        try:
+            failed = int((self.folder / FAILED_FILE).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
             return
-        begun, ended = newest_batch(self.folder, "offsets"), newest_batch(self.folder, "commits")
-        if begun is None or begun == ended:
-            return
-        is_published = progress is not None and progress.batch_id >= begun
-        if not is_published and not is_rescaling(self.folder, begun):
-            _log.info("batch %d was begun, but not published: it is planned anew", begun)
-            if ended is None:
-                # No state counts yet, and Spark begins with batch 0 only where there is none.
-                shutil.rmtree(self.folder / "state", ignore_errors=True)
-            for name in (str(begun), f".{begun}.crc"):
-                (self.folder / "offsets" / name).unlink(missing_ok=True)
+        with hold.alone() as is_alone:
+            (self.folder / FAILED_FILE).unlink()
+            is_published = progress is not None and progress.batch_id >= failed
+            if is_alone and not is_published and begun_batch(self.folder) == failed:
+                _log.info("batch %d failed, and nothing of it was published: it is planned anew", failed)
+                drop_begun_batch(self.folder, failed)
 
     def _stored(self) -> dict[str, Any] | None:
         try:

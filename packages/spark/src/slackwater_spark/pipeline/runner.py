@@ -27,13 +27,14 @@ from slackwater_spark.pipeline.writer import BatchWriter, RunStoppedError
 from slackwater_spark.sink import (
     KafkaSink,
     KafkaSinkSettings,
+    OutputRefusedError,
     OutputTopic,
     SinkProbe,
     check_owner,
     existing_topics,
     read_progress,
 )
-from slackwater_spark.state import batches_without_input, hold_checkpoint
+from slackwater_spark.state import CheckpointHold, batches_without_input, hold_checkpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,14 +153,19 @@ class _PipelineRun:
         """From taking the pipeline over to letting it go."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
 
-        with hold_checkpoint(self._checkpoint.folder, f"a run of {self._definition.name}", alone=False):
+        holder = f"a run of {self._definition.name}"
+        with hold_checkpoint(self._checkpoint.folder, holder, alone=False) as hold:
             try:
-                self._run(session, on_progress, stop)
+                self._run(session, hold, on_progress, stop)
             except (Py4JError, OSError) as error:  # OSError: a socket to the JVM
                 self._raise_end_of_jvm(stop, error)
 
     def _run(
-        self, session: "SparkSession", on_progress: Callable[[BatchProgress], None], stop: threading.Event
+        self,
+        session: "SparkSession",
+        hold: CheckpointHold,
+        on_progress: Callable[[BatchProgress], None],
+        stop: threading.Event,
     ) -> None:
         registry = PipelineRegistry.connect(self._definition, self._settings, self._clock)
         listener = BatchDurations(self._journal.measured)
@@ -168,7 +174,7 @@ class _PipelineRun:
             self._checkpoint.claim(self._fingerprint)
             self._tell_of_kafka("its output topics")
             progress = self._sink.open()
-            self._checkpoint.replan_unpublished(progress)
+            self._checkpoint.replan_failed(progress, hold)
             self.tell("starting its query")
             query = self._start(session)
             registry.started(self._query_id(), progress)
@@ -231,6 +237,8 @@ class _PipelineRun:
     def _has_ended(self, session: "SparkSession", query: "StreamingQuery", stop: threading.Event) -> bool:
         """Why the query ended: raises a failure; False if the query may be started again."""
         failure = self._writer.failure
+        if isinstance(failure, OutputRefusedError):
+            self._checkpoint.batch_failed()
         if failure is not None:
             raise failure
         error = query.exception()
@@ -252,6 +260,7 @@ class _PipelineRun:
             )
             return False
         _log.error("the query failed: %s", text)
+        self._checkpoint.batch_failed()
         raise QueryFailedError(self._definition.name, error_type, reason)
 
     def _check_end_was_wanted(self, session: "SparkSession", stop: threading.Event) -> None:

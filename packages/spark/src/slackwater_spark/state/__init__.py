@@ -15,7 +15,7 @@ from slackwater_spark.state.errors import (
     UnknownKeyError,
     UselessPartitionsError,
 )
-from slackwater_spark.state.hold import hold_checkpoint
+from slackwater_spark.state.hold import CheckpointHold, hold_checkpoint
 from slackwater_spark.state.inspection import BucketState, PipelineState, StageState, inspect_state
 from slackwater_spark.state.lookup import KeptRows, kept_rows, kind_names, shown_key
 from slackwater_spark.state.rescaling import Rescaled, check_rescaling, rescale
@@ -23,6 +23,7 @@ from slackwater_spark.state.rescaling import Rescaled, check_rescaling, rescale
 __all__ = [
     "BucketState",
     "CheckpointFacts",
+    "CheckpointHold",
     "CheckpointInUseError",
     "KeptRows",
     "NotACheckpointError",

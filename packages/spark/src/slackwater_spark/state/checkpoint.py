@@ -1,6 +1,7 @@
 """What the files of a Spark checkpoint say, without Spark; the folder is on a file system of this machine."""
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,32 @@ def batches_without_input(folder: Path) -> frozenset[int]:
     return frozenset(number for number, batch in planned.items() if batch.is_empty(planned.get(number - 1)))
 
 
-def is_rescaling(folder: Path, batch: int) -> bool:
-    """Whether a batch only changes the number of partitions."""
-    return _Planned.read(folder, batch).is_rescaled(_Planned.read(folder, batch - 1))
+def begun_batch(folder: Path) -> int | None:
+    """The batch that a run has begun and none has ended; not one that only changes the partitions."""
+    begun, ended = newest_batch(folder, "offsets"), newest_batch(folder, "commits")
+    if begun is None or begun == ended:
+        return None
+    is_rescaling = _Planned.read(folder, begun).is_rescaled(_Planned.read(folder, begun - 1))
+    return None if is_rescaling else begun
+
+
+def drop_begun_batch(folder: Path, batch: int) -> None:
+    """Removes the batch that was begun last, so that Spark plans it anew; may be repeated at any point.
+
+    Tasks that had ended have kept the batch's state. It goes first: a snapshot of it would count as what lies
+    under the changes of later batches.
+    """
+    if newest_batch(folder, "commits") is None:
+        # No state counts yet, and Spark begins with batch 0 only where there is none.
+        shutil.rmtree(folder / "state", ignore_errors=True)
+    for path in (folder / "state").rglob("*"):
+        # <operator>/<partition>/<version>.changelog or .zip, with sums in .<version>.zip.crc; batch n makes
+        # version n + 1.
+        version = path.name.removeprefix(".").partition(".")[0]
+        if path.parent.name.isdecimal() and version.isdecimal() and int(version) > batch and path.is_file():
+            path.unlink()
+    for name in (str(batch), f".{batch}.crc"):
+        (folder / "offsets" / name).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
