@@ -17,12 +17,13 @@ from infra.mutants.page import page
 _DESCRIPTION = """\
 Plants one fault at a time in a checkout of HEAD and runs the quick tests of the mechanism that call the
 changed function; if they pass, the simulator or the differential tests. Reviewed mutants are in
-infra/mutants/reviewed, others are drawn from the syntax of the modules. Goes on where it was interrupted as
-long as HEAD stays. The exit code is 1 if a mutant survives that is neither explained nor equivalent, or if a
-reviewed one does not fit the code any more.
+infra/mutants/reviewed, others are drawn from the syntax of the modules. What was judged is in
+infra/mutants/results.jsonl and is not repeated as long as the module stays as it is. The exit code is 1 if a
+mutant survives that is neither explained nor equivalent, or if a reviewed one does not fit the code any more.
 """
 _ROOT = Path(__file__).resolve().parents[2]
-_RESULTS = _ROOT / ".slackwater/mutants"
+_RESULTS = _ROOT / "infra/mutants/results.jsonl"
+_LOGS = _ROOT / ".slackwater/mutants"
 
 
 def main() -> int:
@@ -30,11 +31,10 @@ def main() -> int:
     options = _options()
     names = options.mechanism or sorted(path.stem for path in REVIEWED.glob("*.toml"))
     commit = _git("rev-parse", "--short", "HEAD")
-    _RESULTS.mkdir(parents=True, exist_ok=True)
-    results = _RESULTS / "results.jsonl"
+    _LOGS.mkdir(parents=True, exist_ok=True)
     if options.page:
         mechanisms = [reviewed(_ROOT, name) for name in names]
-        (_ROOT / "docs/mutants.md").write_text(page(mechanisms, _read(results)))
+        (_ROOT / "docs/mutants.md").write_text(page(_ROOT, mechanisms, _read()))
         return 0
     trial.load_libraries()
     open_ends = 0
@@ -48,11 +48,11 @@ def main() -> int:
             chosen = (
                 drawn(root, mechanism, options.drawn, options.seed) if options.drawn else mechanism.mutants
             )
-            known = _known(_read(results), name, commit, options)
-            chosen = [m for m in chosen if options.only in m.name and m.name not in known]
+            known = set() if options.here else _known(_read(), name)
+            chosen = [m for m in chosen if options.only in m.name and m.digest not in known]
             stamp = {"commit": commit + "+" * options.here, "kind": "drawn" if options.drawn else "reviewed"}
             stamp["judged_by"] = "some" if options.quick or options.limit < trial.NO_LIMIT else "all"
-            open_ends += _run(root, mechanism, chosen, results, stamp, options.limit)
+            open_ends += _run(root, mechanism, chosen, stamp, options.limit)
     return 1 if open_ends else 0
 
 
@@ -70,7 +70,6 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draw")
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose name contains a text")
-    parser.add_argument("--open", action="store_true", help="only mutants that were never caught")
     parser.add_argument(
         "--here", action="store_true", help="the files as they are, not HEAD; repeats what is known"
     )
@@ -82,41 +81,36 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _known(
-    results: list[dict[str, Any]], mechanism: str, commit: str, options: argparse.Namespace
-) -> set[str]:
-    """Mutants that need not be judged again: of this commit, or caught at any one with ``--open``."""
+def _known(results: list[dict[str, Any]], mechanism: str) -> set[str]:
+    """Digests of the mutants that need not be judged again."""
     return {
-        r["name"]
+        r["digest"]
         for r in results
-        if r["mechanism"] == mechanism
-        and not options.here
-        and (r["commit"] == commit or options.open)
-        and (r["caught_by"] or (r["judged_by"] == "all" and not options.open))
+        if r["mechanism"] == mechanism and (r["caught_by"] or r["judged_by"] == "all")
     }
 
 
-def _run(
-    root: Path, mechanism: Mechanism, chosen: list[Mutant], results: Path, stamp: dict[str, str], limit: float
-) -> int:
+def _run(root: Path, mechanism: Mechanism, chosen: list[Mutant], stamp: dict[str, str], limit: float) -> int:
     """Judges mutants one after the other; returns how many survive without an explanation."""
     if not chosen:
         return 0
-    quick = trial.look(root, mechanism, _RESULTS, limit)
+    quick = trial.look(root, mechanism, _LOGS, limit)
     sys.stdout.write(f"{mechanism.name}: {len(chosen)} mutants, {len(quick.seconds)} tests\n")
     open_ends = 0
     for number, mutant in enumerate(chosen, 1):
-        outcome = trial.judge(root, mechanism, quick, mutant, _RESULTS)
+        outcome = trial.judge(root, mechanism, quick, mutant, _LOGS)
         result = {
             **stamp,
             "mechanism": mechanism.name,
             "name": mutant.name,
+            "digest": mutant.digest,
             "caught_by": outcome.caught_by,
             "how": outcome.how,
             "seconds": round(outcome.seconds, 1),
         }
-        with results.open("a") as file:
-            file.write(json.dumps(result) + "\n")
+        if not stamp["commit"].endswith("+"):
+            with _RESULTS.open("a") as file:
+                file.write(json.dumps(result) + "\n")
         open_ends += not (outcome.caught_by or mutant.equivalent or mutant.survives)
         verdict = f"caught by {outcome.how}" if outcome.caught_by else f"SURVIVES {outcome.how}"
         sys.stdout.write(f"{number}/{len(chosen)} {outcome.seconds:.1f} s {mutant.name}: {verdict}\n")
@@ -139,8 +133,8 @@ def _checkout(*, here: bool) -> Iterator[Path]:
             _git("worktree", "remove", "--force", str(root))
 
 
-def _read(results: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+def _read() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _RESULTS.read_text().splitlines()] if _RESULTS.exists() else []
 
 
 def _git(*arguments: str) -> str:

@@ -5,6 +5,7 @@ import random
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from infra.mutants.operators import changes
@@ -28,6 +29,11 @@ class Mutant:
     """Why no test can notice; empty for all others."""
     survives: str = ""
     """Why no quick test notices; empty for those that have to be caught."""
+
+    @property
+    def digest(self) -> str:
+        """Of the changed module: another one when the module changes, wherever."""
+        return sha256(self.source.encode()).hexdigest()[:12]
 
 
 @dataclass(slots=True)

@@ -1,9 +1,11 @@
 """The table in docs/mutants.md."""
 
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from infra.mutants.catalog import Mechanism
+from infra.mutants.catalog import Mechanism, drawn
 
 _HEAD = """\
 # Mutants
@@ -16,19 +18,19 @@ Faults that were planted one at a time, and what noticed them (`make mutants`).
 
 Each is judged by the quick tests of its mechanism that call the changed function; what passes those, by the
 simulator or the differential tests. Whoever changes a rule changes its mutants: a text that is not found
-exactly once is an error. A run takes hours and goes on where it was; what was not judged yet is not counted.
+exactly once is an error. A run takes hours and goes on where it was: `infra/mutants/results.jsonl` says what
+was judged, and holds for a mutant as long as the module it changes stays as it is. The rest is not counted.
 """
 
 
-def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) -> str:
+def page(root: Path, mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) -> str:
     """The page, of the newest result of each mutant."""
-    of_commits = [r for r in results if not r["commit"].endswith("+")]
-    final = (r for r in of_commits if r["caught_by"] or r["judged_by"] == "all")
-    newest = {(r["mechanism"], r["name"]): r for r in final}
-    passed = {(r["mechanism"], r["name"]) for r in of_commits} - newest.keys()
+    all_of_them = {(r["mechanism"], r["digest"]): r for r in results}
+    newest = {key: r for key, r in all_of_them.items() if r["caught_by"] or r["judged_by"] == "all"}
+    passed = all_of_them.keys() - newest.keys()
     rows, notes = [], []
     for mechanism in mechanisms:
-        outcomes = [(m, newest.get((mechanism.name, m.name))) for m in mechanism.mutants]
+        outcomes = [(m, newest.get((mechanism.name, m.digest))) for m in mechanism.mutants]
         known = [(m, r) for m, r in outcomes if r is not None]
         commits = dict.fromkeys(r["commit"] for _, r in known)
         real = [(m, r) for m, r in known if not m.equivalent]
@@ -36,7 +38,11 @@ def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) 
         later = sum(bool(r["caught_by"]) for _, r in real) - tests
         left = [m for m, r in real if not r["caught_by"]]
         equal = [m for m in mechanism.mutants if m.equivalent]
-        others = [r for (name, _), r in newest.items() if name == mechanism.name and r["kind"] == "drawn"]
+        others = [
+            newest[key]
+            for m in drawn(root, mechanism, sys.maxsize, 0)
+            if (key := (mechanism.name, m.digest)) in newest
+        ]
         caught = sum(bool(r["caught_by"]) for r in others)
         rows.append(
             f"| {mechanism.title} | {len(mechanism.mutants)} | {len(known)} | {tests} | {later} "
@@ -49,7 +55,7 @@ def page(mechanisms: Iterable[Mechanism], results: Iterable[Mapping[str, Any]]) 
         notes += [
             f"- {mechanism.title}: {m.name}: passed the quickest tests, not judged by the others yet"
             for m in mechanism.mutants
-            if (mechanism.name, m.name) in passed and not m.equivalent
+            if (mechanism.name, m.digest) in passed and not m.equivalent
         ]
         notes += [f"- {mechanism.title}: {m.name}: equivalent, {m.equivalent}" for m in equal]
     table = [
