@@ -147,6 +147,14 @@ def test_the_batch_after_the_one_that_failed_stays_as_it_was_planned(tmp_path: P
     assert start(checkpoint, published(1)) == [".1.crc", ".2.crc", "1", "2", "3"]
 
 
+def test_a_note_that_a_full_disk_has_cut_off_says_nothing(tmp_path: Path) -> None:
+    checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
+    (tmp_path / FAILED_FILE).touch()
+    before = batches(checkpoint)
+    assert start(checkpoint, published(1)) == before
+    assert not (tmp_path / FAILED_FILE).exists()
+
+
 def test_a_failure_that_cannot_be_noted_does_not_hide_itself(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
     (tmp_path / FAILED_FILE).mkdir()

@@ -74,15 +74,16 @@ class Checkpoint:
             hold: Of this run.
         """
         try:
-            failed = int((self.folder / FAILED_FILE).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            failed = (self.folder / FAILED_FILE).read_text(encoding="utf-8")
+        except FileNotFoundError:
             return
         with hold.alone() as is_alone:
             (self.folder / FAILED_FILE).unlink()
-            is_published = progress is not None and progress.batch_id >= failed
-            if is_alone and not is_published and begun_batch(self.folder) == failed:
-                _log.info("batch %d failed, and nothing of it was published: it is planned anew", failed)
-                drop_begun_batch(self.folder, failed)
+            batch = begun_batch(self.folder)
+            is_published = progress is not None and batch is not None and progress.batch_id >= batch
+            if is_alone and batch is not None and failed == str(batch) and not is_published:
+                _log.info("batch %d failed, and nothing of it was published: it is planned anew", batch)
+                drop_begun_batch(self.folder, batch)
 
     def _stored(self) -> dict[str, Any] | None:
         try:
