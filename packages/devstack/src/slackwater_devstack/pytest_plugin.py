@@ -1,4 +1,7 @@
-"""Fixtures with real servers, started once per session and only when a test asks for them.
+"""Fixtures with real servers, started only when a test asks for them.
+
+Redis and a broker are started once per session, a whole stack once per module: idle JVMs take a share of every
+core.
 
 Loaded by pytest itself (entry point). When a test that uses one of them fails, the last lines of the
 servers' logs are in its report.
@@ -63,13 +66,13 @@ def kafka_broker(
     yield from _running(KafkaBroker(tmp_path_factory.mktemp("kafka")), pytestconfig)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def dev_stack(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> "Iterator[DevStackFactory]":
     """Call it with fields of DevStackSettings, without ``folder``, for a started stack.
 
-    It ends with the session.
+    It ends with the module.
     """
     from slackwater_devstack import DevStack, DevStackSettings
 
