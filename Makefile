@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup demo test check unit servers integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-engine bench-compare lock clean
+.PHONY: help setup demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-engine bench-compare lock clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -21,7 +21,7 @@ demo: setup
 	@$(BIN)/slackwater demo $(DEMO)
 
 ## make test         check, then all tests of the default lane; each lane shows its twenty slowest tests
-test: check unit servers
+test: check unit integration system
 
 ## make check        format, lint, types, import contracts
 check: setup
@@ -37,17 +37,13 @@ DEFAULT := not full and not slow
 unit: setup
 	$(PYTEST) --hypothesis-profile ci -n auto --dist worksteal -m "not (integration or spark or system or chaos) and $(DEFAULT)"
 
-## make servers      tests with real servers: integration and system
-servers: setup
-	$(PYTEST) -m "(integration or spark or system or chaos) and $(DEFAULT)"
-
-## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark
+## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark, in two processes
 integration: setup
-	$(PYTEST) -m "(integration or spark) and not system and not chaos and $(DEFAULT)"
+	$(PYTEST) -n 2 --dist worksteal -m "(integration or spark or system) and not chaos and $(DEFAULT)"
 
 ## make system       the whole product, with processes killed while it runs
 system: setup
-	$(PYTEST) -m "(system or chaos) and $(DEFAULT)"
+	$(PYTEST) -m "chaos and $(DEFAULT)"
 
 ## make full         make test, then the tests that it leaves out for being long
 full: test

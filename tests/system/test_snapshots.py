@@ -29,7 +29,7 @@ from slackwater_markers import KafkaCutLog
 from slackwater_protocol import SystemClock, parse_lsn
 from slackwater_protocol.keys import data_topic, notification_topic
 
-pytestmark = [pytest.mark.system, pytest.mark.spark]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 
 SOURCE = "inv"
 SIGNALS = "inventory.debezium_signal"

@@ -25,7 +25,7 @@ from slackwater_devstack import ConnectMode, DatabaseLog, DevStack
 from slackwater_markers import FrontierState, RedisMarkerStore
 from slackwater_protocol import Cut, OpenTransaction, SystemClock
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.full]
 
 ITEMS, MOVED, LATER = "inventory.items", "inventory.moved", "inventory.later"
 PARTITIONS, MORE_PARTITIONS = 2, 4

@@ -9,10 +9,13 @@ from slackwater_spark import session_builder
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One small Spark for all tests of a session."""
+    """One small Spark for all tests of a session; ``newSession()`` has settings of its own.
+
+    Tasks are repeated, so a test may kill a worker.
+    """
     folder: Path = tmp_path_factory.mktemp("spark")
     session = (
-        session_builder(SparkSession.builder.master("local[2]"))
+        session_builder(SparkSession.builder.master("local[2,4]"))
         .appName("slackwater-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")

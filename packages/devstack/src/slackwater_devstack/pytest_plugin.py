@@ -1,7 +1,7 @@
 """Fixtures with real servers, started only when a test asks for them.
 
-Redis and a broker are started once per session, a whole stack once per module: idle JVMs take a share of every
-core.
+Redis and a broker are started once per session, a whole stack once per module: idle JVMs take a share of
+every core.
 
 Loaded by pytest itself (entry point). When a test that uses one of them fails, the last lines of the
 servers' logs are in its report.

@@ -79,8 +79,9 @@ def test_the_output_is_the_view_of_the_database(
     assert sum(batch["events"] for batch in run.batches) == inventory.events
 
 
+@pytest.mark.parametrize("batches", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
-    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path, batches: int
 ) -> None:
     """Without `replan_failed` the batch is repeated as it was, and the last run fails, too."""
     folder = shutil.copytree(ORDERS_PIPELINE, tmp_path / "codes", ignore=shutil.ignore_patterns("tests"))
@@ -95,7 +96,7 @@ def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
         inventory.cut()
         return lsn
 
-    for code in (1, 2):  # in the first batch, and in a later one
+    for code in range(batches):  # in the first batch, and in a later one
         lsn = commit("no number")
         stopped = start_pipeline(folder=str(folder))
         assert stopped.await_end() == 1
@@ -108,7 +109,10 @@ def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
         assert final_state(output.records(f"out-{inventory.source}")) == {1: {"id": 1, "code": code}}
 
 
-@pytest.mark.parametrize("step", [pytest.param("progress", marks=pytest.mark.slow), "committed"])
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param("progress", marks=pytest.mark.slow), pytest.param("committed", marks=pytest.mark.full)],
+)
 def test_a_driver_killed_around_the_commit_neither_loses_nor_repeats(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, step: str
 ) -> None:
@@ -222,6 +226,7 @@ def test_a_killed_driver_takes_its_jvm_and_workers_with_it(
     assert alive == []
 
 
+@pytest.mark.full
 def test_separate_executors_compute_the_view_see_no_secret_on_a_command_line_and_one_may_be_killed(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
@@ -319,6 +324,7 @@ def test_a_live_run_stops_in_order_and_another_one_goes_on_without_redis(
     assert_view(inventory, output)
 
 
+@pytest.mark.full
 def test_a_record_that_cannot_be_read_stops_the_run_with_its_place(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline
 ) -> None:
@@ -333,6 +339,7 @@ def test_a_record_that_cannot_be_read_stops_the_run_with_its_place(
     assert output.records(f"out-{inventory.source}") == []
 
 
+@pytest.mark.full
 def test_a_pipeline_that_starts_before_its_source_goes_on_when_a_row_that_is_too_large_is_mended(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:

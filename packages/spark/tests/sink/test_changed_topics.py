@@ -243,7 +243,8 @@ def test_progress_of_an_older_version_is_continued(
 def test_a_topic_that_is_changed_while_a_run_writes_ends_the_run(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, broker: Broker, damage: Damage
 ) -> None:
-    settings = replace(make_settings(), request_timeout=timedelta(seconds=5))
+    times = {"request_timeout": timedelta(seconds=5), "transaction_timeout": timedelta(seconds=10)}
+    settings = replace(make_settings(), **times)  # type: ignore[arg-type]
     sink = KafkaSink(settings)
     sink.open()
     sink.write(QUERY, make_batch(0))
@@ -308,8 +309,8 @@ class FailsOnce(TransactionalProducer):
 
     failures = 1
 
-    def flush(self) -> None:
-        super().flush()
+    def flush(self, *how: Any) -> None:
+        super().flush(*how)
         if type(self).failures > 0:
             type(self).failures -= 1
             raise TransactionFailedError("flush", "paused")

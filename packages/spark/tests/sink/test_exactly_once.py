@@ -76,8 +76,8 @@ class CommitAnswerLost(TransactionalProducer):
     losses = 1
     flushed = False
 
-    def flush(self) -> None:
-        super().flush()
+    def flush(self, *how: Any) -> None:
+        super().flush(*how)
         self.flushed = True
 
     def commit(self) -> None:

@@ -211,6 +211,51 @@ def test_an_error_of_the_producer_is_fencing_or_a_refusal_or_may_pass_or_does_no
         assert error.is_transient is meaning
 
 
+class UnsentRecords:
+    """In place of librdkafka: of ten records, as many as are sent at all come one at each look."""
+
+    def __init__(self, sent: int) -> None:
+        self.left = 10
+        self.looks = 0
+        self._sent = sent
+
+    def __len__(self) -> int:
+        return self.left
+
+    def flush(self, _: float) -> int:
+        self.looks += 1
+        self.left -= self.looks <= self._sent
+        return self.left
+
+
+def flushing(records: UnsentRecords, seconds: float) -> TransactionalProducer:
+    producer = object.__new__(TransactionalProducer)
+    producer._settings = SETTINGS
+    producer._producer = records  # type: ignore[assignment]
+    producer._timeout = seconds
+    return producer
+
+
+def test_records_are_waited_for_as_long_as_they_come() -> None:
+    records = UnsentRecords(10)
+    flushing(records, 0.1).flush()
+    assert records.left == 0
+
+
+def test_records_that_do_not_come_any_more_fail_the_transaction() -> None:
+    records = UnsentRecords(4)
+    with pytest.raises(TransactionFailedError, match=r"6 record\(s\) not acknowledged after 2 s"):
+        flushing(records, 2.0).flush()
+    assert records.looks == 4 + 4
+
+
+def test_nothing_is_waited_for_behind_a_record_that_failed() -> None:
+    """librdkafka sends nothing more of such a transaction, and reports nothing either."""
+    records = UnsentRecords(4)
+    flushing(records, 1e9).flush(lambda: records.looks == 6)
+    assert (records.looks, records.left) == (6, 6)
+
+
 @dataclass
 class FakeTime:
     """Goes on when a producer is opened."""
@@ -252,7 +297,7 @@ class OneFailure:
 
     def serve(self) -> None: ...
 
-    def flush(self) -> None:
+    def flush(self, *how: Any) -> None:
         for number, report in enumerate(self.reports):
             if report is not None:
                 report(None, SimpleNamespace(partition=lambda: 0, offset=lambda n=number: n))
@@ -398,7 +443,7 @@ def test_the_first_failed_delivery_says_whether_trying_again_helps(
     from slackwater_spark.sink.transaction import BatchTransaction
 
     class Losing(OneFailure):
-        def flush(self) -> None:
+        def flush(self, *how: Any) -> None:
             for report in self.reports:
                 if report is not None:
                     lost = SimpleNamespace(

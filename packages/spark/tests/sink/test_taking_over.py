@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ class Producer:
     def serve(self) -> None:
         pass
 
-    def flush(self) -> None:
+    def flush(self, *how: Any) -> None:
         pass
 
     def commit(self) -> None:

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -78,7 +79,7 @@ class FakeProducer:
     def serve(self) -> None:
         pass
 
-    def flush(self) -> None:
+    def flush(self, *how: Any) -> None:
         self.calls.append("flush")
         for report, partition in self._due:
             report(None, DeliveredMessage(partition, self._ends[partition]))  # type: ignore[arg-type]

@@ -20,10 +20,7 @@ from slackwater_spark.stage import (
     ROW_SCHEMA,
     EventPacker,
     StageSettings,
-    local_checkpoint_conf,
     packing_spec,
-    required_conf,
-    required_environment,
     stages,
 )
 from slackwater_spark.stage import processor as processor_module
@@ -113,22 +110,6 @@ class Job:
         assert sorted((row["id"], row["region"]) for row in named) == [(order, region) for order in ORDERS]
         assert regions == [{"region": region, "orders": len(ORDERS), "total": sum(ORDERS)}]
         assert self.headers == batches
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    if (active := SparkSession.getActiveSession()) is not None:
-        active.stop()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in required_environment().items():
-            patch.setenv(name, value)
-        builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.host", "127.0.0.1")
-        for name, value in (required_conf() | local_checkpoint_conf()).items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        yield session
-        session.stop()
 
 
 def test_neither_a_killed_worker_nor_a_restart_without_indexes_is_seen(

@@ -25,10 +25,7 @@ from slackwater_spark.stage import (
     ROW_SCHEMA,
     EventPacker,
     StageSettings,
-    local_checkpoint_conf,
     packing_spec,
-    required_conf,
-    required_environment,
     stages,
 )
 from slackwater_spark.stage.evaluators import SqlEvaluators
@@ -142,19 +139,9 @@ class Job:
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[SparkSession]:
-    if (active := SparkSession.getActiveSession()) is not None:
-        active.stop()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in required_environment().items():
-            patch.setenv(name, value)
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.driver.host", "127.0.0.1")
-        for name, value in (required_conf() | local_checkpoint_conf()).items():
-            builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        yield session
-        session.stop()
+def session(spark: SparkSession) -> SparkSession:
+    """Numbers of partitions are set here."""
+    return spark.newSession()
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ _FENCED = frozenset(
 )
 _FULL_QUEUE_WAIT_SECONDS = 0.05
 _ABORT_TIMEOUT_SECONDS = 5.0
+_FLUSH_STEP_SECONDS = 0.5
 _LARGEST_REQUEST_BYTES = 100_000_000
 """A broker takes requests of 100 MiB by default (``socket.request.max.bytes``)."""
 
@@ -79,8 +80,8 @@ class OutputProducer(Protocol):
         """Runs due delivery reports without waiting."""
         ...
 
-    def flush(self) -> None:
-        """Returns when every record has its delivery report. Blocks."""
+    def flush(self, has_failed: "Callable[[], bool]" = lambda: False) -> None:
+        """Returns when every record has its delivery report, or soon after one of them has failed. Blocks."""
         ...
 
     def commit(self) -> None:
@@ -181,15 +182,20 @@ class TransactionalProducer:
         with self._translated("poll"):
             self._producer.poll(0)
 
-    def flush(self) -> None:
-        """Waits for all delivery reports, as long as they come."""
-        left = len(self._producer)
-        before = left + 1
-        while 0 < left < before:
+    def flush(self, has_failed: Callable[[], bool] = lambda: False) -> None:
+        """Waits for all delivery reports, as long as they come.
+
+        When Kafka has refused a record, those that were not sent yet stay where they are until the
+        transaction is aborted: they get no report.
+        """
+        left, idle = len(self._producer), 0.0
+        while left and idle < self._timeout and not has_failed():
+            step = min(_FLUSH_STEP_SECONDS, self._timeout)
             before = left
             with self._translated("flush"):
-                left = self._producer.flush(self._timeout)
-        if left:
+                left = self._producer.flush(step)
+            idle = 0.0 if left < before else idle + step
+        if left and not has_failed():
             raise TransactionFailedError(
                 "flush", f"{left} record(s) not acknowledged after {self._timeout:g} s", is_transient=True
             )

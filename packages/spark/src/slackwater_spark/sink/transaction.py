@@ -155,7 +155,7 @@ class BatchTransaction:
                 for unit, headers, documents in self._documents(view):
                     self._produce_documents(output, unit.offsets_of(output.name), headers, documents)
             self._reached(SinkStep.PRODUCED)
-            self._producer.flush()
+            self._producer.flush(self._has_failed)
         except TransactionFailedError:
             with suppress(SinkError):
                 self._producer.serve()
@@ -230,6 +230,11 @@ class BatchTransaction:
                 written.deletes += 1
             if not written.documents % _SERVE_EVERY:
                 serve()
+
+    def _has_failed(self) -> bool:
+        return any(
+            offsets.first_error is not None for unit in self._units for offsets in unit.offsets.values()
+        )
 
     def _check_refused(self) -> None:
         """Whether a document failed for a reason that stays."""
