@@ -243,7 +243,7 @@ def test_progress_of_an_older_version_is_continued(
 def test_a_topic_that_is_changed_while_a_run_writes_ends_the_run(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, broker: Broker, damage: Damage
 ) -> None:
-    times = {"request_timeout": timedelta(seconds=5), "transaction_timeout": timedelta(seconds=10)}
+    times = {"request_timeout": timedelta(seconds=5), "patience": timedelta(seconds=10)}
     settings = replace(make_settings(), **times)  # type: ignore[arg-type]
     sink = KafkaSink(settings)
     sink.open()
