@@ -6,7 +6,7 @@ from slackwater_bench.scenarios.sink_alone import SINK_ALONE
 from slackwater_bench.subject import Subject
 from slackwater_protocol import SystemClock
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 
 @pytest.fixture
