@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from slackwater_bench.chaos.schedule import Round, short_schedule
 from slackwater_bench.chaos.system import System, SystemSettings
 from slackwater_bench.workloads.registry import WORKLOADS
 
@@ -13,9 +14,27 @@ ORDERS = 500
 CHANGES_PER_SECOND = 150.0
 
 
+ROUNDS = short_schedule(SEED)
+FIRST = (1, 7)
+"""Kills at two steps of the sink, of Connect, PostgreSQL and a sidecar; about a minute."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param([each for each in ROUNDS if each.number in FIRST], id="first"),
+        pytest.param(ROUNDS, id="all", marks=pytest.mark.full),
+    ],
+)
+def rounds(request: pytest.FixtureRequest) -> list[Round]:
+    """What happens to the system."""
+    chosen: list[Round] = request.param
+    return chosen
+
+
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """Everything up, writers writing."""
+def system(rounds: list[Round], tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """Everything up, writers writing; of its own for each list of rounds."""
     folder: Path = tmp_path_factory.mktemp("chaos")
     workload = WORKLOADS["orders"](SEED, ORDERS)
     settings = SystemSettings(folder=folder / "run", workload=workload, changes_per_second=CHANGES_PER_SECOND)
