@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater_protocol import SystemClock
-from slackwater_sidecar.avro import avro_values
+from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.errors import SchemasUnavailableError, SourceUnavailableError
 from slackwater_sidecar.kafka_config import consumer_config
 from slackwater_sidecar.segments import by_partition
@@ -66,13 +66,23 @@ class Consumption:
         settings: Brokers, schema registry.
         partitions: How many are read in all, here or elsewhere: bounds what is kept of each.
         sink: Whom records are for.
+        consumer: Where they come from; None: connects as the settings say.
+        avro: What makes JSON of Avro; None: asks the registry that the settings name.
     """
 
-    def __init__(self, settings: SidecarSettings, partitions: int, sink: RecordSink) -> None:
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        partitions: int,
+        sink: RecordSink,
+        *,
+        consumer: Consumer | None = None,
+        avro: AvroValues | None = None,
+    ) -> None:
         self._bootstrap = settings.bootstrap
         self._sink = sink
-        self._consumer = Consumer(consumer_config(settings, partitions))
-        self._avro = avro_values(settings, SystemClock())
+        self._consumer = Consumer(consumer_config(settings, partitions)) if consumer is None else consumer
+        self._avro = avro_values(settings, SystemClock()) if avro is None else avro
         self._held: list[Message] = []
         """Out of Kafka already, and waiting for the schema registry."""
 

@@ -1,14 +1,15 @@
 """Reads a source from Kafka with one consumer, in the process that owns the frontier."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from confluent_kafka import Message
+from confluent_kafka.admin import AdminClient
 
 from slackwater_cdc import EndOffsets, Frontier, Partition
 from slackwater_sidecar.balance import Balance
-from slackwater_sidecar.consumption import Consumption, Failure, Key
+from slackwater_sidecar.consumption import Consumption, Failure, Key, RecordSink
 from slackwater_sidecar.lookup import Lookup
 from slackwater_sidecar.reader import Starts
 from slackwater_sidecar.segments import by_run, is_keyless, pairs, triples
@@ -25,11 +26,21 @@ class KafkaSourceReader:
     Args:
         settings: Source, brokers, tables.
         starts: From where partitions are read.
+        admin: Whom to ask where topics begin and end; None: connects as the settings say.
+        consume: Makes what takes records out of Kafka.
     """
 
-    def __init__(self, settings: SidecarSettings, starts: Starts) -> None:
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        starts: Starts,
+        *,
+        admin: AdminClient | None = None,
+        consume: Callable[[SidecarSettings, int, RecordSink], Consumption] = Consumption,
+    ) -> None:
         self._settings = settings
-        self._lookup = Lookup(settings, starts)
+        self._consume = consume
+        self._lookup = Lookup(settings, starts, admin)
         self._assigned: set[Key] = set()
         self._balance = Balance(self._lookup.transactions)
         self._intake: _Intake | None = None
@@ -77,7 +88,7 @@ class KafkaSourceReader:
     def _begin(self, frontier: Frontier, starts: Mapping[Key, int]) -> None:
         intake = self._intake = self._intake or _Intake(frontier, self._lookup, self._assigned)
         if self._consumption is None:
-            self._consumption = Consumption(self._settings, len(starts), intake)
+            self._consumption = self._consume(self._settings, len(starts), intake)
         self._consumption.assign(starts)
         self._assigned.update(starts)
         for key, start in starts.items():

@@ -40,16 +40,17 @@ class Lookup:
     Args:
         settings: Source, brokers, tables.
         starts: From where partitions must be read.
+        admin: Whom to ask; None: connects as the settings say.
     """
 
-    def __init__(self, settings: SidecarSettings, starts: Starts) -> None:
+    def __init__(self, settings: SidecarSettings, starts: Starts, admin: AdminClient | None = None) -> None:
         topics = settings.source_topics
         self.transactions: Key = topics.transactions, 0
         self.notifications: Key = topics.notifications, 0
         self.is_data_topic = data_topics(settings)
         self._bootstrap = settings.bootstrap
         self._starts = starts
-        self._admin = AdminClient(admin_config(settings))
+        self._admin = AdminClient(admin_config(settings)) if admin is None else admin
 
     def find(self, known: Collection[Key]) -> Found:
         """The data topics, and the partitions of all topics that are not known.

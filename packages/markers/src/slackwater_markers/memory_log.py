@@ -90,7 +90,7 @@ class InMemoryCutLog:
 
     def delete_before(self, offset: int) -> None:
         """Loses the records below ``offset``, as an operator could."""
-        self._begin = min(offset, self._end)
+        self._begin = max(self._begin, min(offset, self._end))
         self._records = [r for r in self._records if r.log_offset >= offset]
 
     def make_anew(self) -> None:

@@ -5,6 +5,7 @@ import http.client
 import json
 import ssl
 import time
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,11 +24,52 @@ MAX_ANSWER_BYTES: Final = 8 << 20
 """No schema is nearly as long; whatever answers with more is no schema registry."""
 
 
-class SchemaRegistry:
-    """Schemas by id. What an id means never changes, so each is asked for once; for one thread."""
+Get = Callable[[RegistrySettings, str, str], tuple[int, bytes]]
+"""Asks an address for a path; HTTP status and body. Raises what :func:`over_http` does."""
 
-    def __init__(self, settings: RegistrySettings) -> None:
+
+def over_http(settings: RegistrySettings, address: str, path: str) -> tuple[int, bytes]:
+    """Asks an address for a path; HTTP status and body.
+
+    Raises:
+        OSError: there is no answer, or none within the time-out, or one that is too long.
+        http.client.HTTPException: whoever answers speaks another protocol.
+    """
+    parts = urlsplit(address)
+    seconds = settings.timeout.total_seconds()
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        trust = ssl.create_default_context(cafile=settings.ca_file)
+        connection = http.client.HTTPSConnection(parts.netloc, timeout=seconds, context=trust)
+    else:
+        connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
+    try:
+        connection.request("GET", parts.path + path, headers=_headers(settings))
+        response = connection.getresponse()
+        return response.status, _body_of(response, time.monotonic() + seconds)
+    finally:
+        connection.close()
+
+
+def _headers(settings: RegistrySettings) -> dict[str, str]:
+    headers = {"Accept": _ACCEPT}
+    if settings.user is not None:
+        credentials = f"{settings.user}:{settings.password or ''}"
+        headers["Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
+    return headers
+
+
+class SchemaRegistry:
+    """Schemas by id. What an id means never changes, so each is asked for once; for one thread.
+
+    Args:
+        settings: Where it is.
+        get: How it is asked.
+    """
+
+    def __init__(self, settings: RegistrySettings, get: Get = over_http) -> None:
         self._settings = settings
+        self._get = get
         self._schemas: dict[int, str] = {}
 
     def schema(self, schema_id: int) -> str:
@@ -56,7 +98,7 @@ class SchemaRegistry:
 
     def _ask_at(self, address: str, schema_id: int) -> str:
         try:
-            status, body = self._get(address, f"/schemas/ids/{schema_id}")
+            status, body = self._get(self._settings, address, f"/schemas/ids/{schema_id}")
         except (OSError, http.client.HTTPException) as error:
             raise RegistryUnavailableError(address, schema_id, f"{type(error).__name__}: {error}") from error
         if status == http.HTTPStatus.NOT_FOUND:
@@ -66,29 +108,6 @@ class SchemaRegistry:
         if status != http.HTTPStatus.OK:
             raise RegistryUnavailableError(address, schema_id, f"HTTP {status}")
         return _schema_in(body, address, schema_id)
-
-    def _get(self, address: str, path: str) -> tuple[int, bytes]:
-        parts = urlsplit(address)
-        seconds = self._settings.timeout.total_seconds()
-        connection: http.client.HTTPConnection
-        if parts.scheme == "https":
-            trust = ssl.create_default_context(cafile=self._settings.ca_file)
-            connection = http.client.HTTPSConnection(parts.netloc, timeout=seconds, context=trust)
-        else:
-            connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
-        try:
-            connection.request("GET", parts.path + path, headers=self._headers())
-            response = connection.getresponse()
-            return response.status, _body_of(response, time.monotonic() + seconds)
-        finally:
-            connection.close()
-
-    def _headers(self) -> dict[str, str]:
-        headers = {"Accept": _ACCEPT}
-        if self._settings.user is not None:
-            credentials = f"{self._settings.user}:{self._settings.password or ''}"
-            headers["Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
-        return headers
 
 
 def _body_of(response: http.client.HTTPResponse, deadline: float) -> bytes:
