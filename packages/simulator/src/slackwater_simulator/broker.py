@@ -45,6 +45,8 @@ class BrokerPartition:
 
     def __init__(self, key: Key) -> None:
         self.key = key
+        self.begin = 0
+        """The first offset that Kafka still has."""
         self.high_watermark = 0
         self._entries: list[_Entry] = []
         self._undecided: list[KafkaTransaction] = []
@@ -66,6 +68,10 @@ class BrokerPartition:
         """Writes the marker that commits or aborts."""
         transaction.markers[self.key] = self.end
         self._entries.append(_Entry(None, transaction))
+
+    def delete_before(self, offset: int) -> None:
+        """Loses the oldest records, as retention does; never what is not readable yet."""
+        self.begin = max(self.begin, min(offset, self.readable_end))
 
     def reveal(self, count: int) -> list[Record]:
         """Makes more records readable, as far as transactions permit; returns the newly acknowledged ones."""

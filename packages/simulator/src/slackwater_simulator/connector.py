@@ -9,7 +9,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from slackwater_cdc.testing import (
@@ -62,6 +62,22 @@ class Restart:
     """Of so many finished transactions BEGIN and an empty END come first."""
 
 
+class Way(Protocol):
+    """What happens to records between the connector's counting and Kafka."""
+
+    def arrives(self, commit: Commit, number: int) -> bool:
+        """Whether a change, by number, is not dropped or lost."""
+        ...
+
+    def has_begin(self, commit: Commit) -> bool:
+        """Whether BEGIN of a commit is not lost."""
+        ...
+
+    def has_end(self, commit: Commit) -> bool:
+        """Whether END of a commit is not lost."""
+        ...
+
+
 class Connector:
     """Emits commits as records, one item at a time.
 
@@ -70,8 +86,7 @@ class Connector:
         tables: All that are captured.
         broker: Asked for the number of partitions.
         keyless_partition: Where the next row without a key goes, of so many.
-        arrives: Whether a change, by number, is not dropped or lost on the way.
-        has_end: Whether END of a commit is not lost.
+        way: What gets lost.
     """
 
     def __init__(
@@ -80,15 +95,13 @@ class Connector:
         tables: Mapping[str, Table],
         broker: Broker,
         keyless_partition: Callable[[int], int],
-        arrives: Callable[[Commit, int], bool],
-        has_end: Callable[[Commit], bool],
+        way: Way,
     ) -> None:
         self._commits = commits
         self._tables = tables
         self._broker = broker
         self._keyless_partition = keyless_partition
-        self._arrives = arrives
-        self._has_end = has_end
+        self._way = way
         self._header = ""
         self._restart = Restart(Place(0))
         self._prelude: deque[tuple[Record, Place]] = deque()
@@ -96,8 +109,11 @@ class Connector:
         self.snapshot_records: list[Record] = []
         """Everything that the newest initial snapshot consists of."""
         self._unacknowledged: deque[tuple[list[Record], Place]] = deque()
+        self._numbering = -1, 0
+        self._orders: list[int] = []
         self.place = Place(0)
         """What is emitted next."""
+        self._furthest = Place(0)
         self.acknowledged = Place(0)
         """Everything before this is in Kafka and known to be."""
         self.run_count = 0
@@ -126,6 +142,11 @@ class Connector:
         begin = self._transaction_record(begin_value(commit.xid, commit.first_lsn), now_ms)
         self._prelude.append((begin, self.place))
 
+    @property
+    def is_repeating(self) -> bool:
+        """Whether an earlier run has emitted already what is emitted next."""
+        return self.place < self._furthest
+
     def would_renumber_again(self, place: Place) -> bool:
         """Whether the slot is still behind: the run before started numbers again and stored no offset."""
         return self._restart.is_renumbering and place == self._restart.place
@@ -146,15 +167,17 @@ class Connector:
             return None
         commit, place = self._commits[self.place.commit], self.place
         if place.item == 0:
-            records = [self._transaction_record(begin_value(commit.xid, commit.first_lsn), now_ms)]
+            value = begin_value(commit.xid, commit.first_lsn)
+            records = [self._transaction_record(value, now_ms)] if self._way.has_begin(commit) else []
         elif place.item <= len(commit.changes):
             records = list(self._row_records(commit, place, now_ms))
         else:
             counts = _counts(commit.changes[place.base :])
             value = end_value(commit.xid, commit.lsn, counts, commit.ts_ms)
-            records = [self._transaction_record(value, now_ms)] if self._has_end(commit) else []
+            records = [self._transaction_record(value, now_ms)] if self._way.has_end(commit) else []
         is_end = place.item > len(commit.changes)
         self.place = Place(place.commit + 1) if is_end else Place(place.commit, place.item + 1, place.base)
+        self._furthest = max(self._furthest, self.place)
         self._unacknowledged.append((records, self.place))
         return records
 
@@ -173,14 +196,13 @@ class Connector:
     def _row_records(self, commit: Commit, place: Place, now_ms: int) -> Iterator[Record]:
         number = place.item - 1
         change = commit.changes[number]
-        if not self._arrives(commit, number):
+        if not self._way.arrives(commit, number):
             return
-        counted = _counts(commit.changes[place.base : place.item])
         value = change_value(
             change.table,
             change.op,
             position=(commit.xid, change.lsn),
-            orders=(counted[change.table], sum(counted.values())),
+            orders=(self._orders_of(place)[number], place.item - place.base),
             before=row_fields(change.before),
             after=row_fields(change.after),
             ts_ms=commit.ts_ms,
@@ -188,6 +210,18 @@ class Connector:
         yield self._data_record(change, value, now_ms, (commit.lsn, number))
         if change.op == "d":
             yield self._data_record(change, None, now_ms, None)
+
+    def _orders_of(self, place: Place) -> list[int]:
+        """The number that each change of a commit has among those of its table."""
+        numbering = place.commit, place.base
+        if self._numbering != numbering:
+            changes = self._commits[place.commit].changes
+            counts, self._orders = dict[str, int](), [0] * place.base
+            for change in changes[place.base :]:
+                counts[change.table] = counts.get(change.table, 0) + 1
+                self._orders.append(counts[change.table])
+            self._numbering = numbering
+        return self._orders
 
     def _data_record(
         self, change: Change, value: bytes | None, now_ms: int, identity: tuple[int, int] | None

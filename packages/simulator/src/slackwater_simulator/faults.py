@@ -4,7 +4,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from slackwater_cdc import Frontier, Partition, completeness
@@ -12,14 +12,20 @@ from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.context import Context
 from slackwater_cdc.cut_builder import CutBuilder
 from slackwater_cdc.ends import Ends
+from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.snapshot import Snapshots
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
+from slackwater_sidecar import resume as resuming
 from slackwater_sidecar.decision_feed import LoggedDecisions
+from slackwater_sidecar.lookup import Lookup
 from slackwater_sidecar.resume import Resumption
 from slackwater_sidecar.store_keeper import StoreKeeper
+from slackwater_spark.source import aggregate, groups
 from slackwater_spark.source.batch import TransactionTable
 from slackwater_spark.source.changes import BatchChanges
+from slackwater_spark.source.cut_feed import CutFeed
+from slackwater_spark.source.kafka_reader import SpanReader
 from slackwater_spark.source.readers import Planner
 from slackwater_spark.source.snapshot_rows import SnapshotPlaces
 
@@ -141,7 +147,23 @@ def _overtaken_in_one(right: Replacement) -> Replacement:
     return answer
 
 
-def _skips_not_named(right: object) -> Replacement:
+def _nothing_known_before(right: Replacement) -> Replacement:
+    return lambda *arguments: replace(right(*arguments), read_from=None)
+
+
+def _no_window(right: object) -> Replacement:
+    return lambda span, window, end: span
+
+
+def _read_on_at_the_end(right: Replacement) -> Replacement:
+    def moved(*arguments: Any) -> Any:
+        position = right(*arguments)
+        return replace(position, start=position.read_to)
+
+    return moved
+
+
+def _nothing(right: object) -> Replacement:
     return lambda *_: None
 
 
@@ -208,7 +230,7 @@ FAULTS: Mapping[str, Fault] = {
         ("dropped", "stalls"),
     ),
     "skips-not-named": Fault(
-        "cuts do not name what an operator skipped", CutBuilder, "add_skipped", _skips_not_named, ("lost",)
+        "cuts do not name what an operator skipped", CutBuilder, "add_skipped", _nothing, ("lost",)
     ),
     "skips-early": Fault(
         "a skip does not wait for what stands in the topics",
@@ -258,6 +280,82 @@ FAULTS: Mapping[str, Fault] = {
         "tasks",
         _edited("self.feed.beginning()", "{}"),
         ("timelines",),
+    ),
+    "old-data-read-again": Fault(
+        "a sidecar of a new timeline reads what stands before it",
+        resuming,
+        "_beginning",
+        _nothing_known_before,
+        ("timelines",),
+    ),
+    "regressions-passed": Fault(
+        "LSNs that go back are taken for repeats",
+        RegressionWatch,
+        "read_unknown_end",
+        _never,
+        ("timelines",),
+    ),
+    "old-ends-read-again": Fault(
+        "a sidecar of a new timeline reads the ENDs of the one before",
+        resuming,
+        "_beginning",
+        _edited("offset = max(decided.transaction_offset, known)", "offset = 0"),
+        ("timelines",),
+    ),
+    "timelines-begin-again": Fault(
+        "a decision for the timeline that is followed is obeyed again",
+        LoggedDecisions,
+        "_concerns",
+        _always,
+        ("timelines", "sidecar-crashes"),
+    ),
+    "gap-at-start": Fault(
+        "a sidecar that starts again begins behind records that were removed",
+        Lookup,
+        "_start",
+        _edited("raise SourceTruncatedError(*key, wanted, low, high)", "return low"),
+        ("retention", "sidecar-crashes", "stalls"),
+    ),
+    "gap-while-reading": Fault(
+        "a sidecar reads on behind records that were removed",
+        Lookup,
+        "error_of",
+        _edited("if failure.is_lost and key in known:", "if False:"),
+        ("retention", "stalls"),
+    ),
+    "gap-in-batch": Fault(
+        "a reader takes what is left of a batch",
+        SpanReader,
+        "_assign",
+        _edited("if self._may_start_late:", "if True:"),
+        ("retention", "stalls", "reader-crashes"),
+    ),
+    "gap-in-log": Fault(
+        "a reader goes on behind cuts that were removed",
+        CutFeed,
+        "_connect",
+        _edited("may_start_anywhere=self._key.may_start_anywhere", "may_start_anywhere=True"),
+        ("retention", "stalls", "reader-crashes"),
+    ),
+    "groups-take-all": Fault(
+        "a group takes commits beyond its own LSNs", aggregate, "_span", _no_window, ("aggregate",)
+    ),
+    "groups-do-not-wait": Fault(
+        "a group goes as far as the fastest of its partitions",
+        groups._Group,  # noqa: SLF001 - the rule that is taken out
+        "__init__",
+        _edited(
+            "min(known.covered_lsn, *(history.newest_lsn() for _, history in self._parts))",
+            "min(known.covered_lsn, max(history.newest_lsn() for _, history in self._parts))",
+        ),
+        ("aggregate",),
+    ),
+    "groups-leave-out": Fault(
+        "a group goes on where it stopped reading, not where a marker says",
+        groups,
+        "_moved",
+        _read_on_at_the_end,
+        ("aggregate",),
     ),
     "old-end-accepted": Fault(
         "a repeated END is taken for a new one", Ends, "_read_end", _old_end_accepted, ("crashes", "tail")

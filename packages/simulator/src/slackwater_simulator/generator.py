@@ -11,6 +11,8 @@ _LIKELY = {_F.CRASHES: 0.6, _F.STALLS: 0.5, _F.SIDECAR_CRASHES: 0.5, _F.READER_C
 _DEFAULT = 0.25
 _FEW = 4
 """When no more features than this are asked for, nearly every scenario has them."""
+_ALIKE = 0.95
+"""So often topics have the same number of partitions when a reader needs that."""
 _RESTARTS = {_F.CRASHES, _F.RENUMBERED, _F.TAIL}
 _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     # When a topic has grown, rows of snapshots and what changes them may stand in two partitions; and nothing
@@ -29,15 +31,14 @@ _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     (_F.LOST, {*_RESTARTS, _F.DROPPED, _F.OFFSETS, _F.DOUBLED}),
     # Counts of notifications are too high then, too.
     (_F.DROPPED, {_F.SNAPSHOT, _F.TIMELINES}),
+    # Groups pass rows that never come, and name nothing.
+    (_F.AGGREGATE, {_F.LOST}),
     # One kind of decision at a time.
     (_F.TIMELINES, {_F.LOST, _F.SKIPS}),
     # Rows of no commit do not tell which history they are of until the regression behind them was read.
     (_F.TIMELINES, {_F.INCREMENTAL, _F.BLOCKING}),
-    # A repeated snapshot may hold every commit below the newest of the old timeline: only its time, compared
-    # with commits that may have been read before it, shows the regression then.
+    # What an old connector has repeated behind the last cut does not say which history it is of.
     (_F.TIMELINES, _RESTARTS),
-    # The snapshot of a new timeline may count as repeated, and its rows as late.
-    (_F.TIMELINES, {_F.NEW_PARTITIONS}),
 )
 """A feature, and those that it does not occur with: known limits, see the README."""
 _LSN_DISTANCE = 24
@@ -47,6 +48,7 @@ _KINDS: dict[str, tuple[Feature, int]] = {
     "connector goes far back": (_F.TAIL, 2),
     "batch doubled": (_F.DOUBLED, 3),
     "partition stalls": (_F.STALLS, 4),
+    "all but one partition flow": (_F.AGGREGATE, 2),
     "partitions added": (_F.NEW_PARTITIONS, 1),
     "chunk of a snapshot": (_F.INCREMENTAL, 5),
     "snapshot that blocks": (_F.BLOCKING, 3),
@@ -62,6 +64,8 @@ _KINDS: dict[str, tuple[Feature, int]] = {
     "cut log away": (_F.KAFKA_AWAY, 2),
     "reader killed": (_F.READER_CRASHES, 4),
     "operator skips": (_F.SKIPS, 3),
+    "read records removed": (_F.RETENTION, 6),
+    "unread records removed": (_F.RETENTION, 3),
 }
 """Kind of incident: of which feature, and at most how many."""
 
@@ -94,7 +98,7 @@ def generate(seed: int, only: Sequence[str] = ()) -> Scenario:
 
 
 def _lost(rng: random.Random, transactions: int) -> Loss:
-    return Loss(rng.randrange(transactions), rng.random(), is_end=rng.random() < 0.3)
+    return Loss(rng.randrange(transactions), rng.random(), rng.choice(("row", "row", "row", "end", "begin")))
 
 
 def _restore(rng: random.Random, features: frozenset[Feature], tables: Sequence[Table]) -> Restore:
@@ -126,6 +130,8 @@ def _features(rng: random.Random, only: Sequence[str]) -> frozenset[Feature]:
 
 def _tables(rng: random.Random, features: frozenset[Feature]) -> tuple[Table, ...]:
     partitions = [rng.choice((1, 2, 3, 4)) for _ in range(3)]
+    if _F.AGGREGATE in features and rng.random() < _ALIKE:
+        partitions = [rng.choice((1, 2, 2, 3))] * 3
     return (
         Table("inv.a", partitions[0]),
         Table("inv.b", partitions[1], is_keyless=_F.KEYLESS in features),
@@ -138,12 +144,13 @@ def _intents(
 ) -> tuple[Intent, ...]:
     """Commit LSNs rise; LSNs of changes and transaction ids interleave as far back as ten commits."""
     count = rng.choice((3, 6, 10, 16))
+    is_busy = _F.AGGREGATE in features and rng.random() < 0.7
     is_skewed = rng.random() < 0.3
     drafts: list[tuple[int, list[Touch]]] = []
     used = {8 * 1000 * (i + 1) for i in range(count + 1)}
     for index in range(count):
         commit_lsn = 8 * 1000 * (index + 1)
-        size = rng.choice((0, 1, 1, 2, 3, 4, 12, 30 if _F.COPY in features else 5))
+        size = rng.choice((0, 1, 1, 2, 3, 4, 12, 30 if _F.COPY in features else 5)) + 5 * is_busy
         is_copy = _F.COPY in features and rng.random() < 0.5
         truncates = 0.1 if _F.TRUNCATE in features else 0.0
         reach = rng.choice((1, 1, 3, 10))

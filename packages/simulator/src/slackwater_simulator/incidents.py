@@ -14,6 +14,11 @@ from slackwater_simulator.world import World
 
 _LONGEST = 60
 """Steps that something is away, at most."""
+_TURNS_AHEAD = 8
+_SECONDS_AHEAD = 0.05
+"""Between two turns while groups run ahead: so long sidecars wait before they write markers of partitions."""
+_FLOW = 300
+"""Items of the connector that flow between two such turns, at most."""
 
 
 class Incidents:
@@ -94,15 +99,45 @@ class Incidents:
         self._world.note("broker", lambda: f"{key[0]}/{key[1]} stalls")
         self._for_a_while(rng, lambda: stalled.discard(key))
 
+    def run_ahead(self, incident: Incident, rng: random.Random) -> None:
+        """Nothing more of a partition becomes readable while everything else flows: other groups go on."""
+        world = self._world
+        stalled = world.broker.stalled
+        key = rng.choice([key for key in world.broker.partitions if key[0] in world.followed_topics])
+        stalled.add(key)
+        world.note("broker", lambda: f"{key[0]}/{key[1]} stalls, all others flow")
+        for _ in range(_TURNS_AHEAD):
+            for _ in range(rng.choice((1, 2))):
+                world.commit()
+            world.flow(_FLOW)
+            world.clock.seconds += _SECONDS_AHEAD
+            for sidecar in world.sidecars:
+                sidecar.turn(is_eager=True)
+            for pipeline in world.pipelines:
+                pipeline.step(rng)
+        self._for_a_while(rng, lambda: stalled.discard(key))
+
     def add_partitions(self, incident: Incident, rng: random.Random) -> None:
-        """A topic gets one or two more, between two transactions of the connector or while it restarts."""
+        """A topic gets one or two more, between two transactions of the connector or while it restarts.
+
+        Not while an initial snapshot may have to be taken again: its repeat would stand in other partitions.
+        """
         if self._world.scenario.has(Feature.CRASHES) and rng.random() < 0.5:
             self.kill_connector(incident, rng)
-        if self._world.connector.place.item:
+        if self._world.connector.place.item or self._world.connector.is_in_snapshot:
             return
         broker = self._world.broker
         topic = data_topic(SOURCE, rng.choice(self._world.scenario.tables).name)
         broker.add_topic(topic, broker.partition_count(topic) + rng.choice((1, 2)))
+
+    def remove_read(self, incident: Incident, rng: random.Random) -> None:
+        """Retention behind everybody."""
+        self._world.retention.remove_read(rng)
+
+    def remove_unread(self, incident: Incident, rng: random.Random) -> None:
+        """Retention that somebody may be behind; in half of the histories with it there is none."""
+        if self._world.scenario.seed % 2:
+            self._world.retention.remove_unread(rng)
 
     # --- sidecars and readers
 
@@ -150,7 +185,7 @@ class Incidents:
 
     def forge_redis(self, incident: Incident, rng: random.Random) -> None:
         """Somebody who cannot write to the cut log writes to Redis what no sidecar did."""
-        world, newest = self._world, self._world.log.newest()
+        world, newest = self._world, self._world.newest_cut
         if newest is None:
             return
         store, cut = world.store, newest.cut
@@ -194,6 +229,7 @@ _HANDLERS: dict[str, Callable[[Incidents, Incident, random.Random], None]] = {
     "chunk of a snapshot": Incidents.emit_chunk,
     "snapshot that blocks": Incidents.emit_blocking,
     "partition stalls": Incidents.stall,
+    "all but one partition flow": Incidents.run_ahead,
     "partitions added": Incidents.add_partitions,
     "sidecar killed": Incidents.kill_sidecar,
     "sidecar killed writing": Incidents.kill_sidecar_writing,
@@ -207,4 +243,6 @@ _HANDLERS: dict[str, Callable[[Incidents, Incident, random.Random], None]] = {
     "cut log away": Incidents.remove_log,
     "reader killed": Incidents.kill_reader,
     "operator skips": Incidents.skip,
+    "read records removed": Incidents.remove_read,
+    "unread records removed": Incidents.remove_unread,
 }

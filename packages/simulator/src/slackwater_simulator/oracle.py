@@ -59,6 +59,11 @@ class Oracle:
         return list(self._commits.values())
 
     @property
+    def skipped(self) -> frozenset[int]:
+        """Transactions that cuts say operators have let pass."""
+        return frozenset(self._skipped)
+
+    @property
     def newest_cut_lsn(self) -> int:
         """The largest LSN in the cut log; 0 while that is empty."""
         return max((cut.lsn for cut in self._cuts), default=0)
@@ -150,7 +155,7 @@ class Oracle:
 
     def _judge_marker(self, commit: Expected, number: int, key: Key, marker: Marker) -> None:
         places = self._commits[commit.lsn].places[number]
-        first = min(offset for k, offset in places if k == key)
+        first = next(offset for k, offset in places if k == key)
         is_below = first < marker.safe_offset
         is_safe = commit.lsn <= marker.safe_commit_lsn
         if is_safe and any(k != key for k, _ in places):

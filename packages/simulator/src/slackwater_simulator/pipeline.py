@@ -1,22 +1,36 @@
-"""A reader: the real planning and the real rules for rows, with a fold instead of Spark."""
+"""Readers: the real planning and the real rules for rows, with a fold instead of Spark."""
 
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from slackwater_markers import CutLog, CutLogUnavailableError, MarkerStore
-from slackwater_simulator.broker import Record
+from confluent_kafka import Consumer
+
+from slackwater_markers import (
+    CutLog,
+    CutLogError,
+    CutLogTruncatedError,
+    CutLogUnavailableError,
+    MarkerStore,
+)
+from slackwater_simulator.broker import Key
 from slackwater_simulator.connector import key_bytes, row_of
 from slackwater_simulator.database import Row, State, apply_change
-from slackwater_simulator.oracle import ViolationError
+from slackwater_simulator.kafka import SimulatedConsumer
+from slackwater_simulator.oracle import Expected, ViolationError
 from slackwater_simulator.scenario import SOURCE, Feature
 from slackwater_simulator.stores import ProcessLog, ProcessStore
+from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_spark.scope import Scope
 from slackwater_spark.source.batch import BatchContent, BatchTask
+from slackwater_spark.source.batch_planner import BatchPlanner
 from slackwater_spark.source.changes import BatchChanges, find_keyless, find_places
 from slackwater_spark.source.cut_feed import CutFeed, FeedKey
-from slackwater_spark.source.errors import BadInputError, MissingCutsError
+from slackwater_spark.source.errors import BadInputError, MissingCutsError, TruncatedTopicError
+from slackwater_spark.source.kafka_reader import SpanReader
 from slackwater_spark.source.offset import SourceOffset
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.plan import OffsetSpan
@@ -27,36 +41,16 @@ if TYPE_CHECKING:
 
 Seen = tuple[int, str, str, bytes | None, Row | None, Row | None, int]
 """Commit LSN, table, operation, key, before, after, own LSN (-1: a snapshot row of no commit)."""
+AnyPlanner = BatchPlanner[Any, Any]
 
-
-@dataclass(frozen=True, slots=True)
-class _Message:
-    """What the rules ask of a consumed message."""
-
-    record: Record
-    place: int
-
-    def topic(self) -> str:
-        return self.record.target[0]
-
-    def partition(self) -> int:
-        return self.record.target[1]
-
-    def offset(self) -> int:
-        return self.place
-
-    def key(self) -> bytes | None:
-        return self.record.key
-
-    def value(self) -> bytes | None:
-        return self.record.value
-
-    def headers(self) -> list[tuple[str, bytes]]:
-        return []
+NOT_AT_ALL = 1 << 62
+"""Larger than any offset."""
+_SILENCE_SECONDS = 60.0
+"""Of the simulated Kafka, which is never silent."""
 
 
 @dataclass(slots=True)
-class _Durable:
+class Durable:
     """What survives a crash: checkpoint and output."""
 
     offset: dict[str, Any] | None
@@ -66,39 +60,80 @@ class _Durable:
     """Whether nothing was skipped."""
 
 
-class Pipeline:
-    """Plans, reads, commits; may die in between."""
+class Pipeline(ABC):
+    """Plans, reads, commits; may die in between.
 
-    def __init__(self, world: "World", era: "Era") -> None:
+    Args:
+        world: Where it runs.
+        era: What it reads.
+        scope: As in docs/scope.md.
+        tables: Those that it reads.
+    """
+
+    def __init__(self, world: "World", era: "Era", scope: Scope, tables: Collection[str]) -> None:
         self._world = world
         self._era = era
-        tables = tuple(sorted(world.followed_tables))
         self._options = SourceOptions(
             source=SOURCE,
             bootstrap="simulated",
-            tables=tables,
+            tables=tuple(sorted(tables)),
             timeline=era.timeline,
             parallelism=2,
             min_task_events=5,
+            scope=scope,
         )
-        self._durable = _Durable(None, None, {table: Counter() for table in tables})
-        self._planner: Planner | None = None
+        self._durable = Durable(None, None, {table: Counter() for table in self._options.tables})
+        self._planner: AnyPlanner | None = None
         self._read: list[Seen] | None = None
         self._first_read: list[Seen] | None = None
         """What the first attempt at the planned batch read."""
         self.refusal = ""
         """Why the reader does not go on; empty while it does."""
+        self.lacks = False
+        """Whether Kafka has removed what it has not read yet."""
 
     @property
+    @abstractmethod
     def lsn(self) -> int:
         """The state shows everything up to this commit."""
-        return int(self._durable.offset["lsn"]) if self._durable.offset else 0
+
+    @abstractmethod
+    def needs(self, key: Key) -> int:
+        """The first offset of a partition that it has not done with."""
+
+    @abstractmethod
+    def needs_log(self) -> int:
+        """The first offset of the cut log that it has not done with."""
+
+    @abstractmethod
+    def _connect(self) -> AnyPlanner:
+        """The planner of a new process."""
+
+    @abstractmethod
+    def _judge(self, rows: list[Seen], start: Any, end: Any) -> None:
+        """G3: every change of the batch's commits once, and nothing else; of those skipped some at most."""
+
+    @abstractmethod
+    def _judge_state(self) -> None:
+        """G1: the state is the database's."""
+
+    @abstractmethod
+    def _may_refuse(self, error: Exception) -> bool:
+        """Whether the query has a reason to stop for good."""
+
+    @property
+    def timeline(self) -> int:
+        """Which it reads."""
+        return self._era.timeline
+
+    @property
+    def name(self) -> str:
+        """In traces."""
+        return "reader"
 
     def kill(self) -> None:
         """Forgets everything that is not in the checkpoint."""
-        self._world.note(
-            "reader", lambda: "is killed" + (" with a batch planned" if self._durable.planned else "")
-        )
+        self._note("is killed" + (" with a batch planned" if self._durable.planned else ""))
         self._planner = self._read = None
 
     def step(self, rng: random.Random) -> None:
@@ -114,35 +149,38 @@ class Pipeline:
                 self._commit(self._read)
         except CutLogUnavailableError:
             return
-        except MissingCutsError as error:
-            raise ViolationError("G5", f"the reader finds no way on: {error}") from error
+        except (SlackwaterSparkError, CutLogError) as error:
+            self._refuse(error)
 
     def _plan(self, rng: random.Random) -> None:
         start = self._start()
         limit = rng.choice((1, 5, 30, None))
         end = self.planner.next(start, limit, None)
-        if end.lsn > start.lsn:
+        if end != start:
             self._durable.planned, self._first_read = end.to_json(), None
-            self._world.note("reader", lambda: f"plans {start.lsn}..{end.lsn}")
+            self._note(f"plans {_place(start)}..{_place(end)}")
 
     def _read_batch(self) -> None:
-        start, end = self._start(), self._offset(self._durable.planned or {})
-        try:
-            found = [row for task in self.planner.tasks(start, end) for row in self._rows(task)]
-        except BadInputError as error:
-            self._refuse(error)
-            return
+        start, end = self._start(), self.planner.offset(self._durable.planned or {})
+        tasks = self.planner.tasks(start, end)
+        found = [row for task in tasks for row in self._rows(task)]
         rows = [row for row, _ in found]
-        skipped = BatchContent.of(self.planner.feed.between(start, end), start, end).skipped
-        self._judge([row for row, is_free in found if not is_free], start.lsn, end.lsn, skipped)
-        self._durable.is_whole &= not skipped
+        self._judge([row for row, is_free in found if not is_free], start, end)
         if self._first_read is not None and rows != self._first_read:
-            raise ViolationError("G3", f"batch {start.lsn}..{end.lsn} has other rows at the second attempt")
+            batch = f"{_place(start)}..{_place(end)}"
+            raise ViolationError("G3", f"batch {batch} has other rows at the second attempt")
         self._read = self._first_read = rows
 
     def _rows(self, task: BatchTask) -> Iterator[tuple[Seen, bool]]:
         """What a task yields, and whether it is a snapshot's row that belongs to no commit."""
-        portions = [(span, cast(Any, self._messages(span))) for span in task.spans]
+        for span in task.spans:
+            self._check_readable(span)
+        reader = SpanReader(
+            cast(Consumer, SimulatedConsumer(self._world.broker)),
+            timeout_seconds=_SILENCE_SECONDS,
+            may_start_late=task.may_start_late,
+        )
+        portions = list(reader.read(task.spans))
         tables = self._options.tables
         places = find_places(task, SOURCE, tables, portions) if task.needs_look_ahead else None
         keyless = None
@@ -156,38 +194,38 @@ class Pipeline:
                 is_free = change.xid is None and not is_listed
                 rows = row_of(before), row_of(after)
                 lsn = -1 if is_free else change.lsn or 0
-                yield (commit_lsn, change.table, change.op, message.key(), *rows, lsn), is_free
+                yield (commit_lsn, change.table, change.op, _key(message.key()), *rows, lsn), is_free
 
-    def _messages(self, span: OffsetSpan) -> list[_Message]:
-        partition = self._world.broker.partitions[span.topic, span.partition]
-        if span.to_offset > partition.readable_end:
+    def _check_readable(self, span: OffsetSpan) -> None:
+        end = self._world.broker.partitions[span.topic, span.partition].readable_end
+        if span.to_offset > end:
+            place = f"{span.topic}/{span.partition}"
             raise ViolationError(
-                "G1",
-                f"a batch ends at {span.to_offset} in {span.topic}/{span.partition}, "
-                f"readable to {partition.readable_end}",
+                "G1", f"a batch ends at {span.to_offset} in {place}, which can be read to {end}"
             )
-        return [_Message(r, offset) for offset, r in partition.read(span.from_offset, span.to_offset)]
 
-    def _judge(self, rows: list[Seen], after_lsn: int, up_to_lsn: int, skipped: Collection[int]) -> None:
-        """G3: every change of the batch's commits once, and nothing else; of those skipped some at most."""
+    def _compare(
+        self, rows: list[Seen], commits: list[tuple[Expected, int]], skipped: Collection[int]
+    ) -> str:
+        """What is wrong with the rows of a batch; empty when nothing is.
+
+        Args:
+            rows: What was read, without rows of no commit.
+            commits: Commits and numbers of changes that have to be there.
+            skipped: Transactions of which some may be missing.
+        """
         expected, may_miss = Counter[Seen](), Counter[Seen]()
-        for commit in self._era.oracle.between(after_lsn, up_to_lsn):
-            if not commit.is_listed:
-                continue
-            if not commit.is_whole and commit.xid not in skipped:
-                raise ViolationError(
-                    "G1", f"batch {after_lsn}..{up_to_lsn} does not say that {commit.xid} lacks rows"
-                )
-            for change in commit.changes.values():
-                has_key = change.op != "t" and not self._world.is_keyless(change.table)
-                key = key_bytes(change.key) if has_key else None
-                seen = (commit.lsn, change.table, change.op, key, change.before, change.after, change.lsn)
-                expected[seen] += 1
-                may_miss[seen] += commit.xid in skipped
+        for commit, number in commits:
+            change = commit.changes[number]
+            has_key = change.op != "t" and not self._world.is_keyless(change.table)
+            key = key_bytes(change.key) if has_key else None
+            seen = (commit.lsn, change.table, change.op, key, change.before, change.after, change.lsn)
+            expected[seen] += 1
+            may_miss[seen] += commit.xid in skipped
         missing, too_many = expected - Counter(rows), Counter(rows) - expected
         if missing - may_miss or too_many:
-            text = f"batch {after_lsn}..{up_to_lsn}: missing {_few(missing)}, too many {_few(too_many)}"
-            raise ViolationError("G3", text)
+            return f"missing {_few(missing)}, too many {_few(too_many)}"
+        return ""
 
     def _commit(self, rows: list[Seen]) -> None:
         durable = self._durable
@@ -202,40 +240,103 @@ class Pipeline:
             apply_change(held, before, after)
         durable.offset, durable.planned = durable.planned or durable.offset, None
         self._read = None
-        self._world.note("reader", lambda: f"commits up to {self.lsn}")
-        if durable.is_whole:
-            self._world.judge_state(self._era, self.lsn, durable.state)
+        self._note(f"commits up to {self.lsn}")
+        self._judge_state()
 
-    def _refuse(self, error: BadInputError) -> None:
-        """A reader may stop where rows without keys may be repeated; it never shows them twice."""
-        if not self._world.may_repeat_keyless_rows:
-            raise ViolationError("G4", f"the reader stops: {error}")
+    def _refuse(self, error: SlackwaterSparkError | CutLogError) -> None:
+        """A reader stops only where it is told that it may; it never shows what is wrong instead."""
+        is_gone = isinstance(error, TruncatedTopicError | MissingCutsError | CutLogTruncatedError)
+        if not (self.lacks if is_gone else self._may_refuse(error)):
+            raise ViolationError("G4", f"the {self.name} stops: {error}")
         self.refusal = str(error)
-        self._world.note("reader", lambda: f"stops: {error}")
+        self._note(f"stops: {error}")
 
     @property
-    def planner(self) -> Planner:
+    def planner(self) -> AnyPlanner:
         """Made anew after a crash."""
         if self._planner is None:
-            world = self._world
-            log, store = ProcessLog(world, _nothing), ProcessStore(world, _nothing)
-            feed = CutFeed(
-                FeedKey(SOURCE, self._era.timeline),
-                store=cast(MarkerStore, store),
-                log=cast(CutLog, log),
-                monotonic=world.clock.monotonic,
-            )
-            self._planner = Planner(self._options, feed)
+            self._planner = self._connect()
         return self._planner
 
-    def _start(self) -> SourceOffset:
+    def _feed(self) -> tuple[FeedKey, MarkerStore, CutLog]:
+        world = self._world
+        log, store = ProcessLog(world, _nothing), ProcessStore(world, _nothing)
+        key = FeedKey(SOURCE, self._era.timeline)
+        return key, cast(MarkerStore, store), cast(CutLog, log)
+
+    def _start(self) -> Any:
         """Where the next batch begins."""
         if self._durable.offset is None:
             self._durable.offset = self.planner.start().to_json()
-        return self._offset(self._durable.offset)
+        return self.planner.offset(self._durable.offset)
 
-    def _offset(self, data: dict[str, Any]) -> SourceOffset:
-        return SourceOffset.from_json(data, source=SOURCE, timeline=self._era.timeline)
+    def _note(self, text: str) -> None:
+        self._world.note(self.name, lambda: text)
+
+
+class StrictPipeline(Pipeline):
+    """Batches end at cuts.
+
+    Args:
+        world: Where it runs.
+        era: What it reads.
+    """
+
+    def __init__(self, world: "World", era: "Era") -> None:
+        super().__init__(world, era, Scope.STRICT, world.followed_tables)
+
+    @property
+    def lsn(self) -> int:
+        """See the base."""
+        return int(self._durable.offset["lsn"]) if self._durable.offset else 0
+
+    def needs(self, key: Key) -> int:
+        """See the base."""
+        if key[0] not in self._options.topics:
+            return NOT_AT_ALL
+        ends = self._durable.offset["end"].get(key[0], ()) if self._durable.offset else ()
+        return ends[key[1]] if key[1] < len(ends) else 0
+
+    def needs_log(self) -> int:
+        """See the base. A record of another sidecar may lie below those that were used."""
+        if self._durable.offset is None or not self.lsn:
+            return 0
+        log, read_to = self._world.log, int(self._durable.offset["log"])
+        cuts = (c for c in log.tail(log.begin() - 1) if c.cut.timeline == self.timeline)
+        return min((read_to, *(c.log_offset for c in cuts if c.cut.lsn > self.lsn)))
+
+    def _connect(self) -> Planner:
+        key, store, log = self._feed()
+        feed = CutFeed(key, store=store, log=log, monotonic=self._world.clock.monotonic)
+        return Planner(self._options, feed)
+
+    def _judge(self, rows: list[Seen], start: SourceOffset, end: SourceOffset) -> None:
+        skipped = BatchContent.of(self.planner.feed.between(start, end), start, end).skipped
+        commits = [c for c in self._era.oracle.between(start.lsn, end.lsn) if c.is_listed]
+        batch = f"batch {start.lsn}..{end.lsn}"
+        for commit in commits:
+            if not commit.is_whole and commit.xid not in skipped:
+                raise ViolationError("G1", f"{batch} does not say that {commit.xid} lacks rows")
+        problem = self._compare(rows, [(c, number) for c in commits for number in c.changes], skipped)
+        if problem:
+            raise ViolationError("G3", f"{batch}: {problem}")
+        self._durable.is_whole &= not skipped
+
+    def _judge_state(self) -> None:
+        if self._durable.is_whole:
+            self._world.judge_state(self._era, self.lsn, self._durable.state)
+
+    def _may_refuse(self, error: Exception) -> bool:
+        """It may stop where rows without keys may be repeated; it never shows them twice."""
+        return isinstance(error, BadInputError) and self._world.may_repeat_keyless_rows
+
+
+def _key(key: bytes | None) -> bytes | None:
+    return key
+
+
+def _place(offset: Any) -> str:
+    return str(getattr(offset, "lsns", offset.lsn))
 
 
 def _nothing() -> None:

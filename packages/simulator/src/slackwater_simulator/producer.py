@@ -104,7 +104,9 @@ class TransactionalProducer:
             self._written.append((record, offset))
             return f"a record to {key[0]}/{key[1]}"
         partitions = self._broker.partitions
-        if not self._written or any(o >= partitions[r.target].high_watermark for r, o in self._written):
+        if not self._written or any(
+            o >= partitions[r.target].high_watermark for r, o in reversed(self._written)
+        ):
             return ""
         self._decide(is_committed=True)
         return f"commits {len(self._written)} records"

@@ -45,7 +45,7 @@ class Feature(StrEnum):
     OFFSETS = "offsets"
     """With an exactly-once connector: a table is judged by ``offsets``."""
     LOST = "lost"
-    """A row, or an END, never arrives; in the end an operator skips its transaction."""
+    """A row, an END or a BEGIN never arrives; without the first two an operator skips its transaction."""
     SKIPS = "skips"
     """Operators skip at any moment, also what would have come by itself."""
     UNANNOUNCED = "unannounced"
@@ -65,6 +65,10 @@ class Feature(StrEnum):
     """The source or the cut log does not answer; what was appended may be there all the same."""
     READER_CRASHES = "reader-crashes"
     """Between planning and committing a batch, too."""
+    AGGREGATE = "aggregate"
+    """A second reader, in scope ``aggregate``."""
+    RETENTION = "retention"
+    """Kafka removes the oldest records, behind and beyond what was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +111,8 @@ class Loss:
     transaction: int
     share: float
     """Which row, as a share of those of the transaction."""
-    is_end: bool
-    """Whether it is END that never comes, not a row."""
+    what: str
+    """``row``, ``end``, ``begin``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,14 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from slackwater_markers import CutLog, CutLogUnavailableError, MarkerStore
-from slackwater_sidecar import Publisher, Sidecar, SidecarSettings
+from slackwater_markers import CutLog, CutLogTruncatedError, CutLogUnavailableError, MarkerStore
+from slackwater_sidecar import Publisher, Sidecar, SidecarError, SidecarSettings
 from slackwater_sidecar.decision_feed import LoggedDecisions
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.resume import resume
+from slackwater_simulator.broker import Key
+from slackwater_simulator.oracle import ViolationError
+from slackwater_simulator.pipeline import NOT_AT_ALL
 from slackwater_simulator.scenario import SOURCE
 from slackwater_simulator.source_reader import SimulatedSourceReader
 from slackwater_simulator.stores import KilledError, ProcessLog, ProcessStore
@@ -32,18 +35,21 @@ class SidecarProcess:
         self._reader: SimulatedSourceReader | None = None
         self._points_left = _NEVER
         self._next: Callable[[], None] = self.start
+        self.refusal = ""
+        """Why it ended by itself; empty when it did not, or runs again."""
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the process lives."""
-        return self._sidecar is not None
+    def needs(self, key: Key) -> int:
+        """The first offset of a partition that it has not read; larger than any while it does not run."""
+        if self._sidecar is None or self._reader is None:
+            return NOT_AT_ALL
+        return self._reader.positions.get(key, self._starts(*key) or 0)
 
     def start(self) -> None:
         """Goes on from the cut log; stays dead while that is away."""
         world = self._world
         log = cast(CutLog, ProcessLog(world, self._pass_point))
         store = cast(MarkerStore, ProcessStore(world, self._pass_point))
-        settings = self._settings()
+        settings = self.settings
         publisher = Publisher(SOURCE, log, store, settings.restored_cuts, clock=world.clock)
         self._follow(settings, log, publisher)
 
@@ -57,14 +63,19 @@ class SidecarProcess:
             frontier = found.frontier(settings)
         except CutLogUnavailableError:
             return
+        except CutLogTruncatedError as error:
+            self._refuse(error)
+            return
         settings = replace(settings, timeline=found.timeline)
         self._next = partial(self._follow, settings, log, publisher)
+        self._starts = found.starts(settings.source_topics)
         self._reader = SimulatedSourceReader(
+            settings,
             world.broker,
-            world.followed_topics,
-            found.starts(settings.source_topics),
-            world.rng,
-            lambda: world.is_source_away,
+            self._starts,
+            rng=world.rng,
+            is_away=lambda: world.is_source_away,
+            avro=None,
         )
         self._frontier = frontier
         self._sidecar = Sidecar(
@@ -91,8 +102,19 @@ class SidecarProcess:
                 self._world.note(self.name, lambda: "goes on to another timeline")
                 self._sidecar.finish()
                 self._next()
+            self.refusal = ""
         except KilledError:
             self.kill("while it writes")
+        except (SidecarError, CutLogTruncatedError) as error:
+            self._refuse(error)
+
+    def _refuse(self, error: SidecarError | CutLogTruncatedError) -> None:
+        """It ends, and is started again by whoever watches it; only where something is gone that it needs."""
+        if not self._world.retention.sidecars_lack:
+            raise ViolationError("G4", f"{self.name} stops: {error}")
+        self._world.note(self.name, lambda: f"ends: {error}")
+        self.refusal = str(error)
+        self._sidecar, self._points_left = None, _NEVER
 
     def stop(self) -> None:
         """An orderly end."""
@@ -128,7 +150,9 @@ class SidecarProcess:
         if self._points_left < 0:
             raise KilledError
 
-    def _settings(self) -> SidecarSettings:
+    @property
+    def settings(self) -> SidecarSettings:
+        """As its process reads them."""
         world = self._world
         return SidecarSettings(
             source=SOURCE,

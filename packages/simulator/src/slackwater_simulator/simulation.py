@@ -39,9 +39,7 @@ def simulate(scenario: Scenario, *, is_traced: bool = False) -> Outcome:
         violation, promise = error.text, error.promise
     except Exception as error:  # noqa: BLE001 - what a simulated process dies of is a finding with a seed, too
         violation, promise = f"{type(error).__name__}: {error} {_where(error)}", "error"
-    return Outcome(
-        scenario, violation, promise, world.step, len(world.log.tail(-1)), tuple(world.trace.lines)
-    )
+    return Outcome(scenario, violation, promise, world.step, len(world.logged), tuple(world.trace.lines))
 
 
 def _where(error: Exception) -> str:
@@ -121,13 +119,17 @@ class _Simulation:
         for _ in range(10):
             for pipeline in world.pipelines:
                 pipeline.step(world.rng)
+        if world.scenario.has(Feature.RETENTION):
+            world.retention.remove_read(world.rng)
 
     def _is_done(self) -> bool:
         """Whether cut log, Redis and reader are at the last commit."""
         world, last = self._world, self._last_lsn
+        if all(sidecar.refusal for sidecar in world.sidecars):
+            return True
         held = world.store.newest(SOURCE, world.era.timeline)
         is_redis_done = held is not None and held.cut.lsn >= last and self._is_redis_right()
-        is_reader_done = bool(world.pipeline.refusal) or world.pipeline.lsn >= last
+        is_reader_done = all(p.refusal or p.lacks or p.lsn >= last for p in world.newest_pipelines)
         is_shown = world.scenario.has(Feature.DROPPED) or not any(s.rests for s in world.sidecars)
         is_log_done = world.oracle.newest_cut_lsn >= last and is_shown
         return is_redis_done and is_reader_done and is_log_done
@@ -139,10 +141,11 @@ class _Simulation:
         held, newest = world.store.position(SOURCE), world.store.newest(SOURCE, timeline)
         if held is None or newest is None:
             return False
-        world.judge_markers(timeline, world.store.markers(SOURCE))
-        return (
-            world.log.tail(held.log_offset - 1, limit=1) == [newest] and newest.cut.position == held.position
-        )
+        try:
+            world.judge_markers(timeline, world.store.markers(SOURCE))
+        except ViolationError:
+            return False  # forged, and not put right yet
+        return world.logged.get(held.log_offset) == newest and newest.cut.position == held.position
 
     @property
     def _last_lsn(self) -> int:
@@ -157,11 +160,12 @@ class _Simulation:
         if self._may_stall() and at < self._last_lsn:
             self._judge_name(at)
             return
+        readers = ", ".join(f"the {p.name} at {p.lsn}" for p in world.newest_pipelines)
         waits = "; ".join(text for s in world.sidecars for text in s.waits_for())
         raise ViolationError(
             "G4",
             f"after {_HEALTHY_ROUNDS} healthy rounds the cut log is at {at}, Redis at "
-            f"{held.cut.lsn if held else 0}, the reader at {world.pipeline.lsn}, the last commit is "
+            f"{held.cut.lsn if held else 0}, {readers}, the last commit is "
             f"{self._last_lsn}; waits for {waits or 'nothing'}",
         )
 
@@ -171,10 +175,10 @@ class _Simulation:
         So it is for repeats without run headers or without keys, for snapshots without notifications, and for
         rows of a snapshot that wait for a commit that has to be overtaken.
         """
-        has, is_restarted = self._world.scenario.has, self._world.connector.run_count > 1
+        has = self._world.scenario.has
         return (
             self._world.may_stall_without_keys
-            or (has(Feature.NO_HEADERS) and is_restarted)
+            or (has(Feature.NO_HEADERS) and self._world.may_repeat_rows)
             or ((has(Feature.SNAPSHOT) or has(Feature.TIMELINES)) and has(Feature.UNANNOUNCED))
             or (has(Feature.DROPPED) and has(Feature.BLOCKING))
             or (has(Feature.DROPPED) and self._world.scenario.reduction.is_small_end)

@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from slackwater_markers import InMemoryCutLog, InMemoryMarkerStore
+from slackwater_markers import CutLogTruncatedError, InMemoryCutLog, InMemoryMarkerStore
 from slackwater_protocol import (
     AheadMarkers,
     Cut,
     Evidence,
     LogRecord,
     Marker,
+    PublishedCut,
     SkipDecision,
     TimelineDecision,
 )
@@ -19,9 +20,11 @@ from slackwater_protocol.keys import data_topic
 from slackwater_simulator.broker import Broker, Record
 from slackwater_simulator.connector import NOTIFICATIONS, TRANSACTIONS, Connector, Place, Restart, TableRows
 from slackwater_simulator.database import Change, Commit, Database, Row, State
+from slackwater_simulator.group_pipeline import GroupPipeline
 from slackwater_simulator.oracle import Expected, Oracle, ViolationError
-from slackwater_simulator.pipeline import Pipeline
+from slackwater_simulator.pipeline import Pipeline, StrictPipeline
 from slackwater_simulator.producer import PlainProducer, TransactionalProducer
+from slackwater_simulator.retention import Retention
 from slackwater_simulator.scenario import SOURCE, Feature, Restore, Scenario
 from slackwater_simulator.sidecar_process import SidecarProcess
 
@@ -102,6 +105,8 @@ class World:
         make = TransactionalProducer if scenario.has(Feature.EXACTLY_ONCE) else PlainProducer
         self.producer = make(self.broker, self._note_written)
         self.log = InMemoryCutLog(SOURCE)
+        self.logged: dict[int, PublishedCut] = {}
+        """Every cut that was ever in the log, by offset."""
         self.store = InMemoryMarkerStore()
         self.store_copy: InMemoryMarkerStore | None = None
         self.is_redis_away = self.is_log_away = self.is_source_away = False
@@ -109,7 +114,8 @@ class World:
         self._clocks_differ_by_ms = rng.choice((-900, 0, 900))
         self.restored_cuts = rng.choice((1, 3, 100))
         self.sidecars = [SidecarProcess(self, f"sidecar {n}") for n in range(scenario.sidecars)]
-        self.pipelines = [Pipeline(self, self.eras[0])]
+        self.pipelines = self._new_pipelines()
+        self.retention = Retention(self)
         self._snapshot_lsn = 0
         self._decided_timeline = 1
         self._is_repeated = False
@@ -134,9 +140,13 @@ class World:
         return self.era.oracle
 
     @property
-    def pipeline(self) -> Pipeline:
+    def newest_pipelines(self) -> list[Pipeline]:
         """Of the present timeline."""
-        return self.pipelines[-1]
+        return [p for p in self.pipelines if p.timeline == self.era.timeline]
+
+    def _new_pipelines(self) -> list[Pipeline]:
+        strict = StrictPipeline(self, self.era)
+        return [strict, GroupPipeline(self, self.era)] if self.scenario.has(Feature.AGGREGATE) else [strict]
 
     def restore(self, restore: Restore) -> None:
         """The database goes on from a backup; a new connector begins with a snapshot.
@@ -150,7 +160,7 @@ class World:
         self.clock.seconds += _SECONDS_OF_RESTORE
         database = Database(self.scenario.tables, restore.intents, backup)
         self.eras.append(Era(timeline, database, self._new_oracle()))
-        self.pipelines.append(Pipeline(self, self.era))
+        self.pipelines += self._new_pipelines()
         self.commits, self.committed = [], 0
         self._snapshot_lsn, self._is_repeated = _LSN_OF_RESTORE, False
         self.connector = self._new_connector()
@@ -185,9 +195,7 @@ class World:
         return Oracle(frozenset(data_topic(SOURCE, name) for name in keyless))
 
     def _new_connector(self) -> Connector:
-        return Connector(
-            self.commits, self._tables, self.broker, self.rng.randrange, self.arrives, self.has_end
-        )
+        return Connector(self.commits, self._tables, self.broker, self.rng.randrange, self)
 
     # --- what processes tell
 
@@ -206,6 +214,14 @@ class World:
         if isinstance(record, AheadMarkers):
             self.note("cut log", lambda: f"markers ahead of {record.previous_lsn}: {dict(record.markers)}")
             self._era_of(record.timeline).oracle.judge_ahead(record, self.readable)
+
+    @property
+    def newest_cut(self) -> PublishedCut | None:
+        """The newest that the log still has."""
+        try:
+            return self.log.newest()
+        except CutLogTruncatedError:
+            return None
 
     @property
     def readable(self) -> dict[tuple[str, int], int]:
@@ -272,16 +288,17 @@ class World:
     @property
     def may_repeat_keyless_rows(self) -> bool:
         """Whether a transaction with rows of a table without a key may have been written again."""
-        return self.scenario.has(Feature.KEYLESS) and (self._may_repeat_rows or len(self.eras) > 1)
+        return self.scenario.has(Feature.KEYLESS) and (self.may_repeat_rows or len(self.eras) > 1)
 
     @property
     def may_stall_without_keys(self) -> bool:
         """Whether records without keys may have been written again: their place says nothing then."""
         has = self.scenario.has
-        return (has(Feature.KEYLESS) or has(Feature.TRUNCATE)) and self._may_repeat_rows
+        return (has(Feature.KEYLESS) or has(Feature.TRUNCATE)) and self.may_repeat_rows
 
     @property
-    def _may_repeat_rows(self) -> bool:
+    def may_repeat_rows(self) -> bool:
+        """Whether anything may have been written again."""
         return self.connector.run_count > 1 or self.scenario.has(Feature.DOUBLED)
 
     @property
@@ -388,16 +405,23 @@ class World:
 
     def has_end(self, commit: Commit) -> bool:
         """Whether END of a transaction is not lost."""
+        return self._has("end", commit)
+
+    def has_begin(self, commit: Commit) -> bool:
+        """Whether BEGIN of a transaction is not lost."""
+        return self._has("begin", commit)
+
+    def _has(self, what: str, commit: Commit) -> bool:
         lost = self.scenario.lost
-        return lost is None or not lost.is_end or lost.transaction != commit.number
+        return lost is None or lost.what != what or lost.transaction != commit.number
 
     def _lost_change(self, commit: Commit) -> int | None:
         """The number of the change of a transaction that is lost, if any is."""
         lost = self.scenario.lost
-        followed = list(self.followed_changes(commit.changes))
-        if lost is None or lost.is_end or commit.number != lost.transaction or not followed:
+        if lost is None or lost.what != "row" or commit.number != lost.transaction:
             return None
-        return followed[int(lost.share * len(followed))]
+        followed = list(self.followed_changes(commit.changes))
+        return followed[int(lost.share * len(followed))] if followed else None
 
     def start_connector(self, restart: Restart) -> None:
         """Begins a run, some seconds after the one before."""
@@ -417,9 +441,12 @@ class World:
                 return
 
     def emit_chunk(self, rng: random.Random) -> None:
-        """The connector emits a chunk of an incremental snapshot, at the place where it is."""
+        """The connector emits a chunk of an incremental snapshot, at the place where it is.
+
+        The signal that closes the chunk was committed just now, so it is not among commits that are repeated.
+        """
         connector = self.connector
-        if connector.is_in_snapshot or connector.place.item:
+        if connector.is_in_snapshot or connector.place.item or connector.is_repeating:
             return
         table = rng.choice([name for name in self.followed_tables_in_order if not self.is_keyless(name)])
         emitted = self.committed - len(self.commits) + connector.place.commit
@@ -465,9 +492,9 @@ class World:
         self.note("broker", lambda: f"{_key(partition.key)} is readable to {partition.readable_end}")
         self.connector.note_acknowledgements()
 
-    def flow(self) -> None:
-        """Everything that the connector can emit is written and readable."""
-        while True:
+    def flow(self, at_most: int = 1 << 30) -> None:
+        """Everything that the connector can emit, or so many items, is written and readable."""
+        for _ in range(at_most):
             records = self.connector.next_records(self.connector_ms)
             for record in records or ():
                 self.producer.send(record)

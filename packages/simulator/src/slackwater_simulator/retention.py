@@ -1,0 +1,98 @@
+"""Kafka removes the oldest records, also those that somebody has not read yet."""
+
+import random
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from slackwater_protocol import Cut
+from slackwater_sidecar.resume import resume
+from slackwater_simulator.broker import Key
+from slackwater_simulator.connector import TRANSACTIONS
+
+if TYPE_CHECKING:
+    from slackwater_simulator.world import World
+
+
+class Retention:
+    """Raises the first offsets of data topics, the transaction topic and the cut log.
+
+    Whoever needs what is gone is told so: it may refuse to go on, nobody else may. Before the first cut
+    nothing is removed that a sidecar needs: its first start takes what there is.
+
+    Args:
+        world: Whose topics these are.
+    """
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.sidecars_lack = False
+        """Whether something is gone that a sidecar has to read."""
+
+    def remove_read(self, rng: random.Random) -> None:
+        """Removes records that nobody needs any more, of all topics."""
+        world = self._world
+        if self._world.newest_cut is None:
+            return
+        for key in self._keys():
+            needed = min(self._needed_by_sidecars(key), *(p.needs(key) for p in world.pipelines))
+            world.broker.partitions[key].delete_before(rng.choice((needed, rng.randint(0, needed))))
+        needed = min(self._log_needed_by_sidecars(), *(p.needs_log() for p in world.pipelines))
+        world.log.delete_before(rng.choice((needed, rng.randint(0, needed))))
+        world.note("broker", lambda: f"keeps the cut log from {world.log.begin()}, {self._begins()}")
+
+    def remove_unread(self, rng: random.Random) -> None:
+        """Removes records of one topic that somebody has not read."""
+        world, newest = self._world, self._world.newest_cut
+        if newest is None:
+            return
+        if rng.random() < 0.2:
+            self._remove_of_log(rng.randint(1, world.log.end()))
+            return
+        needed = {
+            key: min(self._needed_by_sidecars(key), *(p.needs(key) for p in world.pipelines))
+            for key in self._keys()
+            if key == TRANSACTIONS or _knows(newest.cut, key)
+        }
+        ends = world.readable
+        unread = [key for key, first in needed.items() if first < ends[key]]
+        if not unread:
+            return
+        key = rng.choice(unread)
+        offset = rng.randint(needed[key] + 1, ends[key])
+        self.sidecars_lack |= offset > self._needed_by_sidecars(key)
+        for pipeline in world.pipelines:
+            pipeline.lacks |= offset > pipeline.needs(key)
+        world.broker.partitions[key].delete_before(offset)
+        world.note("broker", lambda: f"keeps {key[0]}/{key[1]} from {offset}")
+
+    def _remove_of_log(self, offset: int) -> None:
+        world = self._world
+        self.sidecars_lack |= offset > self._log_needed_by_sidecars()
+        for pipeline in world.pipelines:
+            pipeline.lacks |= offset > pipeline.needs_log()
+        world.log.delete_before(offset)
+        world.note("broker", lambda: f"keeps the cut log from {offset}")
+
+    def _keys(self) -> Iterable[Key]:
+        topics = self._world.followed_topics
+        return [key for key in self._world.broker.partitions if key[0] in topics or key == TRANSACTIONS]
+
+    def _begins(self) -> str:
+        partitions = self._world.broker.partitions
+        return ", ".join(f"{t}/{n} from {partitions[t, n].begin}" for t, n in self._keys())
+
+    def _needed_by_sidecars(self, key: Key) -> int:
+        """The first offset that a sidecar reads next, also one that starts again."""
+        world = self._world
+        found = resume(world.log, 1)
+        start = found.starts(world.sidecars[0].settings.source_topics)(*key)
+        return min(start or 0, *(sidecar.needs(key) for sidecar in world.sidecars))
+
+    def _log_needed_by_sidecars(self) -> int:
+        """One that starts again needs the furthest cut, and decisions behind it."""
+        found = resume(self._world.log, 1)
+        return found.log_offset if found.newest else 0
+
+
+def _knows(cut: Cut, key: Key) -> bool:
+    return key[1] < len(cut.end_offsets.get(key[0], ()))
