@@ -24,7 +24,7 @@ def test_a_failure_is_shown_with_its_trace_and_the_command_that_repeats_it(
 def test_several_processes_give_the_same_result_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     results = []
     for jobs in ("1", "2"):
-        main(["--seeds", "60", "--jobs", jobs, "--only", "stalls", "--fault", "later-rows-passed"])
+        main(["--seeds", "30", "--jobs", jobs, "--only", "stalls", "--fault", "later-rows-passed"])
         results.append(re.sub(r"in \d+ s", "", capsys.readouterr().out))
 
     assert results[0] == results[1]

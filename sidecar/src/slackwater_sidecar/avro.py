@@ -10,6 +10,7 @@ from slackwater_cdc import WireFormatError
 from slackwater_cdc.wire import MAGIC, ToJson
 from slackwater_protocol import Clock
 from slackwater_registry import RegistryError, RegistrySettings, avro_to_json
+from slackwater_registry.client import Get, over_http
 from slackwater_sidecar.errors import SchemasUnavailableError
 from slackwater_sidecar.settings import SidecarSettings
 
@@ -64,8 +65,14 @@ class AvroValues:
             raise SchemasUnavailableError(self._address, str(error)) from error
 
 
-def avro_values(settings: SidecarSettings, clock: Clock) -> AvroValues | None:
-    """As the settings say; None when the topics are JSON."""
+def avro_values(settings: SidecarSettings, clock: Clock, get: Get = over_http) -> AvroValues | None:
+    """As the settings say; None when the topics are JSON.
+
+    Args:
+        settings: Where the registry is.
+        clock: For pauses between questions.
+        get: How the registry is asked.
+    """
     if settings.schema_registry is None:
         return None
     registry = RegistrySettings(
@@ -74,4 +81,4 @@ def avro_values(settings: SidecarSettings, clock: Clock) -> AvroValues | None:
         password=settings.schema_registry_password,
         timeout=_TIMEOUT,
     )
-    return AvroValues(avro_to_json(registry), settings.schema_registry, clock)
+    return AvroValues(avro_to_json(registry, get), settings.schema_registry, clock)

@@ -106,6 +106,8 @@ class Connector:
         self._restart = Restart(Place(0))
         self._prelude: deque[tuple[Record, Place]] = deque()
         self._snapshot: deque[Record] = deque()
+        self._snapshot_lsn = 8
+        """Of the newest initial snapshot; where the stream begins without one."""
         self.snapshot_records: list[Record] = []
         """Everything that the newest initial snapshot consists of."""
         self._unacknowledged: deque[tuple[list[Record], Place]] = deque()
@@ -275,7 +277,7 @@ class Connector:
         """Of what was emitted last."""
         place = self.place
         if place.item < 2:
-            return self._commits[place.commit - 1].lsn if place.commit else 8
+            return self._commits[place.commit - 1].lsn if place.commit else self._snapshot_lsn
         return self._commits[place.commit].changes[place.item - 2].lsn
 
     def start_snapshot(
@@ -307,7 +309,7 @@ class Connector:
             if not found:
                 announce("TABLE_SCAN_COMPLETED", scanned_collection=table, total_rows_scanned="0")
         announce("COMPLETED")
-        self.snapshot_records = records
+        self.snapshot_records, self._snapshot_lsn = records, lsn
         self._snapshot, self.is_in_snapshot = deque(records), True
 
 

@@ -14,9 +14,12 @@ from slackwater_cdc.cut_builder import CutBuilder
 from slackwater_cdc.ends import Ends
 from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.snapshot import Snapshots
+from slackwater_cdc.wire import AvroToJson
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
 from slackwater_sidecar import resume as resuming
+from slackwater_sidecar.avro import AvroValues
+from slackwater_sidecar.consumption import Consumption
 from slackwater_sidecar.decision_feed import LoggedDecisions
 from slackwater_sidecar.lookup import Lookup
 from slackwater_sidecar.resume import Resumption
@@ -336,6 +339,27 @@ FAULTS: Mapping[str, Fault] = {
         "_connect",
         _edited("may_start_anywhere=self._key.may_start_anywhere", "may_start_anywhere=True"),
         ("retention", "stalls", "reader-crashes"),
+    ),
+    "any-schema": Fault(
+        "values are read with the first schema that is known",
+        AvroToJson,
+        "__call__",
+        _edited("self._schemas.get(schema_id)", "next(iter(self._schemas.values()), None)"),
+        ("avro",),
+    ),
+    "registry-away-is-damage": Fault(
+        "values whose schema cannot be asked for are taken for damaged ones",
+        AvroValues,
+        "_converted",
+        _edited("except WireFormatError as error:", "except (WireFormatError, RegistryError) as error:"),
+        ("avro",),
+    ),
+    "nothing-held": Fault(
+        "what was taken out of Kafka does not wait for the registry",
+        Consumption,
+        "_hand_over",
+        _edited("self._held = messages", "pass"),
+        ("avro",),
     ),
     "groups-take-all": Fault(
         "a group takes commits beyond its own LSNs", aggregate, "_span", _no_window, ("aggregate",)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from slackwater_simulator.scenario import Feature, Incident, Intent, Loss, Restore, Scenario, Table, Touch
 
 _F = Feature
-_LIKELY = {_F.CRASHES: 0.6, _F.STALLS: 0.5, _F.SIDECAR_CRASHES: 0.5, _F.READER_CRASHES: 0.5}
+_LIKELY = {_F.CRASHES: 0.6, _F.STALLS: 0.5, _F.SIDECAR_CRASHES: 0.5, _F.READER_CRASHES: 0.5, _F.AVRO: 0.15}
 _DEFAULT = 0.25
 _FEW = 4
 """When no more features than this are asked for, nearly every scenario has them."""
@@ -66,6 +66,7 @@ _KINDS: dict[str, tuple[Feature, int]] = {
     "operator skips": (_F.SKIPS, 3),
     "read records removed": (_F.RETENTION, 6),
     "unread records removed": (_F.RETENTION, 3),
+    "registry away": (_F.AVRO, 3),
 }
 """Kind of incident: of which feature, and at most how many."""
 

@@ -212,6 +212,13 @@ class Incidents:
         """Topics cannot be read."""
         self._set_away("is_source_away", rng)
 
+    def remove_registry(self, incident: Incident, rng: random.Random) -> None:
+        """Schemas cannot be asked for."""
+        avro = self._world.avro
+        if avro is not None:
+            avro.is_away = True
+            self._for_a_while(rng, lambda: setattr(avro, "is_away", False))
+
     def remove_log(self, incident: Incident, rng: random.Random) -> None:
         """The cut log cannot be read; what is appended may arrive."""
         self._set_away("is_log_away", rng)
@@ -241,6 +248,7 @@ _HANDLERS: dict[str, Callable[[Incidents, Incident, random.Random], None]] = {
     "redis forged": Incidents.forge_redis,
     "source away": Incidents.remove_source,
     "cut log away": Incidents.remove_log,
+    "registry away": Incidents.remove_registry,
     "reader killed": Incidents.kill_reader,
     "operator skips": Incidents.skip,
     "read records removed": Incidents.remove_read,

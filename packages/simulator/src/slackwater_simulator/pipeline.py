@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import Consumer
 
+from slackwater_cdc.wire import ToJson
 from slackwater_markers import (
     CutLog,
     CutLogError,
@@ -16,6 +17,8 @@ from slackwater_markers import (
     CutLogUnavailableError,
     MarkerStore,
 )
+from slackwater_registry import RegistrySettings, avro_to_json
+from slackwater_simulator.avro import ADDRESS
 from slackwater_simulator.broker import Key
 from slackwater_simulator.connector import key_bytes, row_of
 from slackwater_simulator.database import Row, State, apply_change
@@ -25,11 +28,17 @@ from slackwater_simulator.scenario import SOURCE, Feature
 from slackwater_simulator.stores import ProcessLog, ProcessStore
 from slackwater_spark.errors import SlackwaterSparkError
 from slackwater_spark.scope import Scope
+from slackwater_spark.source.avro import refusing
 from slackwater_spark.source.batch import BatchContent, BatchTask
 from slackwater_spark.source.batch_planner import BatchPlanner
 from slackwater_spark.source.changes import BatchChanges, find_keyless, find_places
 from slackwater_spark.source.cut_feed import CutFeed, FeedKey
-from slackwater_spark.source.errors import BadInputError, MissingCutsError, TruncatedTopicError
+from slackwater_spark.source.errors import (
+    BadInputError,
+    MissingCutsError,
+    SchemaRegistryError,
+    TruncatedTopicError,
+)
 from slackwater_spark.source.kafka_reader import SpanReader
 from slackwater_spark.source.offset import SourceOffset
 from slackwater_spark.source.options import SourceOptions
@@ -84,6 +93,7 @@ class Pipeline(ABC):
         )
         self._durable = Durable(None, None, {table: Counter() for table in self._options.tables})
         self._planner: AnyPlanner | None = None
+        self._to_json = self._new_decoder()
         self._read: list[Seen] | None = None
         self._first_read: list[Seen] | None = None
         """What the first attempt at the planned batch read."""
@@ -135,6 +145,11 @@ class Pipeline(ABC):
         """Forgets everything that is not in the checkpoint."""
         self._note("is killed" + (" with a batch planned" if self._durable.planned else ""))
         self._planner = self._read = None
+        self._to_json = self._new_decoder()
+
+    def _new_decoder(self) -> ToJson | None:
+        avro = self._world.avro
+        return None if avro is None else refusing(avro_to_json(RegistrySettings(url=ADDRESS), avro.get))
 
     def step(self, rng: random.Random) -> None:
         """Does the next thing, if Kafka answers."""
@@ -147,7 +162,7 @@ class Pipeline(ABC):
                 self._read_batch()
             else:
                 self._commit(self._read)
-        except CutLogUnavailableError:
+        except (CutLogUnavailableError, SchemaRegistryError):
             return
         except (SlackwaterSparkError, CutLogError) as error:
             self._refuse(error)
@@ -181,20 +196,22 @@ class Pipeline(ABC):
             may_start_late=task.may_start_late,
         )
         portions = list(reader.read(task.spans))
-        tables = self._options.tables
-        places = find_places(task, SOURCE, tables, portions) if task.needs_look_ahead else None
-        keyless = None
+        tables, to_json = self._options.tables, self._to_json
+        places = keyless = None
+        if task.needs_look_ahead:
+            places = find_places(task, SOURCE, tables, portions, to_json=to_json)
         if task.repeated and task.has_whole_topics:
-            keyless = find_keyless(task, SOURCE, tables, portions, places=places)
-        changes = BatchChanges(task, SOURCE, tables, places, keyless=keyless)
+            keyless = find_keyless(task, SOURCE, tables, portions, places=places, to_json=to_json)
+        changes = BatchChanges(task, SOURCE, tables, places, to_json=to_json, keyless=keyless)
         for span, messages in portions:
             for message, change, commit_lsn in changes.of(span, messages):
                 before, after = (None if v is None else bytes(v) for v in (change.before, change.after))
                 is_listed = change.is_snapshot and change.lsn in task.table.snapshot_lsns
                 is_free = change.xid is None and not is_listed
                 rows = row_of(before), row_of(after)
+                key = message.key() if to_json is None else to_json(message.key())
                 lsn = -1 if is_free else change.lsn or 0
-                yield (commit_lsn, change.table, change.op, _key(message.key()), *rows, lsn), is_free
+                yield (commit_lsn, change.table, change.op, key, *rows, lsn), is_free
 
     def _check_readable(self, span: OffsetSpan) -> None:
         end = self._world.broker.partitions[span.topic, span.partition].readable_end
@@ -329,10 +346,6 @@ class StrictPipeline(Pipeline):
     def _may_refuse(self, error: Exception) -> bool:
         """It may stop where rows without keys may be repeated; it never shows them twice."""
         return isinstance(error, BadInputError) and self._world.may_repeat_keyless_rows
-
-
-def _key(key: bytes | None) -> bytes | None:
-    return key
 
 
 def _place(offset: Any) -> str:

@@ -25,8 +25,11 @@ class Retention:
 
     def __init__(self, world: "World") -> None:
         self._world = world
+        self._told = ""
         self.sidecars_lack = False
         """Whether something is gone that a sidecar has to read."""
+        self.is_log_short = False
+        """Whether it is from the cut log."""
 
     def remove_read(self, rng: random.Random) -> None:
         """Removes records that nobody needs any more, of all topics."""
@@ -38,14 +41,17 @@ class Retention:
             world.broker.partitions[key].delete_before(rng.choice((needed, rng.randint(0, needed))))
         needed = min(self._log_needed_by_sidecars(), *(p.needs_log() for p in world.pipelines))
         world.log.delete_before(rng.choice((needed, rng.randint(0, needed))))
-        world.note("broker", lambda: f"keeps the cut log from {world.log.begin()}, {self._begins()}")
+        begins = f"keeps the cut log from {world.log.begin()}, {self._begins()}"
+        if begins != self._told:
+            self._told = begins
+            world.note("broker", lambda: begins)
 
     def remove_unread(self, rng: random.Random) -> None:
         """Removes records of one topic that somebody has not read."""
         world, newest = self._world, self._world.newest_cut
         if newest is None:
             return
-        if rng.random() < 0.2:
+        if rng.random() < 0.35:
             self._remove_of_log(rng.randint(1, world.log.end()))
             return
         needed = {
@@ -67,7 +73,8 @@ class Retention:
 
     def _remove_of_log(self, offset: int) -> None:
         world = self._world
-        self.sidecars_lack |= offset > self._log_needed_by_sidecars()
+        self.is_log_short |= offset > self._log_needed_by_sidecars()
+        self.sidecars_lack |= self.is_log_short
         for pipeline in world.pipelines:
             pipeline.lacks |= offset > pipeline.needs_log()
         world.log.delete_before(offset)
@@ -89,9 +96,28 @@ class Retention:
         return min(start or 0, *(sidecar.needs(key) for sidecar in world.sidecars))
 
     def _log_needed_by_sidecars(self) -> int:
-        """One that starts again needs the furthest cut, and decisions behind it."""
-        found = resume(self._world.log, 1)
-        return found.log_offset if found.newest else 0
+        """One that starts again needs the furthest cut, and decisions behind it.
+
+        It also needs the cuts of every commit of which the data topics still have rows: the log must be kept
+        as long as they are. Otherwise it does not recognise rows that were written again.
+        """
+        world = self._world
+        found = resume(world.log, 1)
+        if found.newest is None:
+            return 0
+        begins = {key: partition.begin for key, partition in world.broker.partitions.items()}
+        kept = {
+            (era.timeline, commit.lsn)
+            for era in world.eras
+            for commit in era.oracle.commits
+            if any(offset >= begins[key] for places in commit.places.values() for key, offset in places)
+        }
+        needed = (
+            offset
+            for offset, logged in world.logged.items()
+            if any((logged.cut.timeline, t.commit_lsn) in kept for t in logged.cut.transactions)
+        )
+        return min((found.log_offset, *needed))
 
 
 def _knows(cut: Cut, key: Key) -> bool:

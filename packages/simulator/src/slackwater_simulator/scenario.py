@@ -69,6 +69,8 @@ class Feature(StrEnum):
     """A second reader, in scope ``aggregate``."""
     RETENTION = "retention"
     """Kafka removes the oldest records, behind and beyond what was read."""
+    AVRO = "avro"
+    """Keys and values are Avro; the schema registry is away for a while."""
 
 
 @dataclass(frozen=True, slots=True)

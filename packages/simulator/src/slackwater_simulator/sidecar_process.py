@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, cast
 
 from slackwater_markers import CutLog, CutLogTruncatedError, CutLogUnavailableError, MarkerStore
 from slackwater_sidecar import Publisher, Sidecar, SidecarError, SidecarSettings
+from slackwater_sidecar.avro import avro_values
 from slackwater_sidecar.decision_feed import LoggedDecisions
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.resume import resume
+from slackwater_simulator.avro import ADDRESS
 from slackwater_simulator.broker import Key
 from slackwater_simulator.oracle import ViolationError
 from slackwater_simulator.pipeline import NOT_AT_ALL
@@ -75,7 +77,7 @@ class SidecarProcess:
             self._starts,
             rng=world.rng,
             is_away=lambda: world.is_source_away,
-            avro=None,
+            avro=avro_values(settings, world.clock, world.avro.get) if world.avro is not None else None,
         )
         self._frontier = frontier
         self._sidecar = Sidecar(
@@ -157,6 +159,7 @@ class SidecarProcess:
         return SidecarSettings(
             source=SOURCE,
             bootstrap="simulated",
+            schema_registry=None if world.avro is None else ADDRESS,
             tables=world.followed_tables if world.is_subset else None,
             publish_interval=timedelta(milliseconds=world.publish_interval_ms),
             quiet_interval=timedelta(milliseconds=40),

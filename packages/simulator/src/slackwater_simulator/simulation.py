@@ -157,7 +157,7 @@ class _Simulation:
     def _judge_stall(self) -> None:
         world = self._world
         held, at = world.store.newest(SOURCE, world.era.timeline), world.oracle.newest_cut_lsn
-        if self._may_stall() and at < self._last_lsn:
+        if self._may_stall() and (at < self._last_lsn or any(s.rests for s in world.sidecars)):
             self._judge_name(at)
             return
         readers = ", ".join(f"the {p.name} at {p.lsn}" for p in world.newest_pipelines)
@@ -172,12 +172,14 @@ class _Simulation:
     def _may_stall(self) -> bool:
         """Where the last transaction may have to wait for traffic behind it, as nothing else proves it whole.
 
-        So it is for repeats without run headers or without keys, for snapshots without notifications, and for
-        rows of a snapshot that wait for a commit that has to be overtaken.
+        So it is where the cut log lacks what a sidecar needs, for repeats without run headers or keys, for
+        snapshots without notifications, and for rows of a snapshot that wait for a commit that has to be
+        overtaken.
         """
         has = self._world.scenario.has
         return (
             self._world.may_stall_without_keys
+            or self._world.retention.is_log_short
             or (has(Feature.NO_HEADERS) and self._world.may_repeat_rows)
             or ((has(Feature.SNAPSHOT) or has(Feature.TIMELINES)) and has(Feature.UNANNOUNCED))
             or (has(Feature.DROPPED) and has(Feature.BLOCKING))

@@ -22,9 +22,14 @@ def kept_decoder(options: SourceOptions) -> "ToJson | None":
 
 @lru_cache(maxsize=4)
 def _decoder(settings: "RegistrySettings") -> "ToJson":
-    from slackwater_registry import RegistryError, avro_to_json
+    from slackwater_registry import avro_to_json
 
-    to_json = avro_to_json(settings)
+    return refusing(avro_to_json(settings))
+
+
+def refusing(to_json: "ToJson") -> "ToJson":
+    """The same, but for the error when the registry does not help, which is the source's."""
+    from slackwater_registry import RegistryError
 
     def checked(data: bytes | None) -> bytes | None:
         try:
