@@ -28,6 +28,7 @@ from slackwater_spark.source import aggregate, groups
 from slackwater_spark.source.batch import TransactionTable
 from slackwater_spark.source.changes import BatchChanges
 from slackwater_spark.source.cut_feed import CutFeed
+from slackwater_spark.source.group_offset import GroupOffset
 from slackwater_spark.source.kafka_reader import SpanReader
 from slackwater_spark.source.readers import Planner
 from slackwater_spark.source.snapshot_rows import SnapshotPlaces
@@ -164,6 +165,10 @@ def _read_on_at_the_end(right: Replacement) -> Replacement:
         return replace(position, start=position.read_to)
 
     return moved
+
+
+def _lsn_of_groups(right: object) -> property:
+    return property(lambda offset: min(offset.lsns, default=0))
 
 
 def _nothing(right: object) -> Replacement:
@@ -373,6 +378,13 @@ FAULTS: Mapping[str, Fault] = {
             "min(known.covered_lsn, max(history.newest_lsn() for _, history in self._parts))",
         ),
         ("aggregate",),
+    ),
+    "groups-say-too-much": Fault(
+        "a commit record says that what no cut has passed is reached, too",
+        GroupOffset,
+        "lsn",
+        _lsn_of_groups,
+        ("aggregate", "lost"),
     ),
     "groups-leave-out": Fault(
         "a group goes on where it stopped reading, not where a marker says",

@@ -45,8 +45,8 @@ class GroupPipeline(Pipeline):
 
     @property
     def lsn(self) -> int:
-        """The smallest of the groups': what the commit record says."""
-        return min(self._lsns, default=0)
+        """What the commit record says."""
+        return int(self.planner.offset(self._durable.offset).lsn) if self._durable.offset else 0
 
     @property
     def _lsns(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class GroupPipeline(Pipeline):
             raise TruncateInGroupsError(truncates[0][1], truncates[0][0], -1)
         before = start.lsns or (0,) * len(end.lsns)
         batch = f"batch {before}..{end.lsns}"
-        if any(new < old for new, old in zip(end.lsns, before, strict=True)):
+        if end.lsn < start.lsn or any(new < old for new, old in zip(end.lsns, before, strict=True)):
             raise ViolationError("scope", f"{batch}: a group goes back")
         commits = [
             (commit, number)
@@ -91,10 +91,10 @@ class GroupPipeline(Pipeline):
         self._judge_passed(start.lsn, end.lsn, skipped)
 
     def _judge_passed(self, after_lsn: int, up_to_lsn: int, skipped: Collection[int]) -> None:
-        """What all groups have passed is whole, or named; and no table was truncated in it."""
+        """What the commit record says is passed is whole, or named; and no table was truncated in it."""
         for commit in self._era.oracle.between(after_lsn, up_to_lsn):
             if commit.is_listed and not commit.is_whole and commit.xid not in skipped:
-                raise ViolationError("scope", f"all groups pass {commit.xid}, which lacks rows, unnamed")
+                raise ViolationError("scope", f"{commit.xid} is passed, which lacks rows, unnamed")
             if any(c.op == "t" and c.table in self._options.tables for c in commit.changes.values()):
                 raise ViolationError("scope", f"all groups pass the TRUNCATE of {commit.xid}")
 

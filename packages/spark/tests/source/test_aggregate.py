@@ -278,6 +278,54 @@ def test_skipped_transactions_are_named_when_all_groups_have_passed_them(world: 
     assert decode_batch_header(task.header or b"").skipped == (22,)
 
 
+def all_ahead(world: World) -> GroupOffset:
+    """At a cut at LSN 10; all partitions are further, the frontier waits for rows that were lost."""
+    world.cut(10, 0, [5, 5], [5, 5])
+    start = world.next(BEGINNING)
+    markers = {(table, n): (40, 30) for table in "ab" for n in range(2)}
+    world.ahead(40, 10, markers)
+    return start
+
+
+def test_what_no_cut_has_passed_is_not_said_to_be_reached(world: World) -> None:
+    ahead = world.next(all_ahead(world))
+
+    assert (ahead.lsns, ahead.lsn) == ((40, 40), 10)
+
+
+def test_a_transaction_that_is_skipped_when_all_groups_have_passed_it_is_named(world: World) -> None:
+    ahead = world.next(all_ahead(world))
+    world.cut(50, 10, [40, 41], [42, 43], transactions={x: x for x in range(11, 51)}, skipped=(22,))
+    end = world.next(GroupOffset.from_json(ahead.to_json(), source="inv", timeline=1))
+
+    for planner in (world.planner, world.new_planner()):
+        task, *_ = planner.tasks(ahead, end)
+        header = decode_batch_header(task.header or b"")
+        assert (header.from_lsn, header.to_lsn, header.skipped) == (10, 50, (22,))
+
+
+def test_a_cut_that_skips_is_found_though_all_groups_are_beyond_it(world: World) -> None:
+    ahead = world.next(all_ahead(world))
+    world.cut(30, 10, [20, 20], [20, 20], transactions={x: x for x in range(11, 31)}, skipped=(22,))
+    world.ahead(60, 40, {(table, n): (60, 50) for table in "ab" for n in range(2)})
+    further = world.next(ahead)
+
+    assert (further.lsns, further.lsn) == ((60, 60), 30)
+    [task, *_] = world.new_planner().tasks(ahead, further)
+    assert decode_batch_header(task.header or b"").skipped == (22,)
+
+
+def test_an_lsn_of_an_earlier_version_does_not_go_back(world: World) -> None:
+    ahead = world.next(all_ahead(world))
+    old = GroupOffset.from_json(
+        {name: part for name, part in ahead.to_json().items() if name != "cut"}, source="inv", timeline=1
+    )
+    world.ahead(60, 40, {(table, n): (60, 50) for table in "ab" for n in range(2)})
+
+    assert old.lsn == 40
+    assert world.next(old).lsn == 40
+
+
 def test_while_nothing_happens_redis_is_asked_and_the_log_only_now_and_then(published: Published) -> None:
     store = InMemoryMarkerStore()
     world = World(published, store)

@@ -153,9 +153,13 @@ class AggregatePlanner(BatchPlanner[GroupOffset, "GroupFeed"]):
             positions=spread.positions,
             log=max(start.log, feed.log_position),
             log_id=feed.log_id,
-            floor=max(start.floor, feed.floor(low)),
+            cut=max(start.cut or 0, start.lsn, feed.cut_lsn),
         )
-        return replace(end, commit_ts_ms=max(start.commit_ts_ms, feed.commit_ts_ms(end.lsn)))
+        return replace(
+            end,
+            commit_ts_ms=max(start.commit_ts_ms, feed.commit_ts_ms(end.lsn)),
+            floor=max(start.floor, feed.floor(min(low, end.lsn))),
+        )
 
 
 def _beginning(lsns: Sequence[int], ends: Sequence[int]) -> tuple[PartitionPosition, ...]:
@@ -179,7 +183,7 @@ def _span(span: OffsetSpan, window: GroupWindow, end: GroupOffset) -> OffsetSpan
 def _header(
     start: GroupOffset, end: GroupOffset, windows: Sequence[GroupWindow], content: BatchContent
 ) -> BatchHeader:
-    """The LSNs are the smallest of the groups'; transactions are those that some group passes.
+    """The LSNs are the offsets'; transactions are those that some group passes.
 
     Where a group ends is one, too, when rows of snapshots may take that LSN.
     """

@@ -86,6 +86,11 @@ class GroupFeed:
         return self._covered
 
     @property
+    def cut_lsn(self) -> int:
+        """The LSN of the newest cut that was read; 0 before the first."""
+        return max((s.lsn for s in self._segments if s.is_cut), default=0)
+
+    @property
     def log_id(self) -> str:
         """What tells the log that is read from every other; empty while there is none."""
         return self._watch.log_id

@@ -44,13 +44,19 @@ class GroupOffset:
     """Of the cut log that it follows from; empty: there was none, or an earlier version did not note it."""
     floor: int = 0
     """Where in the cut log the records begin that the slowest group may still need."""
+    cut: int | None = None
+    """LSN of the newest cut that was read; None: there was none, or an earlier version did not note it."""
     positions: Mapping[str, tuple[PartitionPosition, ...]] = field(default_factory=dict)
     """By topic and partition number."""
 
     @property
     def lsn(self) -> int:
-        """The smallest of the groups' LSNs: up to here everything has been read."""
-        return min(self.lsns, default=0)
+        """Up to here everything has been read, and is whole or was skipped: all groups and a cut are there.
+
+        Where rows were lost, groups go on by their markers; the frontier waits, and so does this.
+        """
+        lowest = min(self.lsns, default=0)
+        return lowest if self.cut is None else min(lowest, self.cut)
 
     @property
     def event_count(self) -> int:
@@ -70,6 +76,7 @@ class GroupOffset:
             commit_ts_ms=cut.cut.commit_ts_ms,
             log=cut.log_offset + 1,
             floor=max(0, cut.log_offset - OTHER_SIDECARS),
+            cut=cut.cut.lsn,
             positions=positions,
         )
 
@@ -85,6 +92,7 @@ class GroupOffset:
             "log": self.log,
             **({"log_id": self.log_id} if self.log_id else {}),
             "floor": self.floor,
+            **({} if self.cut is None else {"cut": self.cut}),
             "positions": {t: [[p.start, p.lsn, p.read_to] for p in ps] for t, ps in self.positions.items()},
         }
 
@@ -108,6 +116,7 @@ class GroupOffset:
                 log=data["log"],
                 log_id=data.get("log_id", ""),
                 floor=data["floor"],
+                cut=data.get("cut"),
                 positions={
                     t: tuple(PartitionPosition(*p) for p in ps) for t, ps in data["positions"].items()
                 },
