@@ -391,6 +391,16 @@ def test_a_snapshot_is_published_when_the_counts_of_its_notifications_are_read(s
     assert (cut.lsn, cut.event_count, cut.end_offsets) == (500, 3, {A: (2, 1), B: (0,)})
 
 
+def test_a_snapshot_has_a_cut_of_its_own(source: Source) -> None:
+    """An ad hoc one of an idle database has the same LSN, and its rows are late: no batch must hold both."""
+    source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 0}))
+    snapshot_rows(source, 500, {"s.inv.a/0": 1})
+    source.tell(begin_value(7, 701), end(7, b=1))
+    source.row("s.inv.b/0", row(7, 1, table="inv.b"))
+
+    assert [(cut.previous_lsn, cut.lsn) for cut in source.cuts()] == [(0, 500), (500, 750)]
+
+
 def test_streamed_transactions_do_not_pass_an_incomplete_snapshot(source: Source) -> None:
     source.notify(*snapshot_notifications({"inv.a": 2}))
     snapshot_rows(source, 500, {"s.inv.a/0": 1})

@@ -411,9 +411,11 @@ class Frontier:
         if snapshot.is_repeated:
             self._context.repeated.add(snapshot.lsn)
         self._built.add_snapshot(snapshot, sum(self._snapshots.received(snapshot).values()))
+        self._ends.last_lsn = max(self._ends.last_lsn, snapshot.lsn)
         if snapshot.is_late:
             self._whole_at = max(self._whole_at, self._ends.sequence)
-        self._ends.last_lsn = max(self._ends.last_lsn, snapshot.lsn)
+        elif self._passed >= self._whole_at:
+            self._cuts.append(self._new_cut())  # an ad hoc one of an idle database has the same LSN
 
     def _drop_unfinished(self, partitions: Iterable[Partition], lsn: int) -> list[int]:
         """Drops transactions without END at the front of partitions, as if done by an LSN; their xids."""

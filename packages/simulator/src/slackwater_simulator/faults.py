@@ -24,7 +24,7 @@ from slackwater_sidecar.decision_feed import LoggedDecisions
 from slackwater_sidecar.lookup import Lookup
 from slackwater_sidecar.resume import Resumption
 from slackwater_sidecar.store_keeper import StoreKeeper
-from slackwater_spark.source import aggregate, groups
+from slackwater_spark.source import admission, aggregate, groups
 from slackwater_spark.source.batch import TransactionTable
 from slackwater_spark.source.changes import BatchChanges
 from slackwater_spark.source.cut_feed import CutFeed
@@ -274,6 +274,13 @@ FAULTS: Mapping[str, Fault] = {
         "commit_lsn",
         _edited("min(self._next(of_key, message), self._next(truncates, message))", "self._end_lsn"),
         ("blocking",),
+    ),
+    "late-among-exact": Fault(
+        "a batch holds late rows and a snapshot with the same LSN",
+        admission,
+        "choose_cut",
+        _edited("if chosen is not None and not exact", "if False and not exact"),
+        ("blocking", "snapshot", "reader-crashes"),
     ),
     "equal-changes-are-one": Fault(
         "repeated rows are compared without the LSN of the change",

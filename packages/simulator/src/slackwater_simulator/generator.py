@@ -31,6 +31,8 @@ _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     (_F.LOST, {*_RESTARTS, _F.DROPPED, _F.OFFSETS, _F.DOUBLED}),
     # Counts of notifications are too high then, too.
     (_F.DROPPED, {_F.SNAPSHOT, _F.TIMELINES}),
+    # Groups go on by markers until a cut tells of new partitions, and keys may have moved by then.
+    (_F.AGGREGATE, {_F.NEW_PARTITIONS}),
     # One kind of decision at a time.
     (_F.TIMELINES, {_F.LOST, _F.SKIPS}),
     # Rows of no commit do not tell which history they are of until the regression behind them was read.

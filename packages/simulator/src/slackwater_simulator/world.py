@@ -461,12 +461,8 @@ class World:
             self._send(record)
 
     def emit_blocking(self, rng: random.Random) -> None:
-        """The connector interrupts its stream for an ad hoc snapshot; the database goes on meanwhile.
-
-        Not before anything was streamed: its rows would have the LSN of the initial snapshot, and where one
-        batch holds both, exact rows are taken for late ones.
-        """
-        if self.connector.is_in_snapshot or not self.connector.place.commit:
+        """The connector interrupts its stream for an ad hoc snapshot; the database goes on meanwhile."""
+        if self.connector.is_in_snapshot:
             return
         self.clock.seconds += _SECONDS_BETWEEN_SNAPSHOTS
         keyed = [name for name in self.followed_tables_in_order if not self.is_keyless(name)]

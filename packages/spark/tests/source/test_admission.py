@@ -51,6 +51,23 @@ def test_a_truncated_beginning_connects_only_when_allowed(published: Published) 
     assert lsns(connected(0, cuts, may_start_anywhere=True)) == [10]
 
 
+def test_a_batch_ends_before_late_rows_with_the_lsn_of_a_snapshot_in_it(published: Published) -> None:
+    cuts = [
+        published(10, 0, transactions={0: 8, 5: 10}),
+        published(20, 10),
+        published(30, 20, late_snapshots=(8,)),
+        published(40, 30),
+    ]
+
+    def chosen(after: int) -> int | None:
+        found = choose_cut(
+            start(after), [c for c in cuts if c.cut.lsn > after], max_events=None, target_lsn=None
+        )
+        return None if found is None else found.cut.lsn
+
+    assert (chosen(0), chosen(10), chosen(20)) == (20, 40, 40)
+
+
 def test_the_newest_cut_within_the_limit_is_chosen(published: Published) -> None:
     cuts = [published(10, 0, events=100), published(20, 10, events=200), published(30, 20, events=301)]
     chosen = choose_cut(start(), cuts, max_events=300, target_lsn=None)

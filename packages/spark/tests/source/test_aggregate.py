@@ -278,6 +278,20 @@ def test_skipped_transactions_are_named_when_all_groups_have_passed_them(world: 
     assert decode_batch_header(task.header or b"").skipped == (22,)
 
 
+def test_groups_stop_before_late_rows_with_the_lsn_of_a_snapshot_that_they_have_not_read(
+    world: World,
+) -> None:
+    world.cut(10, 0, [5, 5], [5, 5], transactions={0: 8})
+    world.cut(20, 10, [7, 7], [7, 7])
+    world.cut(30, 20, [9, 9], [9, 9], late_snapshots=(8,))
+    first = world.next(BEGINNING)
+    second = world.next(first)
+
+    assert (first.lsns, second.lsns) == ((10, 10), (30, 30))
+    [task] = world.planner.tasks(BEGINNING, first)
+    assert task.late_snapshots == frozenset()
+
+
 def all_ahead(world: World) -> GroupOffset:
     """At a cut at LSN 10; all partitions are further, the frontier waits for rows that were lost."""
     world.cut(10, 0, [5, 5], [5, 5])

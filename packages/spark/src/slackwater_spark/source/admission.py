@@ -44,9 +44,13 @@ def choose_cut(
         target_lsn: Nothing above this.
     """
     chosen = None
+    exact: set[int] = set()
     for published in cuts:
         if target_lsn is not None and published.cut.lsn > target_lsn:
             break
+        if chosen is not None and not exact.isdisjoint(published.cut.late_snapshots):
+            break  # in one batch, rows of both would be taken for late ones
+        exact.update(t.commit_lsn for t in published.cut.transactions if t.is_snapshot)
         size = published.cut.event_count - start.event_count
         if chosen is not None and max_events is not None and size > max_events:
             break

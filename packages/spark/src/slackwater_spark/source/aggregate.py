@@ -128,7 +128,8 @@ class AggregatePlanner(BatchPlanner[GroupOffset, "GroupFeed"]):
 
     def _advance(self, begun: GroupOffset, max_events: int | None) -> Spread | None:
         feed = self.feed
-        return advance(begun, Known(feed.histories, feed.covered_lsn, feed.exact_up_to_lsn), max_events)
+        known = Known(feed.histories, feed.covered_lsn, feed.exact_up_to_lsn, feed.stops)
+        return advance(begun, known, max_events)
 
     def _begun(self, start: GroupOffset) -> GroupOffset | None:
         """``start`` with all groups and positions; None while the number of groups is not known."""

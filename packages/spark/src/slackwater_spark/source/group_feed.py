@@ -36,6 +36,8 @@ class Segment:
     """``(xid, commit LSN)``; the LSN of the record where the table does not have the transaction."""
     late_snapshots: frozenset[int] = frozenset()
     has_incremental_rows: bool = False
+    exact_snapshots: frozenset[int] = frozenset()
+    """LSNs of snapshots whose rows are true at it."""
 
     @property
     def has_snapshot_rows(self) -> bool:
@@ -203,6 +205,20 @@ class GroupFeed:
         What stands behind a snapshot's row decides which commit it takes, so such rows must be read once.
         """
         return self._exact_up_to_lsn
+
+    @property
+    def stops(self) -> frozenset[int]:
+        """LSNs of cuts that no group passes without stopping there.
+
+        Behind them are late rows of a snapshot with the LSN of one that they hold: in one batch, rows of both
+        would be taken for late ones.
+        """
+        late = [(lsn, segment.lsn) for segment in self._segments for lsn in segment.late_snapshots]
+        return frozenset(
+            segment.lsn
+            for segment in self._segments
+            if any(lsn in segment.exact_snapshots and above > segment.lsn for lsn, above in late)
+        )
 
     def snapshot_rows(self, windows: Sequence[Window], floor: int, end: int) -> tuple[frozenset[int], bool]:
         """Late snapshots, and whether incremental rows stand, in cuts that lie in the windows."""
@@ -402,6 +418,7 @@ def _segment(record: Cut | AheadMarkers, log_offset: int) -> Segment:
         skipped,
         frozenset(record.late_snapshots),
         record.has_incremental_rows,
+        frozenset(t.commit_lsn for t in record.transactions if t.is_snapshot),
     )
 
 

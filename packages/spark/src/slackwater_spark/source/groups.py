@@ -1,7 +1,7 @@
 """How far each group of partitions goes in the next batch. Pure."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from slackwater_spark.source.group_offset import GroupOffset, PartitionPosition
@@ -22,6 +22,8 @@ class Known:
     """Up to here all commits are known."""
     exact_up_to_lsn: int = 0
     """Up to here a group may only stop where nothing has to be read again."""
+    stops: Collection[int] = ()
+    """LSNs of cuts that no group passes without stopping there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class _Group:
         self._parts = [(ps[number], known.histories[topic][number]) for topic, ps in start.positions.items()]
         reached = start.lsns[number]
         available = min(known.covered_lsn, *(history.newest_lsn() for _, history in self._parts))
+        available = min((available, *(lsn for lsn in known.stops if lsn > reached)))
         lsns = {lsn for _, history in self._parts for lsn in history.lsns(reached, available)}
         if available > reached:
             lsns.add(available)
