@@ -57,7 +57,7 @@ class Retention:
         needed = {
             key: min(self._needed_by_sidecars(key), *(p.needs(key) for p in world.pipelines))
             for key in self._keys()
-            if key == TRANSACTIONS or _knows(newest.cut, key)
+            if _knows(newest.cut, key)
         }
         ends = world.readable
         unread = [key for key, first in needed.items() if first < ends[key]]
@@ -121,4 +121,7 @@ class Retention:
 
 
 def _knows(cut: Cut, key: Key) -> bool:
+    """Whether a cut names where to go on; 0 in the transaction topic stands for wherever that begins."""
+    if key == TRANSACTIONS:
+        return cut.transaction_offset > 0
     return key[1] < len(cut.end_offsets.get(key[0], ()))
