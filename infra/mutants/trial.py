@@ -265,6 +265,7 @@ class _Recorder:
         sys.settrace(self._trace)
 
     def pytest_runtest_setup(self, item: Any) -> None:
+        sys.settrace(self._trace)  # Python ends it in a test that recurses too deeply
         self._seconds[item.nodeid] = -time.process_time()
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:

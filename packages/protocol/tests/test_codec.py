@@ -245,6 +245,24 @@ def test_a_value_of_another_type_or_size_is_never_taken_into_a_record(name: str)
     assert taken == []
 
 
+def test_a_record_of_a_kind_that_nobody_knows_is_not_taken_for_a_cut() -> None:
+    fields = json.loads(encode_cut(CUT))
+    with pytest.raises(MalformedRecordError, match="kind is 'later'"):
+        decode_log_record(json.dumps({**fields, "kind": "later"}).encode())
+
+
+@pytest.mark.parametrize("column", ["xids", "lsns", "times"])
+def test_a_transaction_table_with_a_column_that_is_shorter_is_no_record(column: str) -> None:
+    fields = json.loads(encode_cut(CUT))
+    with pytest.raises(MalformedRecordError):
+        decode_cut(json.dumps({**fields, column: fields[column][:-1]}).encode())
+
+
+def test_a_snapshot_is_the_transaction_without_a_number() -> None:
+    assert CommittedTransaction(0, 22270488, 0).is_snapshot
+    assert not CommittedTransaction(751, 22270488, 0).is_snapshot
+
+
 @pytest.mark.parametrize(
     "topics", ["7", '{"t":["a",[0],[1,2]]}', '{"t":[7,[0],[1]]}', '{"t":["a",[0]]}', '{"t":["a",[-1],[0]]}']
 )

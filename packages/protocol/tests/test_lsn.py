@@ -33,4 +33,17 @@ def test_a_decimal_lsn_is_read_too() -> None:
 
 
 def test_a_later_timeline_orders_after_any_lsn() -> None:
-    assert CommitPosition(0, 2**63) < CommitPosition(1, 0)
+    assert CommitPosition(timeline=0, lsn=2**63) < CommitPosition(timeline=1, lsn=0)
+
+
+def test_transaction_0_is_none_that_a_connector_names() -> None:
+    with pytest.raises(MalformedRecordError, match="got '0:22270488'"):
+        parse_transaction_id("0:22270488")
+
+
+def test_the_numbers_of_a_transaction_id_have_at_most_63_bits() -> None:
+    most = 2**63 - 1
+    assert parse_transaction_id(f"{most}:{most}") == (most, most)
+    for text in (f"{most + 1}:1", f"1:{most + 1}"):
+        with pytest.raises(MalformedRecordError):
+            parse_transaction_id(text)

@@ -124,6 +124,20 @@ def test_it_stops_where_a_single_row_between_others_was_numbered_again() -> None
         doubles_of([*first, row("b", 1, 20, b"y", offset=11)])
 
 
+@pytest.mark.parametrize(("order", "lsn"), [(1, 5), (4, 5), (8, 30)])
+def test_it_stops_where_rows_with_gaps_between_may_stand_side_by_side(order: int, lsn: int) -> None:
+    """Rows 1 and 3 may be 5 and 7, or stand right before those, or right behind: two of these, or all."""
+    first = [row("a", 5, 10, offset=1), row("a", 7, 20, offset=2), row("a", order, lsn, offset=3)]
+    with pytest.raises(UndecidableError):
+        doubles_of([*first, row("b", 1, 10, offset=11), row("b", 3, 20, offset=13)])
+
+
+def test_it_is_decided_where_rows_with_gaps_between_cannot_stand_side_by_side() -> None:
+    places = (4, 5), (5, 10), (7, 20), (8, 30)
+    first = [row("a", order, lsn, offset=order) for order, lsn in places]
+    assert offsets([*first, row("b", 1, 10, offset=11), row("b", 3, 20, offset=13)]) == [11, 13]
+
+
 def test_numbers_at_which_lsns_would_fall_are_not_those_of_the_rows() -> None:
     first = [row("a", 1, 10, b"x", offset=1), row("a", 2, 20, b"x", offset=2)]
     again = [row("b", 3, 10, b"x", offset=13), row("b", 4, 20, b"x", offset=14)]

@@ -1,0 +1,118 @@
+"""A frontier to which a test gives records by hand, and short names for the records."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from slackwater_cdc.frontier import Frontier
+from slackwater_cdc.partition import Partition
+from slackwater_cdc.testing.records import begin_value, change_value, end_value, snapshot_value
+from slackwater_protocol import CommittedTransaction, Cut, Evidence
+
+SECOND = 1000
+"""In milliseconds."""
+
+
+class FedSource:
+    """A frontier over tables a and b, two partitions each, and what was given to it.
+
+    Args:
+        evidence: By table, where it is not ``counts``.
+        start: The cut to go on from.
+        done: Transactions of earlier cuts.
+        tables: Those that are followed; None: all.
+    """
+
+    def __init__(
+        self,
+        evidence: Mapping[str, Evidence] | None = None,
+        *,
+        start: Cut | None = None,
+        done: Sequence[CommittedTransaction] = (),
+        tables: frozenset[str] | None = None,
+    ) -> None:
+        self.frontier = Frontier("s", evidence=evidence, start=start, done=done, tables=tables)
+        self.parts: dict[str, Partition] = {}
+        for table in "ab":
+            for number in (0, 1):
+                first = start.end_offsets[f"s.inv.{table}"][number] if start else 0
+                self.parts[f"{table}/{number}"] = self.frontier.add_partition(f"s.inv.{table}", number, first)
+        self.told = start.transaction_offset if start else 0
+        self.notified = 0
+        self.ends: dict[tuple[str, int], int] = {}
+        """What is readable beyond what was read."""
+
+    def row(self, spot: str, *values: bytes, run: str = "r1", ms: int = 0, keyless: bool = False) -> None:
+        """Gives records to a partition, named like ``a/0``, written by a run at a time."""
+        part = self.parts[spot]
+        part.read(enumerate(values, part.position), run, timestamp_ms=ms, is_keyless=keyless)
+
+    def tell(self, *values: bytes, ms: int = 0) -> None:
+        """Gives records of the transaction topic, written at a time."""
+        self.frontier.read_transactions((o, v, ms) for o, v in enumerate(values, self.told))
+        self.told += len(values)
+
+    def notify(self, *values: bytes) -> None:
+        """Gives notifications."""
+        self.frontier.read_notifications(enumerate(values, self.notified))
+        self.notified += len(values)
+
+    def at_a_cut(self) -> "FedSource":
+        """Itself, after it has published transaction 5."""
+        self.tell(begin_value(5, 501), end(5, a=2))
+        self.row("a/0", row(5, 1))
+        self.row("a/1", row(5, 2))
+        if xids(self.cuts()) != [[5]]:
+            raise AssertionError("transaction 5 was not published")
+        return self
+
+    def readable(self) -> dict[tuple[str, int], int]:
+        """The end offsets of all topics."""
+        read = {p.key: p.position for p in self.parts.values()}
+        return {**read, ("s.transaction", 0): self.told, **self.ends}
+
+    def cuts(self) -> list[Cut]:
+        """What the frontier has to say when it is told the end offsets that it asks for."""
+        self.frontier.advance()
+        for _ in range(5):
+            if self.frontier.end_offsets_wanted:
+                self.frontier.end_offsets(self.readable())
+            self.frontier.advance()
+        return self.frontier.cuts()
+
+    def at_rest(self) -> list[Cut]:
+        """What it has to say while nothing is written for long."""
+        found = []
+        for _ in range(3):
+            self.frontier.rest(self.readable())
+            found += self.cuts()
+        return found
+
+
+def xids(cuts: list[Cut]) -> list[list[int]]:
+    """The transactions of each cut."""
+    return [[t.xid for t in cut.transactions] for cut in cuts]
+
+
+def row(xid: int, order: int = 1, *, table: str = "a", total: int | None = None, op: str = "c") -> bytes:
+    """A change of a transaction, whose place in the log follows from the numbers."""
+    after = None if op == "t" else {"id": order}
+    orders = order, total or order
+    return change_value(f"inv.{table}", op, position=(xid, xid * 100 + order), orders=orders, after=after)
+
+
+def end(xid: int, *, ts_ms: int = 0, lsn: int = 0, **counts: int) -> bytes:
+    """END of a transaction, with counts by table; its LSN follows from its number."""
+    return end_value(xid, lsn or xid * 100 + 56, {f"inv.{t}": n for t, n in counts.items()}, ts_ms=ts_ms)
+
+
+def snapshot_row(lsn: int, key: int = 1, *, ts_ms: int = 0, table: str = "a", mark: str = "true") -> bytes:
+    """A row of an initial or an incremental snapshot."""
+    return snapshot_value(f"inv.{table}", lsn, {"id": key}, snapshot=mark, ts_ms=ts_ms)
+
+
+def blocking_row(key: int, *, read_at: int, lsn: int = 601) -> bytes:
+    """A row of an ad hoc snapshot, read while the stream stood at an LSN."""
+    fields = json.loads(snapshot_row(lsn, key))
+    fields["source"]["sequence"] = f'["556","{lsn}"]'
+    fields["ts_ms"] = read_at
+    return json.dumps(fields).encode()
