@@ -18,8 +18,9 @@ _DESCRIPTION = """\
 Plants one fault at a time in a checkout of HEAD and runs the quick tests of the mechanism that call the
 changed function; if they pass, the simulator or the differential tests. Reviewed mutants are in
 infra/mutants/reviewed, others are drawn from the syntax of the modules. What was judged is in
-infra/mutants/results.jsonl and is not repeated as long as the module stays as it is. The exit code is 1 if a
-mutant survives that is neither explained nor equivalent, or if a reviewed one does not fit the code any more.
+infra/mutants/results.jsonl and is not repeated as long as the module stays as it is, unless it survived
+without an explanation. The exit code is 1 if a mutant survives that is neither explained nor equivalent, or
+if a reviewed one does not fit the code any more.
 """
 _ROOT = Path(__file__).resolve().parents[2]
 _RESULTS = _ROOT / "infra/mutants/results.jsonl"
@@ -48,7 +49,7 @@ def main() -> int:
             chosen = (
                 drawn(root, mechanism, options.drawn, options.seed) if options.drawn else mechanism.mutants
             )
-            known = set() if options.here else _known(_read(), name)
+            known = set() if options.here else _known(_read(), name, chosen)
             chosen = [m for m in chosen if options.only in m.name and m.digest not in known]
             stamp = {"commit": commit + "+" * options.here, "kind": "drawn" if options.drawn else "reviewed"}
             stamp["judged_by"] = "some" if options.quick or options.limit < trial.NO_LIMIT else "all"
@@ -81,12 +82,14 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _known(results: list[dict[str, Any]], mechanism: str) -> set[str]:
+def _known(results: list[dict[str, Any]], mechanism: str, mutants: list[Mutant]) -> set[str]:
     """Digests of the mutants that need not be judged again."""
+    explained = {m.digest for m in mutants if m.equivalent or m.survives}
     return {
         r["digest"]
         for r in results
-        if r["mechanism"] == mechanism and (r["caught_by"] or r["judged_by"] == "all")
+        if r["mechanism"] == mechanism
+        and (r["caught_by"] or (r["judged_by"] == "all" and r["digest"] in explained))
     }
 
 

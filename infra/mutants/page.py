@@ -19,7 +19,8 @@ Faults that were planted one at a time, and what noticed them (`make mutants`).
 Each is judged by the quick tests of its mechanism that call the changed function; what passes those, by the
 simulator or the differential tests. Whoever changes a rule changes its mutants: a text that is not found
 exactly once is an error. A run takes hours and goes on where it was: `infra/mutants/results.jsonl` says what
-was judged, and holds for a mutant as long as the module it changes stays as it is. The rest is not counted.
+was judged, and holds for a mutant as long as the module it changes stays as it is; what survives without an
+explanation is judged again by every run. The rest is not counted.
 """
 
 

@@ -155,6 +155,11 @@ def test_a_note_that_a_full_disk_has_cut_off_says_nothing(tmp_path: Path) -> Non
     assert not (tmp_path / FAILED_FILE).exists()
 
 
+def test_nothing_is_noted_of_a_run_that_fails_between_batches(tmp_path: Path) -> None:
+    begun(tmp_path, {1: 4}, [1]).batch_failed()
+    assert not (tmp_path / FAILED_FILE).exists()
+
+
 def test_a_failure_that_cannot_be_noted_does_not_hide_itself(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
     (tmp_path / FAILED_FILE).mkdir()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -111,7 +112,12 @@ class Guard:
         self._broker.did("close")
 
 
-SETTINGS = KafkaSinkSettings(pipeline="orders", outputs=(OutputTopic("out"),), bootstrap="b:1")
+SETTINGS = KafkaSinkSettings(
+    pipeline="orders",
+    outputs=(OutputTopic("out"),),
+    bootstrap="b:1",
+    patience=timedelta(),  # a run that should have ended does not go on for minutes
+)
 BEGUN = ["read progress", "create missing", "open", "read progress", "check", "commit", "answer"]
 
 

@@ -143,6 +143,41 @@ def test_two_runs_share_a_checkpoint(tmp_path: Path) -> None:
         pass
 
 
+def test_a_run_that_finds_another_one_still_shuts_out_a_rescaling(tmp_path: Path) -> None:
+    with hold_checkpoint(tmp_path, "a run", alone=False) as hold:
+        with hold_checkpoint(tmp_path, "a run that was frozen", alone=False), hold.alone() as is_alone:
+            assert not is_alone
+        with (
+            pytest.raises(CheckpointInUseError),
+            hold_checkpoint(tmp_path, "a change", alone=True),
+        ):
+            pass
+
+
+def test_a_run_that_was_alone_for_a_time_lets_others_in_again(tmp_path: Path) -> None:
+    with hold_checkpoint(tmp_path, "a run", alone=False) as hold:
+        with (
+            hold.alone() as is_alone,
+            pytest.raises(CheckpointInUseError),
+            hold_checkpoint(tmp_path, "the run that takes over", alone=False),
+        ):
+            pass
+        assert is_alone
+        with hold_checkpoint(tmp_path, "the run that takes over", alone=False):
+            pass
+
+
+def test_only_the_newest_holder_of_a_checkpoint_is_named(tmp_path: Path) -> None:
+    with hold_checkpoint(tmp_path, "a change", alone=True):
+        pass
+    with (
+        hold_checkpoint(tmp_path, "a run", alone=False),
+        pytest.raises(CheckpointInUseError, match="in use by a run "),
+        hold_checkpoint(tmp_path, "another change", alone=True),
+    ):
+        pass
+
+
 def hold_and_die(folder: Path) -> None:
     """In a process of its own."""
     import os
