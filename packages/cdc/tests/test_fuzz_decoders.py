@@ -182,6 +182,7 @@ def _end(**changed: object) -> bytes:
         (_end(data_collections=None), "counts 2 changes, but names no table"),
         (_end(data_collections=[]), "counts 2 changes, but names no table"),
         (_end(data_collections=[{"data_collection": "inv.a", "event_count": 1}] * 2), "names 'inv.a' twice"),
+        (_end(data_collections=[{"data_collection": "inv.a", "event_count": -1}]), "[0].event_count"),
         (_end(event_count=-1), "event_count"),
         (_end(event_count="2"), "event_count"),
         (_end(event_count=2.5), "event_count"),

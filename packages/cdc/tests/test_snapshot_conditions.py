@@ -105,6 +105,14 @@ def test_rows_of_tables_that_are_not_followed_are_no_part_of_a_snapshot() -> Non
     assert cut.event_count == 1
 
 
+def test_older_connectors_mark_the_rows_of_a_snapshot_with_a_boolean(source: FedSource) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.row("a/0", snapshot_row(480).replace(b'"snapshot":"true"', b'"snapshot":true'))
+
+    assert [cut.lsn for cut in source.cuts()] == [480]
+    assert source.frontier.obstacles == []
+
+
 def test_every_table_of_a_snapshot_is_waited_for(source: FedSource) -> None:
     source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 1}))
     source.row("a/0", snapshot_row(480))
