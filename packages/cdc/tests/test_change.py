@@ -42,6 +42,13 @@ def test_a_delete_has_no_row_after() -> None:
     assert delete.before is not None
 
 
+def test_an_insert_has_no_row_before() -> None:
+    insert = next(c for c in changes("insert_update_delete_key_update") if c.op == "c")
+
+    assert insert.before is None
+    assert insert.after is not None
+
+
 def test_a_row_of_an_initial_snapshot_carries_the_lsn_of_the_snapshot() -> None:
     rows = list(changes("initial_snapshot"))
 

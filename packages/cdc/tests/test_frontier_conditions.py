@@ -48,6 +48,14 @@ def test_an_end_after_a_single_begin_names_all_its_tables() -> None:
     assert xids(source.cuts()) == [[5]]
 
 
+def test_a_table_of_which_end_counts_no_changes_is_not_waited_for() -> None:
+    source = FedSource({"inv.b": Evidence.OVERTAKEN})
+    source.tell(begin_value(5, 501), end(5, a=1, b=0))
+    source.row("a/0", row(5))
+
+    assert xids(source.cuts()) == [[5]]
+
+
 def test_a_table_with_other_evidence_that_has_no_topic_is_not_waited_for_after_a_second_begin() -> None:
     source = FedSource({"inv.zzz": Evidence.OVERTAKEN})
     source.tell(begin_value(5, 501), begin_value(5, 501), end(5))

@@ -253,6 +253,7 @@ def test_a_schema_that_contains_itself_is_read() -> None:
     ("data", "problem"),
     [
         (b"\0\0\0", "it has 3 bytes"),
+        (b"\0\0\0\0", "it has 4 bytes"),
         (b"\0\0\0\0\x09", "EOFError|IndexError|StopIteration"),
         (b"\0\0\0\0\x09\x06ab", "EOFError|IndexError"),
         (b"\0\0\0\0\x09\x04\xff\xff", "UnicodeDecodeError"),
