@@ -7,7 +7,7 @@ import pytest
 from slackwater_cdc import Frontier
 from slackwater_cdc.context import DoneTransactions
 from slackwater_cdc.testing import begin_value
-from slackwater_cdc.testing.fed_source import FedSource, blocking_row, end, row, snapshot_row, xids
+from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
 from slackwater_protocol import CommittedTransaction, Evidence
 
 
@@ -46,6 +46,18 @@ def test_an_end_after_a_single_begin_names_all_its_tables() -> None:
     source.row("a/0", row(5))
 
     assert xids(source.cuts()) == [[5]]
+
+
+def test_what_is_read_behind_lsns_that_went_back_overtakes_nothing() -> None:
+    source = FedSource({"inv.b": Evidence.OVERTAKEN}).at_a_cut()
+    source.tell(end(6, b=2))
+    source.row("b/0", row(6, table="b"))
+    source.tell(end(9, lsn=608, a=1), end(10, b=2))
+    source.row("b/0", row(10, table="b"))
+    source.row("b/1", row(10, 2, table="b"))
+
+    assert source.frontier.regression is not None
+    assert source.cuts() == []
 
 
 def test_a_table_of_which_end_counts_no_changes_is_not_waited_for() -> None:
@@ -117,6 +129,16 @@ def test_a_decision_to_skip_is_not_taken_back_by_a_lower_one(at_a_cut: FedSource
     at_a_cut.tell(begin_value(6, 601), end(6, a=3))
 
     assert [cut.skipped for cut in at_a_cut.cuts()] == [(6,)]
+
+
+def test_no_decision_to_skip_passes_a_commit_that_may_be_of_a_new_timeline(at_a_cut: FedSource) -> None:
+    at_a_cut.tell(end(7, a=1, ts_ms=60 * SECOND))
+    at_a_cut.row("a/0", row(7))
+    at_a_cut.row("b/0", snapshot_row(24, table="b", ts_ms=50 * SECOND))
+    at_a_cut.frontier.skip_to(10_000)
+
+    assert at_a_cut.frontier.regression is not None
+    assert at_a_cut.cuts() == []
 
 
 def test_a_transaction_of_which_end_counts_nothing_is_listed_if_rows_of_it_were_read(
