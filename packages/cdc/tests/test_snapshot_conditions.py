@@ -131,6 +131,15 @@ def test_a_snapshot_whose_end_was_not_announced_is_waited_for(source: FedSource)
     assert [cut.lsn for cut in source.cuts()] == [480]
 
 
+def test_a_snapshot_whose_announcement_lost_its_beginning_is_told_by_the_rest(source: FedSource) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 2})[1:])
+    source.row("a/0", snapshot_row(480))
+    assert source.cuts() == []
+
+    source.row("a/0", snapshot_row(480, 2))
+    assert [cut.lsn for cut in source.cuts()] == [480]
+
+
 def test_an_end_that_may_stand_below_a_snapshot_is_read_before_it_passes(source: FedSource) -> None:
     source.notify(*snapshot_notifications({"inv.a": 1}))
     source.row("b/0", row(4, table="b"))
@@ -208,6 +217,40 @@ def test_no_cut_ends_between_a_repeated_snapshot_and_the_commit_that_is_newer(so
 
     source.row("a/1", row(6, 2))
     assert xids(source.cuts()) == [[5, 6]]
+
+
+# --- snapshots at which LSNs went back
+
+
+def test_commits_that_are_out_of_order_in_time_do_not_make_an_old_snapshot_a_new_one(
+    at_a_cut: FedSource,
+) -> None:
+    for xid, ts_ms in ((7, 60 * SECOND), (8, 40 * SECOND)):
+        at_a_cut.tell(end(xid, ts_ms=ts_ms))
+        assert len(at_a_cut.cuts()) == 1
+    at_a_cut.row("a/0", snapshot_row(24, ts_ms=55 * SECOND))
+
+    assert at_a_cut.frontier.regression is None
+
+
+def test_an_interrupted_snapshot_read_behind_a_newer_one_does_not_hide_that(source: FedSource) -> None:
+    source.row("a/0", snapshot_row(24, ts_ms=60 * SECOND))
+    source.row("b/0", snapshot_row(16, table="b", ts_ms=2 * SECOND))
+    source.tell(end(7, ts_ms=SECOND), end(6, ts_ms=SECOND + 1))
+
+    regression = source.frontier.regression
+    assert regression is not None
+    assert regression.has_snapshot
+
+
+def test_a_new_timeline_begins_with_the_first_attempt_at_its_snapshot(at_a_cut: FedSource) -> None:
+    at_a_cut.tell(end(7, ts_ms=60 * SECOND))
+    at_a_cut.row("a/0", snapshot_row(24, ts_ms=50 * SECOND), snapshot_row(32, ts_ms=90 * SECOND))
+
+    assert at_a_cut.cuts() == [], "transaction 7 is of the new timeline"
+    regression = at_a_cut.frontier.regression
+    assert regression is not None
+    assert regression.transaction_offset == 2
 
 
 # --- late rows
