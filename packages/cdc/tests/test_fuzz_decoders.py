@@ -207,6 +207,13 @@ def test_an_end_that_may_mean_something_else_is_refused(value: bytes, problem: s
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.parametrize("value", [b"{}", b'{"aggregate_type":"Initial Snapshot"}', b'{"payload":{}}'])
+def test_a_record_without_a_type_is_no_notification(value: bytes) -> None:
+    """Passed over, rows of a snapshot might be lost that it has told of."""
+    with pytest.raises(UndecodableRecordError, match="it has no 'type'"):
+        decode_notification(value)
+
+
 def _change(**source: object) -> bytes:
     fields = json.loads(change_value("inv.a", "c", position=(7, 701), orders=(1, 1), after={"id": 1}))
     return json.dumps(fields | {"source": fields["source"] | source}).encode()
