@@ -31,6 +31,41 @@ def begun_again(source: FedSource, *, ms: int = 10) -> None:
     source.tell(begin_value(7, 701), ms=ms)
 
 
+# --- several numberings
+
+
+def test_rows_of_a_table_that_end_does_not_count_show_a_second_numbering(source: FedSource) -> None:
+    source.tell(begin_value(7, 701))
+    source.row("a/0", row(7), run="")
+    source.row("b/0", row(7, table="b"), run="")
+    source.tell(end(7, a=1))
+
+    assert source.cuts() == []
+
+
+@pytest.mark.parametrize("rows_come_first", [False, True])
+def test_rows_without_keys_of_a_transaction_that_began_twice_may_be_of_two_numberings(
+    source: FedSource, *, rows_come_first: bool
+) -> None:
+    """Run 1 loses row 2 of three; run 2 begins again with it as number 1, and row 3 as number 2 is read."""
+    source.tell(begin_value(7, 701), end(7, a=3))
+    if rows_come_first:
+        source.row("a/0", row(7, 1), row(7, 3), run="", keyless=True)
+    source.tell(begin_value(7, 701))
+    if not rows_come_first:
+        source.row("a/0", row(7, 1), row(7, 3), run="", keyless=True)
+    source.row("a/1", row(7, 2), run="", keyless=True)
+
+    assert source.cuts() == []
+
+
+def test_a_transaction_that_began_twice_is_named_for_whoever_reads_its_rows(source: FedSource) -> None:
+    source.tell(begin_value(7, 701), begin_value(7, 701), end(7, a=1), ms=1)
+    source.row("a/0", row(7), ms=1)
+
+    assert [cut.repeated for cut in source.cuts()] == [{756}]
+
+
 # --- runs that go on with the numbers
 
 
