@@ -5,7 +5,8 @@ from uuid import UUID
 import pytest
 
 from slackwater_cdc import completeness
-from slackwater_cdc.testing import begin_value
+from slackwater_cdc.columns import parse_rows
+from slackwater_cdc.testing import begin_value, change_value, end_value
 from slackwater_cdc.testing.fed_source import FedSource, end, row, xids
 from slackwater_protocol import Evidence
 
@@ -64,6 +65,113 @@ def test_a_transaction_that_began_twice_is_named_for_whoever_reads_its_rows(sour
     source.row("a/0", row(7), ms=1)
 
     assert [cut.repeated for cut in source.cuts()] == [{756}]
+
+
+def test_rows_without_keys_of_two_runs_may_be_of_two_numberings(source: FedSource) -> None:
+    """The BEGIN of the second run is read later."""
+    source.tell(begin_value(7, 701), end(7, a=3))
+    source.row("a/0", row(7, 1), row(7, 3), keyless=True)
+    source.row("a/1", row(7, 2), run="r2", keyless=True)
+
+    assert source.cuts() == []
+
+
+def test_a_row_without_a_key_that_comes_again_may_be_another_one(source: FedSource) -> None:
+    source.tell(begin_value(7, 701), end(7, a=2))
+    source.row("a/0", row(7, 1), row(7, 1), run="", keyless=True)
+    source.row("a/1", row(7, 2), run="", keyless=True)
+
+    assert source.cuts() == []
+
+
+def test_a_number_that_comes_again_in_another_partition_is_of_another_row(source: FedSource) -> None:
+    source.tell(begin_value(7, 701), end(7, a=2))
+    source.row("a/0", row(7, 1), run="")
+    source.row("a/1", row(7, 1), row(7, 2), run="")
+
+    assert source.cuts() == []
+
+
+def test_a_number_above_the_counts_of_end_shows_a_second_numbering(source: FedSource) -> None:
+    source.tell(begin_value(7, 701), end(7, a=2))
+    source.row("a/0", row(7, 3), run="")
+    source.row("a/1", row(7, 1), row(7, 2), run="")
+
+    assert source.cuts() == []
+
+
+def test_a_row_behind_end_of_a_table_that_it_does_not_count_shows_a_second_numbering(
+    source: FedSource,
+) -> None:
+    source.tell(begin_value(7, 701), end(7, a=1))
+    source.row("b/0", row(7, table="b"), run="")
+    source.row("a/0", row(7), run="")
+
+    assert source.cuts() == []
+
+
+def test_tables_of_the_same_name_are_numbered_apart(source: FedSource) -> None:
+    other = change_value("other.a", "c", position=(7, 702), orders=(1, 2), after={"id": 1})
+    source.tell(end_value(7, 756, {"inv.a": 1, "other.a": 1}))
+    source.row("a/0", row(7), other)
+
+    assert xids(source.cuts()) == [[7]]
+
+
+@pytest.mark.parametrize("is_parsed", [False, True])
+def test_a_truncation_has_no_key(source: FedSource, *, is_parsed: bool) -> None:
+    part, value = source.parts["a/0"], row(7, op="t")
+    if is_parsed:
+        part.read_parsed(parse_rows([(0, value)]))
+    else:
+        part.read([(0, value)])
+
+    assert part.has_keyless_rows
+
+
+def test_rows_without_keys_that_stand_behind_a_later_commit_pass_together_with_it(source: FedSource) -> None:
+    source.tell(end(7, a=2), end(8, a=2))
+    source.row("a/0", row(7, 1), row(8, 1), row(7, 2), keyless=True)
+    assert source.cuts() == []
+
+    source.row("a/1", row(8, 2), keyless=True)
+    assert xids(source.cuts()) == [[7, 8]]
+
+
+# --- what is named as repeated
+
+
+def test_a_transaction_whose_end_comes_again_is_named(source: FedSource) -> None:
+    source.tell(begin_value(7, 701), end(7, a=2), end(7, a=2))
+    source.row("a/0", row(7, 1), row(7, 2))
+
+    assert [cut.repeated for cut in source.cuts()] == [{756}]
+
+
+@pytest.mark.parametrize("end_comes_first", [False, True])
+def test_a_transaction_of_which_two_runs_have_written_rows_is_complete_and_named(
+    source: FedSource, *, end_comes_first: bool
+) -> None:
+    source.row("a/0", row(7, 1))
+    if end_comes_first:
+        source.tell(end(7, a=2))
+    source.row("a/1", row(7, 2), run="r2")
+    if not end_comes_first:
+        source.tell(end(7, a=2))
+
+    (cut,) = source.cuts()
+    assert (xids([cut]), cut.repeated) == ([[7]], frozenset({756}))
+
+
+def test_a_transaction_of_which_two_runs_have_written_rows_is_named_whatever_the_evidence() -> None:
+    source = FedSource({"inv.b": Evidence.OVERTAKEN})
+    source.tell(end(5, b=2), end(6, b=2))
+    source.row("b/0", row(5, 1, table="b"))
+    source.row("b/0", row(6, 1, table="b"), run="r2")
+    source.row("b/1", row(5, 2, table="b"), row(6, 2, table="b"), run="r2")
+
+    (cut,) = source.cuts()
+    assert (xids([cut]), cut.repeated) == ([[5]], frozenset({556}))
 
 
 # --- runs that go on with the numbers
@@ -129,6 +237,36 @@ def test_what_was_written_after_it_was_asked_for_is_not_waited_for(source: FedSo
     assert xids(source.cuts()) == [[7]]
 
 
+def test_what_is_readable_is_asked_for_again_when_end_comes_again(source: FedSource) -> None:
+    begun_again(source)
+    source.tell(end(7, a=2), ms=11)
+    source.frontier.end_offsets(source.readable())
+    source.tell(begin_value(7, 701), ms=12)
+    source.row("a/1", row(7, 1), row(7, 2), run=R3, ms=13)
+    source.tell(end(7, a=2), ms=14)
+    source.ends = {("s.inv.a", 0): 2}
+    assert source.cuts() == [], "a row of run 2 is still to be read"
+
+    source.row("a/0", row(7, 1), run=R2, ms=11)
+    assert xids(source.cuts()) == [[7]]
+
+
+def test_what_a_run_wrote_before_does_not_make_it_older(source: FedSource) -> None:
+    begun_again(source)
+    source.row("a/1", row(7, 1), row(7, 2), run=R2, ms=11)
+    source.row("b/0", row(6, table="b"), run=R2, ms=9)
+    source.tell(end(6, b=1), end(7, a=2), ms=14)
+
+    assert xids(source.cuts()) == [[6, 7]]
+
+
+def test_what_was_read_is_never_taken_for_unread(source: FedSource) -> None:
+    source.parts["a/0"].skip_to(4)
+    source.parts["a/0"].skip_to(2)
+
+    assert source.parts["a/0"].position == 4
+
+
 def test_so_many_answers_are_kept_that_partitions_were_not_read_past(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completeness, "_MAX_ASKS", 2)
     source = FedSource({"inv.b": Evidence.OFFSETS}).at_a_cut()
@@ -180,6 +318,16 @@ def test_without_keys_one_run_overtakes_in_every_partition(source: FedSource) ->
     source.tell(end(8, a=2), ms=30)
     source.row("a/0", row(8), run="r2", keyless=True, ms=20)
     source.row("a/1", row(8, 2), run="r3", keyless=True, ms=20)
+
+    assert source.cuts() == []
+
+
+def test_a_transaction_does_not_overtake_itself(source: FedSource) -> None:
+    source.tell(begin_value(7, 701), end(7, a=3), begin_value(7, 701), ms=2)
+    for spot, later in (("a/0", "r3"), ("a/1", "r4")):
+        source.row(spot, row(7, 1 + int(spot[-1])), run="r2", keyless=True, ms=20)
+        source.row(spot, row(8, 1 + int(spot[-1])), run=later, keyless=True, ms=20)
+    source.tell(end(8, a=2), ms=30)
 
     assert source.cuts() == []
 
