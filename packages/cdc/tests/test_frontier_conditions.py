@@ -302,6 +302,14 @@ def test_a_begin_of_a_published_transaction_opens_nothing(at_a_cut: FedSource) -
     assert at_a_cut.frontier.open_transactions() == []
 
 
+def test_a_record_without_an_operation_is_no_sign_of_a_missing_setting(source: FedSource) -> None:
+    source.row("a/0", b"{}")
+
+    (obstacle,) = source.frontier.obstacles
+    assert "it has no 'op'" in obstacle.detail
+    assert not obstacle.is_misconfiguration
+
+
 def test_so_many_unreadable_records_are_listed_and_no_more(source: FedSource) -> None:
     source.row("a/0", *[b"garbage"] * 101)
 
