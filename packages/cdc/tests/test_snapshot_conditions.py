@@ -140,6 +140,14 @@ def test_a_snapshot_whose_announcement_lost_its_beginning_is_told_by_the_rest(so
     assert [cut.lsn for cut in source.cuts()] == [480]
 
 
+def test_an_announced_attempt_is_one_whatever_runs_its_rows_name(source: FedSource) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 2}))
+    source.row("a/0", snapshot_row(480))
+    source.row("a/1", snapshot_row(480, 2), run="")
+
+    assert [(cut.lsn, cut.late_snapshots) for cut in source.cuts()] == [(480, ())]
+
+
 def test_an_end_that_may_stand_below_a_snapshot_is_read_before_it_passes(source: FedSource) -> None:
     source.notify(*snapshot_notifications({"inv.a": 1}))
     source.row("b/0", row(4, table="b"))
@@ -283,6 +291,19 @@ def test_late_rows_behind_others_that_have_their_commit_wait_for_one_of_their_ow
     at_a_cut.row("a/0", blocking_row(2, read_at=30 * SECOND), row(7))
 
     assert at_a_cut.cuts() == [], "the second row may hold what was committed after transaction 7"
+
+
+def test_late_rows_wait_for_the_first_commit_that_is_newer_not_for_all_later_ones(
+    at_a_cut: FedSource,
+) -> None:
+    at_a_cut.row("a/0", blocking_row(1, read_at=9 * SECOND), row(7))
+    at_a_cut.tell(end(7, a=2, ts_ms=15 * SECOND))
+    assert at_a_cut.cuts() == []
+
+    at_a_cut.tell(end(8, a=1, ts_ms=60 * SECOND))
+    at_a_cut.row("a/1", row(7, 2))
+    (cut,) = at_a_cut.cuts()
+    assert (xids([cut]), cut.late_snapshots) == ([[7]], (601,))
 
 
 def test_late_rows_of_two_snapshots_are_named_apart(at_a_cut: FedSource) -> None:
