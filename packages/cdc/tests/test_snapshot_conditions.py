@@ -148,6 +148,17 @@ def test_an_announced_attempt_is_one_whatever_runs_its_rows_name(source: FedSour
     assert [(cut.lsn, cut.late_snapshots) for cut in source.cuts()] == [(480, ())]
 
 
+def test_tables_that_only_an_earlier_attempt_has_announced_are_waited_for(source: FedSource) -> None:
+    """The later one may be a snapshot of some tables, in which nothing was written since the first."""
+    source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 1}, ts_ms=SECOND))
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=9 * SECOND))
+    source.row("a/0", snapshot_row(480, ts_ms=9 * SECOND))
+    assert source.at_rest() == []
+
+    source.row("b/0", snapshot_row(480, table="b", ts_ms=SECOND))
+    assert [cut.lsn for cut in source.at_rest()] == [480]
+
+
 def test_an_end_that_may_stand_below_a_snapshot_is_read_before_it_passes(source: FedSource) -> None:
     source.notify(*snapshot_notifications({"inv.a": 1}))
     source.row("b/0", row(4, table="b"))
@@ -176,6 +187,17 @@ def test_without_notifications_rest_ends_a_snapshot_only_behind_its_last_row(sou
 
     source.row("a/0", snapshot_row(480, 2, mark="last"))
     assert [cut.event_count for cut in source.at_rest()] == [2]
+
+
+def test_without_notifications_the_last_row_of_an_earlier_attempt_ends_no_later_one(
+    source: FedSource,
+) -> None:
+    source.row("a/0", snapshot_row(400, ts_ms=SECOND, mark="last"))
+    source.row("a/0", snapshot_row(480, ts_ms=3 * SECOND), run="r2")
+    assert source.at_rest() == []
+
+    source.row("a/0", snapshot_row(480, 2, ts_ms=3 * SECOND, mark="last"), run="r2")
+    assert [cut.lsn for cut in source.at_rest()] == [480]
 
 
 def test_without_record_times_a_snapshot_without_notifications_is_never_long_over(source: FedSource) -> None:
