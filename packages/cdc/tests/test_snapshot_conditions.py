@@ -1,5 +1,7 @@
 """Conditions of snapshots and of what waits for them, each where leaving it out shows."""
 
+import json
+
 import pytest
 
 from slackwater_cdc import frontier
@@ -111,6 +113,15 @@ def test_older_connectors_mark_the_rows_of_a_snapshot_with_a_boolean(source: Fed
 
     assert [cut.lsn for cut in source.cuts()] == [480]
     assert source.frontier.obstacles == []
+
+
+def test_rows_that_do_not_say_where_the_stream_stood_are_of_a_snapshot_at_start_up(source: FedSource) -> None:
+    fields = json.loads(snapshot_row(480))
+    fields["source"].pop("sequence", None)
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.row("a/0", json.dumps(fields).encode())
+
+    assert [(cut.lsn, cut.late_snapshots) for cut in source.cuts()] == [(480, ())]
 
 
 def test_every_table_of_a_snapshot_is_waited_for(source: FedSource) -> None:
