@@ -218,6 +218,16 @@ def test_without_record_times_a_snapshot_without_notifications_is_never_long_ove
     assert source.cuts() == []
 
 
+def test_a_snapshot_without_notifications_is_over_long_after_its_newest_row(source: FedSource) -> None:
+    source.row("a/0", snapshot_row(480), ms=SECOND)
+    source.row("a/1", snapshot_row(480, 2), ms=20 * SECOND)
+    source.tell(end(5), ms=32 * SECOND)
+    assert source.cuts() == []
+
+    source.tell(end(6), ms=50 * SECOND)
+    assert [cut.event_count for cut in source.cuts()] == [2]
+
+
 def test_two_written_copies_of_a_snapshots_row_are_told_once(source: FedSource) -> None:
     source.notify(*snapshot_notifications({"inv.a": 1}))
     source.row("a/0", snapshot_row(480), snapshot_row(480))
@@ -272,6 +282,13 @@ def test_commits_that_are_out_of_order_in_time_do_not_make_an_old_snapshot_a_new
     at_a_cut.row("a/0", snapshot_row(24, ts_ms=55 * SECOND))
 
     assert at_a_cut.frontier.regression is None
+
+
+def test_a_snapshot_at_the_lsn_of_a_commit_that_was_shown_is_an_old_one(at_a_cut: FedSource) -> None:
+    at_a_cut.row("a/0", snapshot_row(556))
+
+    assert at_a_cut.frontier.regression is None
+    assert at_a_cut.frontier.open_transactions() == []
 
 
 def test_an_interrupted_snapshot_read_behind_a_newer_one_does_not_hide_that(source: FedSource) -> None:
