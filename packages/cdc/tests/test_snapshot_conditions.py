@@ -291,6 +291,19 @@ def test_a_snapshot_at_the_lsn_of_a_commit_that_was_shown_is_an_old_one(at_a_cut
     assert at_a_cut.frontier.open_transactions() == []
 
 
+def test_nothing_waits_for_an_interrupted_snapshot_below_the_one_that_has_passed(source: FedSource) -> None:
+    """Its row is read before the cut is made."""
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=9 * SECOND))
+    source.row("a/0", snapshot_row(480, ts_ms=9 * SECOND))
+    for _ in range(3):
+        source.frontier.advance()
+        source.frontier.end_offsets(source.readable())
+    assert source.frontier.lsn == 480
+
+    source.row("b/0", snapshot_row(400, table="b", ts_ms=2 * SECOND))
+    assert source.frontier.open_transactions() == []
+
+
 def test_an_interrupted_snapshot_read_behind_a_newer_one_does_not_hide_that(source: FedSource) -> None:
     source.row("a/0", snapshot_row(24, ts_ms=60 * SECOND))
     source.row("b/0", snapshot_row(16, table="b", ts_ms=2 * SECOND))
