@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slackwater_cdc import frontier
+from slackwater_cdc import frontier, snapshot
 from slackwater_cdc.testing import begin_value, notification_value, snapshot_notifications
 from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
 
@@ -268,6 +268,13 @@ def test_no_cut_ends_between_a_repeated_snapshot_and_the_commit_that_is_newer(so
 
     source.row("a/1", row(6, 2))
     assert xids(source.cuts()) == [[5, 6]]
+
+
+def test_a_row_is_looked_for_among_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "_RECENT_ROWS", 2)
+    rows = snapshot.RecentRows()
+
+    assert [rows.has(value) for value in (b"1", b"2", b"3", b"3", b"1")] == [False, False, False, True, False]
 
 
 # --- snapshots at which LSNs went back
