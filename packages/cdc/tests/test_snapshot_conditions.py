@@ -376,6 +376,14 @@ def test_late_rows_wait_for_the_first_commit_that_is_newer_not_for_all_later_one
     assert (xids([cut]), cut.late_snapshots) == ([[7]], (601,))
 
 
+def test_late_rows_are_known_as_such_when_they_are_wrapped_with_their_schema(at_a_cut: FedSource) -> None:
+    wrapped = b'{"schema":{},"payload":' + blocking_row(1, read_at=9 * SECOND) + b"}"
+    at_a_cut.row("a/0", wrapped, row(7))
+    at_a_cut.tell(end(7, a=1, ts_ms=60 * SECOND))
+
+    assert [cut.late_snapshots for cut in at_a_cut.cuts()] == [(601,)]
+
+
 def test_late_rows_of_two_snapshots_are_named_apart(at_a_cut: FedSource) -> None:
     at_a_cut.row("a/0", blocking_row(1, read_at=9 * SECOND), blocking_row(2, read_at=9 * SECOND, lsn=609))
     at_a_cut.row("a/0", row(7))
