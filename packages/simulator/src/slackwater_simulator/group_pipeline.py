@@ -49,6 +49,11 @@ class GroupPipeline(Pipeline):
         return int(self.planner.offset(self._durable.offset).lsn) if self._durable.offset else 0
 
     @property
+    def shown_lsn(self) -> int:
+        """See the base. Where a cut comes after groups ran ahead, the next commit record says so."""
+        return min(self._lsns, default=0)
+
+    @property
     def _lsns(self) -> tuple[int, ...]:
         return tuple(self._durable.offset["lsns"]) if self._durable.offset else ()
 
@@ -95,6 +100,8 @@ class GroupPipeline(Pipeline):
         for commit in self._era.oracle.between(after_lsn, up_to_lsn):
             if commit.is_listed and not commit.is_whole and commit.xid not in skipped:
                 raise ViolationError("scope", f"{commit.xid} is passed, which lacks rows, unnamed")
+            if commit.xid in skipped:
+                continue
             if any(c.op == "t" and c.table in self._options.tables for c in commit.changes.values()):
                 raise ViolationError("scope", f"all groups pass the TRUNCATE of {commit.xid}")
 

@@ -107,6 +107,11 @@ class Pipeline(ABC):
     def lsn(self) -> int:
         """The state shows everything up to this commit."""
 
+    @property
+    def shown_lsn(self) -> int:
+        """Up to here everything has been read."""
+        return self.lsn
+
     @abstractmethod
     def needs(self, key: Key) -> int:
         """The first offset of a partition that it has not done with."""

@@ -129,7 +129,7 @@ class _Simulation:
             return True
         held = world.store.newest(SOURCE, world.era.timeline)
         is_redis_done = held is not None and held.cut.lsn >= last and self._is_redis_right()
-        is_reader_done = all(p.refusal or p.lacks or p.lsn >= last for p in world.newest_pipelines)
+        is_reader_done = all(p.refusal or p.lacks or p.shown_lsn >= last for p in world.newest_pipelines)
         is_shown = world.scenario.has(Feature.DROPPED) or not any(s.rests for s in world.sidecars)
         is_log_done = world.oracle.newest_cut_lsn >= last and is_shown
         return is_redis_done and is_reader_done and is_log_done
