@@ -88,6 +88,13 @@ def test_reading_goes_on_at_the_end_offsets_of_the_newest_cut() -> None:
     assert start("inv.notifications", 0) is None
 
 
+def test_behind_a_cut_that_is_all_snapshot_the_transaction_topic_must_still_have_its_beginning() -> None:
+    """Read from wherever it begins, transactions that it has lost would be passed over without a word."""
+    snapshot = replace(cut(5), transactions=(CommittedTransaction(0, 5, 5),), transaction_offset=0)
+
+    assert resumed(snapshot).starts(TOPICS)("inv.transaction", 0) == 0
+
+
 def test_the_highest_cut_counts_when_two_sidecars_append_in_turn() -> None:
     """Else rows of commits up to it would pass for replays, since its transactions are known."""
     found = resumed(cut(5), replace(cut(9), previous_lsn=5), cut(6), cut(7))

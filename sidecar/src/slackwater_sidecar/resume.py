@@ -99,7 +99,7 @@ def resume(log: CutLog, timeline: int) -> Resumption:
         newest = begun[-1]
     if newest is None:
         return Resumption(timeline, None, None, None, (), end)
-    offset = newest.cut.transaction_offset or None
+    offset = newest.cut.transaction_offset
     if newest.cut.timeline < timeline:
         return Resumption(timeline, None, newest.cut, offset, (), end)
     done = tuple(recent_transactions(log, newest))
