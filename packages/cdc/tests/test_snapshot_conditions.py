@@ -159,6 +159,17 @@ def test_an_announced_attempt_is_one_whatever_runs_its_rows_name(source: FedSour
     assert [(cut.lsn, cut.late_snapshots) for cut in source.cuts()] == [(480, ())]
 
 
+def test_a_snapshot_waits_until_all_notifications_were_read(source: FedSource) -> None:
+    """They may tell of another attempt."""
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.row("a/0", snapshot_row(480))
+    source.ends = {("s.notifications", 0): 5}
+    assert source.cuts() == []
+
+    source.frontier.skip_notifications_to(5)
+    assert [cut.lsn for cut in source.cuts()] == [480]
+
+
 def test_tables_that_only_an_earlier_attempt_has_announced_are_waited_for(source: FedSource) -> None:
     """The later one may be a snapshot of some tables, in which nothing was written since the first."""
     source.notify(*snapshot_notifications({"inv.a": 1, "inv.b": 1}, ts_ms=SECOND))
