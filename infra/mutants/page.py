@@ -42,7 +42,7 @@ def page(root: Path, mechanisms: Iterable[Mechanism], results: Iterable[Mapping[
         others = [
             newest[key]
             for m in drawn(root, mechanism, sys.maxsize, 0)
-            if (key := (mechanism.name, m.digest)) in newest
+            if (key := (mechanism.name, m.digest)) in newest and newest[key]["kind"] == "drawn"
         ]
         caught = sum(bool(r["caught_by"]) for r in others)
         rows.append(
