@@ -6,13 +6,21 @@ Ends of Spark's JVM: ``packages/spark/tests/pipeline``; of a sidecar's workers: 
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 CHILD = Path(__file__).with_name("ending_child.py")
 SECONDS = 300.0
+
+
+@pytest.fixture(autouse=True)
+def hangups() -> Iterator[None]:
+    """SIGHUP means something to the children, also when the tests themselves run below ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def start(way: str, *options: str, **streams: int) -> subprocess.Popen[str]:
