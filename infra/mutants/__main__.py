@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -51,9 +52,10 @@ def main() -> int:
             )
             known = set() if options.here else _known(_read(), name, chosen)
             chosen = [m for m in chosen if options.only in m.name and m.digest not in known]
-            stamp = {"commit": commit + "+" * options.here, "kind": "drawn" if options.drawn else "reviewed"}
+            stamp = {"commit": commit, "kind": "drawn" if options.drawn else "reviewed"}
             stamp["judged_by"] = "some" if options.quick or options.limit < trial.NO_LIMIT else "all"
-            open_ends += _run(root, mechanism, chosen, stamp, options.limit)
+            results = Path(os.devnull) if options.here else _RESULTS
+            open_ends += _run(root, mechanism, chosen, stamp, results, options.limit)
     return 1 if open_ends else 0
 
 
@@ -93,7 +95,9 @@ def _known(results: list[dict[str, Any]], mechanism: str, mutants: list[Mutant])
     }
 
 
-def _run(root: Path, mechanism: Mechanism, chosen: list[Mutant], stamp: dict[str, str], limit: float) -> int:
+def _run(
+    root: Path, mechanism: Mechanism, chosen: list[Mutant], stamp: dict[str, str], results: Path, limit: float
+) -> int:
     """Judges mutants one after the other; returns how many survive without an explanation."""
     if not chosen:
         return 0
@@ -111,9 +115,8 @@ def _run(root: Path, mechanism: Mechanism, chosen: list[Mutant], stamp: dict[str
             "how": outcome.how,
             "seconds": round(outcome.seconds, 1),
         }
-        if not stamp["commit"].endswith("+"):
-            with _RESULTS.open("a") as file:
-                file.write(json.dumps(result) + "\n")
+        with results.open("a") as file:
+            file.write(json.dumps(result) + "\n")
         open_ends += not (outcome.caught_by or mutant.equivalent or mutant.survives)
         verdict = f"caught by {outcome.how}" if outcome.caught_by else f"SURVIVES {outcome.how}"
         sys.stdout.write(f"{number}/{len(chosen)} {outcome.seconds:.1f} s {mutant.name}: {verdict}\n")

@@ -121,7 +121,5 @@ class Retention:
 
 
 def _knows(cut: Cut, key: Key) -> bool:
-    """Whether a cut names where to go on; 0 in the transaction topic stands for wherever that begins."""
-    if key == TRANSACTIONS:
-        return cut.transaction_offset > 0
-    return key[1] < len(cut.end_offsets.get(key[0], ()))
+    """Whether a cut names where to go on."""
+    return key == TRANSACTIONS or key[1] < len(cut.end_offsets.get(key[0], ()))

@@ -80,8 +80,9 @@ class Checkpoint:
         with hold.alone() as is_alone:
             (self.folder / FAILED_FILE).unlink()
             batch = begun_batch(self.folder)
-            is_published = progress is not None and batch is not None and progress.batch_id >= batch
-            if is_alone and batch is not None and failed == str(batch) and not is_published:
+            if not is_alone or batch is None or failed != str(batch):
+                return
+            if progress is None or progress.batch_id < batch:
                 _log.info("batch %d failed, and nothing of it was published: it is planned anew", batch)
                 drop_begun_batch(self.folder, batch)
 

@@ -80,7 +80,7 @@ class OutputProducer(Protocol):
         """Runs due delivery reports without waiting."""
         ...
 
-    def flush(self, has_failed: "Callable[[], bool]" = lambda: False) -> None:
+    def flush(self, has_failed: Callable[[], bool] = lambda: False) -> None:
         """Returns when every record has its delivery report, or soon after one of them has failed. Blocks."""
         ...
 

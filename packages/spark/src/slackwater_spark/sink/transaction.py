@@ -231,10 +231,14 @@ class BatchTransaction:
             if not written.documents % _SERVE_EVERY:
                 serve()
 
+    def _reports(self) -> Iterator[DeliveredOffsets]:
+        return chain.from_iterable(unit.offsets.values() for unit in self._units)
+
+    def _first_error(self) -> KafkaError | None:
+        return next((each.first_error for each in self._reports() if each.first_error is not None), None)
+
     def _has_failed(self) -> bool:
-        return any(
-            offsets.first_error is not None for unit in self._units for offsets in unit.offsets.values()
-        )
+        return self._first_error() is not None
 
     def _check_refused(self) -> None:
         """Whether a document failed for a reason that stays."""
@@ -291,11 +295,9 @@ class BatchTransaction:
         return found
 
     def _check_delivered(self) -> None:
-        reports = [offsets for unit in self._units for offsets in unit.offsets.values()]
-        delivered = sum(offsets.delivered for offsets in reports)
+        delivered = sum(each.delivered for each in self._reports())
         if delivered != self._written.documents:
-            errors = (offsets.first_error for offsets in reports)
-            first = next((error for error in errors if error is not None), None)
+            first = self._first_error()
             raise TransactionFailedError(
                 "flush",
                 f"{self._written.documents - delivered} of {self._written.documents} records failed: "

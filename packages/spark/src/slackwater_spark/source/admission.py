@@ -1,8 +1,8 @@
 """Which cut ends the next batch. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from slackwater_protocol import PublishedCut
+from slackwater_protocol import Cut, PublishedCut
 from slackwater_spark.source.offset import SourceOffset
 
 
@@ -44,15 +44,22 @@ def choose_cut(
         target_lsn: Nothing above this.
     """
     chosen = None
-    exact: set[int] = set()
+    passed: list[Cut] = []
     for published in cuts:
         if target_lsn is not None and published.cut.lsn > target_lsn:
             break
-        if chosen is not None and not exact.isdisjoint(published.cut.late_snapshots):
+        if _has_exact_rows(passed, published.cut.late_snapshots):
             break  # in one batch, rows of both would be taken for late ones
-        exact.update(t.commit_lsn for t in published.cut.transactions if t.is_snapshot)
+        passed.append(published.cut)
         size = published.cut.event_count - start.event_count
         if chosen is not None and max_events is not None and size > max_events:
             break
         chosen = published
     return chosen
+
+
+def _has_exact_rows(cuts: Sequence[Cut], lsns: Collection[int]) -> bool:
+    """Whether cuts hold a snapshot whose rows are true at one of these LSNs."""
+    return bool(lsns) and any(
+        t.is_snapshot and t.commit_lsn in lsns for cut in cuts for t in cut.transactions
+    )
