@@ -278,8 +278,8 @@ FAULTS: Mapping[str, Fault] = {
     "late-among-exact": Fault(
         "a batch holds late rows and a snapshot with the same LSN",
         admission,
-        "choose_cut",
-        _edited("if chosen is not None and not exact", "if False and not exact"),
+        "_has_exact_rows",
+        _nothing,
         ("blocking", "snapshot", "reader-crashes"),
     ),
     "equal-changes-are-one": Fault(
