@@ -14,8 +14,10 @@ The usual case costs nothing here: one numbering, one run, all of 1 … n read. 
      ones went on with the numbers. Which runs these are is told by the times of their newest records and by
      the start that a run id (UUID version 7) names.
   3. ``overtaken``: in every partition of the tables that a true END names (of all tables, if there is none) a
-     row of a later transaction was read. For tables without keys one run that is not older than the last END
-     must have written all of these: a repeated row may be in another partition than the first one.
+     row of a later transaction was read, and one run that is not older than the last END has written all of
+     these. A row without a key may be repeated in another partition than the first one, and whether a row has
+     a key is not known before it is read. Only where records do not name their run, and no row without a key
+     was read, any rows of later transactions will do.
 
 Rows without the header are kept as those of one run, though several may have written them: their numbers may
 be those of several numberings, so together they prove nothing once there is more than one.
@@ -86,7 +88,7 @@ def is_overtaken(
     if sequence is None or not partitions:
         return False
     runs = [p.runs_after(sequence) for p in partitions]
-    if not transaction.is_keyless:
+    if not transaction.is_keyless and any("" in r for r in runs):
         return all(runs)
     in_all = frozenset.intersection(*runs)
     return any(r and newest_ms.get(r, 0) >= transaction.last_end_ms > 0 for r in in_all)
