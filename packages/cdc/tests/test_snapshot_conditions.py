@@ -7,6 +7,7 @@ import pytest
 from slackwater_cdc import frontier, snapshot
 from slackwater_cdc.testing import begin_value, notification_value, snapshot_notifications
 from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
+from slackwater_protocol import SNAPSHOT_XID
 
 
 @pytest.fixture
@@ -239,6 +240,27 @@ def test_a_snapshot_without_notifications_is_over_long_after_its_newest_row(sour
     assert [(cut.lsn, cut.event_count) for cut in source.cuts()] == [(480, 2), (656, 2)]
 
 
+@pytest.mark.parametrize("end_of_rows", ["streamed rows", "a much later record", "rest behind the last row"])
+def test_where_there_is_a_topic_of_notifications_nothing_else_ends_a_snapshot(
+    source: FedSource, end_of_rows: str
+) -> None:
+    source.ends = {("s.notifications", 0): 0}
+    source.row("a/0", snapshot_row(480, mark="last"), ms=SECOND)
+    match end_of_rows:
+        case "streamed rows":
+            for spot in source.parts:
+                source.row(spot, row(5, table=spot[0]))
+        case "a much later record":
+            source.tell(end(5), ms=60 * SECOND)
+        case _:
+            assert source.at_rest() == []
+    assert source.cuts() == []
+
+    source.ends.clear()
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    assert 480 in [cut.lsn for cut in source.cuts()]
+
+
 def test_two_written_copies_of_a_snapshots_row_are_told_once(source: FedSource) -> None:
     source.notify(*snapshot_notifications({"inv.a": 1}))
     source.row("a/0", snapshot_row(480), snapshot_row(480))
@@ -268,6 +290,63 @@ def test_commits_behind_a_void_snapshot_are_contained_in_the_newer_one(source: F
     (cut,) = source.cuts()
 
     assert (xids([cut]), cut.late_snapshots) == ([[5]], (480,))
+
+
+@pytest.mark.parametrize("spot", ["a/0", "a/1"])
+def test_a_commit_behind_a_void_snapshot_is_shown_neither_without_the_newer_one_nor_waited_for(
+    source: FedSource, spot: str
+) -> None:
+    """At rest it was seen to fail: the cut had to hold a commit that was contained in the snapshot."""
+    source.notify(notification_value("STARTED", ts_ms=SECOND))
+    source.row("b/0", snapshot_row(400, table="b", ts_ms=SECOND))
+    source.notify(*snapshot_notifications({"inv.a": 2}, ts_ms=3 * SECOND))
+    source.row("a/0", snapshot_row(480, ts_ms=3 * SECOND))
+    source.row(spot, row(4))
+    source.tell(end(4, a=1))
+    assert source.cuts() == []
+
+    source.row("a/0", snapshot_row(480, 2, ts_ms=3 * SECOND))
+    (cut,) = source.at_rest()
+    assert (cut.lsn, xids([cut]), cut.end_offsets["s.inv.a"]) == (
+        480,
+        [[]],
+        (3, 0) if spot == "a/0" else (2, 1),
+    )
+    assert source.frontier.open_transactions() == []
+
+
+@pytest.mark.parametrize("reads_end_first", [False, True])
+def test_a_commit_at_the_lsn_of_a_snapshot_is_contained_in_it(
+    source: FedSource, *, reads_end_first: bool
+) -> None:
+    """Seen to fail where END was read first: the next cut told of the commit again."""
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.row("b/0", row(5, table="b"))
+    source.row("a/0", snapshot_row(556))
+    if reads_end_first:
+        source.tell(end(5, b=1))
+    assert xids(source.cuts()) == [[SNAPSHOT_XID]]
+
+    if not reads_end_first:
+        source.tell(end(5, b=1))
+    assert source.frontier.open_transactions() == []
+    source.tell(end(6, a=1))
+    source.row("a/0", row(6))
+    assert xids(source.cuts()) == [[6]]
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_commits_made_before_a_snapshot_after_commits_pass_however_often_that_was_begun(
+    at_a_cut: FedSource, attempts: int
+) -> None:
+    at_a_cut.tell(end(7, a=1, ts_ms=40 * SECOND))
+    for second in range(51, 51 + attempts):
+        at_a_cut.notify(notification_value("STARTED", ts_ms=second * SECOND))
+    at_a_cut.row("b/0", snapshot_row(800, table="b", ts_ms=60 * SECOND))
+    at_a_cut.row("a/0", row(7))
+
+    assert xids(at_a_cut.cuts()) == [[7]]
+    assert at_a_cut.frontier.regression is not None
 
 
 def test_no_cut_ends_between_a_repeated_snapshot_and_the_commit_that_is_newer(source: FedSource) -> None:

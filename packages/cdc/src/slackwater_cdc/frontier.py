@@ -302,8 +302,7 @@ class Frontier:
         if self._beginning is not None and not self._has_begun(self._beginning):
             return False
         if snapshot is not None and any(p.front() is snapshot for p in head.partitions):
-            self._ends.queue.popleft()
-            self._context.drop(head, head.commit_lsn)  # written after the snapshot: in it
+            self._take_off(head)  # written after the snapshot: in it
             return True
         if self._may_pass(head) or self._drop_unfinished_before(head):
             self._pass(head)
@@ -394,19 +393,22 @@ class Frontier:
     # --- moves
 
     def _pass(self, transaction: Transaction) -> None:
-        self._ends.queue.popleft()
-        self._context.drop(transaction, transaction.commit_lsn)
-        self._passed = transaction.sequence or 0
+        self._take_off(transaction)
         self._built.add(transaction)
         if self._snapshots.late:
             self._built.add_late(self._snapshots.release(self._passed))
 
+    def _take_off(self, transaction: Transaction) -> None:
+        """Goes on behind the next transaction: it is on the frontier, or contained in a snapshot."""
+        self._ends.queue.popleft()
+        self._context.drop(transaction, transaction.commit_lsn)
+        self._passed = transaction.sequence or 0
+
     def _pass_snapshot(self, snapshot: Snapshot) -> None:
         self._drop_unfinished(snapshot.partitions, snapshot.lsn)  # an earlier connector's: contained in it
         queue = self._ends.queue
-        while queue and isinstance(queue[0], Transaction) and queue[0].commit_lsn < snapshot.lsn:
-            self._context.drop(queue[0], queue[0].commit_lsn)
-            queue.popleft()
+        while queue and isinstance(queue[0], Transaction) and queue[0].commit_lsn <= snapshot.lsn:
+            self._take_off(queue[0])
         self._snapshots.finish()
         if snapshot.is_repeated:
             self._context.repeated.add(snapshot.lsn)
