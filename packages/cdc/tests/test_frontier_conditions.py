@@ -1,10 +1,11 @@
 """Conditions of the frontier, each where leaving it out shows."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from slackwater_cdc import Frontier
+from slackwater_cdc import Frontier, context
 from slackwater_cdc.context import DoneTransactions
 from slackwater_cdc.testing import begin_value
 from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
@@ -358,3 +359,19 @@ def test_published_transactions_are_remembered_for_at_least_a_window() -> None:
 
     assert [done.get(xid) for xid in range(1, 6)] == [None, None, 30, 40, 50]
     assert done.known_from_lsn == 20
+
+
+@pytest.mark.parametrize(
+    ("lsn", "is_regression"), [(556, False), (656, False), (664, True), (756, False), (848, True)]
+)
+def test_an_end_that_may_have_been_forgotten_is_no_sign_of_lsns_that_went_back(
+    monkeypatch: pytest.MonkeyPatch, lsn: int, *, is_regression: bool
+) -> None:
+    """Of five transactions the newest three are remembered."""
+    monkeypatch.setattr(context, "DoneTransactions", partial(DoneTransactions, window=2))
+    source = FedSource()
+    source.tell(*(end(xid) for xid in range(5, 10)))
+    assert [cut.lsn for cut in source.cuts()] == [956]
+
+    source.tell(end(lsn // 100, lsn=lsn))
+    assert (source.frontier.regression is not None) is is_regression

@@ -79,6 +79,10 @@ class FedSource:
             self.frontier.advance()
         return self.frontier.cuts()
 
+    def lsns(self) -> list[int]:
+        """The commits of those cuts."""
+        return [t.commit_lsn for cut in self.cuts() for t in cut.transactions]
+
     def at_rest(self) -> list[Cut]:
         """What it has to say while nothing is written for long."""
         found = []
