@@ -108,7 +108,7 @@ def test_late_rows_are_named_while_they_wait_and_shown_when_the_source_is_at_res
 
 def test_a_repeated_initial_snapshot_is_shown_with_a_commit_that_is_newer() -> None:
     source = FedSource()
-    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=4 * SECOND))
     source.row("a/0", snapshot_row(400, ts_ms=2 * SECOND))
     source.row("a/0", snapshot_row(480, mark="last", ts_ms=4 * SECOND))
     source.row("a/0", row(5, 1), row(6, 1))

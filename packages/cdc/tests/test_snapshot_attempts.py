@@ -113,6 +113,20 @@ def test_a_snapshot_that_is_interrupted_twice_at_one_lsn_ends(source: Source) ->
     assert source.frontier.open_transactions() == []
 
 
+@pytest.mark.parametrize(("after_ms", "is_counted"), [(100, True), (101, False)])
+def test_rows_read_long_after_an_attempt_was_completed_are_of_the_next_one(
+    source: Source, after_ms: int, is_counted: bool
+) -> None:
+    """All announcements of the first attempt were written, but not all of its rows."""
+    source.notify(*snapshot_notifications({"inv.a": 2}, ts_ms=SECOND))
+    source.row(1, 400, SECOND)
+    source.row(2, 400, SECOND + after_ms)
+    assert [cut.event_count for cut in source.at_rest()] == ([2] if is_counted else [])
+
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=SECOND + after_ms))
+    assert [cut.event_count for cut in source.at_rest()] == ([] if is_counted else [1])
+
+
 def test_what_is_waited_for_counts_the_rows_of_the_newest_attempt_only(source: Source) -> None:
     for second in (1, 2):
         source.notify(announced("STARTED", second * SECOND))
@@ -207,7 +221,8 @@ def test_the_databases_clock_does_not_say_which_attempt_rows_belong_to(source: S
 
 
 def test_a_repeated_attempt_is_shown_with_a_commit_that_is_newer_than_its_newest_row(source: Source) -> None:
-    source.notify(announced("STARTED", SECOND), *snapshot_notifications({"inv.a": 2}, ts_ms=2 * SECOND))
+    source.notify(announced("STARTED", SECOND), *snapshot_notifications({"inv.a": 2}, ts_ms=2 * SECOND)[:-1])
+    source.notify(announced("COMPLETED", 9 * SECOND))
     source.row(1, 400, SECOND)
     source.row(1, 400, 2 * SECOND)
     source.row(2, 400, 9 * SECOND)

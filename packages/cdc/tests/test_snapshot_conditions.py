@@ -55,7 +55,7 @@ def test_a_commit_below_a_snapshot_whose_end_is_read_later_is_contained_in_it(so
 
 
 def test_rows_of_an_interrupted_snapshot_met_behind_a_newer_ones_make_that_late(source: FedSource) -> None:
-    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=4 * SECOND))
     source.row("a/0", snapshot_row(480, ts_ms=4 * SECOND), ms=4 * SECOND)
     source.row("b/0", snapshot_row(400, 1, table="b", ts_ms=2 * SECOND), ms=5 * SECOND)
     source.row("a/0", row(5))
@@ -71,7 +71,7 @@ def test_rows_of_an_interrupted_snapshot_met_behind_a_newer_ones_make_that_late(
 def test_a_repeated_snapshot_waits_for_a_commit_newer_by_what_clocks_may_differ(
     source: FedSource, after_ms: int, is_shown: bool
 ) -> None:
-    source.notify(*snapshot_notifications({"inv.a": 2}))
+    source.notify(*snapshot_notifications({"inv.a": 2}, ts_ms=3 * SECOND))
     source.row("a/0", snapshot_row(400, ts_ms=SECOND))
     source.row("a/0", snapshot_row(480, 1, ts_ms=3 * SECOND), snapshot_row(480, 2, ts_ms=3 * SECOND))
     source.tell(end(5, ts_ms=3 * SECOND + after_ms))
@@ -80,7 +80,7 @@ def test_a_repeated_snapshot_waits_for_a_commit_newer_by_what_clocks_may_differ(
 
 
 def test_a_repeated_snapshot_with_nothing_behind_it_is_exact_at_rest(source: FedSource) -> None:
-    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=4 * SECOND))
     source.row("a/0", snapshot_row(400, ts_ms=2 * SECOND), snapshot_row(480, ts_ms=4 * SECOND))
     assert source.cuts() == []
 
@@ -89,7 +89,7 @@ def test_a_repeated_snapshot_with_nothing_behind_it_is_exact_at_rest(source: Fed
 
 
 def test_a_repeated_snapshot_with_commits_behind_it_is_late_even_at_rest(source: FedSource) -> None:
-    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=4 * SECOND))
     source.row("a/0", snapshot_row(400, ts_ms=2 * SECOND), snapshot_row(480, ts_ms=4 * SECOND), row(5))
     source.tell(end(5, a=1, ts_ms=3 * SECOND))
     assert source.cuts() == []
@@ -284,7 +284,7 @@ def test_a_transaction_without_end_before_a_snapshot_is_contained_in_it(source: 
 
 
 def test_commits_behind_a_void_snapshot_are_contained_in_the_newer_one(source: FedSource) -> None:
-    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=3 * SECOND))
     source.row("a/0", snapshot_row(400, ts_ms=SECOND), row(4), snapshot_row(480, ts_ms=3 * SECOND), row(5))
     source.tell(end(4, a=1), end(5, a=1, ts_ms=60 * SECOND))
     (cut,) = source.cuts()
@@ -350,7 +350,7 @@ def test_commits_made_before_a_snapshot_after_commits_pass_however_often_that_wa
 
 
 def test_no_cut_ends_between_a_repeated_snapshot_and_the_commit_that_is_newer(source: FedSource) -> None:
-    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=4 * SECOND))
     source.row("a/0", snapshot_row(400, ts_ms=2 * SECOND), snapshot_row(480, ts_ms=4 * SECOND))
     source.row("a/0", row(5), row(6))
     source.tell(end(5, a=1, ts_ms=3 * SECOND), end(6, a=2, ts_ms=60 * SECOND))

@@ -23,11 +23,22 @@ class Announcement:
     started_ms: int
     scanned: dict[str, int] = field(default_factory=dict)
     """Rows per table (``schema.table``), as far as they were told."""
-    is_completed: bool = False
+    completed_ms: int | None = None
+    """When all rows had been read from the database; None if that is not known."""
     is_given_up: bool = False
     """Whether the connector has started again without taking it again: its offset says that it need not."""
     unreadable: str = ""
     """What is wrong with a notification that may be about it: its counts are not known then."""
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether all rows were announced."""
+        return self.completed_ms is not None
+
+    def may_be_of(self, first_ms: int) -> bool:
+        """Whether rows of which the first was read at a time may be of this attempt."""
+        is_begun = self.started_ms <= first_ms + _SKEW_MS
+        return is_begun and (self.completed_ms is None or first_ms <= self.completed_ms + _SKEW_MS)
 
 
 class Announcements:
@@ -65,7 +76,7 @@ class Announcements:
         if notification.type == "TABLE_SCAN_COMPLETED":
             newest.scanned |= notification.scanned()
         elif notification.type == "COMPLETED":
-            newest.is_completed = True
+            newest.completed_ms = notification.timestamp_ms
 
     def read_unreadable(self, problem: str) -> None:
         """Takes a record that is no notification: it may have been one about the snapshot under way."""
@@ -73,9 +84,8 @@ class Announcements:
             self._latest.unreadable = problem
 
     def of(self, first_ms: int) -> Announcement | None:
-        """The announcement of the attempt whose first row was read at a time; None if that was lost."""
-        begun = (a for a in reversed(self._announced) if a.started_ms <= first_ms + _SKEW_MS)
-        return next(begun, None)
+        """The announcement of the attempt whose first row was read at a time; None if there is none yet."""
+        return next((a for a in reversed(self._announced) if a.may_be_of(first_ms)), None)
 
     def up_to(self, announced: Announcement) -> list[Announcement]:
         """Those before one, and itself, oldest first."""

@@ -97,10 +97,10 @@ class Ends:
         if transaction is not None and transaction.begins:
             transaction.read_begin_again(timestamp_ms)
         elif transaction is not None:
-            transaction.begins = 1
+            transaction.begins, transaction.last_begin_ms = 1, timestamp_ms
         elif self._context.done.get(xid) is None:
             transactions[xid] = transaction = Transaction(xid)
-            transaction.begins = 1
+            transaction.begins, transaction.last_begin_ms = 1, timestamp_ms
 
     def _read_end(self, offset: int, end: End, timestamp_ms: int) -> None:
         context = self._context

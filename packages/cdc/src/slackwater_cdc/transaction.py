@@ -110,7 +110,7 @@ class Transaction(RunRows):
         self.xid = xid
         self.begins = 0
         self.last_begin_ms = 0
-        """Record timestamp of a repeated BEGIN; 0 if unknown."""
+        """Record timestamp of the last BEGIN; 0 if unknown."""
         self.end: End | None = None
         """The first END: orders the transaction, has the true counts unless a BEGIN was repeated before."""
         self.counted: Mapping[str, int] = {}

@@ -80,21 +80,14 @@ class Oracle:
         """Takes back a declaration: a snapshot did not come to its end, or the next one contains a commit."""
         self._commits.pop(lsn, None)
 
-    def add_skip(self, lsn: int, readable: Mapping[Key, int], *, is_told_once: bool) -> None:
-        """Says that operators let everything up to an LSN pass.
-
-        Args:
-            lsn: Of a commit.
-            readable: Up to where each partition can be read.
-            is_told_once: Whether what is readable is whole as soon as it was read, so that it cannot be
-                skipped.
-        """
+    def add_skip(self, lsn: int, readable: Mapping[Key, int]) -> None:
+        """Says that operators let everything up to an LSN pass, while partitions can be read so far."""
         whole = [
             c.xid
             for c in self.between(0, lsn)
             if c.is_listed and c.is_whole and len(c.places) == len(c.changes) and _is_readable(c, readable)
         ]
-        self._skips.append((lsn, frozenset(whole if is_told_once else ())))
+        self._skips.append((lsn, frozenset(whole)))
 
     def add_row(self, identity: tuple[int, int], target: Key, offset: int) -> None:
         """Says that a change stands somewhere in Kafka; rows of unknown commits do not matter."""
@@ -102,8 +95,14 @@ class Oracle:
         if commit is not None and identity[1] in commit.changes:
             commit.places.setdefault(identity[1], []).append((target, offset))
 
-    def judge_cut(self, cut: Cut, readable: Mapping[Key, int]) -> None:
+    def judge_cut(self, cut: Cut, readable: Mapping[Key, int], *, is_told_once: bool) -> None:
         """Checks a cut when it is appended to the cut log.
+
+        Args:
+            cut: The cut.
+            readable: Up to where each partition can be read.
+            is_told_once: Whether what was readable at a decision was whole as soon as it was read, so that it
+                could not be skipped.
 
         Raises:
             ViolationError: with what is wrong.
@@ -120,7 +119,7 @@ class Oracle:
             if cut.previous_lsn <= start.lsn < cut.lsn:
                 self._judge_range(cut, start.lsn, start.end_offsets)
         self._judge_later(cut)
-        self._judge_skipped(cut)
+        self._judge_skipped(cut, is_told_once=is_told_once)
         self._cuts.append(cut)
 
     def judge_ahead(self, ahead: AheadMarkers, readable: Mapping[Key, int]) -> None:
@@ -208,7 +207,7 @@ class Oracle:
                         f"this one; it stands at {_places(places)}",
                     )
 
-    def _judge_skipped(self, cut: Cut) -> None:
+    def _judge_skipped(self, cut: Cut, *, is_told_once: bool) -> None:
         """What is incomplete is named, and only that, and only when somebody has decided so."""
         self._skipped.update(cut.skipped)
         for commit in self.between(0, cut.lsn):
@@ -222,8 +221,8 @@ class Oracle:
                 raise ViolationError("G1", f"{name(cut)} passes {commit.xid}, of which something is lost")
         by_xid = {c.xid: c.lsn for c in self.commits}
         for xid in cut.skipped:
-            decided = [whole for lsn, whole in self._skips if lsn >= by_xid[xid]]
-            if all(xid in whole for whole in decided):
+            decided = [is_told_once and xid in whole for lsn, whole in self._skips if lsn >= by_xid[xid]]
+            if all(decided):
                 raise ViolationError("G1", f"{name(cut)} skips {xid}: nobody decided so, or it was whole")
 
     def _judge_later(self, cut: Cut) -> None:

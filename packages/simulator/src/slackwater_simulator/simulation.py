@@ -127,6 +127,8 @@ class _Simulation:
         world, last = self._world, self._last_lsn
         if all(sidecar.refusal for sidecar in world.sidecars):
             return True
+        if max(world.logged, default=0) < world.log.begin():
+            return True  # before the next cut nothing says where the newest one was
         held = world.store.newest(SOURCE, world.era.timeline)
         is_redis_done = held is not None and held.cut.lsn >= last and self._is_redis_right()
         is_reader_done = all(p.refusal or p.lacks or p.shown_lsn >= last for p in world.newest_pipelines)

@@ -211,7 +211,8 @@ class World:
     def judge_cut(self, cut: Cut) -> None:
         """Checks a cut that a sidecar appends."""
         self.note("cut log", lambda: f"{cut.previous_lsn}..{cut.lsn} {_offsets(cut)}")
-        self._era_of(cut.timeline).oracle.judge_cut(cut, self.readable)
+        oracle = self._era_of(cut.timeline).oracle
+        oracle.judge_cut(cut, self.readable, is_told_once=self._is_told_once)
 
     def judge_record(self, record: LogRecord) -> None:
         """Checks what else a sidecar appends to the cut log."""
@@ -272,7 +273,7 @@ class World:
         """An operator decides that everything up to an LSN may pass."""
         self.note("operator", lambda: f"skips to {lsn} on timeline {timeline}")
         if timeline == 1:
-            self.oracle.add_skip(lsn, self.readable, is_told_once=self._is_told_once)
+            self.oracle.add_skip(lsn, self.readable)
         decision = SkipDecision(
             source=SOURCE, timeline=timeline, to_lsn=lsn, wall_ms=self.clock.now_ms, decided_by="operator"
         )
