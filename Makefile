@@ -7,7 +7,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := packages sidecar benchmarks tests pipelines infra docs/examples
 
-.PHONY: help setup demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-engine bench-compare lock clean
+.PHONY: help setup archive demo test check unit integration system full soak fuzz simulate differential mutants chaos bench bench-sidecar bench-engine bench-compare lock clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -15,6 +15,10 @@ help:
 ## make setup        .venv with the locked dependencies (all other targets do it first)
 setup:
 	@$(PYTHON) infra/bootstrap/bootstrap.py
+
+## make archive      Spark's classes, for faster starts; kept in the user's cache folder
+archive: setup
+	@$(BIN)/slackwater archive-classes
 
 ## make demo         stack, sidecar, pipeline, writers, comparison; DEMO="--keep --seconds 120" passes options
 demo: setup
@@ -38,11 +42,11 @@ unit: setup
 	$(PYTEST) --hypothesis-profile ci -n auto --dist worksteal -m "not (integration or spark or system or chaos) and $(DEFAULT)"
 
 ## make integration  tests with real PostgreSQL, Kafka, Connect, Redis, Spark, in two processes
-integration: setup
+integration: archive
 	$(PYTEST) -n 2 --dist worksteal -m "(integration or spark or system) and not chaos and $(DEFAULT)"
 
 ## make system       the whole product, with processes killed while it runs
-system: setup
+system: archive
 	$(PYTEST) -m "chaos and $(DEFAULT)"
 
 ## make full         make test, then the tests that it leaves out for being long
@@ -50,7 +54,7 @@ full: test
 	$(PYTEST) -m "full and not slow"
 
 ## make soak         the tests that take minutes: five million rows in one transaction, many restarts
-soak: setup
+soak: archive
 	$(PYTEST) -m slow --timeout 7200 $(SOAK)
 
 ## make fuzz         damaged records against all decoders, others every time; FUZZ=100000 of each

@@ -31,6 +31,7 @@ COMMANDS = [
     "source show",
     "source skip",
     "source new-timeline",
+    "archive-classes",
 ]
 
 

@@ -185,6 +185,41 @@ def test_a_batch_is_told_with_its_lag() -> None:
     )
 
 
+@pytest.mark.parametrize(("setting", "is_used"), [("", True), ("class_archive = false\n", False)])
+def test_an_archive_of_classes_is_used_unless_it_is_switched_off(
+    folder: Path,
+    runs: list[tuple[PipelineDefinition, RunSettings]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+    is_used: bool,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "slackwater.toml").write_text(FILE + setting)
+    assert main.run(["run", str(folder)]) == 0
+    ((_, settings),) = runs
+    assert settings.class_archives == (tmp_path / "slackwater" / "spark" if is_used else None)
+
+
+def test_classes_are_archived_in_the_user_s_cache_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(slackwater_spark.pipeline, "make_class_archive", lambda folder: folder / "made")
+    assert main.run(["archive-classes"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/slackwater/spark/made\n"
+
+
+def test_without_a_place_for_archives_none_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(slackwater_spark.pipeline, "default_class_archives", lambda _: None)
+    assert main.run(["archive-classes"]) == 1
+    assert "XDG_CACHE_HOME is not set" in capsys.readouterr().err
+
+
 def test_indexes_outlive_a_run_on_this_machine(tmp_path: Path) -> None:
     root = default_index_root("local[2]", {"XDG_CACHE_HOME": str(tmp_path)})
     assert root == tmp_path / "slackwater" / "indexes"

@@ -118,11 +118,19 @@ def run_settings(settings: Settings) -> "RunSettings":
         max_events_per_batch=run.max_events_per_batch,
         limits=StatementLimits(run.statement_memory, run.statement_seconds),
         index_root=run.index_root or default_index_root(run.master, os.environ),
+        class_archives=class_archives(settings, os.environ),
         replication_factor=settings.kafka.replication_factor,
         accept_changed_output=run.accept_changed_output,
         spark_log=run.spark_log,
         spark_conf=run.spark_conf,
     )
+
+
+def class_archives(settings: Settings, environment: Mapping[str, str]) -> Path | None:
+    """Where an archive of Spark's classes may be; None if none is to be used."""
+    from slackwater_spark.pipeline import default_class_archives
+
+    return default_class_archives(environment) if settings.run.class_archive else None
 
 
 def default_index_root(master: str, environment: Mapping[str, str]) -> Path | None:

@@ -31,6 +31,7 @@ COMMANDS = {
     "status": "slackwater.commands.status:status",
     "doctor": "slackwater.commands.doctor:doctor",
     "source": "slackwater.commands.source:source",
+    "archive-classes": "slackwater.commands.archive_classes:archive_classes",
     "config": "slackwater.commands.config:config",
 }
 """In the order of the help text."""

@@ -285,6 +285,8 @@ class RunSection(_Section):
     index_root: Path | None = None
     """Local folder for the stages' indexes, a cache; default: with a local master slackwater/indexes in the
     user's cache folder, so that a restart finds them, else Spark's local folder."""
+    class_archive: bool = True
+    """Use the archive of `slackwater archive-classes`, if there is one, with which Spark starts faster."""
     spark_log: Path | None = None
     """File for the log of Spark's JVM."""
     spark_conf: dict[str, str] = Field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Which checkpoint ``slackwater state`` is about, and how its rows are read."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from slackwater.conversion import class_archives
 from slackwater.errors import StateUnreadableError
 from slackwater.invocation import required
 from slackwater.settings import Settings
@@ -28,6 +30,8 @@ class StateTarget:
     plan: "EnginePlan | None"
     """None if only the checkpoint was named."""
     driver_memory: str
+    class_archives: Path | None = None
+    """Where an archive of Spark's classes may be."""
 
     def known_buckets(self) -> int:
         """How many buckets each stage has.
@@ -73,7 +77,11 @@ class StateTarget:
         from slackwater_spark.pipeline.session import spark_session
 
         settings = RunSettings(
-            bootstrap="", checkpoint=self.checkpoint, driver_memory=self.driver_memory, shuffle_partitions=8
+            bootstrap="",
+            checkpoint=self.checkpoint,
+            driver_memory=self.driver_memory,
+            shuffle_partitions=8,
+            class_archives=self.class_archives,
         )
         with (
             TemporaryDirectory(prefix="slackwater-state-") as logs,
@@ -92,14 +100,14 @@ def state_target(place: Path, settings: Settings) -> StateTarget:
     from slackwater_spark.pipeline import RunSettings, load_pipeline
     from slackwater_spark.state import is_checkpoint
 
-    memory = settings.run.driver_memory
+    memory, archives = settings.run.driver_memory, class_archives(settings, os.environ)
     if is_checkpoint(place):
         name, buckets = _written_in(place)
-        return StateTarget(name or place.name, place, buckets, None, memory)
+        return StateTarget(name or place.name, place, buckets, None, memory, archives)
     definition = load_pipeline(place)
     folder = required(settings.run.checkpoint, "run.checkpoint", "--checkpoint", "where its state is")
     checkpoint = definition.checkpoint(RunSettings.local_folder(folder))
-    return StateTarget(definition.name, checkpoint, definition.buckets, definition.plan, memory)
+    return StateTarget(definition.name, checkpoint, definition.buckets, definition.plan, memory, archives)
 
 
 def _written_in(checkpoint: Path) -> tuple[str | None, int | None]:

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from slackwater_spark.errors import SlackwaterSparkError
-from slackwater_spark.pipeline import BatchProgress, RunSettings, load_pipeline, run_pipeline
+from slackwater_spark.pipeline import (
+    BatchProgress,
+    RunSettings,
+    default_class_archives,
+    load_pipeline,
+    run_pipeline,
+)
 from slackwater_spark.pipeline.outputs import revised
 from slackwater_spark.sink import Emit, SinkStep
 
@@ -46,7 +52,9 @@ def main(order: dict[str, Any]) -> int:
         ),
         emit=Emit(order.get("emit", definition.emit)),
     )
-    settings = RunSettings(**{**order["settings"], "checkpoint": Path(order["settings"]["checkpoint"])})
+    archives = default_class_archives(os.environ)
+    given = order["settings"] | {"checkpoint": Path(order["settings"]["checkpoint"])}
+    settings = RunSettings(**{"class_archives": archives, **given})
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     probe = KillAt(*order["crash"]) if "crash" in order else None

@@ -10,10 +10,10 @@ from slackwater_spark.pipeline import RunSettings
 from slackwater_spark.pipeline.session import (
     executor_memory,
     master_with_retries,
-    own_spark_home,
     session_conf,
     submitted_settings,
 )
+from slackwater_spark.pipeline.spark_home import link_spark_home
 from slackwater_spark.stage import required_conf
 
 SETTINGS = RunSettings(bootstrap="b:1", checkpoint=Path("c"))
@@ -60,7 +60,7 @@ def test_an_executor_of_a_local_cluster_gets_the_memory_of_its_worker() -> None:
 
 def test_a_spark_home_of_our_own_has_all_of_pyspark_and_an_empty_work_folder(tmp_path: Path) -> None:
     for _ in range(2):
-        home = own_spark_home(tmp_path / "home")
+        home = link_spark_home(tmp_path / "home")
         assert list((home / "work").iterdir()) == []
         assert (home / "bin" / "spark-submit").is_file()
         assert list(home.rglob("*.zip")) == []

@@ -1,7 +1,9 @@
 """Pipelines: a folder becomes a streaming query."""
 
+from slackwater_spark.pipeline.class_archive import default_class_archives, make_class_archive
 from slackwater_spark.pipeline.definition import PipelineDefinition, load_pipeline, pipeline_definition
 from slackwater_spark.pipeline.errors import (
+    ClassArchiveError,
     DefinitionError,
     IncompatibleCheckpointError,
     PipelineError,
@@ -19,6 +21,7 @@ from slackwater_spark.pipeline.tables import table_names, view_inputs
 
 __all__ = [
     "BatchProgress",
+    "ClassArchiveError",
     "DefinitionError",
     "IncompatibleCheckpointError",
     "PipelineDefinition",
@@ -29,7 +32,9 @@ __all__ = [
     "RunSettingsError",
     "SessionStartError",
     "ViewOutput",
+    "default_class_archives",
     "load_pipeline",
+    "make_class_archive",
     "packed_documents",
     "pipeline_definition",
     "read_sources",

@@ -7,6 +7,7 @@
     ├── RunSettingsError              a setting of a run is not usable
     ├── IncompatibleCheckpointError   the checkpoint was made by a pipeline with another meaning
     ├── SessionStartError             Spark does not start
+    ├── ClassArchiveError             no archive of Spark's classes could be made
     └── QueryFailedError              the query ended with an error; the cause in one sentence
 """
 
@@ -83,6 +84,17 @@ class SessionStartError(PipelineError):
             "a Java runtime (17 or newer) must be on PATH or in JAVA_HOME, and there must be room on the "
             "disks of the checkpoint and of spark.local.dir"
         )
+
+
+class ClassArchiveError(PipelineError):
+    """There is no archive of Spark's classes, and none could be made."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"no archive of Spark's classes could be made: {self.reason}"
 
 
 class QueryFailedError(PipelineError):

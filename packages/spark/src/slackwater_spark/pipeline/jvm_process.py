@@ -98,3 +98,15 @@ def how_jvm_ended(*, is_lost: bool = False) -> str | None:
     except subprocess.TimeoutExpired:
         return None
     return None if code is None else f"Spark's JVM ended ({explain_exit(code)})"
+
+
+def end_jvm() -> int:
+    """Ends the JVM that this process has started, in order; gives its exit code when it is gone."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark's name for it
+    SparkContext._gateway = None  # noqa: SLF001 - so that the next session starts another one
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # which it watches
+    code: int = gateway.proc.wait()
+    return code

@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import shlex
-import shutil
 import string
 import sys
 import tempfile
@@ -14,10 +13,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slackwater_spark.pipeline.class_archive import archived_home
 from slackwater_spark.pipeline.errors import SessionStartError
 from slackwater_spark.pipeline.jvm_output import JvmOutput
 from slackwater_spark.pipeline.jvm_process import how_jvm_ended, watched_start
 from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.pipeline.spark_home import SparkHome, link_spark_home, started_from
 from slackwater_spark.stage import local_checkpoint_conf, required_conf, worker_conf
 
 if TYPE_CHECKING:
@@ -80,24 +81,6 @@ def executor_memory(master: str) -> dict[str, str]:
     return {} if found is None else {"spark.executor.memory": f"{found['mib']}m"}
 
 
-def own_spark_home(folder: Path) -> Path:
-    """A Spark home that is the installed PySpark, with a work folder of its own, empty, and without archives.
-
-    Masters ``local-cluster[...]`` start executors in ``work`` of the Spark home, which for PySpark is
-    among the installed packages: maybe not writable, and never cleared. And the Python processes that Spark
-    starts search ``python/lib/pyspark.zip`` of the home before the installed PySpark, but an archive keeps no
-    byte code: it costs each of them a second, and Spark waits no longer than ten for the one that plans.
-    """
-    import pyspark
-
-    shutil.rmtree(folder, ignore_errors=True)  # links, and logs of the executors of the run before
-    (folder / "work").mkdir(parents=True)
-    for entry in Path(pyspark.__file__).parent.iterdir():
-        if entry.name not in ("work", "python"):
-            (folder / entry.name).symlink_to(entry)
-    return folder
-
-
 def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str, str]:
     """Everything the session is configured with."""
     log_conf = files("slackwater_spark.pipeline") / "log4j2.properties"
@@ -122,10 +105,18 @@ def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str,
 
 
 @contextmanager
-def spark_session(name: str, settings: RunSettings, spark_log: Path) -> Iterator["SparkSession"]:
+def spark_session(
+    name: str, settings: RunSettings, spark_log: Path, home: SparkHome | None = None
+) -> Iterator["SparkSession"]:
     """A session with its own JVM, whose output goes to the log; both end with the block.
 
     The JVM ends, too, when this process is killed: it watches its standard input.
+
+    Args:
+        name: Of the application.
+        settings: Of the run.
+        spark_log: Where the JVM writes.
+        home: What the JVM is started from; None: as :func:`spark_home` chooses.
 
     Raises:
         SessionStartError: Java or Spark does not start.
@@ -138,7 +129,7 @@ def spark_session(name: str, settings: RunSettings, spark_log: Path) -> Iterator
     # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     conf = SparkConf(loadDefaults=False).setAll(list(session_conf(name, settings, spark_log).items()))
-    session = _start(conf, spark_log)
+    session = _start(conf, settings, spark_log, home)
     try:
         yield session
     finally:
@@ -184,20 +175,24 @@ def _escaped(text: str) -> str:
     return "".join(chr(code) if chr(code) in _PLAIN else f"\\u{code:04x}" for code in codes)
 
 
-@contextmanager
-def _spark_home_of(conf: "SparkConf", folder: Path) -> Iterator[None]:
-    """Has a JVM that is launched within the block take a home of its own; other masters ship the archives."""
-    if "SPARK_HOME" in os.environ or not conf.get("spark.master", "").startswith("local"):
-        yield
-        return
-    os.environ["SPARK_HOME"] = str(own_spark_home(folder))
-    try:
-        yield
-    finally:
-        del os.environ["SPARK_HOME"]
+def spark_home(settings: RunSettings, folder: Path) -> SparkHome | None:
+    """What a JVM is started from: with an archive of its classes if there is one, else `folder`, made anew.
+
+    None: the Spark that the environment names, or, for masters elsewhere, the installed one: they are sent
+    its Python archives.
+    """
+    if "SPARK_HOME" in os.environ or not settings.master.startswith("local"):
+        return None
+    home = None
+    # Executors of a local cluster write into the home, so it is of one run only.
+    if settings.class_archives is not None and _LOCAL_CLUSTER.fullmatch(settings.master) is None:
+        home = archived_home(settings.class_archives)
+    return SparkHome(link_spark_home(folder)) if home is None else home
 
 
-def _start(conf: "SparkConf", spark_log: Path) -> "SparkSession":
+def _start(
+    conf: "SparkConf", settings: RunSettings, spark_log: Path, home: SparkHome | None
+) -> "SparkSession":
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
@@ -209,8 +204,9 @@ def _start(conf: "SparkConf", spark_log: Path) -> "SparkSession":
             SparkContext._gateway = None  # noqa: SLF001 - as below
         gateway = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier run in this process
         if gateway is None:
-            home = _spark_home_of(conf, spark_log.parent / SPARK_HOME_FOLDER)
-            with JvmOutput() as output, home, submitted_settings(dict(conf.getAll())), watched_start():
+            home = home or spark_home(settings, spark_log.parent / SPARK_HOME_FOLDER)
+            own = dict(conf.getAll())
+            with JvmOutput() as output, started_from(home), submitted_settings(own), watched_start():
                 popen = {"stdout": output.writer, "stderr": output.writer}
                 gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
         SparkContext(conf=conf, gateway=gateway)

@@ -47,6 +47,8 @@ class RunSettings:
     """Of one statement of a view."""
     index_root: Path | None = None
     """Where the stage keeps its indexes, a cache; None is Spark's local folder."""
+    class_archives: Path | None = None
+    """Folder of :func:`make_class_archive`; None: Spark starts without an archive of its classes."""
     output_partitions: int | None = None
     """Overrides the definition's numbers of partitions of the output topics."""
     replication_factor: int = -1
