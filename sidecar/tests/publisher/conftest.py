@@ -1,0 +1,33 @@
+import pytest
+
+from slackwater_sidecar import Publisher
+from slackwater_sidecar.testing.publishing import OTHER, SOURCE, STATUS, FailingLog, FailingStore, StillClock
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    return StillClock()
+
+
+@pytest.fixture
+def log() -> FailingLog:
+    return FailingLog(SOURCE)
+
+
+@pytest.fixture
+def store() -> FailingStore:
+    return FailingStore()
+
+
+@pytest.fixture
+def publisher(log: FailingLog, store: FailingStore, clock: StillClock) -> Publisher:
+    result = Publisher(SOURCE, log, store, restored_cuts=100, clock=clock)
+    result.report(STATUS, [])
+    return result
+
+
+@pytest.fixture
+def other(log: FailingLog, store: FailingStore, clock: StillClock) -> Publisher:
+    result = Publisher(SOURCE, log, store, restored_cuts=100, clock=clock)
+    result.report(OTHER, [])
+    return result
