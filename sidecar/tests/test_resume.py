@@ -280,6 +280,17 @@ def test_a_late_cut_of_the_earlier_timeline_does_not_begin_the_new_one_again() -
     assert (found.timeline, frontier_lsn(found)) == (2, 1)
 
 
+@pytest.mark.parametrize("begun", [[1], [1, 5, 2]])
+def test_many_late_cuts_of_the_earlier_timeline_do_not_hide_the_highest_of_the_new_one(
+    begun: list[int],
+) -> None:
+    """Also of the new one's own cuts lower ones may come last: another sidecar appended them."""
+    late = [cut(lsn) for lsn in range(8, 1_100)]
+    found = resumed(cut(7), begins(2, transaction_offset=33), *(cut(n, timeline=2) for n in begun), *late)
+
+    assert (found.timeline, frontier_lsn(found)) == (2, max(begun))
+
+
 def test_of_two_decisions_for_one_timeline_the_first_counts() -> None:
     found = resumed(cut(7), begins(2, transaction_offset=33), begins(2, transaction_offset=44))
 

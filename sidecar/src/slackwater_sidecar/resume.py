@@ -96,7 +96,7 @@ def resume(log: CutLog, timeline: int) -> Resumption:
         begun = [c for c in log.tail(decided.log_offset) if c.cut.timeline == decided.timeline]
         if not begun:
             return _beginning(log, decided, max(timeline, decided.timeline), end)
-        newest = begun[-1]
+        newest = _highest_of(begun)
     if newest is None:
         return Resumption(timeline, None, None, None, (), end)
     offset = newest.cut.transaction_offset
@@ -107,16 +107,21 @@ def resume(log: CutLog, timeline: int) -> Resumption:
 
 
 def _highest(log: CutLog) -> PublishedCut | None:
-    """The cut that is furthest among the last ones: another sidecar may have appended lower ones behind it.
-
-    From a lower one, rows of commits up to the highest would be taken for replays, and cuts would pass them.
-    """
+    """Among the last cuts of the log."""
     last = log.newest()
     if last is None:
         return None
     begin = max(0, last.log_offset + 1 - _STEP)
     found = cuts_of(log.records(begin - 1, limit=last.log_offset + 1 - begin))
-    return max([last, *found], key=lambda c: (c.cut.position, c.log_offset))
+    return _highest_of([last, *found])
+
+
+def _highest_of(cuts: list[PublishedCut]) -> PublishedCut:
+    """The highest of some cuts: another sidecar may have appended lower ones behind it.
+
+    From a lower one, rows of commits up to the highest would be taken for replays, and cuts would pass them.
+    """
+    return max(cuts, key=lambda c: (c.cut.position, c.log_offset))
 
 
 def _check_beginning(log: CutLog, source: str) -> None:
