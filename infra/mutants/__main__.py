@@ -33,7 +33,6 @@ def main() -> int:
     options = _options()
     names = options.mechanism or sorted(path.stem for path in REVIEWED.glob("*.toml"))
     commit = _git("rev-parse", "--short", "HEAD")
-    _LOGS.mkdir(parents=True, exist_ok=True)
     if options.page:
         mechanisms = [reviewed(_ROOT, name) for name in names]
         (_ROOT / "docs/mutants.md").write_text(page(_ROOT, mechanisms, _read()))
@@ -101,11 +100,13 @@ def _run(
     """Judges mutants one after the other; returns how many survive without an explanation."""
     if not chosen:
         return 0
-    quick = trial.look(root, mechanism, _LOGS, limit)
+    logs = _LOGS / ("here" if root == _ROOT else "head")  # a look at one mutant disturbs no longer run
+    logs.mkdir(parents=True, exist_ok=True)
+    quick = trial.look(root, mechanism, logs, limit)
     sys.stdout.write(f"{mechanism.name}: {len(chosen)} mutants, {len(quick.seconds)} tests\n")
     open_ends = 0
     for number, mutant in enumerate(chosen, 1):
-        outcome = trial.judge(root, mechanism, quick, mutant, _LOGS)
+        outcome = trial.judge(root, mechanism, quick, mutant, logs)
         result = {
             **stamp,
             "mechanism": mechanism.name,
