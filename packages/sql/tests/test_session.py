@@ -40,3 +40,12 @@ def test_sql_does_not_see_the_variables_of_the_program() -> None:
     with open_connection() as connection, pytest.raises(duckdb.Error, match="rows"):
         connection.execute("SELECT * FROM rows")
     assert rows
+
+
+def test_a_database_of_a_view_starts_no_threads() -> None:
+    """A worker has one for each view and plan; DuckDB starts eight threads each to read files."""
+    tasks = Path("/proc/self/task")
+    before = {task.name for task in tasks.iterdir()}
+    with open_connection() as connection:
+        connection.execute("SELECT count(*) FROM range(1000) AS r(x) GROUP BY x % 7").fetchall()
+        assert {task.name for task in tasks.iterdir()} <= before

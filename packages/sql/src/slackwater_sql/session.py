@@ -27,6 +27,7 @@ def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> duckdb.DuckDBPy
         ":memory:",
         config={
             "threads": 1,
+            "async_threads": 0,  # they read files
             "memory_limit": limits.duckdb_memory,
             "temp_directory": "",
             "autoinstall_known_extensions": "false",
