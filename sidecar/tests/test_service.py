@@ -17,7 +17,7 @@ from slackwater_sidecar import (
     SourceUnavailableError,
     format_status,
 )
-from slackwater_sidecar.decision_feed import Decision, LoggedDecisions
+from slackwater_sidecar.decision_feed import Decision
 
 SETTINGS = SidecarSettings(source="inv", bootstrap="h:1", sidecar_id="me")
 TABLE = "s.a"
@@ -253,10 +253,8 @@ def test_at_the_end_everything_ready_is_published(world: World) -> None:
     assert status.state is FrontierState.STOPPED
 
 
-def skip(to_lsn: int, timeline: int = 1) -> SkipDecision:
-    return SkipDecision(
-        source="inv", timeline=timeline, to_lsn=to_lsn, wall_ms=1, decided_by="ann", reason="lost"
-    )
+def skip(to_lsn: int) -> SkipDecision:
+    return SkipDecision(source="inv", timeline=1, to_lsn=to_lsn, wall_ms=1, decided_by="ann", reason="lost")
 
 
 def new_timeline(timeline: int) -> TimelineDecision:
@@ -322,27 +320,6 @@ def test_a_decision_for_a_new_timeline_ends_this_one_without_calling_it_stopped(
     status = world.store.status("inv")
     assert status is not None
     assert (status.state, status.timeline) == (FrontierState.RUNNING, 1)
-
-
-def test_decisions_are_read_from_the_log_once_each_and_only_those_of_this_timeline(world: World) -> None:
-    log = world.log
-    log.append_records([skip(1), skip(2, timeline=3)])
-    decisions = LoggedDecisions(log, 1, -1)
-
-    assert decisions.new() == [skip(1)]
-    assert decisions.new() == []
-    log.append_records([skip(5), new_timeline(1), new_timeline(2)])
-    assert decisions.new() == [skip(5), new_timeline(2)]
-
-
-def test_a_decision_shortly_before_the_newest_cut_is_found_again_after_a_restart(world: World) -> None:
-    world.log.append_records([skip(1000)])
-    world.commit(7)
-    world.turn()
-    newest = world.log.newest()
-    assert newest is not None
-
-    assert LoggedDecisions(world.log, 1, newest.log_offset).new() == [skip(1000)]
 
 
 def test_each_open_transaction_is_logged_once_when_named_and_once_when_resolved(

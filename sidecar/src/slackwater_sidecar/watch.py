@@ -55,7 +55,9 @@ def state_of(
         return state, f"{obstacles[0]}{more}; no cut passes it"
     if not topics:
         named = (
-            f"{settings.source}.<schema>.<table>" if settings.tables is None else ", ".join(settings.tables)
+            f"{settings.source}.<schema>.<table>"
+            if settings.tables is None
+            else ", ".join(sorted(settings.tables))
         )
         return FrontierState.WAITING, f"no topic was found for {named} at {settings.bootstrap}"
     missing = frontier.missing_tables()
