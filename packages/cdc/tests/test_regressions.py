@@ -2,7 +2,7 @@
 
 import pytest
 
-from slackwater_cdc.testing import snapshot_notifications
+from slackwater_cdc.testing import notification_value, snapshot_notifications
 from slackwater_cdc.testing.fed_source import SECOND, FedSource, end, row, snapshot_row
 from slackwater_protocol import Cut
 
@@ -172,6 +172,21 @@ def test_a_row_of_an_interrupted_snapshot_that_is_read_after_the_next_one_is_a_r
     source.row("b/0", snapshot_row(16, table="b", mark="first", ts_ms=50 * SECOND))
 
     assert source.frontier.regression is None
+
+
+def test_it_is_one_also_while_the_cut_of_the_next_one_waits_for_a_commit() -> None:
+    source = FedSource()
+    source.notify(notification_value("STARTED", ts_ms=50 * SECOND))
+    source.notify(*snapshot_notifications({"inv.a": 1}, ts_ms=60 * SECOND))
+    source.row("a/0", snapshot_row(480, ts_ms=60 * SECOND))
+    source.tell(end(5, a=1, ts_ms=62 * SECOND))
+    assert source.cuts() == []
+    assert source.frontier.lsn == 480
+
+    source.row("b/0", snapshot_row(400, table="b", ts_ms=50 * SECOND))
+    assert source.frontier.regression is None
+    source.row("a/0", row(5))
+    assert [cut.late_snapshots for cut in source.cuts()] == [(480,)]
 
 
 @pytest.mark.parametrize(("taken_ms", "is_behind"), [(10 * SECOND, False), (60 * SECOND, True)])

@@ -360,6 +360,30 @@ def test_no_cut_ends_between_a_repeated_snapshot_and_the_commit_that_is_newer(so
     assert xids(source.cuts()) == [[5, 6]]
 
 
+def test_no_cut_ends_behind_a_snapshot_between_commits_that_have_to_stay_together(source: FedSource) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.row("b/0", *(row(xid, order, table="b") for xid, order in ((5, 1), (7, 1), (5, 2))), keyless=True)
+    source.row("a/0", snapshot_row(600))
+    source.tell(end(5, b=2), end(7, b=2))
+    assert source.cuts() == []
+    assert source.frontier.lsn == 600
+
+    source.row("b/1", row(7, 2, table="b"), keyless=True)
+    assert xids(source.cuts()) == [[5, SNAPSHOT_XID, 7]]
+
+
+def test_a_commit_that_a_snapshot_contains_is_not_waited_for_by_those_that_had_to_stay_with_it(
+    source: FedSource,
+) -> None:
+    source.notify(*snapshot_notifications({"inv.a": 1}))
+    source.row("b/0", *(row(xid, order, table="b") for xid, order in ((3, 1), (4, 1), (3, 2))), keyless=True)
+    source.row("a/0", snapshot_row(480), row(4, total=2))
+    source.tell(end(3, b=2), end(4, a=1, b=1))
+
+    (cut,) = source.cuts()
+    assert (xids([cut]), cut.end_offsets["s.inv.b"]) == ([[3, SNAPSHOT_XID]], (3, 0))
+
+
 def test_a_row_is_looked_for_among_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "_RECENT_ROWS", 2)
     rows = snapshot.RecentRows()

@@ -188,12 +188,45 @@ def test_documents_of_a_key_are_evaluated_once() -> None:
     assert stage.rows.latest_statement is not None
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "windows are computed by partition",
+        "unions keep their branches apart",
+        "a self join is two inputs",
+        "full joins look for witnesses on both sides",
+        "a cross join has one key",
+    ],
+)
+def test_where_a_stage_key_may_have_documents_of_several_record_keys_points_are_evaluated(name: str) -> None:
+    sql, _ = PLANS[name]
+    (stage,) = compile_pipeline([("v.sql", sql)], CATALOG).stages
+
+    assert stage.rows is not None
+    assert stage.rows.latest_statement is None
+
+
 def test_the_record_key_is_what_tells_rows_apart() -> None:
     sql = "SELECT TRANSACTIONALLY o.status, l.qty AS q FROM orders o JOIN lines l ON l.order_id = o.id"
     (view,) = compile_pipeline([("v.sql", sql)], CATALOG).views
 
     assert view.key == ("l.id",)
     assert [output.name for output in view.outputs] == ["status", "q"]
+
+
+def test_columns_of_a_record_key_that_are_called_the_same_are_told_apart() -> None:
+    sql = (
+        'SELECT TRANSACTIONALLY o.id AS "l.id", l.weight FROM orders o JOIN lines l ON l.qty = o.customer_id'
+    )
+    (view,) = compile_pipeline([("v.sql", sql)], CATALOG).views
+
+    assert view.key == ("l.id", "l.id_")
+
+
+def test_a_record_key_that_cannot_be_written_as_json_exactly_is_refused_though_it_is_not_selected() -> None:
+    sql = "SELECT TRANSACTIONALLY count(*) AS n FROM orders GROUP BY map {'a': 1.5 * total}"
+    with pytest.raises(ViewError, match=r"of type MAP\(VARCHAR, .*cannot be written as JSON exactly"):
+        compile_pipeline([("v.sql", sql)], CATALOG)
 
 
 def test_a_view_may_read_another_that_is_not_published() -> None:
