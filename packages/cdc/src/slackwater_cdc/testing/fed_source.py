@@ -68,7 +68,8 @@ class FedSource:
     def readable(self) -> dict[tuple[str, int], int]:
         """The end offsets of all topics."""
         read = {p.key: p.position for p in self.parts.values()}
-        return {**read, ("s.transaction", 0): self.told, **self.ends}
+        told = {("s.notifications", 0): self.notified} if self.notified else {}
+        return {**read, **told, ("s.transaction", 0): self.told, **self.ends}
 
     def cuts(self) -> list[Cut]:
         """What the frontier has to say when it is told the end offsets that it asks for."""
