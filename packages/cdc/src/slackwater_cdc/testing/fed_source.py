@@ -41,7 +41,9 @@ class FedSource:
         self.ends: dict[tuple[str, int], int] = {}
         """What is readable beyond what was read."""
 
-    def row(self, spot: str, *values: bytes, run: str = "r1", ms: int = 0, keyless: bool = False) -> None:
+    def row(
+        self, spot: str, *values: bytes | None, run: str = "r1", ms: int = 0, keyless: bool = False
+    ) -> None:
         """Gives records to a partition, named like ``a/0``, written by a run at a time."""
         part = self.parts[spot]
         part.read(enumerate(values, part.position), run, timestamp_ms=ms, is_keyless=keyless)
@@ -98,11 +100,13 @@ def xids(cuts: list[Cut]) -> list[list[int]]:
     return [[t.xid for t in cut.transactions] for cut in cuts]
 
 
-def row(xid: int, order: int = 1, *, table: str = "a", total: int | None = None, op: str = "c") -> bytes:
-    """A change of a transaction, whose place in the log follows from the numbers."""
+def row(
+    xid: int, order: int = 1, *, table: str = "a", total: int | None = None, op: str = "c", lsn: int = 0
+) -> bytes:
+    """A change of a transaction, whose place in the log follows from the numbers if none is given."""
     after = None if op == "t" else {"id": order}
-    orders = order, total or order
-    return change_value(f"inv.{table}", op, position=(xid, xid * 100 + order), orders=orders, after=after)
+    position, orders = (xid, lsn or xid * 100 + order), (order, total or order)
+    return change_value(f"inv.{table}", op, position=position, orders=orders, after=after)
 
 
 def end(xid: int, *, ts_ms: int = 0, lsn: int = 0, **counts: int) -> bytes:
