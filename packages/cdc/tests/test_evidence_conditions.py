@@ -210,6 +210,24 @@ def test_runs_that_wrote_more_than_end_counts_have_not_written_that_numbering(so
     assert source.cuts() == []
 
 
+@pytest.mark.parametrize("begin_comes_first", [False, True])
+def test_a_run_that_goes_on_with_the_numbers_behind_end_completes_a_transaction_that_began_once(
+    source: FedSource, *, begin_comes_first: bool
+) -> None:
+    """Run 1 loses row 2, which has no key; run 3 writes it and END, but no BEGIN."""
+    told = begin_value(7, 701), end(7, a=2)
+    if begin_comes_first:
+        source.tell(*told, ms=2)
+    source.row("a/0", row(7, 1), run=R1, ms=2, keyless=True)
+    if not begin_comes_first:
+        source.tell(*told, ms=2)
+    source.row("a/1", row(7, 2), run=R3, ms=13, keyless=True)
+    assert source.cuts() == [], "run 3 may have begun to count again"
+
+    source.tell(end(7, a=2), ms=14)
+    assert xids(source.cuts()) == [[7]]
+
+
 @pytest.mark.parametrize(
     ("begun_ms", "run"), [(0, R1), (10, R1), (10, "run 1"), (10, R4), (10, "run 4"), (10, NO_TIME)]
 )
