@@ -1,4 +1,3 @@
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -6,9 +5,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from slackwater_spark import session_builder
-from slackwater_spark.pipeline import default_class_archives
-from slackwater_spark.pipeline.class_archive import archived_home
-from slackwater_spark.pipeline.spark_home import started_from
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +14,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     Tasks are repeated, so a test may kill a worker.
     """
     folder: Path = tmp_path_factory.mktemp("spark")
-    builder = (
+    session = (
         session_builder(SparkSession.builder.master("local[2,4]"))
         .appName("slackwater-tests")
         .config("spark.ui.enabled", "false")
@@ -29,10 +25,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .getOrCreate()
     )
-    archives = default_class_archives(os.environ)
-    with started_from(None if archives is None else archived_home(archives)):
-        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -4,7 +4,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -193,6 +194,25 @@ def test_it_is_not_made_where_spark_runs_already(
     monkeypatch.setattr(SparkContext, "_gateway", object())
     with pytest.raises(ClassArchiveError, match="started Spark already"):
         make_class_archive(tmp_path / "spark")
+    assert list((tmp_path / "spark").glob("*/making-*")) == []
+
+
+@pytest.mark.parametrize(("code", "is_written"), [(1, True), (-9, True), (0, False)])
+def test_what_a_java_leaves_that_did_not_end_in_order_is_thrown_away(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_written: bool
+) -> None:
+    @contextmanager
+    def session(_name: str, _settings: RunSettings, log: Path, home: SparkHome) -> Iterator[None]:
+        if is_written:
+            Path(home.java_options[-1].partition("=")[2]).write_text("half")
+        yield
+
+    monkeypatch.setattr("slackwater_spark.pipeline.session.spark_session", session)
+    monkeypatch.setattr("slackwater_spark.pipeline.warm_up.run_small_query", lambda *_: 1)
+    monkeypatch.setattr("slackwater_spark.pipeline.jvm_process.end_jvm", lambda: code)
+    with pytest.raises(ClassArchiveError, match=rf"Java wrote none \(exit code {code}"):
+        make_class_archive(tmp_path / "spark")
+    assert archived_home(tmp_path / "spark") is None
     assert list((tmp_path / "spark").glob("*/making-*")) == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark import SparkContext
 
 from slackwater_spark.pipeline import RunSettings, SessionStartError
-from slackwater_spark.pipeline.jvm_process import explain_exit, how_jvm_ended
+from slackwater_spark.pipeline.jvm_process import end_jvm, explain_exit, how_jvm_ended
 from slackwater_spark.pipeline.session import spark_session
 
 
@@ -111,3 +111,18 @@ def test_a_jvm_that_answers_and_is_of_no_use_is_ended(java: Path) -> None:
     reason = start(java, f"echo $$ > {java}.pid; {answer}; {move}; exec sleep 1000")
     assert "Connection refused" in reason
     assert_ended(int(Path(f"{java}.pid").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("program", "code"), [("import sys; sys.stdin.read()", 0), ("import time; time.sleep(1000)", -9)]
+)
+def test_a_jvm_is_ended_in_order_or_killed_when_that_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch, program: str, code: int
+) -> None:
+    limit = timedelta(minutes=5) if code == 0 else timedelta(seconds=0.2)
+    monkeypatch.setattr("slackwater_spark.pipeline.jvm_process._LONGEST_END", limit)
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+        gateway = SimpleNamespace(proc=process, shutdown=lambda: None)
+        monkeypatch.setattr(SparkContext, "_gateway", gateway)
+        assert end_jvm() == code
+        assert SparkContext._gateway is None  # noqa: SLF001 - PySpark's name for it

@@ -12,6 +12,7 @@ from slackwater_protocol import SystemClock
 from slackwater_spark.pipeline.errors import SessionStartError
 
 _LONGEST_START = timedelta(minutes=10)
+_LONGEST_END = timedelta(minutes=10)
 _NEWS = timedelta(seconds=20)
 _END_SECONDS = 20.0
 """How long the exit code of a JVM whose connection broke may take to be known."""
@@ -108,5 +109,9 @@ def end_jvm() -> int:
     SparkContext._gateway = None  # noqa: SLF001 - so that the next session starts another one
     gateway.shutdown()
     gateway.proc.stdin.close()  # which it watches
-    code: int = gateway.proc.wait()
+    try:
+        code: int = gateway.proc.wait(_LONGEST_END.total_seconds())
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        code = gateway.proc.wait()
     return code
