@@ -73,6 +73,7 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "log.format": "json",
         "kafka.security_protocol": "SSL",
         "run.available_now": "1",
+        "run.class_archive": "0",
         "run.accept_changed_output": "1",
         "sidecar.evidence": "inv.a=counts",
         "sidecar.topics": "inv.a=a",

@@ -13,7 +13,7 @@ def archive_classes(ctx: click.Context) -> None:
     """Make pipelines on this machine start in half the CPU time.
 
     Starts Spark once and keeps the classes that Java loaded, 180 MB, in slackwater/spark in the user's cache
-    folder; takes half a minute. `slackwater run` with a local master uses them from then on, until Spark or
+    folder; takes up to a minute. `slackwater run` with a local master uses them from then on, until Spark or
     Java is replaced: then run this again. Does nothing if they are there. `run.class_archive = false` has a
     run do without.
 
