@@ -69,7 +69,7 @@ def archived_home(archives: Path) -> SparkHome | None:
 def make_class_archive(archives: Path) -> Path:
     """Starts Spark, runs a small query as pipelines have them, and keeps the classes that it took.
 
-    Takes 40 seconds of CPU and 180 MB. Nothing is done if there is an archive for the installed Spark and Java.
+    Takes 40 seconds of CPU and 180 MB, and nothing if there is an archive for the installed Spark and Java.
     Several processes may do this at once. Spark must not have been started in this process.
 
     Raises:
