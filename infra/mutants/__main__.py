@@ -100,7 +100,7 @@ def _run(
     """Judges mutants one after the other; returns how many survive without an explanation."""
     if not chosen:
         return 0
-    logs = _LOGS / ("here" if root == _ROOT else "head")  # a look at one mutant disturbs no longer run
+    logs = _LOGS / ("here" if root == _ROOT else "head") / mechanism.name  # runs do not disturb each other
     logs.mkdir(parents=True, exist_ok=True)
     quick = trial.look(root, mechanism, logs, limit)
     sys.stdout.write(f"{mechanism.name}: {len(chosen)} mutants, {len(quick.seconds)} tests\n")

@@ -8,7 +8,7 @@ import pytest
 
 from slackwater_cdc import Frontier
 from slackwater_markers import FrontierState, FrontierStatus
-from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, SystemClock
+from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, PublishedCut, SystemClock
 from slackwater_sidecar import Publisher, SidecarSettings, SourceMonitor
 from slackwater_sidecar.publication import Publication
 
@@ -47,11 +47,16 @@ class StillClock(SystemClock):
 class World:
     """Stands in for frontier and publisher."""
 
+    clock: StillClock
+    costs_seconds: float = 0.0
+    """Of publishing."""
     ready: list[Cut] = field(default_factory=list)
     published: list[int] = field(default_factory=list)
+    asked: int = 0
     told_ahead: int = 0
+    shown: int = 0
     is_ahead: bool = False
-    newest: None = None
+    newest: PublishedCut | None = None
     newest_lsn: int = 0
     is_waiting: bool = False
     log_error: str | None = None
@@ -69,12 +74,15 @@ class World:
 
     def publish(self, cuts: Sequence[Cut], _status: FrontierStatus) -> None:
         self.published += [each.lsn for each in cuts]
+        self.asked += 1
+        self.clock.seconds += self.costs_seconds
 
     def show_markers(self) -> None:
-        pass
+        self.shown += 1
 
     def publish_ahead(self, _markers: AheadMarkers) -> None:
         self.told_ahead += 1
+        self.clock.seconds += self.costs_seconds
 
 
 @pytest.fixture
@@ -83,8 +91,8 @@ def clock() -> StillClock:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world(clock: StillClock) -> World:
+    return World(clock)
 
 
 @pytest.fixture
@@ -148,6 +156,55 @@ def test_cuts_without_events_are_published_at_a_slower_pace(
     assert world.published == [1, 2]
 
 
+def test_what_was_left_to_another_sidecar_is_tried_again_at_the_pace_of_events(
+    publication: Publication, world: World, clock: StillClock
+) -> None:
+    world.is_waiting = True
+    publication.publish_if_due(0, lambda: STATUS)
+    clock.seconds += SETTINGS.publish_interval.total_seconds()
+    publication.publish_if_due(0, lambda: STATUS)
+
+    assert world.asked == 2
+
+
+def test_publishing_rests_while_much_is_to_be_read(
+    publication: Publication, world: World, clock: StillClock
+) -> None:
+    world.costs_seconds = 0.02
+    world.ready = [cut(1)]
+    publication.publish_if_due(2, lambda: STATUS, is_behind=True)
+    clock.seconds += 0.07
+    world.ready = [cut(2)]
+    publication.publish_if_due(2, lambda: STATUS, is_behind=True)
+    assert world.published == [1]
+
+    publication.publish_if_due(2, lambda: STATUS, is_behind=False)
+    assert world.published == [1, 2]
+
+
+def test_markers_ahead_rest_as_long_as_they_cost(
+    publication: Publication, world: World, clock: StillClock
+) -> None:
+    world.is_ahead, world.costs_seconds = True, 0.25
+    clock.seconds += 5
+    publication.publish_if_due(0, lambda: STATUS)
+    clock.seconds += 0.125
+    publication.publish_if_due(0, lambda: STATUS)
+    assert world.told_ahead == 1
+
+    clock.seconds += 0.125
+    publication.publish_if_due(0, lambda: STATUS)
+    assert world.told_ahead == 2
+
+
+def test_markers_are_shown_whether_or_not_there_are_cuts(publication: Publication, world: World) -> None:
+    publication.publish_if_due(0, lambda: STATUS)
+    world.ready = [cut(1)]
+    publication.publish_if_due(2, lambda: STATUS)
+
+    assert world.shown == 2
+
+
 def test_cuts_are_counted_when_they_stand(
     publication: Publication, world: World, monitor: SourceMonitor
 ) -> None:
@@ -174,3 +231,25 @@ def test_events_are_counted_from_the_cut_before_within_a_timeline(
         publication.publish(STATUS)
 
     assert monitor.events == 5 + 3
+
+
+def test_events_are_counted_from_the_cut_that_was_gone_on_from(
+    world: World, monitor: SourceMonitor, clock: StillClock
+) -> None:
+    world.newest = PublishedCut(cut(1, events=10), 0)
+    publication = Publication(SETTINGS, cast(Frontier, world), cast(Publisher, world), monitor, clock)
+    world.ready = [cut(2, events=13)]
+    publication.publish(STATUS)
+
+    assert monitor.events == 3
+
+
+def test_sizes_of_cuts_are_measured_now_and_then(
+    publication: Publication, world: World, monitor: SourceMonitor, clock: StillClock
+) -> None:
+    """A size costs an encoding."""
+    for lsn, measured in ((1, 1), (2, 1), (3, 2)):
+        world.ready = [cut(lsn)]
+        publication.publish(STATUS)
+        assert monitor.cut_bytes.cumulative()[-1] == ("+Inf", measured)
+        clock.seconds += 0.0625
