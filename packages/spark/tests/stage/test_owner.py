@@ -33,6 +33,10 @@ def line(lsn: int, order_id: int = 1, before: int | None = None, line_id: int = 
     return LINES, "c" if before is None else "u", lsn, images[0], images[1]
 
 
+def no_line(lsn: int, order_id: int = 1, line_id: int = 7) -> ChangeEvent:
+    return LINES, "d", lsn, json.dumps({"id": line_id, "order_id": order_id, "product": "x"}).encode(), None
+
+
 @pytest.fixture
 def stage(plan: EnginePlan, make_index: MakeIndex) -> LocalStage:
     return LocalStage(plan, make_index, scope=Scope.AGGREGATE)
@@ -82,6 +86,16 @@ def test_a_key_without_rows_belongs_to_nobody_and_costs_nothing(stage: LocalStag
     stage.run_partitions({0: [no_order(20)]})
     assert [list(index.update(lambda c: list(c.entries()))) for index in stage.indexes] == [[], [], []]
     stage.run_partitions({1: [order(30)]})
+
+
+@pytest.mark.parametrize("change", [no_line(20), order(20)], ids=["one row is gone", "nothing changes"])
+def test_a_key_of_which_nothing_new_is_stored_keeps_its_owner_as_long_as_it_has_rows(
+    stage: LocalStage, change: ChangeEvent
+) -> None:
+    stage.run_partitions({0: [order(10), line(10)]})
+    stage.run_partitions({0: [change]})
+    with pytest.raises(SplitKeyError, match="partition 1, but rows of this key came from partition 0"):
+        stage.run_partitions({1: [line(30, line_id=8)]})
 
 
 def test_documents_without_rows_of_the_first_table_keep_their_owner(stage: LocalStage) -> None:
