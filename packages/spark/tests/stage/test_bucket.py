@@ -91,6 +91,24 @@ def test_a_row_written_again_unchanged_emits_and_logs_nothing(stage: LocalStage)
     assert (stage.states[0].blobs.items, stage.states[0].cell.value) == before
 
 
+@pytest.mark.parametrize("every_commit", [False, True])
+def test_a_document_that_other_rows_make_as_well_is_not_emitted_again(
+    make_index: MakeIndex, every_commit: bool
+) -> None:
+    tables = (
+        "CREATE TABLE s.t (id bigint PRIMARY KEY, k text NOT NULL); ALTER TABLE s.t REPLICA IDENTITY FULL;"
+    )
+    view = "SELECT TRANSACTIONALLY k, list(k) AS of_rows FROM s.t GROUP BY k"
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"t": tables}))
+    stage = LocalStage(plan, make_index, buckets=1, every_commit=every_commit)
+    first, second = (json.dumps({"id": number, "k": "a"}).encode() for number in (1, 2))
+    assert len(stage.run([("s.t", "c", 100, None, first)])) == 1
+    before = contents(stage)
+
+    assert stage.run([("s.t", "d", 200, first, None), ("s.t", "c", 200, None, second)]) == []
+    assert contents(stage) != before
+
+
 def test_a_change_and_its_reversal_in_one_batch_emit_nothing(stage: LocalStage) -> None:
     stage.run([order(100)])
     assert stage.run([order(200, "b"), order(300, "a")]) == []
