@@ -196,6 +196,19 @@ def test_a_row_that_leaves_a_key_it_was_never_under_is_an_error(stage: LocalStag
         stage.run([line(200, "d", LINE | {"order_id": 0}, None)])
 
 
+@pytest.mark.parametrize("every_commit", [False, True])
+@pytest.mark.parametrize("in_one_batch", [False, True])
+def test_a_row_that_leaves_a_key_twice_is_an_error(
+    make_stage: MakeStage, every_commit: bool, in_one_batch: bool
+) -> None:
+    stage = make_stage(every_commit=every_commit)
+    created, *left = line(100, "c", None, LINE), line(200, "d", LINE, None), line(300, "d", LINE, None)
+    if not in_one_batch:
+        stage.run([created])
+    with pytest.raises(UnknownRowError, match="commit LSN 300"):
+        stage.run([created, *left] if in_one_batch else left)
+
+
 def test_a_lost_index_is_rebuilt_from_the_log(stage: LocalStage) -> None:
     stage.run([order(100), line(100, "c", None, LINE)])
     stage.run([order(200, "b")])
