@@ -16,6 +16,7 @@ from slackwater_spark.stage import (
 )
 from slackwater_spark.stage.bucket import events_in_commit_order
 from slackwater_spark.stage.index import BucketIndex
+from slackwater_spark.stage.latest_logic import LARGE_KEY_ENTRIES
 from slackwater_spark.stage.state_log import COMPACTION_SLACK_BYTES, LogMeta, LogWrite, decode_changes
 from slackwater_spark.stage.testing import BucketState, ChangeEvent, LocalStage, MemoryIndex
 from slackwater_spark.stage.wire import Document, Event, document_payloads
@@ -207,6 +208,16 @@ def test_a_row_that_leaves_a_key_twice_is_an_error(
         stage.run([created])
     with pytest.raises(UnknownRowError, match="commit LSN 300"):
         stage.run([created, *left] if in_one_batch else left)
+
+
+@pytest.mark.parametrize("every_commit", [False, True])
+def test_a_row_that_leaves_a_large_key_it_was_never_under_is_an_error(
+    make_stage: MakeStage, every_commit: bool
+) -> None:
+    stage = make_stage(every_commit=every_commit)
+    stage.run([line(100, "c", None, LINE | {"id": number}) for number in range(LARGE_KEY_ENTRIES)])
+    with pytest.raises(UnknownRowError, match="commit LSN 200"):
+        stage.run([line(200, "d", LINE | {"id": 1_000}, None)])
 
 
 def test_a_lost_index_is_rebuilt_from_the_log(stage: LocalStage) -> None:

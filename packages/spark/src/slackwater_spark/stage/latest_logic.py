@@ -196,8 +196,7 @@ class LatestLogic:
             tail = name[width:]
             if tail in new_rows:
                 new = new_rows.pop(tail)
-                if new != row:
-                    changes.set(name, row, new)
+                changes.set(name, row, new)
                 if new is not None:
                     kept.append((tail[0], new))
             elif tail == DOCUMENT_TAG:
