@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -128,12 +128,17 @@ def test_each_commit_that_changes_a_group_is_a_point_of_it() -> None:
     assert only(documents, "n", "min", "max") == [(1, "5", "5"), (2, "5", "7"), (1, "7", "7")]
 
 
-def test_with_latest_only_the_last_state_of_a_batch_counts_at_its_newest_commit() -> None:
-    documents = published(
-        bucket(every_commit=False).process(
-            [*row(30, "red", 5, "-1.00", more=-1), *row(10, "red", 7, "1.00"), *row(20, "red", 5, "1.00")]
-        )
-    )
+@pytest.mark.parametrize("lsns", [(10, 20, 30), (20, 10, 30), (30, 10, 20)])
+def test_with_latest_only_the_last_state_of_a_batch_counts_at_its_newest_commit(
+    lsns: Sequence[int],
+) -> None:
+    of_commits = {
+        10: row(10, "red", 7, "1.00"),
+        20: row(20, "red", 5, "1.00"),
+        30: row(30, "red", 5, "-1.00", more=-1),
+    }
+    partials = [partial for lsn in lsns for partial in of_commits[lsn]]
+    documents = published(bucket(every_commit=False).process(partials))
     assert [lsn for lsn, _, _ in documents] == [30]
     assert only(documents, "n", "min", "sum") == [(1, "7", "1.00")]
 
