@@ -15,6 +15,7 @@ from slackwater_spark.stage import (
     UnreadableStateError,
 )
 from slackwater_spark.stage.bucket import events_in_commit_order
+from slackwater_spark.stage.event_packer import EventPacker
 from slackwater_spark.stage.index import BucketIndex
 from slackwater_spark.stage.latest_logic import LARGE_KEY_ENTRIES
 from slackwater_spark.stage.state_log import COMPACTION_SLACK_BYTES, LogMeta, LogWrite, decode_changes
@@ -108,6 +109,22 @@ def test_a_document_that_other_rows_make_as_well_is_not_emitted_again(
 
     assert stage.run([("s.t", "d", 200, first, None), ("s.t", "c", 200, None, second)]) == []
     assert contents(stage) != before
+
+
+def test_the_only_group_of_a_view_is_there_from_the_first_commit_on_that_tells_so(
+    make_index: MakeIndex,
+) -> None:
+    tables = "CREATE TABLE s.t (id bigint PRIMARY KEY, v text NOT NULL);"
+    view = "SELECT TRANSACTIONALLY list(v) AS vs FROM s.t"
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"t": tables}))
+    stage = LocalStage(plan, make_index, buckets=1, every_commit=True)
+    packer = EventPacker(stage.spec)
+    for lsn in (100, 200):
+        packer.touch(lsn)
+    payloads = [(number, payload) for number, (_, _, payload) in enumerate(packer.payloads())]
+
+    assert [(lsn, document) for lsn, _, document in stage.process(0, payloads)] == [(100, b'{"vs":null}')]
+    assert stage.process(0, payloads) == []
 
 
 def test_a_change_and_its_reversal_in_one_batch_emit_nothing(stage: LocalStage) -> None:

@@ -54,13 +54,12 @@ class TouchedKeys:
         """Of the inputs."""
         self._tags = [input_tag(number) for number in range(len(self._inputs))]
         self._key_names = tuple(column.name for column in stage.key)
-        self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
         self._key = b""
         """The key whose events are read."""
         self._rules = RowRules(
             merge=self._merged,
             check_delete=lambda lsn, number: self.check_delete(self._key, number, lsn),
-            of_stages=self._of_stages,
+            of_stages=frozenset(n for n, origin in enumerate(rows.origins) if origin),
         )
 
     def of(
@@ -94,9 +93,9 @@ class TouchedKeys:
         """Takes note of a delete of a row that is not there.
 
         Raises:
-            UnknownRowError: it must be.
+            UnknownRowError: it must be, since rows of this table move between keys.
         """
-        if self._inputs[number].moves and number not in self._of_stages:
+        if self._inputs[number].moves:
             raise self._unknown_row(number, key, lsn, "a row is deleted from, or leaves, this key")
 
     def _by_key(
