@@ -124,3 +124,42 @@ def test_a_global_aggregate_in_a_union_is_not_there_once_more_for_each_row_of_th
         [put("t", 5, 7, None)],
         [delete("t", 4)],
     )
+
+
+EQUAL_VALUES = [
+    "[t.a * t.b::DOUBLE]",
+    "{'x': [{'y': t.a * t.b::FLOAT}]}",
+    "CASE WHEN t.c = 'x' THEN {'x': t.a * t.b::DOUBLE} END",
+    "[CASE WHEN t.c = 'x' THEN {'x': t.a * t.b::FLOAT} END]",
+]
+
+
+@pytest.mark.parametrize("value", EQUAL_VALUES)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT TRANSACTIONALLY g, count(*) AS n FROM {t} GROUP BY g",
+        "SELECT TRANSACTIONALLY t.i, count(*) OVER (PARTITION BY t.g) AS n FROM {t}",
+        "SELECT TRANSACTIONALLY t.i, s.i AS j FROM {t} JOIN {s} ON t.g = s.g",
+    ],
+)
+def test_lists_and_structs_of_equal_floats_are_brought_together(sql: str, value: str) -> None:
+    """0.0 and -0.0 are equal, and have different texts."""
+    read = f"(SELECT t.id AS i, {value} AS g FROM t)"
+    assert_right(
+        [T],
+        [sql.replace("{t}", f"{read} t").replace("{s}", f"{read} s")],
+        [put("t", 1, 0, 1, "x"), put("t", 2, 0, -1, "x"), put("t", 3, 0, 1, "y")],
+        [delete("t", 1)],
+    )
+
+
+def test_lists_of_equal_intervals_are_one_value() -> None:
+    """A month and 30 days are equal, and have different texts."""
+    read = "(SELECT [CASE WHEN t.b = 1 THEN to_days(30) ELSE to_months(1) END] AS g FROM t) t"
+    assert_right(
+        [T],
+        [f"SELECT TRANSACTIONALLY count(DISTINCT t.g) AS n FROM {read}"],
+        [put("t", 1, 0, 1, "x"), put("t", 2, 0, 2, "x")],
+        [delete("t", 1)],
+    )

@@ -144,6 +144,18 @@ PLANS = {
             "1: lines by order_id with nulls [group] -> view 0",
         ],
     ),
+    "the largest list of intervals is looked for among its rows": (
+        "SELECT TRANSACTIONALLY order_id, max([to_days(qty)]) AS m FROM lines GROUP BY order_id",
+        [
+            "1: lines by order_id with nulls [group] -> view 0",
+        ],
+    ),
+    "a list of equal intervals is counted among its rows": (
+        "SELECT TRANSACTIONALLY order_id, count(DISTINCT [to_days(qty)]) AS d FROM lines GROUP BY order_id",
+        [
+            "1: lines by order_id with nulls [group] -> view 0",
+        ],
+    ),
     "a subquery in the select list is a left join": (
         "SELECT TRANSACTIONALLY o.id, (SELECT max(l.qty) FROM lines l WHERE l.order_id = o.id) AS m FROM orders o",
         [
@@ -301,6 +313,9 @@ def test_a_table_in_two_schemas_needs_its_schema() -> None:
 REFUSED = {
     "SELECT TRANSACTIONALLY to_days(qty) AS d, count(*) AS n FROM lines GROUP BY 1": "INTERVAL",
     "SELECT TRANSACTIONALLY o.id, c.id AS c FROM orders o JOIN customers c ON c.region = o.customer_id": "compares",
+    "SELECT TRANSACTIONALLY [{'d': to_days(qty)}] AS d, count(*) AS n FROM lines GROUP BY 1": "INTERVAL",
+    "SELECT TRANSACTIONALLY count(*) AS n FROM lines GROUP BY {'t': make_time(1, 2, qty)::TIMETZ}": "TIME WITH TIME ZONE",
+    "SELECT TRANSACTIONALLY id, count(*) OVER (PARTITION BY map {1: weight}) AS n FROM lines": "MAP",
 }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import duckdb
+from duckdb.sqltypes import DuckDBPyType
 
 from slackwater_sql.column_type import carried
 from slackwater_sql.document import Field, UnsupportedOutputError, check_output, identifier, literal
@@ -35,6 +36,7 @@ from slackwater_sql.planner.assembly import (
     partials,
     rows_statement,
 )
+from slackwater_sql.planner.comparable import may_have_one_text, with_one_text
 from slackwater_sql.planner.fragment import Accumulated, Fragment, StageRows, column
 from slackwater_sql.planner.leaves import Leaves
 from slackwater_sql.planner.partitioning import (
@@ -55,8 +57,6 @@ from slackwater_sql.stages import (
 
 _CAST_HINT = "Write CAST(… AS …) on one side, so that both have one type"
 _DECIMAL_PRECISION = re.compile(r"DECIMAL\(\d+")
-_FLOATS = frozenset({"FLOAT", "DOUBLE"})
-_WITHOUT_ONE_TEXT = frozenset({"INTERVAL", "TIME WITH TIME ZONE"})
 
 
 Named = tuple[str, Expression]
@@ -372,7 +372,7 @@ class Cutter:
     ) -> tuple[Fragment, tuple[Expression, ...]]:
         """The fragment with a column for each expression that is none; equal values get equal texts."""
         assembly = assemble(fragment, tuple(_read(expressions)), self._leaves.origins)
-        types = self._binder.types(assembly, fragment.relation, [each.sql for each in expressions])
+        types = self._binder.duckdb_types(assembly, fragment.relation, [each.sql for each in expressions])
         named = {each.sql: self._comparable(each, of) for each, of in zip(expressions, types, strict=True)}
         computed = {sql: self._new_id() for sql, each in named.items() if each.column is None}
         self._stages.labels |= {name: named[sql].text for sql, name in computed.items()}
@@ -382,13 +382,14 @@ class Cutter:
         columns = tuple(column(computed[e.sql], e) if e.sql in computed else e for e in expressions)
         return fragment.over(extended), columns
 
-    def _comparable(self, each: Expression, of_type: str) -> Expression:
-        """The expression with one text for each value: 0.0 and -0.0 are equal."""
-        if of_type in _WITHOUT_ONE_TEXT:
+    def _comparable(self, each: Expression, of_type: DuckDBPyType) -> Expression:
+        """The expression with one text for each value."""
+        if not may_have_one_text(of_type):
             problem = f"rows are brought together by a value of type {of_type}"
             hint = "Equal values of this type have different texts: compare parts of it, or its text"
             raise self._error(each.span.start, each.span.end, problem, hint)
-        return replace(each, sql=f"({each.sql}) + 0.0") if of_type in _FLOATS else each
+        sql = with_one_text(each.sql, of_type)
+        return each if sql == each.sql else replace(each, sql=sql)
 
     def _new_id(self) -> str:
         self._next_id += 1
