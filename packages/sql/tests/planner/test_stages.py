@@ -111,6 +111,13 @@ PLANS = {
             "1: customers by id [alone] + orders by customer_id with nulls [alone]; keeps groups by 1 column -> view 0",
         ],
     ),
+    "a global group of a union's branch is a stage of its own": (
+        "SELECT TRANSACTIONALLY sum(weight) AS s FROM lines UNION ALL SELECT weight AS s FROM lines",
+        [
+            "1: lines by nothing [group] -> rows 2",
+            "2: stage 1 with nulls [alone] + lines by id [alone] -> view 0",
+        ],
+    ),
     "windows are computed by partition": (
         "SELECT TRANSACTIONALLY id, row_number() OVER (PARTITION BY customer_id ORDER BY day) AS r FROM orders",
         [
@@ -216,6 +223,14 @@ def test_where_a_stage_key_may_have_documents_of_several_record_keys_points_are_
 
     assert stage.rows is not None
     assert stage.rows.latest_statement is None
+
+
+def test_rows_are_brought_together_by_a_list_in_which_zeros_have_one_sign() -> None:
+    sql = "SELECT TRANSACTIONALLY id, count(*) OVER (PARTITION BY [weight]) AS n FROM lines"
+    first, *_ = compile_pipeline([("v.sql", sql)], CATALOG).stages
+
+    assert first.rows is not None
+    assert "list_transform(" in first.rows.statement
 
 
 def test_the_record_key_is_what_tells_rows_apart() -> None:
