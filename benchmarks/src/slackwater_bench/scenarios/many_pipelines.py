@@ -4,7 +4,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -124,7 +124,8 @@ def _readers(bed: Bed, count: int, context: RunContext) -> Iterator[_Readers]:
         yield readers
     finally:
         for child in psutil.Process(process.pid).children() if process.poll() is None else ():
-            child.kill()
+            with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                child.kill()
         process.kill()
         process.communicate()
 
