@@ -5,7 +5,8 @@ from duckdb.sqltypes import DuckDBPyType
 from slackwater_sql.document import literal
 
 _FLOATS = frozenset({"float", "double"})
-_WITHOUT_ONE_TEXT = frozenset({"interval", "time with time zone"})
+_WITHOUT_ONE_TEXT = frozenset({"interval", "time with time zone", "union"})
+"""Equal values have several texts, or, of a union, values of two members one."""
 _LISTS = frozenset({"list", "array"})
 _NESTED = _LISTS | {"struct", "map", "tuple", "union"}
 

@@ -386,7 +386,7 @@ class Cutter:
         """The expression with one text for each value."""
         if not may_have_one_text(of_type):
             problem = f"rows are brought together by a value of type {of_type}"
-            hint = "Equal values of this type have different texts: compare parts of it, or its text"
+            hint = "Texts of this type do not tell which values are equal: compare parts of it, or its text"
             raise self._error(each.span.start, each.span.end, problem, hint)
         sql = with_one_text(each.sql, of_type)
         return each if sql == each.sql else replace(each, sql=sql)
