@@ -85,6 +85,23 @@ def commit_order(stack: DevStack, number: int) -> str:
     return str(row[0])
 
 
+def wal_end(stack: DevStack) -> str:
+    """Where the database writes next."""
+    with psycopg.connect(stack.postgres.dsn()) as connection:
+        row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def is_confirmed(stack: DevStack, lsn: str) -> bool:
+    """Whether the connector has stored that it need not read below an LSN again; heartbeats take it there."""
+    with psycopg.connect(stack.postgres.dsn()) as connection:
+        row = connection.execute(
+            "SELECT bool_and(confirmed_flush_lsn >= %s::pg_lsn) FROM pg_replication_slots", [lsn]
+        ).fetchone()
+    return row is not None and row[0] is True
+
+
 def transaction(record: dict[str, object]) -> str:
     inner = record["transaction"]
     return str(inner["id"]).split(":")[0] if isinstance(inner, dict) else ""
@@ -132,17 +149,19 @@ def test_data_topics_have_the_partitions_asked_for_and_the_others_one(
 
 @pytest.mark.full  # every run of tests/chaos kills Connect
 def test_a_killed_connect_goes_on_where_it_was(stack: DevStack, reader: TopicReader) -> None:
-    stack.connect.kill()
-    assert not stack.connect.is_running
-    number = 300
-    xid = commit_order(stack, number)
-    stack.connect.start()
-
-    def arrived() -> bool:
+    def arrived(xid: str) -> bool:
         records = reader.records.get("inv.inventory.orders", [])
         return any(transaction(record) == xid for record in records)
 
-    reader.read_until(("inv.inventory.orders",), arrived)
+    commit_order(stack, 300)
+    end = wal_end(stack)
+    reader.read_until(("inv.inventory.orders",), lambda: is_confirmed(stack, end))
+    stack.connect.kill()
+    assert not stack.connect.is_running
+    xid = commit_order(stack, 301)
+    stack.connect.start()
+
+    reader.read_until(("inv.inventory.orders",), lambda: arrived(xid))
     snapshots = [record for record in reader.records["inv.inventory.orders"] if record["op"] == "r"]
     assert len(snapshots) == 1
 
