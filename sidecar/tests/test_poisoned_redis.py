@@ -20,9 +20,10 @@ from slackwater_markers import (
     StoredPosition,
     markers_of,
 )
-from slackwater_protocol import Clock, CommittedTransaction, Cut, OpenTransaction, encode_cut
+from slackwater_protocol import Clock, OpenTransaction, encode_cut
 from slackwater_protocol.keys import cuts_key, frontier_key, markers_key, open_key
 from slackwater_sidecar import Publisher
+from slackwater_sidecar.testing.publishing import cut
 
 pytestmark = pytest.mark.integration
 
@@ -37,21 +38,7 @@ STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="me", ti
 WAITING = OpenTransaction(xid=7, commit_lsn=None, since_ms=1, expected={}, received={"s.a": 1})
 
 
-def cut(lsn: int) -> Cut:
-    return Cut(
-        source=SOURCE,
-        timeline=1,
-        lsn=lsn,
-        previous_lsn=lsn - 1,
-        commit_ts_ms=5,
-        event_count=lsn,
-        transactions=(CommittedTransaction(700 + lsn, lsn, 5),),
-        end_offsets={f"{SOURCE}.s.a": (lsn, 2 * lsn)},
-        transaction_offset=lsn,
-    )
-
-
-NEWEST = cut(3)
+NEWEST = cut(3, SOURCE)
 """Stands at offset 2 of the log."""
 
 
@@ -66,7 +53,7 @@ class World:
         self.raw.flushall()
         self.publisher = Publisher(SOURCE, self.log, self.store, restored_cuts=100, clock=clock)
         self.publisher.report(STATUS, [])
-        self.publisher.publish([cut(1), cut(2), NEWEST], STATUS)
+        self.publisher.publish([cut(1, SOURCE), cut(2, SOURCE), NEWEST], STATUS)
         self.publisher.report(STATUS, [WAITING])
 
     def set_frontier(self, **fields: str | bytes | int) -> None:
@@ -172,8 +159,10 @@ SEEN: dict[str, Poison] = {
     "no cuts": lambda w: w.raw.delete(CUTS),
     "cuts of another type": lambda w: w.replace_key(CUTS),
     "a cut far ahead": lambda w: w.add_cut(f"{2**62}-1", pretend(lsn=2**62, previous_lsn=3)),
-    "a cut behind": lambda w: w.replace_cuts("2-1", encode_cut(cut(2)), "1"),
-    "an older cut in the newest one's place": lambda w: w.replace_cuts("3-1", encode_cut(cut(2)), "1"),
+    "a cut behind": lambda w: w.replace_cuts("2-1", encode_cut(cut(2, SOURCE)), "1"),
+    "an older cut in the newest one's place": lambda w: w.replace_cuts(
+        "3-1", encode_cut(cut(2, SOURCE)), "1"
+    ),
     "other end offsets": lambda w: w.replace_cuts("3-1", pretend(end_offsets={f"{SOURCE}.s.a": (9, 9)})),
     "other transactions": lambda w: w.replace_cuts("3-1", pretend(transactions=())),
     "the log offset of another": lambda w: w.replace_cuts("3-1", pretend(), "1"),
@@ -194,7 +183,7 @@ def test_what_somebody_else_wrote_stops_no_cut_and_is_put_right(world: World, po
     POISONS[poison](world)
     world.question_everything()
 
-    world.publisher.publish([cut(4)], STATUS)
+    world.publisher.publish([cut(4, SOURCE)], STATUS)
     world.clock.seconds += 1  # type: ignore[attr-defined]
     world.publisher.publish([], STATUS)
     assert [c.cut.lsn for c in world.log.tail(-1)] == [1, 2, 3, 4]
@@ -202,8 +191,8 @@ def test_what_somebody_else_wrote_stops_no_cut_and_is_put_right(world: World, po
     world.publisher.report(STATUS, [WAITING])
     store = world.store
     assert store.newest(SOURCE, 1) == world.log.newest()
-    assert store.position(SOURCE) == StoredPosition(cut(4).position, 3, "me")
-    assert store.markers(SOURCE) == markers_of(cut(4))
+    assert store.position(SOURCE) == StoredPosition(cut(4, SOURCE).position, 3, "me")
+    assert store.markers(SOURCE) == markers_of(cut(4, SOURCE))
     assert store.status(SOURCE) == STATUS
     assert store.open(SOURCE) == [WAITING]
     assert world.publisher.store_error is None

@@ -16,22 +16,13 @@ from slackwater_protocol import (
 )
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.resume import Resumption, recent_transactions, resume
+from slackwater_sidecar.testing import publishing
 
 TOPICS = SourceTopics("inv")
 
 
 def cut(lsn: int, timeline: int = 1) -> Cut:
-    return Cut(
-        source="inv",
-        timeline=timeline,
-        lsn=lsn,
-        previous_lsn=lsn - 1,
-        commit_ts_ms=5,
-        event_count=lsn,
-        transactions=(CommittedTransaction(700 + lsn, lsn, 5),),
-        end_offsets={"inv.s.a": (lsn, 2 * lsn)},
-        transaction_offset=3 * lsn,
-    )
+    return replace(publishing.cut(lsn), timeline=timeline, transaction_offset=3 * lsn)
 
 
 def begins(timeline: int, transaction_offset: int) -> TimelineDecision:

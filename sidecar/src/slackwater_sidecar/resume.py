@@ -107,7 +107,7 @@ def resume(log: CutLog, timeline: int) -> Resumption:
 
 
 def _highest(log: CutLog) -> PublishedCut | None:
-    """Among the last cuts of the log."""
+    """The highest among the last cuts of the log."""
     last = log.newest()
     if last is None:
         return None

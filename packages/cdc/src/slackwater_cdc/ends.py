@@ -94,13 +94,11 @@ class Ends:
     def _read_begin(self, xid: int, timestamp_ms: int) -> None:
         transactions = self._context.transactions
         transaction = transactions.get(xid)
-        if transaction is not None and transaction.begins:
-            transaction.read_begin_again(timestamp_ms)
-        elif transaction is not None:
-            transaction.begins, transaction.last_begin_ms = 1, timestamp_ms
-        elif self._context.done.get(xid) is None:
+        if transaction is None:
+            if self._context.done.get(xid) is not None:
+                return
             transactions[xid] = transaction = Transaction(xid)
-            transaction.begins, transaction.last_begin_ms = 1, timestamp_ms
+        transaction.read_begin(timestamp_ms)
 
     def _read_end(self, offset: int, end: End, timestamp_ms: int) -> None:
         context = self._context

@@ -150,10 +150,12 @@ class Transaction(RunRows):
         """The commit LSN; 0 before END."""
         return 0 if self.end is None else self.end.commit_lsn
 
-    def read_begin_again(self, timestamp_ms: int) -> None:
-        """Counts a further BEGIN: the connector has started the transaction again."""
+    def read_begin(self, timestamp_ms: int) -> None:
+        """Counts a BEGIN: at a further one the connector has started the transaction again."""
         self.begins += 1
         self.last_begin_ms = timestamp_ms
+        if self.begins == 1:
+            return
         self.is_repeated = True
         if self.end is None or self.is_keyless:
             self.is_renumbered = True

@@ -138,12 +138,14 @@ def default_index_root(master: str, environment: Mapping[str, str]) -> Path | No
 
     The user's cache folder if the executors are on this machine and it can be written; else None.
     """
-    if not master.startswith("local"):
+    from slackwater_spark.stage.index_folders import user_cache
+
+    cache = user_cache(environment)
+    if cache is None or not master.startswith("local"):
         return None
+    root = cache / "indexes"
     try:
-        base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        root = Path(base) / "slackwater" / "indexes"
         root.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # the latter: there is no home
+    except OSError:
         return None
     return root if os.access(root, os.W_OK) else None

@@ -101,17 +101,17 @@ class FailingLog(InMemoryCutLog):
         return super().append_records(records)
 
 
-def cut(lsn: int) -> Cut:
-    """Of one transaction; the one before it is at the LSN before."""
+def cut(lsn: int, source: str = SOURCE) -> Cut:
+    """A cut of one transaction; the cut before it is at the LSN before."""
     return Cut(
-        source=SOURCE,
+        source=source,
         timeline=1,
         lsn=lsn,
         previous_lsn=lsn - 1,
         commit_ts_ms=5,
         event_count=lsn,
         transactions=(CommittedTransaction(700 + lsn, lsn, 5),),
-        end_offsets={"inv.s.a": (lsn, 2 * lsn)},
+        end_offsets={f"{source}.s.a": (lsn, 2 * lsn)},
         transaction_offset=lsn,
     )
 

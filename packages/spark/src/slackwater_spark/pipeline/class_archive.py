@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from slackwater_spark.pipeline.errors import ClassArchiveError
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.pipeline.spark_home import SparkHome, link_spark_home
-from slackwater_spark.stage.index_folders import make_private_folder
+from slackwater_spark.stage.index_folders import make_private_folder, user_cache
 
 _ARCHIVES = "classes-*.jsa"
 
@@ -27,12 +27,9 @@ _log = logging.getLogger(__name__)
 
 
 def default_class_archives(environment: Mapping[str, str]) -> Path | None:
-    """``slackwater/spark`` in the user's cache folder; None if the user has none."""
-    try:
-        base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    except RuntimeError:  # there is no home
-        return None
-    return Path(base, "slackwater", "spark").absolute()
+    """``slackwater/spark`` in the user's cache folder; None if the account has no home folder."""
+    cache = user_cache(environment)
+    return None if cache is None else cache / "spark"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""Where indexes are on a local disk, and removing those that nobody has used for long."""
+"""Where indexes and other caches are on a local disk; indexes that nobody has used for long are removed."""
 
 import os
 import shutil
 import stat
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,15 @@ UNUSED_AFTER: Final = timedelta(days=7)
 def index_folder(root: Path, query_id: str, stage: str, bucket: int) -> Path:
     """The folder of a bucket's index."""
     return root / INDEXES / query_id / stage / str(bucket)
+
+
+def user_cache(environment: Mapping[str, str]) -> Path | None:
+    """``slackwater`` in the user's cache folder; None if the account has no home folder."""
+    try:
+        base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return Path(base, "slackwater").absolute()
 
 
 def make_private_folder(folder: Path) -> None:
