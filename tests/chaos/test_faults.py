@@ -1,9 +1,9 @@
 """Faults of the table, each once, while writers write; then the certifier compares record by record.
 
 It knows every committed state of every document from the change topics and the final state from
-PostgreSQL, so a torn, lost or repeated document is found wherever it is. The schedule follows from the seed
-and is printed; ``python -m slackwater_bench chaos --short --seed N`` replays it, without ``--short`` faults
-are random.
+PostgreSQL, so a torn, lost or repeated document is found wherever it is. The schedule is that of seed 1
+and is printed; ``python -m slackwater_bench chaos --short --seed N`` runs that of another seed, and without
+``--short`` the faults are random.
 """
 
 import sys

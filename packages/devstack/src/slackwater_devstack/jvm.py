@@ -26,10 +26,11 @@ class JavaProgram:
         """The argument list. Uses the class archive, or records one into the folder when there is none."""
         log4j = resources.files("slackwater_devstack") / "data" / "log4j2.properties"
         archive = self.archive()
+        # Without the check, Java crashes when bytes of the file have changed.
         sharing = (
-            f"-XX:SharedArchiveFile={archive}"
-            if archive.is_file()
-            else f"-XX:ArchiveClassesAtExit={self.recording(folder)}"
+            (f"-XX:ArchiveClassesAtExit={self.recording(folder)}",)
+            if archive is None
+            else ("-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}")
         )
         return (
             str(self.java.executable),
@@ -39,24 +40,20 @@ class JavaProgram:
             "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={Path(str(log4j)).as_uri()}",
-            sharing,
+            *sharing,
             "-cp",
             self.jars.classpath,
             self.main,
             *arguments,
         )
 
-    def archive(self) -> Path:
-        """Where the class archive of this Java, these jars and this program is, or would be."""
-        parts = (
-            str(self.java.executable.resolve()),
-            self.java.version,
-            str(self.jars.folder),
-            self.main,
-            self.collector.name,
-        )
-        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-        return self.jars.folder.parent.parent / "classes" / f"{self.main.rpartition('.')[2]}-{key}.jsa"
+    def archive(self) -> Path | None:
+        """The class archive of this Java, these jars and this program, if it was recorded and is whole.
+
+        Java crashes with a file that lacks its end, so the file's name tells how long it must be.
+        """
+        recorded = self._archives().glob(f"{self._archive_stem()}-*.jsa")
+        return next((path for path in recorded if path.name == self._archive_name(path)), None)
 
     def recording(self, folder: Path) -> Path:
         """Where a run without archive writes one when it ends in order."""
@@ -67,12 +64,29 @@ class JavaProgram:
 
         Only after the program ended by itself: otherwise the archive may be half written.
         """
-        archive, recorded = self.archive(), self.recording(folder)
+        recorded = self.recording(folder)
         with contextlib.suppress(OSError):  # another file system or no space: next time
-            if recorded.is_file() and not archive.exists():
-                archive.parent.mkdir(parents=True, exist_ok=True)
-                recorded.rename(archive)
+            if recorded.is_file() and self.archive() is None:
+                self._archives().mkdir(parents=True, exist_ok=True)
+                recorded.rename(self._archives() / self._archive_name(recorded))
         recorded.unlink(missing_ok=True)
+
+    def _archives(self) -> Path:
+        return self.jars.folder.parent.parent / "classes"
+
+    def _archive_name(self, archive: Path) -> str:
+        return f"{self._archive_stem()}-{archive.stat().st_size}.jsa"
+
+    def _archive_stem(self) -> str:
+        parts = (
+            str(self.java.executable.resolve()),
+            self.java.version,
+            str(self.jars.folder),
+            self.main,
+            self.collector.name,
+        )
+        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+        return f"{self.main.rpartition('.')[2]}-{key}"
 
 
 def java_program(main: str, heap: str, collector: Collector, progress: Progress | None = None) -> JavaProgram:

@@ -1,0 +1,85 @@
+"""A class archive is used only if it is whole: Java crashes with one that lacks its end."""
+
+from pathlib import Path
+
+import pytest
+
+from slackwater_devstack.jars import JarSet
+from slackwater_devstack.java import Java
+from slackwater_devstack.jvm import JavaProgram
+from slackwater_devstack.settings import Collector
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> JavaProgram:
+    """A program whose jars and archives are in a folder of the test's own."""
+    return JavaProgram(
+        java=Java(tmp_path / "java", "17.0.15"),
+        jars=JarSet(tmp_path / "cache" / "jars" / "one", ()),
+        main="kafka.Kafka",
+        heap="256m",
+    )
+
+
+def record(program: JavaProgram, folder: Path, content: bytes = b"classes") -> None:
+    """What a run without an archive leaves in its folder."""
+    folder.mkdir(exist_ok=True)
+    program.recording(folder).write_bytes(content)
+    program.publish_recording(folder)
+
+
+def test_without_an_archive_the_program_records_one(program: JavaProgram, tmp_path: Path) -> None:
+    assert f"-XX:ArchiveClassesAtExit={tmp_path / 'classes.jsa'}" in program.command((), tmp_path)
+
+
+def test_a_recorded_archive_is_used_and_checked(program: JavaProgram, tmp_path: Path) -> None:
+    record(program, tmp_path / "run")
+
+    command = program.command((), tmp_path / "run")
+
+    assert f"-XX:SharedArchiveFile={program.archive()}" in command
+    assert "-XX:+VerifySharedSpaces" in command
+    assert not program.recording(tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"classe", b"classes and more"])
+def test_an_archive_of_another_size_is_recorded_anew(
+    program: JavaProgram, tmp_path: Path, content: bytes
+) -> None:
+    record(program, tmp_path / "run")
+    damaged = program.archive()
+    assert damaged is not None
+    damaged.write_bytes(content)
+
+    assert program.archive() is None
+    record(program, tmp_path / "run")
+
+    assert program.archive() == damaged
+    assert damaged.read_bytes() == b"classes"
+
+
+def test_the_first_recording_is_kept(program: JavaProgram, tmp_path: Path) -> None:
+    record(program, tmp_path / "run", b"first")
+    record(program, tmp_path / "run", b"second one")
+
+    archive = program.archive()
+    assert archive is not None
+    assert archive.read_bytes() == b"first"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"java": Java(Path("/other/java"), "17.0.15")},
+        {"java": Java(Path("/java"), "17.0.16")},
+        {"main": "org.apache.kafka.connect.cli.ConnectDistributed"},
+        {"collector": Collector.PARALLEL},
+    ],
+)
+def test_another_program_has_an_archive_of_its_own(
+    program: JavaProgram, tmp_path: Path, other: dict[str, object]
+) -> None:
+    record(program, tmp_path / "run")
+    values = {name: getattr(program, name) for name in ("java", "jars", "main", "heap", "collector")} | other
+
+    assert JavaProgram(**values).archive() is None
