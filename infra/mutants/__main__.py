@@ -31,7 +31,7 @@ _LOGS = _ROOT / ".slackwater/mutants"
 def main() -> int:
     """Runs the command; returns the exit code."""
     options = _options()
-    names = options.mechanism or sorted(path.stem for path in REVIEWED.glob("*.toml"))
+    names = options.mechanism or _mechanisms()
     commit = _git("rev-parse", "--short", "HEAD")
     if options.page:
         mechanisms = [reviewed(_ROOT, name) for name in names]
@@ -80,7 +80,15 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="neither simulator nor differential")
     parser.add_argument("--page", action="store_true", help="write docs/mutants.md from the results and end")
-    return parser.parse_args()
+    options = parser.parse_args()
+    for name in options.mechanism:
+        if name not in _mechanisms():
+            parser.error(f"there is no mechanism {name!r}; there are {', '.join(_mechanisms())}")
+    return options
+
+
+def _mechanisms() -> list[str]:
+    return sorted(path.stem for path in REVIEWED.glob("*.toml"))
 
 
 def _known(results: list[dict[str, Any]], mechanism: str, mutants: list[Mutant]) -> set[str]:
