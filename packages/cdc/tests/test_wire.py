@@ -238,6 +238,17 @@ def test_connect_maps_with_other_keys_are_arrays_of_entries(key: Any, expected: 
     assert through({"type": "array", "items": entry}, value) == expected
 
 
+def test_a_map_entry_under_a_name_of_its_own_is_told_by_its_mark() -> None:
+    entry = {
+        "type": "record",
+        "name": "inventory.Sizes",
+        "connect.internal.type": "MapEntry",
+        "fields": [{"name": "key", "type": "long"}, {"name": "value", "type": "double"}],
+    }
+
+    assert through({"type": "array", "items": entry}, [{"key": 7, "value": 1.5}]) == [[7, 1.5]]
+
+
 def test_a_schema_that_contains_itself_is_read() -> None:
     node = {
         "type": "record",

@@ -79,6 +79,7 @@ def state_files(folder: Path, *versions: int) -> None:
     """Of one partition of one operator, as Spark writes them; each version is that before the batch."""
     partition = folder / "state" / "0" / "1"
     (partition / "SSTs").mkdir(parents=True)
+    (folder / "state" / "0" / "63").mkdir()
     (partition / "SSTs" / "000008.sst").write_text("")
     for version in versions:
         for name in ("{}.changelog", ".{}.changelog.crc", "{}.zip", ".{}.zip.crc"):
@@ -100,6 +101,7 @@ def test_a_batch_that_failed_is_planned_anew_without_what_its_tasks_have_kept(
     assert start(checkpoint, progress) == [".1.crc", "1"]
     assert state_versions(tmp_path) == {1, 2}
     assert (tmp_path / "state" / "0" / "1" / "SSTs" / "000008.sst").exists()
+    assert (tmp_path / "state" / "0" / "63").is_dir(), "its number is that of a partition, not of a version"
 
 
 def test_the_first_batch_is_planned_anew(tmp_path: Path) -> None:

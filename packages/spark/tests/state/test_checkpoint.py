@@ -78,6 +78,15 @@ def test_the_first_batch_of_another_source_is_not_taken_for_an_empty_one(files: 
     assert batches_without_input(files.folder) == frozenset()
 
 
+@pytest.mark.parametrize("missing", ["metadata", "offsets"])
+def test_a_folder_that_lacks_a_part_is_no_checkpoint(tmp_path: Path, missing: str) -> None:
+    (tmp_path / "metadata").write_text('{"id": "q"}')
+    (tmp_path / "offsets").mkdir()
+    assert is_checkpoint(tmp_path)
+    (tmp_path / missing).rename(tmp_path / "elsewhere")
+    assert not is_checkpoint(tmp_path)
+
+
 def test_a_checkpoint_without_batches_has_no_rescalings(tmp_path: Path) -> None:
     assert batches_without_input(tmp_path / "nothing") == frozenset()
     assert not is_checkpoint(tmp_path)

@@ -73,6 +73,12 @@ PLANS = {
             "3: stage 2 with nulls [changed] + p by id [changed and witness] -> view 0",
         ],
     ),
+    "of several compared columns one that both tables may be split by is enough": (
+        "SELECT TRANSACTIONALLY l.id, p.name FROM lines l JOIN products p ON p.id = l.product_id AND p.name = l.order_id::text",
+        [
+            "1: l by product_id [changed] + p by id [changed] -> view 0",
+        ],
+    ),
     "groups over groups": (
         "SELECT TRANSACTIONALLY n, count(*) AS customers FROM (SELECT customer_id, count(*) AS n FROM orders GROUP BY customer_id) x GROUP BY n",
         [
