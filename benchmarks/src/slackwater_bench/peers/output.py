@@ -1,10 +1,13 @@
 """The topic of a run's documents: made, and watched from outside."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from slackwater_markers.kafka_retry import KafkaRetry
 
 PARTITIONS = 4
 TIMEOUT_SECONDS = 30.0
@@ -62,9 +65,17 @@ class OutputTopic:
 
     def _watermarks(self) -> list[tuple[int, int]]:
         return [
-            self._consumer.get_watermark_offsets(TopicPartition(self.name, number), timeout=TIMEOUT_SECONDS)
+            KafkaRetry(f"asking where {self.name}/{number} ends", TIMEOUT_SECONDS).call(
+                partial(self._watermarks_of, number)
+            )
             for number in range(PARTITIONS)
         ]
+
+    def _watermarks_of(self, partition: int, seconds: float) -> tuple[int, int]:
+        found = self._consumer.get_watermark_offsets(TopicPartition(self.name, partition), timeout=seconds)
+        if found is None:
+            raise TimeoutError
+        return found
 
     def _time_at(self, partition: int, offset: int) -> int | None:
         """When the record at the offset was appended; None where a Kafka transaction ends."""
