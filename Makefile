@@ -67,11 +67,11 @@ fuzz: setup
 SEEDS ?= 10000
 FROM ?= random
 simulate: setup
-	$(BIN)/python -m slackwater_simulator --seeds $(SEEDS) --from $(FROM) $(SIMULATE)
+	$(BIN)/python -m slackwater_testing simulate --seeds $(SEEDS) --from $(FROM) $(SIMULATE)
 
 ## make differential random views and histories against DuckDB at every commit; SEEDS=10000 FROM=0
 differential: setup
-	$(BIN)/python -m slackwater_differential --seeds $(SEEDS) --from $(FROM) $(DIFFERENTIAL)
+	$(BIN)/python -m slackwater_testing differential --seeds $(SEEDS) --from $(FROM) $(DIFFERENTIAL)
 
 ## make mutants      faults planted one at a time: do the tests notice? Takes hours, goes on where it was;
 ##                   MUTANTS="frontier --drawn 50 --seed 3" passes options; then docs/mutants.md is written
@@ -81,7 +81,7 @@ mutants: setup
 
 ## make chaos        half an hour of random faults; CHAOS="--minutes 5 --seed 7" passes options
 chaos: setup
-	$(BIN)/python -m slackwater_bench chaos $(CHAOS)
+	$(BIN)/python -m slackwater_testing chaos $(CHAOS)
 
 ## make bench        all scenarios; one JSON line per run into benchmarks/results/, docs/performance.md
 ##                   BENCH="throughput --quick" passes options; BENCH=list says what there is

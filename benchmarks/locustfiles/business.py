@@ -30,10 +30,10 @@ from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.runners import WorkerRunner
 
-from slackwater_bench.database import execute_transaction
-from slackwater_bench.load.arrivals import ARRIVALS, Schedule
-from slackwater_bench.workloads.registry import WORKLOADS
-from slackwater_bench.workloads.workload import Transaction
+from slackwater_bench.arrivals import ARRIVALS, PoissonArrivals
+from slackwater_testing.database import execute_transaction
+from slackwater_testing.workloads.registry import WORKLOADS
+from slackwater_testing.workloads.workload import Transaction
 
 FETCH_SECONDS = 1.0
 FOREVER = 1e6
@@ -77,7 +77,7 @@ class DatabaseClient(User):
         self._connection = psycopg.connect(options.dsn)
         rng = random.Random(f"{options.seed} {self._number}")
         rate = ARRIVALS[options.arrivals](options.rate, options.seconds)
-        self._schedule = Schedule(rate, options.clients, rng)
+        self._arrivals = PoissonArrivals(rate, options.clients, rng)
         self._started = time.monotonic()
 
     def on_stop(self) -> None:
@@ -87,7 +87,7 @@ class DatabaseClient(User):
 
     def wait_time(self) -> float:
         """Until the next transaction is due; 0 when it should have started already."""
-        due = self._schedule.next()
+        due = self._arrivals.next()
         if due >= self.environment.parsed_options.seconds:
             return FOREVER
         return max(0.0, self._started + due - time.monotonic())
@@ -101,7 +101,7 @@ class DatabaseClient(User):
         except psycopg.Error as failure:
             error = failure
             self._connection.rollback()
-        late = time.monotonic() - self._started - self._schedule.due
+        late = time.monotonic() - self._started - self._arrivals.due
         _fire(self.environment, "COMMIT", "business transaction", 1000 * late, error)
 
 

@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_bench.comparison.alternation import compare_point
-from slackwater_bench.comparison.base import installed
-from slackwater_bench.comparison.verdict import Compared, Verdict
-from slackwater_bench.errors import BaseUnavailableError, RunFailedError
+from slackwater_bench.base import installed
+from slackwater_bench.comparison import Compared, Verdict, compare_point
+from slackwater_bench.errors import BaseUnavailableError
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.subject import Subject
 from slackwater_protocol import SystemClock
+from slackwater_testing.errors import RunFailedError
 
 HIGHER, LOWER = Direction.HIGHER, Direction.LOWER
 BASE, HEAD = Subject(Path("/base/python"), "base"), Subject(Path("/head/python"), "head")

@@ -6,11 +6,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from slackwater_bench.backlog.workload_load import SEED
-from slackwater_bench.runs.pipelines import output_of
+from slackwater_bench.bed import output_of
+from slackwater_bench.loads import SEED
 from slackwater_bench.scenarios.engine import CASES, with_emit
-from slackwater_bench.workloads.tables import tables_of
 from slackwater_spark.pipeline import load_pipeline
+from slackwater_testing.workloads.pipelines import tables_of
 
 
 @pytest.mark.parametrize("emit", ["latest", "transactions"])
@@ -36,7 +36,7 @@ def test_both_queries_of_a_check_give_as_many_values(case: str) -> None:
     with duckdb.connect() as database:
         database.execute("CREATE TABLE documents (document JSON)").fetchall()
         for table in tables.values():
-            columns = ", ".join(f"{column.name} {column.type.postgres}" for column in table.columns)
+            columns = ", ".join(f"{column.name} {column.type.name}" for column in table.columns)
             database.execute(f"CREATE TABLE {table.name} ({columns})").fetchall()
         for check in CASES[case].checks:
             (found,) = database.execute(check.found).fetchall()

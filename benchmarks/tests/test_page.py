@@ -7,10 +7,11 @@ from click.testing import CliRunner
 
 from slackwater_bench.command import main
 from slackwater_bench.errors import MalformedResultError
-from slackwater_bench.page.command import DOCS, render
-from slackwater_bench.page.points import missing_points, summaries
+from slackwater_bench.page import DOCS, render
+from slackwater_bench.points import missing_points, summaries
 from slackwater_bench.registry import SCENARIOS
-from slackwater_bench.results import Result, append, read_results
+from slackwater_bench.results import read_results
+from slackwater_testing.results import Result, append
 
 SCENARIO = SCENARIOS["transaction-size"]
 

@@ -7,15 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from slackwater_bench import command
-from slackwater_bench.backlog.catchup import on_cores
-from slackwater_bench.backlog.steady_orders import LINES, ORDERS, SteadyOrders
+from slackwater_bench.catch_up import on_cores
 from slackwater_bench.command import main
 from slackwater_bench.errors import UnknownScenarioError
 from slackwater_bench.registry import SCENARIOS, scenario_named
-from slackwater_bench.running import points_of
-from slackwater_bench.runs.batch_log import batch_parts, batch_sizes
-from slackwater_bench.runs.processes import cpu_between
-from slackwater_bench.scenario import Direction, Measured, Scenario
+from slackwater_bench.scenario import Direction, Measured, Scenario, points_of
+from slackwater_bench.steady_orders import LINES, ORDERS, SteadyOrders
+from slackwater_bench.usage import batch_parts, batch_sizes, cpu_between
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

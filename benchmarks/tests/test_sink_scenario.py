@@ -1,8 +1,7 @@
 import pytest
 
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.scenarios.cut_cost import CUT_COST
-from slackwater_bench.scenarios.sink_alone import SINK_ALONE
+from slackwater_bench.scenarios.parts import CUT_COST, SINK_ALONE
 from slackwater_bench.subject import Subject
 from slackwater_protocol import SystemClock
 

@@ -1,9 +1,7 @@
 import json
 import urllib.request
 
-from slackwater_bench.visibility.board import Board
-from slackwater_bench.visibility.http import serving
-from slackwater_bench.visibility.matching import Sample, VisibilityMatcher
+from slackwater_bench.visibility import Board, Sample, VisibilityMatcher, serving
 
 
 def test_a_commit_record_makes_all_transactions_up_to_its_lsn_visible() -> None:

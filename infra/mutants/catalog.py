@@ -32,8 +32,22 @@ class Mutant:
 
     @property
     def digest(self) -> str:
-        """Of the changed module: another one when the module changes, wherever."""
-        return sha256(self.source.encode()).hexdigest()[:12]
+        """Identifies what the changed module does: imports, comments and docstrings do not count."""
+        return sha256(ast.dump(_Essence().visit(ast.parse(self.source))).encode()).hexdigest()[:12]
+
+
+class _Essence(ast.NodeTransformer):
+    """Leaves out what changes when a module moves, or is described in other words."""
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Leaves it out."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Leaves it out."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        """Leaves texts out that nobody reads."""
+        return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
 
 
 @dataclass(slots=True)

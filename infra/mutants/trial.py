@@ -118,7 +118,7 @@ def judge(root: Path, mechanism: Mechanism, quick: Quick, mutant: Mutant, logs: 
         if code != 0:
             return Outcome("tests", _how(code, log), time.monotonic() - began)
     if mechanism.then and not mutant.equivalent:
-        code = _in_child(lambda: _simulate(mechanism.then), root, mutant, log, 600)
+        code = _in_child(lambda: _run_seeds(mechanism.then), root, mutant, log, 600)
         if code != 0:
             return Outcome(mechanism.then, _how(code, log), time.monotonic() - began)
     return Outcome("", "" if tests else "no quick test calls it", time.monotonic() - began)
@@ -132,21 +132,15 @@ def _pytest(tests: list[str], plugins: list[object]) -> int:
     return int(pytest.main([*options, "--tb=line", "-m", _NOT_QUICK, *tests], plugins=plugins))
 
 
-def _simulate(what: str) -> int:
-    package = "slackwater_" + what
-    runner = importlib.import_module(f"{package}.runner")
-    step = 20
-    for first in range(0, _SEEDS[what], step):
-        if what == "simulator":
-            reduction = importlib.import_module(f"{package}.scenario").Reduction.parse("", 0)
-            plan = runner.Plan(first, step, (), reduction, None)
-        else:
-            plan = runner.Plan(first, step, (), "local", None, False)
-        failed = runner.run(plan, 1, lambda *_: None).failed
-        if failed:
-            sys.stdout.write(f"FAILED seed {first}…{first + step - 1}\n")
-            return 1
-    return 0
+def _run_seeds(what: str) -> int:
+    seeds = importlib.import_module("slackwater_testing.seeds")
+    subjects = importlib.import_module(f"slackwater_testing.{what}.subject")
+    subject = subjects.Simulator() if what == "simulator" else subjects.Differential()
+    failed = seeds.first_failure(seeds.Plan(subject, 0, _SEEDS[what]))
+    if failed is None:
+        return 0
+    sys.stdout.write(f"FAILED seed {failed.case.seed}\n")
+    return 1
 
 
 def _in_child(run: Callable[[], int], root: Path, mutant: Mutant | None, log: Path, cpu_seconds: int) -> int:

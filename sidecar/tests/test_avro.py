@@ -16,13 +16,14 @@ from confluent_kafka.cimpl import NewTopic
 from slackwater_cdc import Frontier, WireFormatError
 from slackwater_cdc.testing import RUN_HEADER
 from slackwater_devstack import KafkaBroker
+from slackwater_protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_registry import RegistryUnavailableError
 from slackwater_registry.testing import RegistryServer
 from slackwater_sidecar.avro import AvroValues, avro_values
-from slackwater_sidecar.errors import SchemasUnavailableError, SourceUnavailableError
+from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
+from slackwater_sidecar.reader import KafkaSourceReader
 from slackwater_sidecar.segments import run_of
 from slackwater_sidecar.settings import SidecarSettings
-from slackwater_sidecar.worker_reader import source_reader
 
 RECORDINGS = Path(__file__).parents[2] / "packages/cdc/tests/recordings/avro"
 PREFIX = "av."
@@ -50,7 +51,7 @@ def message(value: bytes | None) -> Message:
 
 
 def test_without_a_registry_nothing_is_converted(clock: MovableClock) -> None:
-    assert avro_values(SidecarSettings(source="a", bootstrap="h:1"), clock) is None
+    assert avro_values(SidecarSettings(source="a", servers=Servers(KafkaSettings("h:1"))), clock) is None
 
 
 def test_values_in_avro_are_replaced_and_others_stay(clock: MovableClock) -> None:
@@ -98,7 +99,7 @@ def test_its_error_travels_between_processes() -> None:
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
     assert isinstance(copy, SchemasUnavailableError)
-    assert (str(copy), copy.address, copy.operation) == (str(error), "http://r", "asking for schemas")
+    assert (str(copy), copy.address, copy.reason) == (str(error), "http://r", "down")
 
 
 def written(broker: KafkaBroker, source: str) -> None:
@@ -135,20 +136,20 @@ def test_a_source_in_avro_is_followed_also_when_its_registry_comes_later(
         registry.failure = 503
         settings = SidecarSettings(
             source=source,
-            bootstrap=kafka_broker.bootstrap,
-            schema_registry=registry.url,
-            schema_registry_user="u",
-            schema_registry_password="p",
+            servers=Servers(
+                KafkaSettings(kafka_broker.bootstrap),
+                registry=RegistrySettings(url=registry.url, user="u", password="p"),
+            ),
             workers=workers,
         )
-        reader, frontier = source_reader(settings, lambda _topic, _number: None), Frontier(source)
+        reader, frontier = KafkaSourceReader(settings, lambda _topic, _number: None), Frontier(source)
         refused: list[str] = []
 
         def has_read_all() -> bool:
             reader.discover(frontier)
             try:
                 reader.poll(frontier, 0.05)
-            except SourceUnavailableError as error:
+            except SidecarUnavailableError as error:
                 refused.append(str(error))
                 registry.failure = None
             frontier.advance()

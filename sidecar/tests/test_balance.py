@@ -25,7 +25,7 @@ class Held:
 def looked(of: Balance, a: int, b: int, ends: int = 0) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
     """What is paused and resumed at these backlogs."""
     partitions = [cast(Partition, Held(A, a)), cast(Partition, Held(B, b))]
-    paused, resumed = of.look(cast(Frontier, Held(END, queue_length=ends)), partitions, [A, B, END])
+    paused, resumed = of.update(cast(Frontier, Held(END, queue_length=ends)), partitions, [A, B, END])
     return set(paused), set(resumed)
 
 
@@ -35,7 +35,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Balance:
     monkeypatch.setattr(balance, "_FAR_AHEAD", 10)
     monkeypatch.setattr(balance, "_RECORDS", 5)
     result = Balance(END)
-    result.note(5)
+    result.record(5)
     return result
 
 
@@ -55,7 +55,7 @@ def test_a_paused_partition_goes_on_when_half_of_that_is_left(watch: Balance) ->
 def test_the_transaction_topic_is_paused_at_twice_as_many(watch: Balance) -> None:
     assert looked(watch, 0, 0, ends=21) == (set(), set())
 
-    watch.note(5)
+    watch.record(5)
     assert looked(watch, 0, 0, ends=22) == ({END}, set())
 
 
@@ -67,15 +67,15 @@ def test_never_is_everything_paused(watch: Balance) -> None:
 
 def test_the_transaction_topic_is_left_alone_where_another_process_reads_it(watch: Balance) -> None:
     partitions = [cast(Partition, Held(A, 11)), cast(Partition, Held(B, 0))]
-    paused, _ = watch.look(cast(Frontier, Held(END, queue_length=99)), partitions, [A, B])
+    paused, _ = watch.update(cast(Frontier, Held(END, queue_length=99)), partitions, [A, B])
 
     assert paused == {A}
 
 
 def test_a_look_is_taken_only_now_and_then(watch: Balance) -> None:
     looked(watch, 0, 0)
-    watch.note(4)
+    watch.record(4)
     assert looked(watch, 11, 0) == (set(), set())
 
-    watch.note(1)
+    watch.record(1)
     assert looked(watch, 11, 0) == ({A}, set())

@@ -1,14 +1,18 @@
-"""What comes out of Kafka is handed over, whatever else goes wrong in the same moment."""
+"""What comes out of Kafka is reported, whatever else goes wrong in the same moment."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from slackwater_cdc.columns import ParsedRows
+from slackwater_protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_sidecar import consumption
-from slackwater_sidecar.consumption import Consumption, Failure
-from slackwater_sidecar.errors import SchemasUnavailableError, SourceUnavailableError
+from slackwater_sidecar.avro import AvroValues
+from slackwater_sidecar.consumption import Consumption, Failure, Key
+from slackwater_sidecar.errors import SchemasUnavailableError
+from slackwater_sidecar.segments import Pairs
 from slackwater_sidecar.settings import SidecarSettings
 
 AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
@@ -29,19 +33,37 @@ class Kafka:
 
 
 class Sink:
-    """Notes what it is told; failures it raises, as the reader of a source does."""
+    """Notes what it is told."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def take(self, topic: str, number: int, messages: Sequence[Message]) -> None:
-        self.told.append((topic, number, [m.offset() for m in messages]))
+    def take_rows(self, key: Key, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
+        self.told.append((key, list(rows)))
 
-    def take_end(self, topic: str, number: int, offset: int) -> None:
-        self.told.append((topic, number, offset))
+    def take_parsed_rows(
+        self, key: Key, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
+    ) -> None:
+        pytest.fail("only workers have them")
+
+    def take_others(self, key: Key, records: Sequence[tuple[int, bytes | None, int]]) -> None:
+        self.told.append((key, records))
+
+    def take_end(self, key: Key, offset: int) -> None:
+        self.told.append((key, offset))
 
     def take_failure(self, failure: Failure) -> None:
-        raise SourceUnavailableError(f"reading {failure.topic}", "h:1", failure.reason)
+        self.told.append(failure)
+
+
+class Avro:
+    """Stands in for what makes JSON of Avro: its registry is away at first."""
+
+    is_away = True
+
+    def convert(self, _messages: object) -> None:
+        if self.is_away:
+            raise SchemasUnavailableError("http://r", "down")
 
 
 @pytest.fixture
@@ -57,35 +79,75 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> list[Kafka]:
     return made
 
 
-def settings(**fields: Any) -> SidecarSettings:
-    return SidecarSettings(source="s", bootstrap="h:1", **fields)
+def settings(registry: RegistrySettings | None = None) -> SidecarSettings:
+    return SidecarSettings(source="s", servers=Servers(KafkaSettings("h:1"), registry=registry))
 
 
 def record(offset: int, value: bytes = b"{}") -> Message:
     return Message(topic="t", partition=0, offset=offset, value=value)
 
 
-def test_records_that_come_with_an_error_are_taken_before_it_is_told(kafka: list[Kafka]) -> None:
-    sink = Sink()
-    reading = Consumption(settings(), 1, sink)
+def other(offset: int) -> Message:
+    return Message(topic="x", partition=0, offset=offset, value=b"v", timestamp=(1, 77))
+
+
+@pytest.fixture
+def sink() -> Sink:
+    return Sink()
+
+
+def test_records_that_come_with_an_error_are_taken_before_it_is_told(kafka: list[Kafka], sink: Sink) -> None:
+    reading = Consumption(settings(), frozenset({"x"}), 1)
     failure = Message(topic="u", partition=1, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
     end = Message(topic="t", partition=0, offset=9, error=KafkaError(AT_END))
     kafka[0].waiting = [record(4), failure, record(5), end]
 
-    with pytest.raises(SourceUnavailableError, match="reading u"):
-        reading.poll(0)
+    reading.read(sink, 0)
 
-    assert sink.told == [("t", 0, [4, 5]), ("t", 0, 9)]
+    *taken, failed = sink.told
+    assert taken == [(("t", 0), [(4, b"{}"), (5, b"{}")]), (("t", 0), 9)]
+    assert isinstance(failed, Failure)
+    assert (failed.topic, failed.number, failed.is_lost, failed.is_fatal) == ("u", 1, False, False)
 
 
-def test_records_wait_for_a_schema_registry_that_is_away(kafka: list[Kafka]) -> None:
-    sink = Sink()
-    reading = Consumption(settings(schema_registry="http://127.0.0.1:9"), 1, sink)
+def test_an_offset_that_does_not_exist_is_told_from_other_failures(kafka: list[Kafka], sink: Sink) -> None:
+    reading = Consumption(settings(), frozenset(), 1)
+    kafka[0].waiting = [
+        Message(topic="u", partition=1, offset=7, error=KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))
+    ]
+    reading.read(sink, 0)
+
+    assert [(each.offset, each.is_lost) for each in sink.told] == [(7, True)]
+
+
+def test_records_of_topics_without_rows_come_with_their_time(kafka: list[Kafka], sink: Sink) -> None:
+    reading = Consumption(settings(), frozenset({"x"}), 1)
+    kafka[0].waiting = [other(4)]
+    reading.read(sink, 0)
+
+    assert sink.told == [(("x", 0), [(4, b"v", 77)])]
+
+
+def test_records_wait_for_a_schema_registry_that_is_away(kafka: list[Kafka], sink: Sink) -> None:
+    reading = Consumption(settings(RegistrySettings(url="http://127.0.0.1:9")), frozenset(), 1)
     kafka[0].waiting = [record(4), record(5, b"\0\0\0\0\x01x")]
 
     for _ in range(3):
         with pytest.raises(SchemasUnavailableError, match=r"http://127\.0\.0\.1:9"):
-            reading.poll(0)
+            reading.read(sink, 0)
 
     assert sink.told == []
     assert kafka[0].waiting == []
+
+
+def test_records_that_waited_are_taken_once(kafka: list[Kafka], sink: Sink) -> None:
+    avro = Avro()
+    reading = Consumption(settings(), frozenset({"x"}), 1, avro=cast(AvroValues, avro))
+    kafka[0].waiting = [other(4)]
+    with pytest.raises(SchemasUnavailableError):
+        reading.read(sink, 0)
+    avro.is_away = False
+    for _ in range(2):
+        reading.read(sink, 0)
+
+    assert sink.told == [(("x", 0), [(4, b"v", 77)])]

@@ -11,9 +11,9 @@ from confluent_kafka.cimpl import NewTopic
 from slackwater_cdc import Frontier
 from slackwater_cdc.testing import begin_value, change_value, end_value
 from slackwater_devstack import KafkaBroker
-from slackwater_protocol import Evidence
+from slackwater_protocol import Evidence, KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
-from slackwater_sidecar.kafka_reader import KafkaSourceReader
+from slackwater_sidecar.reader import KafkaSourceReader
 
 pytestmark = pytest.mark.integration
 
@@ -73,7 +73,9 @@ class Following:
 
     def __init__(self, topics: Topics, evidence: Evidence) -> None:
         kinds: Mapping[str, Evidence] = {TABLE: evidence}
-        settings = SidecarSettings(source=topics.name, bootstrap=topics.bootstrap, evidence=kinds)
+        settings = SidecarSettings(
+            source=topics.name, servers=Servers(KafkaSettings(topics.bootstrap)), evidence=kinds
+        )
         self.reader = KafkaSourceReader(settings, lambda _topic, _number: None)
         self.frontier = Frontier(topics.name, evidence=kinds)
         self.records = 0

@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from slackwater_markers import FrontierState
 from slackwater_protocol import Clock, Cut, OpenTransaction
 from slackwater_protocol.metrics import SIDECAR_METRICS, series_of
-from slackwater_sidecar import HttpAddressError, SidecarStatus
-from slackwater_sidecar.exposition import SidecarCollector
+from slackwater_sidecar import SidecarConfigError, SidecarStatus
 from slackwater_sidecar.http_server import MAX_CONNECTIONS, HttpServer
+from slackwater_sidecar.metrics import SidecarCollector
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.pages import SidecarPages
 
@@ -235,10 +235,10 @@ def test_nothing_can_be_changed_over_http(server: HttpServer) -> None:
 def test_an_address_that_is_taken_or_malformed_is_an_error_that_says_what_to_set(
     server: HttpServer, pages: SidecarPages
 ) -> None:
-    with pytest.raises(HttpAddressError, match=r"set sidecar\.http"):
+    with pytest.raises(SidecarConfigError, match=r"set sidecar\.http"):
         HttpServer(server.address, pages)
     for address in ("localhost", "127.0.0.1:http", "127.0.0.1:99999"):
-        with pytest.raises(HttpAddressError, match="cannot answer HTTP"):
+        with pytest.raises(SidecarConfigError, match="cannot answer HTTP"):
             HttpServer(address, pages)
 
 

@@ -8,8 +8,10 @@ from slackwater_protocol import (
     AheadMarkers,
     CommittedTransaction,
     Cut,
+    KafkaSettings,
     LogRecord,
     Marker,
+    Servers,
     SkipDecision,
     SourceTopics,
     TimelineDecision,
@@ -57,7 +59,7 @@ def resumed(*records: LogRecord, timeline: int = 1) -> Resumption:
 
 
 def frontier_lsn(resumption: Resumption) -> int:
-    return resumption.frontier(SidecarSettings(source="inv", bootstrap="h:1")).lsn
+    return resumption.frontier(SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")))).lsn
 
 
 def test_an_empty_log_is_a_beginning() -> None:
@@ -208,7 +210,7 @@ def test_what_was_announced_before_the_old_timelines_last_commit_announces_nothi
     log = InMemoryCutLog("inv")
     log.append([replace(cut(7), previous_lsn=0, commit_ts_ms=61_001)])
     log.append_records([begins(2, 40)])
-    frontier = resume(log, 1).frontier(SidecarSettings(source="inv", bootstrap="h:1"))
+    frontier = resume(log, 1).frontier(SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1"))))
     old, new = (snapshot_notifications({"s.a": 1}, ts_ms=ms) for ms in (started_ms, 99_000))
     frontier.read_notifications(enumerate([*old, *new]))
     partition = frontier.add_partition("inv.s.a", 0, 0)
@@ -236,7 +238,7 @@ def test_a_decided_timeline_begins_behind_the_newest_cut_whatever_a_slow_sidecar
 
 def test_a_cut_of_a_decided_timeline_never_leads_back_before_the_decision() -> None:
     found = resumed(cut(7), begins(2, transaction_offset=33))
-    frontier = found.frontier(SidecarSettings(source="inv", bootstrap="h:1"))
+    frontier = found.frontier(SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1"))))
     rows = frontier.add_partition("inv.s.a", 0, 7)
     frontier.read_notifications(enumerate(snapshot_notifications({"s.a": 1})))
     rows.read([(7, snapshot_value("s.a", 5, {"id": 1}))])

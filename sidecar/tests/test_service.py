@@ -1,25 +1,37 @@
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import pytest
 
 from slackwater_cdc import EndOffsets, Frontier
 from slackwater_cdc.testing import snapshot_value, transaction_values
-from slackwater_markers import FrontierState, InMemoryCutLog, InMemoryMarkerStore
-from slackwater_protocol import AheadMarkers, Clock, SkipDecision, TimelineDecision
+from slackwater_markers import FrontierState, FrontierStatus, InMemoryMarkerStore
+from slackwater_protocol import (
+    AheadMarkers,
+    Clock,
+    Cut,
+    KafkaSettings,
+    LogRecord,
+    PublishedCut,
+    Servers,
+    SkipDecision,
+    TimelineDecision,
+)
 from slackwater_sidecar import (
     Publisher,
     Sidecar,
     SidecarSettings,
     SidecarStatus,
+    SidecarUnavailableError,
     SourceMonitor,
-    SourceUnavailableError,
     format_status,
+    service,
 )
 from slackwater_sidecar.decision_feed import Decision
+from slackwater_sidecar.testing.publishing import FailingLog
 
-SETTINGS = SidecarSettings(source="inv", bootstrap="h:1", sidecar_id="me")
+SETTINGS = SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")), sidecar_id="me")
 TABLE = "s.a"
 
 
@@ -63,23 +75,37 @@ class FakeReader:
 
     def _answer(self) -> None:
         if self.is_away:
-            raise SourceUnavailableError("reading", "h:1", "refused")
+            raise SidecarUnavailableError("reading", "h:1", "refused")
+
+
+class SlowLog(FailingLog):
+    """A log that can be away, or take its time."""
+
+    clock: Clock
+    costs_seconds = 0.0
+
+    def append_records(self, records: Sequence[LogRecord]) -> list[int]:
+        self.clock.seconds += self.costs_seconds  # type: ignore[attr-defined]
+        return super().append_records(records)
 
 
 class World:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, newest: Cut | None = None) -> None:
         self.clock = clock
         self.reader = FakeReader()
-        self.log = InMemoryCutLog("inv")
+        self.log = SlowLog("inv")
+        self.log.clock = clock
         self.store = InMemoryMarkerStore()
         self.seen: list[SidecarStatus] = []
         self.decided: list[Decision] = []
         self.monitor = SourceMonitor("inv", clock)
+        publisher = Publisher("inv", self.log, self.store, restored_cuts=10, clock=clock)
+        publisher.resume_from(PublishedCut(newest, 0) if newest else None)
         self.sidecar = Sidecar(
             SETTINGS,
             Frontier("inv"),
             self.reader,
-            Publisher("inv", self.log, self.store, restored_cuts=10),
+            publisher,
             monitor=self.monitor,
             decisions=self.decide,
             on_status=self.seen.append,
@@ -383,3 +409,92 @@ def test_markers_of_partitions_beyond_a_frontier_that_stands_still_are_published
     ahead = [r.record for r in world.log.records(-1) if isinstance(r.record, AheadMarkers)]
     assert [markers.lsn for markers in ahead] == [702]
     assert world.monitor.ahead == 1
+
+
+def test_a_publication_that_took_long_is_followed_by_a_rest_only_while_much_is_to_be_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_MANY_RECORDS", 1)
+    world.log.costs_seconds = 0.02
+    world.commit(7)
+    world.sidecar.turn()
+    world.commit(8)
+    world.clock.seconds += 0.07  # type: ignore[attr-defined]
+    world.sidecar.turn()
+    assert world.lsns() == [702]
+
+    world.sidecar.turn()
+    assert world.lsns() == [702, 802], "nothing more was read"
+
+
+def test_markers_ahead_that_took_long_are_followed_by_a_rest(world: World) -> None:
+    world.commit(6)
+    world.turn()
+    world.commit(7, lost_rows=1)
+    world.commit(8)
+    world.log.costs_seconds = 0.25
+    world.turn(1.8)
+    assert world.monitor.ahead == 1
+
+    seen = []
+    for xid in (9, 10):
+        world.commit(xid)
+        world.clock.seconds += 0.125  # type: ignore[attr-defined]
+        world.sidecar.turn()
+        seen.append(world.monitor.ahead)
+    assert seen == [1, 2]
+
+
+def test_cuts_that_the_log_does_not_take_are_counted_when_they_stand(world: World) -> None:
+    world.log.is_away = True
+    world.commit(7)
+    world.turn()
+    assert (world.monitor.cuts, world.monitor.newest) == (0, None)
+
+    world.log.is_away = False
+    world.commit(8)
+    world.turn()
+    assert (world.monitor.cuts, world.monitor.transactions) == (2, 2)
+
+
+def test_cuts_that_are_left_to_another_sidecar_are_tried_again_and_counted_when_they_stand(
+    world: World,
+) -> None:
+    other = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="other")
+    world.commit(7)
+    world.turn()
+    (first,) = world.log.tail(-1)
+    world.store.clear("inv", 1)
+    world.store.put_cut(first, other)
+
+    world.commit(8)
+    world.sidecar.turn()
+    assert (world.lsns(), world.monitor.cuts) == ([702], 1)
+    for _ in range(2):
+        world.clock.seconds += 0.25  # type: ignore[attr-defined]
+        world.sidecar.turn()
+
+    assert (world.lsns(), world.monitor.cuts) == ([702, 802], 2)
+
+
+def test_markers_of_all_partitions_are_shown_between_two_reports(world: World) -> None:
+    world.commit(7)
+    world.turn(0.3)
+
+    assert world.store.markers("inv")["inv.s.a", 0].safe_commit_lsn == 702
+
+
+def test_counting_goes_on_from_the_cut_of_the_log(clock: Clock) -> None:
+    newest = Cut(
+        source="inv",
+        timeline=1,
+        lsn=2,
+        previous_lsn=1,
+        commit_ts_ms=5,
+        event_count=10,
+        transactions=(),
+        end_offsets={},
+        transaction_offset=0,
+    )
+
+    assert World(clock, newest).monitor.newest == newest

@@ -9,7 +9,7 @@ import pytest
 
 from slackwater_devstack import KafkaBroker, RedisServer
 from slackwater_markers import FrontierState, FrontierStatus
-from slackwater_protocol import Cut, TimelineDecision
+from slackwater_protocol import Cut, KafkaSettings, RedisSettings, Servers, TimelineDecision
 from slackwater_sidecar import SidecarSettings, run_sidecar
 from slackwater_sidecar.testing import SyntheticSource
 
@@ -31,8 +31,7 @@ def a_sidecar(source: SyntheticSource, name: str) -> Iterator[None]:
     stop = threading.Event()
     settings = SidecarSettings(
         source=source.name,
-        bootstrap=source.bootstrap,
-        redis_url=source.redis_url,
+        servers=Servers(KafkaSettings(source.bootstrap), RedisSettings(source.redis_url)),
         status_interval=timedelta(milliseconds=100),
         sidecar_id=name,
     )

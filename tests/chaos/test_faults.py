@@ -2,7 +2,7 @@
 
 It knows every committed state of every document from the change topics and the final state from
 PostgreSQL, so a torn, lost or repeated document is found wherever it is. The schedule is that of seed 1
-and is printed; ``python -m slackwater_bench chaos --short --seed N`` runs that of another seed, and without
+and is printed; ``python -m slackwater_testing chaos --short --seed N`` runs that of another seed, and without
 ``--short`` the faults are random.
 """
 
@@ -11,12 +11,12 @@ import sys
 import psycopg
 import pytest
 
-from slackwater_bench.chaos.deeds import Deeds
-from slackwater_bench.chaos.run import ChaosRun
-from slackwater_bench.chaos.schedule import Round, text
-from slackwater_bench.chaos.session import judge, run_session
-from slackwater_bench.chaos.system import System
 from slackwater_spark.sink import SinkStep
+from slackwater_testing.chaos.disturber import SystemDisturber
+from slackwater_testing.chaos.run import ChaosRun
+from slackwater_testing.chaos.schedule import Round, text
+from slackwater_testing.chaos.session import judge, run_session
+from slackwater_testing.chaos.system import System
 
 pytestmark = pytest.mark.chaos
 
@@ -55,7 +55,7 @@ def test_without_the_progress_check_the_same_run_finds_repeated_documents(system
     system.without = ("progress-check",)  # from the next start on, which follows the kill
     touch_orders(system)
 
-    Deeds(system).kill_sink_at(SinkStep.COMMITTED)
+    SystemDisturber(system).kill_sink_at(SinkStep.COMMITTED)
 
     last = system.write_last()
     assert system.wait(lambda: system.visible.newest_lsn > last, SECONDS)

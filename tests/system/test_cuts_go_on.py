@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -30,16 +29,21 @@ from slackwater_markers import (
 from slackwater_protocol import (
     CommittedTransaction,
     Cut,
+    KafkaSettings,
     PublishedCut,
+    RedisSettings,
+    Servers,
     SystemClock,
     encode_cut,
-    format_lsn,
+    format_position,
 )
 from slackwater_protocol.keys import cuts_key, frontier_key, markers_key
 from slackwater_sidecar import SidecarSettings, SidecarStatus, run_sidecar
 from slackwater_sidecar.testing import SyntheticSource
-from slackwater_spark.source.cut_feed import CutFeed, FeedKey
-from slackwater_spark.source.offset import SourceOffset
+from slackwater_spark.source.feed import Feed
+from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.planner import Planner
+from slackwater_spark.source.position import Position
 
 pytestmark = pytest.mark.integration
 
@@ -52,27 +56,44 @@ _WRITER_PAUSE_SECONDS = 0.01
 
 
 class Follower:
-    """Follows the cuts as the driver of a pipeline does."""
+    """Plans a batch for every cut, as the driver of a pipeline does."""
 
     def __init__(self, source: SyntheticSource, redis_url: str = "") -> None:
         log = KafkaCutLog(source.name, source.bootstrap)
         store = RedisMarkerStore.connect(redis_url or source.redis_url, timeout=REDIS_TIMEOUT)
         self.cuts: list[Cut] = []
         self._name, self._store = source.name, store
-        self._feed = CutFeed(FeedKey(source.name, 1), store=store, log=log, monotonic=time.monotonic)
-        self._position = SourceOffset.before_everything(source.name, 1)
+        servers = Servers(KafkaSettings(source.bootstrap))
+        options = SourceOptions(source=source.name, servers=servers, tables=source.tables)
+        self._planner = Planner(options, Feed(options, store=store, log=log, monotonic=time.monotonic))
+        self._position = self._planner.start()
 
     @property
     def lsn(self) -> int:
         return self._position.lsn
 
     def follow(self) -> None:
-        for published in self._feed.after(self._position, max_events=None):
-            previous, cut = self._position.lsn, published.cut
-            assert cut.previous_lsn <= previous < cut.lsn
-            new = tuple(t for t in cut.transactions if t.commit_lsn > previous)
-            self.cuts.append(replace(cut, previous_lsn=previous, transactions=new))
-            self._position = self._position.advanced_to(published, [])
+        while (end := self._planner.next(self._position, 1, None)) != self._position:
+            self.cuts.append(self._cut_between(self._position, end))
+            self._position = end
+
+    def _cut_between(self, start: Position, end: Position) -> Cut:
+        """One cut with all that the records say from which the batch was planned."""
+        assert end.event_count is not None
+        content = self._planner.content(start, end)
+        records = self._planner.feed.segments.within(start.floor, end.log)
+        return Cut(
+            source=end.source,
+            timeline=end.timeline,
+            lsn=end.lsn,
+            previous_lsn=start.lsn,
+            commit_ts_ms=content.commit_ts_ms,
+            event_count=end.event_count,
+            transactions=content.transactions,
+            end_offsets={topic: position.start for topic, (position,) in end.topics.items()},
+            transaction_offset=0,
+            repeated=frozenset().union(*(record.repeated for record in records)),
+        )
 
     def follow_until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 900
@@ -91,7 +112,7 @@ class Follower:
         self.follow_until(lambda: self.lsn > at)
 
     def close(self) -> None:
-        self._feed.close()
+        self._planner.close()
 
 
 @pytest.fixture(scope="module")
@@ -236,8 +257,7 @@ def a_sidecar(source: SyntheticSource, redis_url: str = "") -> Iterator[list[Sid
     stop, said = threading.Event(), list[SidecarStatus]()
     settings = SidecarSettings(
         source=source.name,
-        bootstrap=source.bootstrap,
-        redis_url=redis_url or source.redis_url,
+        servers=Servers(KafkaSettings(source.bootstrap), RedisSettings(redis_url or source.redis_url)),
         status_interval=timedelta(milliseconds=200),
     )
     thread = threading.Thread(target=run_sidecar, args=(settings, stop, said.append))
@@ -258,7 +278,7 @@ def followed(source: SyntheticSource, follower: Follower) -> Iterator[Follower]:
             yield follower
             follower.follow_further()
         follower.follow_until(lambda: follower.lsn == source.newest_lsn)
-        follower.follow_until(lambda: shown_frontier(source) == format_lsn(source.newest_lsn))
+        follower.follow_until(lambda: shown_frontier(source) == format_position(source.newest_lsn))
         assert held_without_hole(source)
     assert source.oracle.complaints(follower.cuts) == []
 
@@ -323,7 +343,7 @@ def test_redis_may_be_replaced_by_that_of_another_cluster(
     others = RedisMarkerStore.connect(redis.url)
     others.bind("the cut log of another cluster")
     for timeline, lsn in ((1, 2), (1, 70), (1, 10**12), (2, 30)):
-        others.publish(PublishedCut(wrong_cut(source.name, timeline, lsn), 0), OTHERS_STATUS)
+        others.put_cut(PublishedCut(wrong_cut(source.name, timeline, lsn), 0), OTHERS_STATUS)
     others.close()
     redis.save_copy(tmp_path / "copy")
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from slackwater_bench.replays.product import Product
-from slackwater_bench.workloads.places import team_pipeline
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_devstack import DevStack
-from slackwater_protocol import parse_lsn
+from slackwater_protocol import parse_position
+from slackwater_testing.replays.product import Product
+from slackwater_testing.workloads.pipelines import repository_pipeline
 
 pytestmark = pytest.mark.system
 
@@ -99,7 +99,7 @@ class Shop:
 
 def routed_pipeline(folder: Path) -> Path:
     """The pipeline of orders, told where its tables are, and without invariants of a shop that truncates."""
-    pipeline = shutil.copytree(team_pipeline("orders"), folder / "orders")
+    pipeline = shutil.copytree(repository_pipeline("orders"), folder / "orders")
     definition = pipeline / "pipeline.toml"
     text = definition.read_text().replace('emit = "latest"', 'emit = "transactions"')
     definition.write_text(text + ROUTED)
@@ -144,7 +144,7 @@ def test_documents_are_right_whatever_the_connector_writes(
 
 def wait_until_visible(product: Product, connection: psycopg.Connection, shop: Shop) -> None:
     row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
-    last = parse_lsn(str(row[0])) if row else 0
+    last = parse_position(str(row[0])) if row else 0
     shop.order()
     visible = product.visible
     assert visible is not None

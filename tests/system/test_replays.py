@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_bench.replays.journal import JOURNAL
-from slackwater_bench.replays.rounds import STACK, Killed, Outcome, ReplayRun
 from slackwater_cdc import completeness
 from slackwater_cdc.testing.naive import has_as_many_rows_as_counted
 from slackwater_cdc.testing.recording import follow
 from slackwater_cdc.transaction import Transaction
 from slackwater_devstack import ConnectMode, DevStack
+from slackwater_testing.replays.journal import JOURNAL
+from slackwater_testing.replays.rounds import STACK, Killed, ReplayResult, ReplayRun
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -55,7 +55,7 @@ def outcome(
     request: pytest.FixtureRequest,
     dev_stack: Callable[..., DevStack],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Outcome:
+) -> ReplayResult:
     """One run of the whole product; everything below looks at what it left behind."""
     variant: Variant = request.param
     folder: Path = tmp_path_factory.mktemp("replays")
@@ -67,7 +67,7 @@ def outcome(
         stack.stop()
 
 
-def test_the_connector_was_killed_and_counted_too_few_rows(outcome: Outcome) -> None:
+def test_the_connector_was_killed_and_counted_too_few_rows(outcome: ReplayResult) -> None:
     assert len(outcome.kills) >= 5
     assert set(outcome.kills) == set(Killed)
     found = outcome.recording.undercounted()
@@ -76,18 +76,18 @@ def test_the_connector_was_killed_and_counted_too_few_rows(outcome: Outcome) -> 
         assert count < rows == len(outcome.truth[xid])
 
 
-def test_the_topics_hold_every_row_of_every_commit_and_no_other(outcome: Outcome) -> None:
+def test_the_topics_hold_every_row_of_every_commit_and_no_other(outcome: ReplayResult) -> None:
     streamed: dict[int, set[object]] = {}
     for row in outcome.recording.rows():
         streamed.setdefault(row.xid, set()).add(row.identity)
     assert streamed == {xid: set(rows) for xid, rows in outcome.truth.items()}
 
 
-def test_every_commit_is_in_one_cut_with_all_its_rows(outcome: Outcome) -> None:
+def test_every_commit_is_in_one_cut_with_all_its_rows(outcome: ReplayResult) -> None:
     assert outcome.recording.oracle(outcome.truth).complaints(outcome.cuts) == []
 
 
-def test_every_document_is_the_one_the_database_had(outcome: Outcome) -> None:
+def test_every_document_is_the_one_the_database_had(outcome: ReplayResult) -> None:
     certificate = outcome.certificate
     assert certificate.examples == {}
     assert certificate.is_clean
@@ -96,7 +96,7 @@ def test_every_document_is_the_one_the_database_had(outcome: Outcome) -> None:
 
 
 def test_rows_of_a_table_without_key_are_read_once_wherever_they_were_repeated(
-    outcome: Outcome, request: pytest.FixtureRequest
+    outcome: ReplayResult, request: pytest.FixtureRequest
 ) -> None:
     written = [row for row in outcome.recording.rows() if row.identity[1] == JOURNAL]
     is_exactly_once = "exactly once" in request.node.name
@@ -104,7 +104,7 @@ def test_rows_of_a_table_without_key_are_read_once_wherever_they_were_repeated(
     assert outcome.entries_read == outcome.entries
 
 
-def test_the_same_topics_give_right_cuts_in_any_order_of_reading(outcome: Outcome) -> None:
+def test_the_same_topics_give_right_cuts_in_any_order_of_reading(outcome: ReplayResult) -> None:
     recording = outcome.recording
     oracle = recording.oracle(outcome.truth)
     for seed in range(READINGS):
@@ -115,7 +115,7 @@ def test_the_same_topics_give_right_cuts_in_any_order_of_reading(outcome: Outcom
 
 
 def test_a_frontier_that_counts_rows_makes_cuts_too_early(
-    outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+    outcome: ReplayResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording = outcome.recording
     oracle = recording.oracle(outcome.truth)

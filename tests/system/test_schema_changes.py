@@ -12,11 +12,11 @@ import psycopg
 import pytest
 
 from slackwater import main
-from slackwater_bench.replays.errors import ProgramEndedError
-from slackwater_bench.replays.product import Product
-from slackwater_bench.workloads.places import team_pipeline
 from slackwater_devstack import DevStack
-from slackwater_protocol import parse_lsn
+from slackwater_protocol import parse_position
+from slackwater_testing.errors import ProgramEndedError
+from slackwater_testing.replays.product import Product
+from slackwater_testing.workloads.pipelines import repository_pipeline
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -48,7 +48,7 @@ class Orders:
             order = f"INSERT INTO inventory.orders ({columns}) VALUES (%s, 'ada', 'new', 1, 2.50, now())"  # noqa: S608
             self._connection.execute(order.encode(), (self._next,))
         assert row is not None
-        return parse_lsn(str(row[0]))
+        return parse_position(str(row[0]))
 
 
 def wait_until_visible(product: Product, lsn: int) -> bool:
@@ -61,7 +61,7 @@ def test_a_pipeline_goes_on_until_a_column_that_it_uses_is_gone(
     dev_stack: Callable[..., DevStack], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stack = dev_stack(prefix="inv", partitions=2)
-    pipeline = shutil.copytree(team_pipeline("orders"), tmp_path / "orders")
+    pipeline = shutil.copytree(repository_pipeline("orders"), tmp_path / "orders")
     check = ["schema", "check", str(pipeline), "--postgres-url", stack.postgres.dsn()]
     with psycopg.connect(stack.postgres.dsn(), autocommit=True) as connection:
         connection.execute("CREATE SCHEMA inventory")

@@ -19,15 +19,15 @@ import psycopg
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from slackwater_bench.chaos.visibility import Visibility
-from slackwater_bench.database import Writers, create_tables, write_first
-from slackwater_bench.workloads.registry import WORKLOADS
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_devstack import DevStack, Lifetime
 from slackwater_devstack.processes import Launch, launch
 from slackwater_markers import KafkaCutLog
-from slackwater_protocol import SystemClock, parse_lsn
+from slackwater_protocol import SystemClock, parse_position
 from slackwater_protocol.keys import data_topic, notification_topic
+from slackwater_testing.database import Writers, create_tables, write_first
+from slackwater_testing.watching import Visibility
+from slackwater_testing.workloads.registry import WORKLOADS
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 
@@ -136,7 +136,7 @@ class Run:
             found = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
             connection.execute(f"UPDATE {ORDERS} SET id = id WHERE id = 1".encode())  # noqa: S608
         assert found is not None
-        lsn, deadline, pause = parse_lsn(str(found[0])), time.monotonic() + SECONDS, threading.Event()
+        lsn, deadline, pause = parse_position(str(found[0])), time.monotonic() + SECONDS, threading.Event()
         while self.visible.newest_lsn < lsn:
             words = (self._folder / "pipeline.log").read_text()[-2000:]
             assert time.monotonic() < deadline, f"{self.visible.newest_lsn} of {lsn} is visible: {words}"

@@ -17,13 +17,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from slackwater_bench.replays.product import Product
-from slackwater_bench.replays.recorder import TopicRecorder
-from slackwater_bench.replays.rounds import read_cuts
 from slackwater_cdc.testing.recording import Recording, RowIdentity
 from slackwater_devstack import ConnectMode, DatabaseLog, DevStack
 from slackwater_markers import FrontierState, RedisMarkerStore
 from slackwater_protocol import Cut, OpenTransaction, SystemClock
+from slackwater_testing.replays.product import Product
+from slackwater_testing.replays.recorder import TopicRecorder
+from slackwater_testing.replays.rounds import read_cuts
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 

@@ -1,1 +1,1 @@
-"""Workloads and benchmarks; treats Slackwater as a black box."""
+"""Measures Slackwater, which it treats as a black box."""

@@ -6,19 +6,18 @@ from pathlib import Path
 
 import click
 
-from slackwater_bench.errors import BenchError
 from slackwater_bench.registry import SCENARIOS, scenario_named
-from slackwater_bench.results import RESULTS, append, result_of, to_line
-from slackwater_bench.running import points_of, run_points
-from slackwater_bench.scenario import RunContext, Scenario
+from slackwater_bench.results import result_of
+from slackwater_bench.scenario import RunContext, Scenario, points_of, run_points
 from slackwater_bench.subject import Subject
 from slackwater_protocol import SystemClock
+from slackwater_testing.errors import TestingError
+from slackwater_testing.results import RESULTS, append
 
 LATER = {
-    "chaos": "slackwater_bench.chaos.command:chaos",
-    "compare": "slackwater_bench.comparison.command:compare",
-    "load": "slackwater_bench.load.command:load",
-    "page": "slackwater_bench.page.command:page",
+    "compare": "slackwater_bench.comparison:compare",
+    "load": "slackwater_bench.load:load",
+    "page": "slackwater_bench.page:page",
     "peers": "slackwater_bench.peers.command:peers",
 }
 """Commands that are loaded when they are called, so that none keeps the others from running."""
@@ -34,7 +33,7 @@ class BenchGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """By name."""
+        """Lists the commands by name."""
         return sorted({*super().list_commands(ctx), *LATER})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -106,7 +105,7 @@ def run(
             points = points_of(scenario, is_quick=quick, limits={"keys": max_keys})
             points = tuple(point for point in points if _is_wanted(point, only))
             _run(scenario, points * runs, folder)
-    except BenchError as error:
+    except TestingError as error:
         raise click.ClickException(str(error)) from error
     if not quick and results is None:
         say("results are kept; `python -m slackwater_bench page` brings docs/performance.md up to date")
@@ -114,7 +113,7 @@ def run(
 
 @main.command("list")
 def list_scenarios() -> None:
-    """What can be measured, and what each number means."""
+    """List what can be measured, and what each number means."""
     for scenario in SCENARIOS.values():
         points = ", ".join(" ".join(f"{k}={v}" for k, v in point.items()) for point in scenario.points)
         click.echo(f"{scenario.name} (version {scenario.version}; {scenario.unit}, {scenario.direction})")
@@ -133,7 +132,7 @@ def _run(
     context = RunContext(subject=Subject.here(), clock=clock, say=say)
     for point, measured in run_points(scenario, points, context):
         result = result_of(scenario, point, measured, clock)
-        click.echo(to_line(result))
+        click.echo(result.line())
         if folder is not None:
             append(result, folder)
 

@@ -1,24 +1,20 @@
-"""Errors of this package.
+"""Errors of the benchmarks, beside those of :mod:`slackwater_testing.errors`.
 
 ::
 
-    BenchError
+    TestingError
     ├── UnknownScenarioError     no scenario of that name
     ├── MalformedResultError     a line of a results file cannot be read
-    ├── RunFailedError           a run ended without a number
-    │   └── ProcessEndedError    a process of the run ended too early
     └── BaseUnavailableError     the other commit cannot be checked out or installed
 """
 
 from collections.abc import Iterable
 from pathlib import Path
 
-
-class BenchError(Exception):
-    """Root of everything this package raises."""
+from slackwater_testing.errors import TestingError
 
 
-class UnknownScenarioError(BenchError):
+class UnknownScenarioError(TestingError):
     """A name that is not in the registry."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
@@ -30,7 +26,7 @@ class UnknownScenarioError(BenchError):
         return f"no scenario {self.name!r}; there are: {', '.join(self.known)}"
 
 
-class MalformedResultError(BenchError):
+class MalformedResultError(TestingError):
     """A results file holds something else than results."""
 
     def __init__(self, path: Path, line: int, reason: str) -> None:
@@ -45,30 +41,7 @@ class MalformedResultError(BenchError):
         )
 
 
-class RunFailedError(BenchError):
-    """A run that gave no number."""
-
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(what, reason)
-        self.what = what
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.reason}"
-
-
-class ProcessEndedError(RunFailedError):
-    """A process ended while it was needed."""
-
-    def __init__(self, name: str, code: int, log: str) -> None:
-        super().__init__(name, f"ended with exit code {code}; its last lines:\n{log}")
-        self.args = (name, code, log)
-        self.name = name
-        self.code = code
-        self.log = log
-
-
-class BaseUnavailableError(BenchError):
+class BaseUnavailableError(TestingError):
     """The commit to compare with does not exist or does not install."""
 
     def __init__(self, revision: str, step: str, output: str) -> None:

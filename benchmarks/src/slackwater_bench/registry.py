@@ -4,23 +4,20 @@ from collections.abc import Mapping
 
 from slackwater_bench.errors import UnknownScenarioError
 from slackwater_bench.scenario import Scenario
-from slackwater_bench.scenarios.arrivals import ARRIVALS
-from slackwater_bench.scenarios.cut_cost import CUT_COST
-from slackwater_bench.scenarios.engine import ENGINE, ENGINE_SKEW
-from slackwater_bench.scenarios.engine_cost import ENGINE_COST
-from slackwater_bench.scenarios.engine_profile import ENGINE_PROFILE
-from slackwater_bench.scenarios.latency import LATENCY
-from slackwater_bench.scenarios.live import LIVE
+from slackwater_bench.scenarios.engine import ENGINE, ENGINE_COST, ENGINE_PROFILE, ENGINE_SKEW
+from slackwater_bench.scenarios.latency import ARRIVALS, LATENCY, LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
-from slackwater_bench.scenarios.sidecar import SIDECAR
-from slackwater_bench.scenarios.sidecar_delay import SIDECAR_DELAY
-from slackwater_bench.scenarios.sidecar_memory import SIDECAR_MEMORY
-from slackwater_bench.scenarios.sidecar_partitions import SIDECAR_PARTITIONS
-from slackwater_bench.scenarios.sidecar_profile import SIDECAR_PROFILE
-from slackwater_bench.scenarios.sink_alone import SINK_ALONE
-from slackwater_bench.scenarios.state_size import STATE_SIZE
-from slackwater_bench.scenarios.throughput import CORES, LOCAL_CLUSTER, PARTITIONS, THROUGHPUT
-from slackwater_bench.scenarios.transaction_size import TRANSACTION_SIZE
+from slackwater_bench.scenarios.parts import CUT_COST, SINK_ALONE
+from slackwater_bench.scenarios.sidecar import SIDECAR, SIDECAR_MEMORY, SIDECAR_PROFILE
+from slackwater_bench.scenarios.sidecar_rate import SIDECAR_DELAY, SIDECAR_PARTITIONS
+from slackwater_bench.scenarios.throughput import (
+    CORES,
+    LOCAL_CLUSTER,
+    PARTITIONS,
+    STATE_SIZE,
+    THROUGHPUT,
+    TRANSACTION_SIZE,
+)
 
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario

@@ -1,6 +1,6 @@
 """What a scenario is: data that says what is measured, and a function that measures once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -19,7 +19,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one run found."""
+    """The finding of one run."""
 
     value: float
     """In the scenario's unit."""
@@ -29,7 +29,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What every run is given."""
+    """The surroundings that every run is given."""
 
     subject: Subject
     """The Slackwater that is measured."""
@@ -59,7 +59,7 @@ class Scenario:
     """Runs once.
 
     Raises:
-        BenchError: there is no number; the message says why.
+        TestingError: there is no number; the message says why.
     """
     axis: str | None = None
     """The parameter that the points vary: the x axis of the plot."""
@@ -71,3 +71,43 @@ class Scenario:
     """Columns that are plotted, too, each in a panel of its own."""
     threshold: float = 0.10
     """Relative change below which two commits count as equal, however small the spread is."""
+
+
+def points_of(scenario: Scenario, *, is_quick: bool, limits: Mapping[str, float]) -> tuple[Parameters, ...]:
+    """The points of a scenario that are to be run.
+
+    Args:
+        scenario: What is run.
+        is_quick: Small sizes.
+        limits: By parameter, the largest value; larger points are left out.
+    """
+    points = scenario.quick_points if is_quick else scenario.points
+    return tuple(
+        point
+        for point in points
+        if all(float(point.get(name, 0)) <= largest for name, largest in limits.items())
+    )
+
+
+def run_points(
+    scenario: Scenario, points: Sequence[Parameters], context: RunContext
+) -> Iterator[tuple[Parameters, Measured]]:
+    """Measures each point once, in order.
+
+    Raises:
+        TestingError: a run failed; points before it have been handed out.
+    """
+    for point in points:
+        context.say(f"{scenario.name} {shown(point)}")
+        measured = scenario.run(point, context)
+        context.say(f"{scenario.name} {shown(point)}: {measured.value:,} {scenario.unit}")
+        yield point, measured
+
+
+def shown(parameters: Parameters) -> str:
+    """Parameters for people."""
+    values = (
+        f"{name}={value:,}" if isinstance(value, int) else f"{name}={value}"
+        for name, value in parameters.items()
+    )
+    return " ".join(values)

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from slackwater_bench.load.arrivals import ARRIVALS, Schedule, burst, ramp, steady
+from slackwater_bench.arrivals import ARRIVALS, PoissonArrivals, burst, ramp, steady
 
 SECONDS = 60.0
 
@@ -31,7 +31,7 @@ def test_a_ramp_ends_at_the_rate() -> None:
 def test_all_clients_together_arrive_at_the_rate() -> None:
     arrivals = 0
     for client in range(4):
-        schedule = Schedule(steady(100.0, SECONDS), 4, random.Random(client))
+        schedule = PoissonArrivals(steady(100.0, SECONDS), 4, random.Random(client))
         while schedule.next() < SECONDS:
             arrivals += 1
     assert arrivals == pytest.approx(100.0 * SECONDS, rel=0.05)
@@ -40,7 +40,7 @@ def test_all_clients_together_arrive_at_the_rate() -> None:
 def test_intended_starts_only_rise_and_repeat_with_the_seed() -> None:
     first, second = (
         [schedule.next() for _ in range(100)]
-        for schedule in (Schedule(steady(10.0, SECONDS), 1, random.Random(3)) for _ in range(2))
+        for schedule in (PoissonArrivals(steady(10.0, SECONDS), 1, random.Random(3)) for _ in range(2))
     )
     assert first == second
     assert all(before < after for before, after in pairwise(first))

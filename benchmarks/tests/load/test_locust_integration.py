@@ -7,14 +7,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from slackwater_bench.database import create_tables, write_first
-from slackwater_bench.errors import RunFailedError
-from slackwater_bench.load.locust_run import LoadOptions, locust_command, read_statistics
-from slackwater_bench.visibility.board import Board
-from slackwater_bench.visibility.http import serving
-from slackwater_bench.visibility.matching import Sample
-from slackwater_bench.workloads.registry import WORKLOADS
+from slackwater_bench.load import LoadOptions, locust_command, read_statistics
+from slackwater_bench.visibility import Board, Sample, serving
 from slackwater_devstack import DevStack
+from slackwater_testing.database import create_tables, write_first
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.workloads.registry import WORKLOADS
 
 pytestmark = pytest.mark.integration
 

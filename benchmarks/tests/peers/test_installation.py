@@ -4,9 +4,15 @@ from pathlib import Path
 import pytest
 
 from slackwater_bench.peers import registry
-from slackwater_bench.peers.errors import PeerNotInstalledError, UnknownPeerError
 from slackwater_bench.peers.installation import COMPLETE, fingerprint, install
-from slackwater_bench.peers.registry import PEERS, SLACKWATER, Peer, peers_named
+from slackwater_bench.peers.registry import (
+    PEERS,
+    SLACKWATER,
+    Peer,
+    PeerNotInstalledError,
+    UnknownPeerError,
+    peers_named,
+)
 from slackwater_devstack.jars import parse_manifest
 
 EXTERNAL = [peer for peer in PEERS if peer.name != SLACKWATER]

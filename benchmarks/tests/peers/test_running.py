@@ -3,8 +3,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slackwater_bench.peers.errors import PeerFailedError
-from slackwater_bench.peers.registry import Peer
+from slackwater_bench.peers.registry import Peer, PeerFailedError
 from slackwater_bench.peers.running import LOOK_SECONDS, Patience, Running, total_mib
 
 PEER = Peer(name="tiny", title="tiny", settings="none")

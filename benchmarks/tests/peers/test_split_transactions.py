@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_bench.generator import HoldBack, TopicFiller
+from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.peers.installation import install
 from slackwater_bench.peers.judging import judge, output_of, specification_of
 from slackwater_bench.peers.output import OutputTopic
 from slackwater_bench.peers.registry import peers_named
 from slackwater_bench.peers.running import Patience, started
-from slackwater_bench.runs.bed import SOURCE, Bed
 from slackwater_bench.scenario import RunContext
 from slackwater_bench.subject import Subject
-from slackwater_bench.workloads.orders import OrdersWorkload
 from slackwater_protocol import SystemClock
+from slackwater_testing.generator import HoldBack, TopicFiller
+from slackwater_testing.workloads.orders import OrdersWorkload
 
 pytestmark = pytest.mark.integration
 

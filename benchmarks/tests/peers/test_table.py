@@ -1,8 +1,7 @@
 from dataclasses import replace
 
-from slackwater_bench.peers.outcome import PeerRun, Setting, Verdict
 from slackwater_bench.peers.registry import Peer
-from slackwater_bench.peers.table import latest_runs, render
+from slackwater_bench.peers.results import PeerRun, Setting, Verdict, latest_runs, render
 
 FOLD = Peer(name="fold", title="a fold", settings="one thread")
 OTHER = Peer(name="other", title="another", settings="defaults")

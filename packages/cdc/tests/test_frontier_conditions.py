@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from slackwater_cdc import Frontier, context
-from slackwater_cdc.context import DoneTransactions
+from slackwater_cdc import Frontier, commits
+from slackwater_cdc.commits import DoneTransactions
 from slackwater_cdc.testing import begin_value
 from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
 from slackwater_protocol import CommittedTransaction, Evidence
@@ -368,7 +368,7 @@ def test_an_end_that_may_have_been_forgotten_is_no_sign_of_lsns_that_went_back(
     monkeypatch: pytest.MonkeyPatch, lsn: int, *, is_regression: bool
 ) -> None:
     """Of five transactions the newest three are remembered."""
-    monkeypatch.setattr(context, "DoneTransactions", partial(DoneTransactions, window=2))
+    monkeypatch.setattr(commits, "DoneTransactions", partial(DoneTransactions, window=2))
     source = FedSource()
     source.tell(*(end(xid) for xid in range(5, 10)))
     assert [cut.lsn for cut in source.cuts()] == [956]

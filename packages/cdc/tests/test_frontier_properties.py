@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slackwater_cdc import Frontier, completeness, evidence, partition
-from slackwater_cdc.context import Context
+from slackwater_cdc import Frontier, Partition, completeness, evidence
+from slackwater_cdc.commits import Commits
+from slackwater_cdc.partitions import PartitionQueue
 from slackwater_cdc.testing import Emitted, Loss, Oracle, Run, SimulatedConnector, SimulatedTransaction
 from slackwater_cdc.testing.connector import TRANSACTION_TOPIC
 from slackwater_cdc.transaction import Transaction
@@ -118,7 +119,7 @@ class Reader:
         self.targets: list[Target] = [(t, p) for t in TABLES for p in range(past.partitions)]
         self.positions: dict[Target, int] = {TRANSACTION_TOPIC: start.transaction_offset if start else 0}
         self.readable: dict[Target, int] = dict(self.positions)
-        self.parts: dict[Target, partition.Partition] = {}
+        self.parts: dict[Target, Partition] = {}
         for table, number in self.targets:
             topic = data_topic(SOURCE, table)
             first = start.end_offsets[topic][number] if start else 0
@@ -300,8 +301,8 @@ def test_the_oracle_complains_when_a_rule_is_taken_out(
             "_renumbered_is_complete",
             lambda _, t: evidence.counts_are_complete(t),
         ),
-        "queue of firsts": (partition.Partition, "end_offset", lambda p: p.position),
-        "repeats": (Context, "drop", drop_without_repeats),
+        "queue of firsts": (PartitionQueue, "end_offset", lambda p: p.position),
+        "repeats": (Commits, "_close", close_without_repeats),
     }
     where, name, replacement = breakages[broken]
     monkeypatch.setattr(where, name, replacement)
@@ -309,7 +310,7 @@ def test_the_oracle_complains_when_a_rule_is_taken_out(
     assert is_complained_about(may_renumber=may_renumber)
 
 
-def drop_without_repeats(self: Context, transaction: Transaction, commit_lsn: int) -> None:
+def close_without_repeats(self: Commits, transaction: Transaction, commit_lsn: int) -> None:
     transaction.is_done = True
-    del self.transactions[transaction.xid]
-    self.done.add(transaction.xid, commit_lsn)
+    del self.open[transaction.xid]
+    self._done.add(transaction.xid, commit_lsn)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slackwater_cdc.announcements import Announcements
-from slackwater_cdc.snapshot import Snapshots
+from slackwater_cdc.initial_snapshot import InitialSnapshot
 from slackwater_cdc.testing import notification_value, partition_of
 from slackwater_cdc.testing.fed_source import FedSource, snapshot_row
 from slackwater_protocol import SNAPSHOT_XID, Cut
@@ -159,21 +159,16 @@ def test_the_newest_attempt_is_shown_whole_whatever_was_interrupted_before(seed:
 @pytest.mark.parametrize("broken", ["the newest announcement for all", "all portions count", "lsn decides"])
 def test_the_judge_complains_when_a_rule_is_taken_out(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     breakages: dict[str, tuple[type, str, Callable[..., object]]] = {
-        "the newest announcement for all": (Announcements, "of", lambda self, _: self.newest()),
-        "all portions count": (
-            Snapshots,
-            "_counts",
-            lambda self, snapshot: _counts_of_all(self, snapshot),
-        ),
-        "lsn decides": (Snapshots, "attempt", lambda _, s: [p for p in s.portions if p.lsn == s.lsn]),
+        "the newest announcement for all": (Announcements, "announcement_at", lambda self, _: self.newest()),
+        "all portions count": (InitialSnapshot, "_counts", _counts_of_all_portions),
+        "lsn decides": (InitialSnapshot, "attempt", lambda s: [p for p in s.portions if p.lsn == s.lsn]),
     }
     monkeypatch.setattr(*breakages[broken])
 
     assert any(judged(seed) for seed in range(300))
 
 
-def _counts_of_all(snapshots: Snapshots, snapshot: object) -> dict[str, tuple[int, int]]:
-    portions = snapshot.portions  # type: ignore[attr-defined]
-    newest = snapshots.announced.newest()
+def _counts_of_all_portions(self: InitialSnapshot) -> dict[str, tuple[int, int]]:
+    newest = self._announced.newest()
     scanned = {} if newest is None else newest.scanned
-    return {t: (count, sum(p.received.get(t, 0) for p in portions)) for t, count in scanned.items()}
+    return {t: (count, sum(p.received.get(t, 0) for p in self.portions)) for t, count in scanned.items()}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slackwater_cdc import frontier, snapshot
+from slackwater_cdc import frontier, initial_snapshot
 from slackwater_cdc.testing import begin_value, notification_value, snapshot_notifications
 from slackwater_cdc.testing.fed_source import SECOND, FedSource, blocking_row, end, row, snapshot_row, xids
 from slackwater_protocol import SNAPSHOT_XID
@@ -385,8 +385,8 @@ def test_a_commit_that_a_snapshot_contains_is_not_waited_for_by_those_that_had_t
 
 
 def test_a_row_is_looked_for_among_so_many_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot, "_RECENT_ROWS", 2)
-    rows = snapshot.RecentRows()
+    monkeypatch.setattr(initial_snapshot, "_RECENT_ROWS", 2)
+    rows = initial_snapshot.RecentRows()
 
     assert [rows.has(value) for value in (b"1", b"2", b"3", b"3", b"1")] == [False, False, False, True, False]
 

@@ -8,7 +8,7 @@ from slackwater_certify import Certificate, Mode, OutputRecords, Specification, 
 from slackwater_certify.certifier import judge
 from slackwater_certify.fold import DocumentKey
 from slackwater_certify.history import History
-from slackwater_certify.past import Past, past_of
+from slackwater_certify.past import Past, evaluate_past
 from slackwater_certify.testing import Record, RightOutput, SourceLog, write_specification
 from slackwater_certify.view import View, load_view
 
@@ -32,7 +32,7 @@ def past_from(records: Iterable[Record], specification: Specification, view: Vie
             history.add_transaction_record(record.value, f"{record.topic}/0/{number}")
         else:
             history.add_row(record.value, f"{record.topic}/0/{number}")
-    return past_of(history, specification, view, lambda _: None)
+    return evaluate_past(history, specification, view, lambda _: None)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def judged(folder: Path, statement: str) -> None:
     specification = load_specification(write_specification(folder, HEAD + invariant))
     log = SourceLog()
     log.commit(("orders", 1, order(1, "6.00")))
-    output = RightOutput.of(log)
+    output = RightOutput.publish(log)
     records = OutputRecords(output.outputs, output.commits)
     judge(specification, load_view(specification), records, None, mode=Mode.INVARIANT)
 

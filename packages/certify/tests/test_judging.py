@@ -8,7 +8,7 @@ import pytest
 
 from slackwater_certify import Certificate, Mode, OutputRecords, Specification, report
 from slackwater_certify.certifier import judge
-from slackwater_certify.outputs.output import OffsetRange, Output
+from slackwater_certify.output import OffsetRange, Output
 from slackwater_certify.testing import RightOutput, SourceLog, line, order
 from slackwater_certify.view import View
 
@@ -37,7 +37,7 @@ def log() -> SourceLog:
 
 @pytest.fixture
 def output(log: SourceLog) -> RightOutput:
-    return RightOutput.of(log)
+    return RightOutput.publish(log)
 
 
 def counts(certificate: Certificate) -> dict[str, int]:
@@ -62,7 +62,7 @@ def without_a_line(output: RightOutput, position: int) -> None:
 @pytest.mark.parametrize("per_batch", [1, 2, 4])
 @pytest.mark.parametrize("claims", [True, False])
 def test_a_right_output_is_clean(judged: Judge, log: SourceLog, per_batch: int, claims: bool) -> None:
-    output = RightOutput.of(log, per_batch=per_batch)
+    output = RightOutput.publish(log, per_batch=per_batch)
     certificate = judged(log, output if claims else output.without_claims(), mode=Mode.BOTH)
     assert counts(certificate) == {}
     assert certificate.is_clean
@@ -286,7 +286,7 @@ def test_an_empty_output_is_not_clean(judged: Judge) -> None:
 
 
 def test_delays_count_from_each_transactions_commit(judged: Judge, log: SourceLog) -> None:
-    delays = judged(log, RightOutput.of(log, per_batch=2)).delay_ms
+    delays = judged(log, RightOutput.publish(log, per_batch=2)).delay_ms
     assert delays is not None
     assert (delays.count, delays.p50, delays.max) == (4, 50, 60)
 

@@ -22,12 +22,10 @@ from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_m
 from pyiceberg.types import DecimalType, ListType, LongType, NestedField, StructType, TimestamptzType
 
 from slackwater_certify import Certificate, Connections, OutputRecords, Specification
-from slackwater_certify.certifier import judge
-from slackwater_certify.clock import wall_clock_ms
-from slackwater_certify.errors import UnreadableError
+from slackwater_certify.certifier import judge, read_output, wall_clock_ms
+from slackwater_certify.errors import CertifyUnavailableError
 from slackwater_certify.history import History
-from slackwater_certify.outputs.reading import read_output
-from slackwater_certify.past import past_of
+from slackwater_certify.past import evaluate_past
 from slackwater_certify.specification import OutputKind
 from slackwater_certify.testing import SourceLog, line, order
 from slackwater_certify.view import View
@@ -135,7 +133,7 @@ def certificate_of(
         is_transaction = record.topic.endswith(".transaction")
         (history.add_transaction_record if is_transaction else history.add_row)(record.value)
     records: OutputRecords = read_output(output, view.reader, Connections(), wall_clock_ms)
-    with past_of(history, specification, view, lambda _: None) as past:
+    with evaluate_past(history, specification, view, lambda _: None) as past:
         return judge(specification, view, records, past)
 
 
@@ -173,5 +171,5 @@ def test_a_table_that_is_not_there_is_named(
     kind: OutputKind, specification: Specification, view: View
 ) -> None:
     output = replace(specification.output, kind=kind, name="/nowhere/at/all")
-    with pytest.raises(UnreadableError, match="/nowhere/at/all"):
+    with pytest.raises(CertifyUnavailableError, match="/nowhere/at/all"):
         read_output(output, view.reader, Connections(), wall_clock_ms)

@@ -15,13 +15,12 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Pro
 
 from slackwater_cdc import Frontier
 from slackwater_certify import Certificate, Connections, Mode, certify
-from slackwater_certify.testing import SCHEMA, VIEW, SourceLog, line, order
-from slackwater_certify.testing.topics import PARTITIONS, Topics
+from slackwater_certify.testing import PARTITIONS, SCHEMA, VIEW, SourceLog, Topics, line, order
 from slackwater_devstack import KafkaBroker
+from slackwater_engine.local import LocalStage
 from slackwater_protocol import CommitRecord, Cut, OffsetRange, encode_commit_record
-from slackwater_spark.stage.testing import LocalStage
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.postgres import parse_catalog
 
 pytestmark = pytest.mark.integration
 

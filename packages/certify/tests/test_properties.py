@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from slackwater_certify import Certificate, Mode
-from slackwater_certify.outputs.output import Output
+from slackwater_certify.output import Output
 from slackwater_certify.testing import RightOutput, Row, SourceLog, line, order
 
 Judge = Callable[..., Certificate]
@@ -109,7 +109,7 @@ FAULTS = [swap, drop, duplicate, halve, make_stale]
 def test_a_right_output_is_clean(judged: Judge, seed: int, claims: bool) -> None:
     rng = random.Random(seed)
     log = random_log(rng)
-    output = RightOutput.of(log, per_batch=rng.randint(1, 7), partitions=rng.randint(1, 3))
+    output = RightOutput.publish(log, per_batch=rng.randint(1, 7), partitions=rng.randint(1, 3))
     certificate = judged(log, output if claims else output.without_claims(), mode=Mode.BOTH)
     assert certificate.examples == {}
     assert certificate.is_clean
@@ -123,7 +123,7 @@ def test_one_fault_is_found(
 ) -> None:
     rng = random.Random(seed)
     log = random_log(rng)
-    output = RightOutput.of(log, per_batch=rng.randint(1, 3))
+    output = RightOutput.publish(log, per_batch=rng.randint(1, 3))
     output = output if claims else output.without_claims()
     fault(output, rng)
     assert judged(log, output).findings > 0
@@ -137,4 +137,4 @@ def test_records_in_any_order_of_partitions_make_the_same_history(judged: Judge,
     mixed = sorted(log.records, key=lambda each: moments[each.topic, each.key])
     again = rng.choices(mixed, k=10)
     log.records = [*mixed, *again]
-    assert judged(log, RightOutput.of(log, per_batch=3)).examples == {}
+    assert judged(log, RightOutput.publish(log, per_batch=3)).examples == {}

@@ -12,16 +12,17 @@ from confluent_kafka import Producer
 from psycopg import sql
 
 from slackwater_certify import Connections, Mode, certify, watch_output
-from slackwater_certify.errors import UnreadableError
+from slackwater_certify.errors import CertifyUnavailableError
 from slackwater_certify.specification import OutputKind
 from slackwater_certify.testing import (
+    PARTITIONS,
     SCHEMA,
     RightOutput,
     SourceLog,
+    Topics,
     line,
     order,
 )
-from slackwater_certify.testing.topics import PARTITIONS, Topics
 from slackwater_devstack import KafkaBroker, PostgresServer
 
 pytestmark = pytest.mark.integration
@@ -61,7 +62,7 @@ def source(prefix: str) -> SourceLog:
 def test_a_right_topic_is_clean_with_claims_and_without(topics: Topics) -> None:
     log = source(topics.prefix)
     topics.write_source(log.records)
-    topics.write_output(RightOutput.of(log, per_batch=4, partitions=PARTITIONS))
+    topics.write_output(RightOutput.publish(log, per_batch=4, partitions=PARTITIONS))
     connections = Connections(bootstrap=topics.bootstrap)
     for specification in (topics.plain, topics.claiming):
         certificate = certify(specification, connections, mode=Mode.BOTH)
@@ -75,7 +76,7 @@ def test_a_right_topic_is_clean_with_claims_and_without(topics: Topics) -> None:
 
 def test_torn_and_unreadable_records_of_a_topic_are_found(topics: Topics) -> None:
     log = source(topics.prefix)
-    output = RightOutput.of(log, partitions=PARTITIONS)
+    output = RightOutput.publish(log, partitions=PARTITIONS)
     document = output.outputs[5].document
     assert document is not None
     output.change(5, document={**document, "lines": document["lines"][1:]})
@@ -93,14 +94,14 @@ def test_torn_and_unreadable_records_of_a_topic_are_found(topics: Topics) -> Non
 
 def test_a_missing_topic_is_named(topics: Topics) -> None:
     specification = replace(topics.plain, output=replace(topics.plain.output, name="nowhere"))
-    with pytest.raises(UnreadableError, match="nowhere"):
+    with pytest.raises(CertifyUnavailableError, match="nowhere"):
         certify(specification, Connections(bootstrap=topics.bootstrap))
 
 
 def test_a_topic_that_is_watched_has_arrival_times(topics: Topics) -> None:
     log = source(topics.prefix)
     topics.write_source(log.records)
-    output = RightOutput.of(log, partitions=PARTITIONS)
+    output = RightOutput.publish(log, partitions=PARTITIONS)
     topics.write_output(output)
     connections, seen = Connections(bootstrap=topics.bootstrap), iter(range(10**9))
     moments: list[int] = []
@@ -148,7 +149,7 @@ def test_tables_are_judged_at_every_snapshot(topics: Topics, postgres: PostgresS
 def test_the_final_state_is_compared_with_the_database(topics: Topics, postgres: PostgresServer) -> None:
     log = source(topics.prefix)
     topics.write_source(log.records)
-    topics.write_output(RightOutput.of(log, partitions=PARTITIONS))
+    topics.write_output(RightOutput.publish(log, partitions=PARTITIONS))
     final = log.states[-1].values()
     with psycopg.connect(postgres.dsn()) as connection, connection.cursor() as cursor:
         cursor.execute("TRUNCATE shop.orders, shop.lines")

@@ -10,10 +10,10 @@ import pytest
 
 from slackwater_certify import Certificate, Mode, OutputRecords, Specification, load_specification
 from slackwater_certify.certifier import judge
-from slackwater_certify.errors import SpecificationError, ViewError
+from slackwater_certify.errors import CertifyConfigError
 from slackwater_certify.history import History
-from slackwater_certify.outputs.output import Output
-from slackwater_certify.past import Past, past_of
+from slackwater_certify.output import Output
+from slackwater_certify.past import Past, evaluate_past
 from slackwater_certify.testing import SPECIFICATION, RightOutput, SourceLog, line, order, write_specification
 from slackwater_certify.view import View, load_view
 
@@ -47,7 +47,7 @@ def past_from(log: SourceLog, specification: Specification, view: View) -> Past:
             history.add_transaction_record(record.value)
         else:
             history.add_row(record.value)
-    return past_of(history, specification, view, lambda _: None)
+    return evaluate_past(history, specification, view, lambda _: None)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def states_specification(tmp_path: Path) -> Specification:
 @pytest.mark.parametrize("mode", [Mode.INVARIANT, Mode.BOTH])
 def test_state_invariants_hold_at_commit_records(states_specification: Specification, mode: Mode) -> None:
     log, view = transfers(), load_view(states_specification)
-    output = RightOutput.of(log, per_batch=2, partitions=2)
+    output = RightOutput.publish(log, per_batch=2, partitions=2)
     records = OutputRecords(output.outputs, output.commits)
     past = past_from(log, states_specification, view)
     assert judge(states_specification, view, records, past, mode=mode).is_clean
@@ -70,7 +70,7 @@ def test_state_invariants_find_what_is_right_document_by_document(
     states_specification: Specification,
 ) -> None:
     log, view = transfers(), load_view(states_specification)
-    output = RightOutput.of(log).without_claims()
+    output = RightOutput.publish(log).without_claims()
     for position in range(1, len(output.outputs), 2):
         later = output.outputs[position].visible_ms + 4
         output.change(position, visible_ms=later)
@@ -85,9 +85,9 @@ def test_state_invariants_find_what_is_right_document_by_document(
 def test_an_invariant_that_is_no_sql_is_named(states_specification: Specification) -> None:
     invariant = replace(states_specification.invariants[0], holds="SELECT nonsense FROM output")
     specification = replace(states_specification, invariants=(invariant,))
-    view, output = load_view(specification), RightOutput.of(transfers())
+    view, output = load_view(specification), RightOutput.publish(transfers())
     records = OutputRecords(output.outputs, output.commits)
-    with pytest.raises(SpecificationError, match=r"invariant\[0\]"):
+    with pytest.raises(CertifyConfigError, match=r"invariant\[0\]"):
         judge(specification, view, records, None, mode=Mode.INVARIANT)
 
 
@@ -116,7 +116,7 @@ def test_rows_that_name_another_document_than_the_view_makes_are_an_error(tmp_pa
     text = SPECIFICATION.replace('"shop.orders" = ["id"]', '"shop.orders" = ["total"]')
     specification = load_specification(write_specification(tmp_path, text))
     view = load_view(specification)
-    with pytest.raises(ViewError, match=r"check \[view\.rows\]"):
+    with pytest.raises(CertifyConfigError, match=r"check \[view\.rows\]"):
         past_from(transfers(), specification, view)
 
 
@@ -127,7 +127,7 @@ def test_a_large_value_that_did_not_change_is_taken_from_the_row_before(judged: 
     event = json.loads(log.records[-2].value)
     event["after"]["placed_at"] = "__debezium_unavailable_value"
     log.records[-2] = replace(log.records[-2], value=json.dumps(event).encode())
-    assert judged(log, RightOutput.of(log)).is_clean
+    assert judged(log, RightOutput.publish(log)).is_clean
 
 
 def test_a_truncate_deletes_every_document(judged: Judge) -> None:
@@ -137,7 +137,7 @@ def test_a_truncate_deletes_every_document(judged: Judge) -> None:
     event = json.loads(log.records[-2].value)
     truncate = {**event, "op": "t", "before": None}
     log.records[-2] = replace(log.records[-2], key=b"null", value=json.dumps(truncate).encode())
-    assert judged(log, RightOutput.of(log)).is_clean
+    assert judged(log, RightOutput.publish(log)).is_clean
 
 
 def test_snapshots_of_the_whole_must_be_at_one_commit(judged: Judge) -> None:

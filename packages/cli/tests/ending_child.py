@@ -9,7 +9,7 @@ from collections.abc import Callable
 import click
 
 from slackwater import main
-from slackwater.errors import SlackwaterError
+from slackwater.errors import CommandInputError
 from slackwater.invocation import StopRequest, stop_on_signals
 
 
@@ -55,7 +55,7 @@ WAYS: dict[str, Callable[[StopRequest], None]] = {
     "return": lambda _: None,
     "wait": wait,
     "hang": hang,
-    "known error": raising(SlackwaterError("what happened; what helps")),
+    "known error": raising(CommandInputError("what happened", "what helps")),
     "unknown error": raising(ValueError("unexpected")),
     "exit": raising(SystemExit(3)),
     "broken pipe": broken_pipe,

@@ -8,7 +8,7 @@ import pytest
 from slackwater.main import run
 from slackwater_certify import Certificate, Connections, Specification
 from slackwater_certify.certifier import judge
-from slackwater_certify.outputs.output import OutputRecords
+from slackwater_certify.output import OutputRecords
 from slackwater_certify.testing import RightOutput, SourceLog, order, write_specification
 from slackwater_certify.view import load_view
 
@@ -17,7 +17,7 @@ from slackwater_certify.view import load_view
 def output() -> RightOutput:
     log = SourceLog()
     log.commit(("orders", 1, order(1, "0.00")))
-    return RightOutput.of(log)
+    return RightOutput.publish(log)
 
 
 @pytest.fixture

@@ -12,18 +12,18 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.demo.database import TABLES, broken_orders, create_tables
-from slackwater.demo.judge import Evidence, demo_specification, judge
-from slackwater.demo.observers import NaiveReader
-from slackwater.demo.orders import ORDER_LINES, ORDERS, Document, OrderTables
-from slackwater.demo.writers import Writers, write_first_rows
-from slackwater.errors import TopicUnavailableError
+from slackwater.demo.judge import Evidence, broken_orders, demo_specification, judge
+from slackwater.demo.naive import ORDER_LINES, ORDERS, Document, NaiveReader, OrderTables
+from slackwater.demo.run import TABLES
+from slackwater.errors import CommandUnavailableError
 from slackwater.topics import read_to_end
 from slackwater_certify.history import CommittedTransaction, History, RowChange
 from slackwater_certify.view import load_view
 from slackwater_devstack import DevStack
 from slackwater_protocol import CommitRecord, OffsetRange, SystemClock, encode_commit_record
 from slackwater_protocol.keys import HEADER_COMMIT_LSN, commit_topic, data_topic, transaction_topic
+from slackwater_testing.database import Writers, create_tables, write_first
+from slackwater_testing.workloads.mixed import MixedWorkload
 
 pytestmark = pytest.mark.integration
 
@@ -32,6 +32,7 @@ COLUMNS = {
     ORDER_LINES: ("id", "order_id", "product", "quantity", "price"),
 }
 PIPELINE = Path(__file__).parents[3] / "pipelines" / "orders"
+WORKLOAD = MixedWorkload(3, 300)
 
 
 @dataclass
@@ -56,9 +57,8 @@ def source(dev_stack: Callable[..., DevStack]) -> Source:
     """What four writers left behind after a few thousand changes; nothing changes any more."""
     stack = dev_stack(tables=TABLES)
     dsn, bootstrap = stack.postgres.dsn(), stack.kafka.bootstrap
-    with psycopg.connect(dsn) as connection:
-        create_tables(connection)
-    write_first_rows(dsn, seed=3, writer=90, transactions=100)
+    create_tables(dsn, WORKLOAD)
+    write_first(dsn, WORKLOAD)
     stack.start_connector(TABLES)
     stack.wait_until_streaming()
     naive = NaiveReader(bootstrap, [data_topic("inv", table) for table in TABLES])
@@ -74,10 +74,10 @@ def source(dev_stack: Callable[..., DevStack]) -> Source:
 
 
 def write(dsn: str) -> None:
-    writers = Writers(dsn, seed=3, count=4, changes_per_second=5_000, clock=SystemClock())
+    writers = Writers(dsn, WORKLOAD, count=4, changes_per_second=5_000, clock=SystemClock())
     writers.start()
     try:
-        await_condition(lambda: writers.statistics.counts()["committed"] >= 600)
+        await_condition(lambda: writers.counts().committed >= 600)
     finally:
         writers.stop()
 
@@ -115,7 +115,7 @@ def has_arrived(bootstrap: str, xid: int) -> bool:
     """Whether the transaction and all before it are in the topics, with all their rows."""
     try:
         transactions = list(read_history(bootstrap).transactions())
-    except TopicUnavailableError:  # the connector creates topics with their first record
+    except CommandUnavailableError:  # the connector creates topics with their first record
         return False
     return (
         bool(transactions)

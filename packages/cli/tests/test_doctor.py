@@ -8,10 +8,9 @@ import pytest
 
 from slackwater.doctor.causes import diagnose
 from slackwater.doctor.examination import Sources, examine, newest_end
-from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
-from slackwater.doctor.findings import Cause, Finding
+from slackwater.doctor.facts import Cause, EndFacts, Finding, Place, PlaceFacts, SourceFacts
 from slackwater.doctor.report import report_json, report_lines
-from slackwater.errors import ServerUnreachableError
+from slackwater.errors import unreachable
 from slackwater_markers import (
     CutLogUnavailableError,
     FrontierState,
@@ -326,7 +325,7 @@ class WrongStore(InMemoryMarkerStore):
 
 def examined(store: InMemoryMarkerStore, log: InMemoryCutLog) -> SourceFacts:
     def away() -> NoReturn:
-        raise ServerUnreachableError("Kafka", "h:1", "refused")
+        raise unreachable("Kafka", "h:1", "refused")
 
     return examine(Sources(SourceTopics("inv"), {}, store, log, away, SystemClock()))
 
@@ -335,9 +334,9 @@ def test_the_frontier_that_is_shown_is_that_of_the_cut_log() -> None:
     store, log = WrongStore(), InMemoryCutLog("inv")
     [logged] = log.append([cut()])
     said = status(FrontierState.RUNNING, detail="")
-    store.publish(logged, said)
+    store.put_cut(logged, said)
     assert (examined(store, log).cut, examined(store, log).redis_wrong) == (cut(), None)
-    store.publish(PublishedCut(replace(cut(), lsn=2**62), 0), said)
+    store.put_cut(PublishedCut(replace(cut(), lsn=2**62), 0), said)
     found = examined(store, log)
     assert found.cut == cut()
     assert "names a cut at 1/40000000/0, but offset 0" in (found.redis_wrong or "")
@@ -402,7 +401,7 @@ def test_the_named_tables_are_among_the_facts() -> None:
     store, log = InMemoryMarkerStore(), InMemoryCutLog("inv")
 
     def away() -> NoReturn:
-        raise ServerUnreachableError("Kafka", "h:1", "no answer")
+        raise unreachable("Kafka", "h:1", "no answer")
 
     sources = Sources(SourceTopics("inv"), {}, store, log, away, SystemClock(), frozenset({TABLE}))
     assert examine(sources).tables == {TABLE}

@@ -4,13 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.errors import (
-    InvalidSettingError,
-    SettingsFileError,
-    SlackwaterError,
-    UnknownSettingError,
-)
+from slackwater.errors import CommandConfigError
 from slackwater.loading import load_settings, setting_fields
+from slackwater_protocol import RedisSettings
 
 FILE = """
 source = "from-file"
@@ -90,48 +86,48 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 
 def test_the_name_with_two_underscores_is_stronger() -> None:
     environment = {"SLACKWATER_REDIS_URL": "redis://flat", "SLACKWATER_REDIS__URL": "redis://nested"}
-    assert load_settings({}, environment).settings.redis.full_url() == "redis://nested"
+    assert load_settings({}, environment).settings.redis.server() == RedisSettings("redis://nested")
 
 
 def test_an_unknown_key_in_the_file_is_refused_with_a_suggestion(config: Path) -> None:
     config.write_text('[kafka]\nbootsrap = "x"\n')
-    with pytest.raises(UnknownSettingError, match=r"kafka\.bootsrap; did you mean kafka\.bootstrap"):
+    with pytest.raises(CommandConfigError, match=r"kafka\.bootsrap; did you mean kafka\.bootstrap"):
         load_settings({}, {}, config)
 
 
 def test_a_key_in_the_wrong_section_is_refused_with_the_right_one(config: Path) -> None:
     config.write_text('bootstrap = "x"\n')
-    with pytest.raises(UnknownSettingError, match=r"did you mean kafka\.bootstrap"):
+    with pytest.raises(CommandConfigError, match=r"did you mean kafka\.bootstrap"):
         load_settings({}, {}, config)
 
 
 def test_an_unknown_section_is_refused(config: Path) -> None:
     config.write_text("[kafak]\nbootstrap = 1\n")
-    with pytest.raises(UnknownSettingError, match=r"kafak\.bootstrap"):
+    with pytest.raises(CommandConfigError, match=r"kafak\.bootstrap"):
         load_settings({}, {}, config)
 
 
 def test_an_unknown_variable_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(UnknownSettingError, match="did you mean SLACKWATER_BOOTSTRAP"):
+    with pytest.raises(CommandConfigError, match="did you mean SLACKWATER_BOOTSTRAP"):
         load_settings({}, {"SLACKWATER_BOOTSRAP": "x"})
 
 
 def test_a_wrong_type_is_named_with_its_origin_but_without_its_value(config: Path) -> None:
     with pytest.raises(
-        InvalidSettingError, match=r"timeline .from environment SLACKWATER_TIMELINE[)]"
+        CommandConfigError, match=r"timeline .from environment SLACKWATER_TIMELINE[)]"
     ) as caught:
         load_settings({}, {"SLACKWATER_TIMELINE": "s3cret"}, config)
     assert "s3cret" not in str(caught.value)
 
 
 def test_a_file_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(SettingsFileError, match="cannot be read"):
+    with pytest.raises(CommandConfigError, match="cannot be read"):
         load_settings({}, {}, tmp_path / "other.toml")
 
 
 def test_a_file_that_is_no_toml_is_named_with_the_place(config: Path) -> None:
     config.write_text("source = \n")
-    with pytest.raises(SettingsFileError, match="line 1"):
+    with pytest.raises(CommandConfigError, match="line 1"):
         load_settings({}, {}, config)
 
 
@@ -202,7 +198,7 @@ def test_addresses_and_names_that_cannot_be_ones_are_refused_without_repeating_t
     path: str, values: list[str]
 ) -> None:
     for value in values:
-        with pytest.raises(InvalidSettingError, match=rf"setting {path}.* .from flag.: expected ") as caught:
+        with pytest.raises(CommandConfigError, match=rf"setting {path}.* .from flag.: expected ") as caught:
             load_settings({path: value}, {})
         assert "s3cret" not in str(caught.value)
 
@@ -224,11 +220,6 @@ def test_addresses_that_the_clients_take_are_taken(path: str, value: str) -> Non
     assert load_settings({path: value}, {}).origins[path] == "flag"
 
 
-def test_the_redis_password_is_put_into_the_url() -> None:
-    environment = {"SLACKWATER_REDIS_URL": "redis://user@h:1/2", "SLACKWATER_REDIS_PASSWORD": "a/b@c"}
-    assert load_settings({}, environment).settings.redis.full_url() == "redis://user:a%2Fb%40c@h:1/2"
-
-
 def test_the_files_for_tls_are_put_into_the_redis_url() -> None:
     environment = {
         "SLACKWATER_REDIS_URL": "rediss://user@h:1/2?protocol=2",
@@ -241,31 +232,30 @@ def test_the_files_for_tls_are_put_into_the_redis_url() -> None:
         "protocol=2&ssl_ca_certs=%2Fetc%2Fca.pem&ssl_certfile=%2Fetc%2Fclient.pem"
         "&ssl_keyfile=%2Fetc%2Fclient.key"
     )
-    redis = load_settings({}, environment).settings.redis
-    assert redis.full_url() == f"rediss://user:secret@h:1/2?{query}"
-    assert redis.apart() == (f"rediss://user@h:1/2?{query}", "secret")
+    redis = load_settings({}, environment).settings.redis.server()
+    assert redis == RedisSettings(f"rediss://user@h:1/2?{query}", "secret")
 
 
 def test_files_for_tls_need_tls() -> None:
     environment = {"SLACKWATER_REDIS_URL": "redis://h:1", "SLACKWATER_REDIS_SSL_CA": "/etc/ca.pem"}
-    with pytest.raises(InvalidSettingError, match="rediss://"):
+    with pytest.raises(CommandConfigError, match="rediss://"):
         load_settings({}, environment)
 
 
 @pytest.mark.parametrize(
     ("url", "password", "expected"),
     [
-        ("redis://h:1/2", None, ("redis://h:1/2", None)),
-        ("redis://:a%2Fb@h:1/2", None, ("redis://h:1/2", "a/b")),
-        ("redis://u:old@h:1", "new", ("redis://u@h:1", "new")),
-        ("rediss://h:1", "new", ("rediss://h:1", "new")),
+        ("redis://h:1/2", None, RedisSettings("redis://h:1/2", None)),
+        ("redis://:a%2Fb@h:1/2", None, RedisSettings("redis://h:1/2", "a/b")),
+        ("redis://u:old@h:1", "new", RedisSettings("redis://u@h:1", "new")),
+        ("rediss://h:1", "new", RedisSettings("rediss://h:1", "new")),
     ],
 )
-def test_the_redis_password_can_be_had_apart(
-    url: str, password: str | None, expected: tuple[str, str | None]
+def test_the_redis_password_stands_apart_from_the_url(
+    url: str, password: str | None, expected: RedisSettings
 ) -> None:
     environment = {"SLACKWATER_REDIS_URL": url, "SLACKWATER_REDIS_PASSWORD": password or ""}
-    assert load_settings({}, environment).settings.redis.apart() == expected
+    assert load_settings({}, environment).settings.redis.server() == expected
 
 
 def test_kafka_options_hold_security_and_free_properties(config: Path) -> None:
@@ -290,7 +280,7 @@ def test_tables_of_texts_can_be_pairs_or_a_table(config: Path) -> None:
     assert from_file == {"inv.a": "x", "inv.b": "y"}
     environment = {"SLACKWATER_SIDECAR_TOPICS": "inv.a = x, inv.b=y"}
     assert load_settings({}, environment).settings.sidecar.topics == from_file
-    with pytest.raises(InvalidSettingError, match="expected name=value"):
+    with pytest.raises(CommandConfigError, match="expected name=value"):
         load_settings({}, {"SLACKWATER_SIDECAR_TOPICS": "inv.a"})
 
 
@@ -309,11 +299,11 @@ def test_tables_without_secrets_are_shown(config: Path) -> None:
 
 def test_a_key_that_a_single_source_cannot_have_is_refused(config: Path) -> None:
     config.write_text('[sidecar.of.crm]\nhttp = "h:1"\n')
-    with pytest.raises(InvalidSettingError, match=r"sidecar\.of\.crm\.http"):
+    with pytest.raises(CommandConfigError, match=r"sidecar\.of\.crm\.http"):
         load_settings({}, {}, config)
 
 
 def test_every_error_says_what_to_change() -> None:
-    with pytest.raises(SlackwaterError) as caught:
+    with pytest.raises(CommandConfigError) as caught:
         load_settings({}, {"SLACKWATER_SORCE": "x"})
     assert caught.value.exit_code == 2

@@ -12,7 +12,7 @@ import pytest
 
 from slackwater import main
 from slackwater.commands import status as status_module
-from slackwater.errors import TopicUnavailableError
+from slackwater.errors import CommandUnavailableError
 from slackwater.invocation import stop_on_signals, terminate_as_interrupt
 
 COMMANDS = [
@@ -97,7 +97,10 @@ def test_a_missing_setting_says_all_three_ways_to_give_it(capsys: pytest.Capture
 def test_an_error_is_a_line_without_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fails_with(TopicUnavailableError("orders", "it does not exist"), monkeypatch)
+    fails_with(
+        CommandUnavailableError("topic orders cannot be read: it does not exist", "check the name"),
+        monkeypatch,
+    )
     assert main.run(["status"]) == 1
     assert capsys.readouterr().err.startswith("error: topic orders cannot be read: it does not exist")
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.demo.naive import NaiveJoin
-from slackwater.demo.orders import torn
+from slackwater.demo.naive import NaiveJoin, torn
 
 
 def row(table: str, after: dict[str, Any]) -> bytes:

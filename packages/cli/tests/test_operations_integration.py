@@ -25,7 +25,7 @@ from slackwater.doctor.kafka import KafkaProbe
 from slackwater_cdc.testing import transaction_values
 from slackwater_devstack import DevStack, KafkaBroker, RedisServer
 from slackwater_markers import FrontierState
-from slackwater_protocol import SourceTopics, SystemClock
+from slackwater_protocol import KafkaSettings, SourceTopics, SystemClock
 from slackwater_protocol.metrics import SIDECAR_METRICS
 from slackwater_sidecar.testing import SyntheticSource
 
@@ -262,14 +262,14 @@ def test_what_an_open_kafka_transaction_hides_is_told_from_one_that_is_at_work(
     producer.produce(topic, b"{}", partition=2)
     producer.flush(30)
     topics = SourceTopics(source.name)
-    with KafkaProbe(source.bootstrap, {}, topics, frozenset({topic}).__contains__) as probe:
-        seen = probe.look()
+    with KafkaProbe(KafkaSettings(source.bootstrap), topics, frozenset({topic}).__contains__) as probe:
+        seen = probe.ask()
         hidden = {place for place, facts in seen.places.items() if facts.hangs}
         assert hidden == {(topic, 2)}
         assert probe.still_hanging(seen.places) == seen.places
         producer.commit_transaction(30)
         wait_until(lambda: not any(facts.hangs for facts in probe.still_hanging(seen.places).values()))
-        rows = probe.with_newest_rows(probe.look().places)
+        rows = probe.with_newest_rows(probe.ask().places)
 
     assert [end.xid for end in seen.ends] == [1, 2]
     assert seen.data_topics == {topic}

@@ -13,7 +13,8 @@ import slackwater_spark.pipeline
 from slackwater import main
 from slackwater.commands.run import batch_line
 from slackwater.conversion import default_index_root
-from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, RunSettings, runner
+from slackwater_protocol import RedisSettings, RegistrySettings
+from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, RunSettings
 from slackwater_spark.sink import OutputUnavailableError
 
 PIPELINE = {
@@ -66,8 +67,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PipelineDefinition, RunS
 def expect(runs: list[tuple[PipelineDefinition, RunSettings]], checkpoint: Path) -> None:
     ((definition, settings),) = runs
     assert definition.name == "p"
-    assert settings.bootstrap == "h:1"
-    assert (settings.redis_url, settings.redis_password) == ("redis://r:2", "s3cret")
+    assert settings.servers.kafka.bootstrap == "h:1"
+    assert settings.servers.redis == RedisSettings("redis://r:2", "s3cret")
     assert settings.checkpoint == checkpoint
     assert settings.available_now
 
@@ -108,7 +109,7 @@ def test_a_broker_that_is_away_is_waited_for_in_sight(
     def away(settings: Any, **_: Any) -> None:
         raise OutputUnavailableError(settings.pipeline, "reading", 1, "no broker")
 
-    monkeypatch.setattr(runner, "read_progress", away)
+    monkeypatch.setattr("slackwater_spark.sink.kafka.read_progress", away)
     assert main.run(["run", str(folder), "--bootstrap", "h:1", "--checkpoint", "c"]) == 1
     told = capsys.readouterr()
     assert re.search(r"p: asking Kafka at h:1 for its progress, until \d\d:\d\d:\d\d UTC if", told.out)
@@ -140,8 +141,7 @@ def test_the_schema_registry_of_the_source_reaches_the_run(folder: Path, runs: l
     config.write_text(f"{FILE}[sidecar]\n{registry}\n")
     assert main.run(["--config", str(config), "run", str(folder)]) == 0
     ((_, settings),) = runs
-    assert settings.schema_registry == "http://s:1"
-    assert (settings.schema_registry_user, settings.schema_registry_password) == ("u", "p")
+    assert settings.servers.registry == RegistrySettings(url="http://s:1", user="u", password="p")
 
 
 def test_a_folder_without_pipeline_is_one_clear_error(
@@ -217,7 +217,7 @@ def test_without_a_place_for_archives_none_is_made(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(slackwater_spark.pipeline, "default_class_archives", lambda _: None)
     assert main.run(["archive-classes"]) == 1
-    assert "XDG_CACHE_HOME is not set" in capsys.readouterr().err
+    assert "nor XDG_CACHE_HOME is set" in capsys.readouterr().err
 
 
 def test_indexes_outlive_a_run_on_this_machine(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import slackwater.schema_check
 from slackwater import main
 from slackwater.schema_check import Difference, affected, difference_lines, differences, pulled_catalog
 from slackwater_spark.pipeline import pipeline_definition
-from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.postgres import parse_catalog
 
 DECLARED = """
 CREATE TABLE s.items (id bigint PRIMARY KEY, kind text NOT NULL, price numeric(12, 2) NOT NULL, note text);

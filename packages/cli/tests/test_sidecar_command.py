@@ -9,7 +9,7 @@ import pytest
 
 import slackwater_sidecar
 from slackwater import main
-from slackwater_protocol import Evidence
+from slackwater_protocol import Evidence, RedisSettings, RegistrySettings
 from slackwater_sidecar import SidecarSettings, SidecarStatus
 
 FILE = """
@@ -68,16 +68,17 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SidecarSetting
 def expect(runs: list[SidecarSettings]) -> None:
     (settings,) = runs
     assert settings.source == "inv"
-    assert settings.bootstrap == "h:1"
-    assert (settings.redis_url, settings.redis_password) == ("redis://r:2", "s3cret")
+    assert settings.servers.kafka.bootstrap == "h:1"
+    assert settings.servers.redis == RedisSettings("redis://r:2", "s3cret")
     assert settings.tables == frozenset({"inventory.a", "inventory.b"})
     assert settings.open_after == timedelta(seconds=7)
-    assert settings.kafka["security.protocol"] == "SSL"
+    assert settings.servers.kafka.options["security.protocol"] == "SSL"
     assert settings.evidence == {"inventory.a": Evidence.OVERTAKEN}
     topics = settings.source_topics
     assert (topics.data("inventory.a"), topics.data("inventory.b")) == ("inv.inventory.a", "routed.b")
     assert (topics.transactions, topics.notifications) == ("inv.tx", "inv.note")
-    assert (settings.schema_registry, settings.workers) == ("http://r:1", 3)
+    assert settings.servers.registry == RegistrySettings(url="http://r:1")
+    assert settings.workers == 3
 
 
 def test_credentials_of_the_schema_registry_reach_the_sidecar(
@@ -87,7 +88,7 @@ def test_credentials_of_the_schema_registry_reach_the_sidecar(
     config.write_text(FILE + 'schema_registry_user = "u"\nschema_registry_password = "p"\n')
     assert main.run(["--config", str(config), "sidecar"]) == 0
     (settings,) = runs
-    assert (settings.schema_registry_user, settings.schema_registry_password) == ("u", "p")
+    assert settings.servers.registry == RegistrySettings(url="http://r:1", user="u", password="p")
     assert "'p'" not in repr(settings)
 
 
@@ -173,7 +174,7 @@ def test_kafkas_own_lines_on_standard_error_are_for_debugging(
 ) -> None:
     Path("slackwater.toml").write_text(FILE)
     assert main.run(["--log-level", level, "sidecar"]) == 0
-    assert ("log_level" in runs[0].kafka) is is_quiet
+    assert ("log_level" in runs[0].servers.kafka.options) is is_quiet
 
 
 def test_without_a_source_nothing_runs(
@@ -181,4 +182,16 @@ def test_without_a_source_nothing_runs(
 ) -> None:
     assert main.run(["sidecar", "--bootstrap", "h:1", "--redis-url", "redis://r:2"]) == 2
     assert "SLACKWATER_SOURCE" in capsys.readouterr().err
+    assert runs == []
+
+
+def test_an_address_of_a_schema_registry_with_credentials_is_refused_without_repeating_them(
+    runs: list[SidecarSettings], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "s.toml"
+    config.write_text(FILE.replace("http://r:1", "http://u:geheim@r:1"))
+    assert main.run(["--config", str(config), "sidecar"]) == 2
+    told = capsys.readouterr().err
+    assert "setting sidecar.schema_registry holds credentials" in told
+    assert "geheim" not in told
     assert runs == []

@@ -9,10 +9,10 @@ import pytest
 
 from slackwater import main
 from slackwater.decisions import plan_skip, plan_timeline
-from slackwater.doctor import examination, services
+from slackwater.doctor import examination
 from slackwater.doctor.examination import Sources
 from slackwater.doctor.facts import EndFacts, PlaceFacts, SourceFacts
-from slackwater.errors import DecisionRefusedError
+from slackwater.errors import CommandInputError
 from slackwater_markers import (
     FrontierState,
     FrontierStatus,
@@ -84,7 +84,7 @@ def test_a_skip_leaves_later_transactions_alone() -> None:
     ],
 )
 def test_a_skip_is_refused_when_it_makes_no_sense(known: SourceFacts, to_lsn: int, reason: str) -> None:
-    with pytest.raises(DecisionRefusedError, match=reason):
+    with pytest.raises(CommandInputError, match=reason):
         plan_skip(known, to_lsn)
 
 
@@ -99,13 +99,13 @@ def test_a_timeline_is_counted_from_the_one_that_is_followed() -> None:
 
 
 def test_a_timeline_needs_a_regression_a_snapshot_and_no_other_decision() -> None:
-    with pytest.raises(DecisionRefusedError, match="is stalled, not regressed"):
+    with pytest.raises(CommandInputError, match="is stalled, not regressed"):
         plan_timeline(FACTS, [], without_snapshot=True)
     regressed = replace(FACTS, status=REGRESSED)
-    with pytest.raises(DecisionRefusedError, match="timeline 2 is decided already"):
+    with pytest.raises(CommandInputError, match="timeline 2 is decided already"):
         plan_timeline(regressed, [BEGUN], without_snapshot=True)
     bare = replace(FACTS, status=replace(REGRESSED, regression=replace(NOTICE, has_snapshot=False)))
-    with pytest.raises(DecisionRefusedError, match="--without-snapshot"):
+    with pytest.raises(CommandInputError, match="--without-snapshot"):
         plan_timeline(bare, [], without_snapshot=False)
     assert plan_timeline(bare, [], without_snapshot=True).timeline == 2
 
@@ -134,7 +134,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     def open_sources(*_: object) -> Iterator[Sources]:
         yield Sources(SourceTopics("inv"), {}, world.store, world.log, probe, SystemClock())
 
-    monkeypatch.setattr(services, "open_sources", open_sources)
+    monkeypatch.setattr(examination, "open_sources", open_sources)
     monkeypatch.setattr(examination, "examine", lambda _: world.facts)
     return world
 

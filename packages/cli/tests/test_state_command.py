@@ -8,11 +8,11 @@ import pytest
 
 from slackwater import main
 from slackwater.state_report import key_lines, rescaled_line, size, state_json, state_lines
-from slackwater_spark.stage.state_log import LogMeta
+from slackwater_engine.state.contents import Amount, BucketContents, KeyAmount
+from slackwater_engine.state.log import LogMeta
 from slackwater_spark.state import BucketState, KeptRows, PipelineState, Rescaled, StageState
-from slackwater_spark.state.contents import Amount, BucketContents, KeyAmount
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.postgres import parse_catalog
 
 DDL = "CREATE TABLE s.orders (id bigint PRIMARY KEY, customer_id bigint NOT NULL);"
 SQL = "SELECT TRANSACTIONALLY o.id, o.customer_id FROM s.orders o"

@@ -49,7 +49,7 @@ def pipeline(lsn: int) -> PipelineStatus:
 @pytest.fixture
 def store() -> InMemoryMarkerStore:
     store = InMemoryMarkerStore()
-    store.publish(published(0x1_0000_00FF), running())
+    store.put_cut(published(0x1_0000_00FF), running())
     return store
 
 
@@ -104,7 +104,7 @@ def test_pipelines_are_up_to_date_or_behind(store: InMemoryMarkerStore) -> None:
 
 def test_the_timeline_that_the_sidecar_follows_is_shown(store: InMemoryMarkerStore) -> None:
     second = replace(published(0xAA).cut, timeline=2)
-    store.publish(PublishedCut(second, 1), replace(running(), timeline=2))
+    store.put_cut(PublishedCut(second, 1), replace(running(), timeline=2))
     assert "inv, timeline 2" in text(store)
     assert "0/AA" in text(store)
 
@@ -117,12 +117,12 @@ def test_a_sidecar_that_gave_up_is_not_called_silent(store: InMemoryMarkerStore)
 
 def test_a_pipeline_on_a_timeline_that_is_over_is_told_so(store: InMemoryMarkerStore) -> None:
     store.register_pipeline(pipeline(0x1_0000_00FF))
-    store.publish(PublishedCut(replace(published(0xAA).cut, timeline=2), 1), replace(running(), timeline=2))
+    store.put_cut(PublishedCut(replace(published(0xAA).cut, timeline=2), 1), replace(running(), timeline=2))
     assert "timeline 1 is over: start anew on 2" in text(store)
 
 
 def test_a_pipeline_that_only_starts_has_shown_nothing_yet(store: InMemoryMarkerStore) -> None:
     store.register_pipeline(replace(pipeline(0), batch_id=-1))
-    store.publish(published(0xAA), running())
+    store.put_cut(published(0xAA), running())
     assert "has shown nothing yet" in text(store)
     assert "is over" not in text(store)

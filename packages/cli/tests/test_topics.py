@@ -1,15 +1,13 @@
 """Reading topics while Kafka reports errors."""
 
-import threading
-
 import pytest
 from confluent_kafka import KafkaError
 
 from slackwater.doctor.kafka import KafkaProbe
-from slackwater.errors import ServerUnreachableError, TopicUnavailableError
-from slackwater.topics import follow, read_to_end
+from slackwater.errors import CommandUnavailableError
+from slackwater.topics import read_to_end
 from slackwater_markers.testing import FlakyConsumer
-from slackwater_protocol import SourceTopics
+from slackwater_protocol import KafkaSettings, SourceTopics
 
 VALUES = [b"a", b"b"]
 TRANSIENT = ["NOT_LEADER_FOR_PARTITION", "_TRANSPORT"]
@@ -36,7 +34,7 @@ def test_reading_to_the_end_survives_transient_errors(
 @pytest.mark.parametrize("succeeding", [0, 1, 2])
 def test_other_errors_end_it_at_once(consumer: FlakyConsumer, succeeding: int) -> None:
     consumer.errors = [0] * succeeding + [KafkaError.TOPIC_AUTHORIZATION_FAILED]
-    with pytest.raises(TopicUnavailableError, match=r"[Aa]uthorization failed"):
+    with pytest.raises(CommandUnavailableError, match=r"[Aa]uthorization failed"):
         list(read_to_end("nowhere:1", ["t"]))
     assert consumer.is_closed
 
@@ -46,19 +44,8 @@ def test_silence_ends_it_with_what_was_reported_last(
 ) -> None:
     monkeypatch.setattr("slackwater.topics._SILENCE_SECONDS", 0.2)
     consumer.errors = [0, 0] + [KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000
-    with pytest.raises(TopicUnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
+    with pytest.raises(CommandUnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
         list(read_to_end("nowhere:1", ["t"]))
-
-
-@pytest.mark.parametrize("name", TRANSIENT)
-def test_following_survives_transient_errors(consumer: FlakyConsumer, name: str) -> None:
-    consumer.errors = [0, *[getattr(KafkaError, name)] * 3]
-    stop, found = threading.Event(), list[bytes | None]()
-    for messages in follow("nowhere:1", ["t"], stop, batch=1, wait_seconds=0):
-        found += [message.value() for message in messages]
-        if len(found) == len(VALUES):
-            stop.set()
-    assert found == VALUES
 
 
 @pytest.mark.parametrize("succeeding", [0, 1, 2, 3, 4])
@@ -70,11 +57,11 @@ def test_the_doctor_asks_again_after_transient_errors_and_only_after_those(
         errors = [0] * succeeding + [getattr(KafkaError, name)] * 2
         consumer = FlakyConsumer({("inv.transaction", 0): [end], ("inv.a.b", 0): VALUES}, errors)
         monkeypatch.setattr("slackwater.doctor.kafka.open_consumer", lambda *_: consumer)
-        with KafkaProbe("nowhere:1", {}, SourceTopics("inv"), "inv.a.b".__eq__) as probe:
-            facts = probe.look()
+        with KafkaProbe(KafkaSettings("nowhere:1"), SourceTopics("inv"), "inv.a.b".__eq__) as probe:
+            facts = probe.ask()
         assert consumer.errors == []
         return *facts.data_topics, *(str(found.xid) for found in facts.ends)
 
     assert look("NOT_LEADER_FOR_PARTITION") == ("inv.a.b", "500")
-    with pytest.raises(ServerUnreachableError):
+    with pytest.raises(CommandUnavailableError):
         look("TOPIC_AUTHORIZATION_FAILED")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack.deadline import Deadline
+from slackwater_devstack.server import Deadline
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack import JarResolutionError, JarSet, PinnedJar, cache_folder, verify_jars
-from slackwater_devstack.jars import Progress, ensure_jars, parse_manifest
+from slackwater_devstack import DevStackUnavailableError, JarSet, PinnedJar, cache_folder
+from slackwater_devstack.jars import Progress, ensure_jars, find_damage, parse_manifest
 
 CONTENT = {"a-1.jar": b"alpha", "b-2.jar": b"beta"}
 
@@ -50,17 +50,17 @@ def test_of_two_at_once_one_fetches_and_both_have_the_jars(wanted: JarSet) -> No
         for future in [pool.submit(ensure_jars, wanted, repository.fetch, silent) for _ in range(4)]:
             future.result()
     assert repository.fetched == 1
-    verify_jars(wanted)
+    assert find_damage(wanted) is None
 
 
 def test_a_jar_with_other_bytes_of_the_same_size_is_refused(wanted: JarSet) -> None:
-    with pytest.raises(JarResolutionError, match=r"b-2\.jar has SHA-256"):
+    with pytest.raises(DevStackUnavailableError, match=r"b-2\.jar has SHA-256"):
         ensure_jars(wanted, FakeRepository({**CONTENT, "b-2.jar": b"bet4"}).fetch, silent)
     assert not wanted.folder.exists()
 
 
 def test_a_missing_jar_is_named(wanted: JarSet) -> None:
-    with pytest.raises(JarResolutionError, match=r"b-2\.jar is missing"):
+    with pytest.raises(DevStackUnavailableError, match=r"b-2\.jar is missing"):
         ensure_jars(wanted, FakeRepository({"a-1.jar": b"alpha"}).fetch, silent)
 
 
@@ -72,7 +72,7 @@ def test_a_jar_in_the_cache_with_other_bytes_is_named_and_fetched_again(wanted: 
     ensure_jars(wanted, repository.fetch, told.append)
     assert repository.fetched == 2
     assert "b-2.jar has SHA-256" in told[0]
-    verify_jars(wanted)
+    assert find_damage(wanted) is None
 
 
 def test_leftovers_of_a_killed_download_are_no_hindrance(wanted: JarSet) -> None:
@@ -101,13 +101,10 @@ def test_every_pinned_coordinate_has_a_line_in_the_manifest() -> None:
     assert len(parse_manifest((data / "jars.sha256").read_text())) == coordinates == 103
 
 
-@pytest.mark.parametrize(
-    ("environment", "folder"),
-    [
-        ({"SLACKWATER_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "/a"),
-        ({"XDG_CACHE_HOME": "/b"}, "/b/slackwater"),
-        ({}, f"{Path.home()}/.cache/slackwater"),
-    ],
-)
-def test_the_cache_is_where_the_user_wants_it(environment: dict[str, str], folder: str) -> None:
-    assert cache_folder(environment) == Path(folder)
+def test_without_a_home_folder_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError
+
+    monkeypatch.setattr(Path, "home", homeless)
+    with pytest.raises(DevStackUnavailableError, match="set SLACKWATER_CACHE"):
+        cache_folder({})

@@ -13,11 +13,11 @@ import pytest
 
 from slackwater_devstack import (
     DevStack,
+    DevStackConfigError,
     DevStackSettings,
+    DevStackUnavailableError,
     PostgresServer,
     RunState,
-    ServerStartError,
-    SettingsError,
     down,
     status,
     up,
@@ -118,7 +118,7 @@ def test_a_connector_for_a_table_that_does_not_exist_is_refused_and_the_servers_
     dev_stack: Callable[..., DevStack],
 ) -> None:
     stack = dev_stack(redis=False)
-    with pytest.raises(SettingsError, match=r"public\.missing.*does not exist"):
+    with pytest.raises(DevStackConfigError, match=r"public\.missing.*does not exist"):
         stack.start_connector(["public.missing"])
     assert stack.postgres.is_running
     assert stack.kafka.is_running
@@ -129,7 +129,7 @@ def test_a_server_that_cannot_start_says_why_with_its_last_lines(open_folder: Pa
     server.start()
     server.stop()
     (server.data_folder() / "postgresql.conf").write_text("nonsense = 1\n")
-    with pytest.raises(ServerStartError, match="nonsense") as caught:
+    with pytest.raises(DevStackUnavailableError, match="nonsense") as caught:
         server.start()
-    assert caught.value.server == "postgres"
+    assert caught.value.problem.startswith("postgres did not start")
     assert not server.is_running

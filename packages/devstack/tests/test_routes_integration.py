@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_devstack import DevStack, DevStackSettings, Lifetime, SettingsError
+from slackwater_devstack import DevStack, DevStackConfigError, DevStackSettings, Lifetime
 
 pytestmark = pytest.mark.integration
 
@@ -89,5 +89,5 @@ def test_a_killed_second_broker_comes_back_with_its_records(
 
 def test_a_stack_that_outlives_us_has_no_routes(tmp_path_factory: pytest.TempPathFactory) -> None:
     settings = DevStackSettings(folder=tmp_path_factory.mktemp("detached"), kafka_routes=("client",))
-    with pytest.raises(SettingsError):
+    with pytest.raises(DevStackConfigError):
         DevStack(settings, Lifetime.DETACHED)

@@ -11,8 +11,8 @@ import redis
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from slackwater_devstack import DevStack, DevStackSettings, RunState, StackRunningError, resolve_jars
-from slackwater_devstack.deadline import Deadline
+from slackwater_devstack import DevStack, DevStackSettings, DevStackStateError, RunState, resolve_jars
+from slackwater_devstack.server import Deadline
 
 pytestmark = pytest.mark.integration
 
@@ -211,7 +211,7 @@ def test_the_state_file_tells_another_process_what_runs(stack: DevStack) -> None
 
 def test_a_second_stack_in_the_same_folder_is_refused(stack: DevStack) -> None:
     second = DevStack(DevStackSettings(folder=stack.settings.folder))
-    with pytest.raises(StackRunningError, match="another folder"):
+    with pytest.raises(DevStackStateError, match="another folder"):
         second.start()
     assert stack.redis.is_running
 

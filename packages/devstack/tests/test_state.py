@@ -9,15 +9,11 @@ from pathlib import Path
 import pytest
 
 from slackwater_devstack import (
+    DevStackConfigError,
     DevStackError,
-    JarResolutionError,
-    PrerequisiteError,
+    DevStackStateError,
+    DevStackUnavailableError,
     RunState,
-    ServerNotRunningError,
-    ServerStartError,
-    SettingsError,
-    StackRunningError,
-    StateFileError,
     down,
     status,
 )
@@ -53,7 +49,7 @@ def test_a_folder_without_a_stack_has_no_status(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 99}', '{"format": 1, "prefix": "x"}'])
 def test_a_damaged_or_newer_state_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE_NAME).write_text(text)
-    with pytest.raises(StateFileError, match=FILE_NAME):
+    with pytest.raises(DevStackStateError, match=FILE_NAME):
         read_state(tmp_path)
 
 
@@ -79,13 +75,9 @@ def test_down_leaves_a_foreigner_with_the_number_of_ours_alone(tmp_path: Path) -
 @pytest.mark.parametrize(
     "error",
     [
-        PrerequisiteError("Java 17", "none", "install it"),
-        JarResolutionError("no network", "tail"),
-        ServerStartError("kafka", "ended", Path("/l"), "tail"),
-        ServerNotRunningError("redis", "kill"),
-        SettingsError("prefix", "''", "letters"),
-        StackRunningError(Path("/f"), ("redis",)),
-        StateFileError(Path("/f"), "is not JSON"),
+        DevStackConfigError("setting prefix is ''", "expected letters"),
+        DevStackStateError("redis already running in /f", "use another folder"),
+        DevStackUnavailableError("kafka did not start: it ended", "log: /l", "its\nlast lines"),
     ],
 )
 def test_errors_survive_pickling(error: DevStackError) -> None:

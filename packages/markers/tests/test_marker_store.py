@@ -34,11 +34,11 @@ def store(request: pytest.FixtureRequest) -> Iterator[MarkerStore]:
 
 
 @pytest.fixture
-def publish(make_cut: MakeCut, store: MarkerStore, source: str) -> Callable[..., bool]:
-    def publish_lsn(lsn: int, *, timeline: int = 0, log_offset: int = 0) -> bool:
-        return store.publish(PublishedCut(make_cut(source, lsn, timeline=timeline), log_offset), RUNNING)
+def put_cut(make_cut: MakeCut, store: MarkerStore, source: str) -> Callable[..., bool]:
+    def put_lsn(lsn: int, *, timeline: int = 0, log_offset: int = 0) -> bool:
+        return store.put_cut(PublishedCut(make_cut(source, lsn, timeline=timeline), log_offset), RUNNING)
 
-    return publish_lsn
+    return put_lsn
 
 
 def test_newest_is_none_before_the_first_cut(store: MarkerStore, source: str) -> None:
@@ -52,25 +52,25 @@ def test_newest_returns_the_published_cut_with_its_log_offset(
     make_cut: MakeCut, store: MarkerStore, source: str
 ) -> None:
     published = PublishedCut(make_cut(source, 100, transactions=3), 17)
-    assert store.publish(published, RUNNING)
+    assert store.put_cut(published, RUNNING)
     assert store.newest(source, 0) == published
 
 
 def test_cut_and_status_appear_together(make_cut: MakeCut, store: MarkerStore, source: str) -> None:
     cut = make_cut(source, 100)
-    store.publish(PublishedCut(cut, 0), RUNNING)
+    store.put_cut(PublishedCut(cut, 0), RUNNING)
     assert store.newest(source, 0) == PublishedCut(cut, 0)
     assert store.status(source) == RUNNING
 
 
 def test_the_position_is_that_of_the_newest_cut(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     assert store.position(source) is None
-    publish(100, log_offset=17)
+    put_cut(100, log_offset=17)
     assert store.position(source) == StoredPosition(CommitPosition(0, 100), 17, "a")
-    publish(99, log_offset=18)
-    publish(LARGEST_LSN, timeline=1, log_offset=19)
+    put_cut(99, log_offset=18)
+    put_cut(LARGEST_LSN, timeline=1, log_offset=19)
     assert store.position(source) == StoredPosition(CommitPosition(1, LARGEST_LSN), 19, "a")
 
 
@@ -78,9 +78,9 @@ AT_100 = CommitPosition(0, 100)
 
 
 def test_markers_are_replaced_as_a_whole(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
-    publish(100)
+    put_cut(100)
     first, odd, many = (f"{source}.inv.a", 0), ("odd/name", 7), {("t", n): Marker(n, n) for n in range(5000)}
     for markers in ({first: Marker(LARGEST_LSN, 130), odd: Marker(120, 9)}, {odd: Marker(100, 8)}, many, {}):
         assert store.set_markers(source, AT_100, markers)
@@ -89,9 +89,9 @@ def test_markers_are_replaced_as_a_whole(
 
 @pytest.mark.parametrize("older", [CommitPosition(1, 99), CommitPosition(1, 9), CommitPosition(0, 1000)])
 def test_markers_of_an_older_cut_than_the_newest_are_refused(
-    store: MarkerStore, source: str, publish: Callable[..., bool], older: CommitPosition
+    store: MarkerStore, source: str, put_cut: Callable[..., bool], older: CommitPosition
 ) -> None:
-    publish(100, timeline=1)
+    put_cut(100, timeline=1)
     newer = {("t", 0): Marker(100, 5)}
     assert store.set_markers(source, CommitPosition(1, 100), newer)
     assert not store.set_markers(source, older, {("t", 0): Marker(7, 7)})
@@ -102,139 +102,127 @@ def test_markers_of_an_older_cut_than_the_newest_are_refused(
     "newer", [CommitPosition(1, 101), CommitPosition(2, 0), CommitPosition(1, LARGEST_LSN)]
 )
 def test_markers_of_a_newer_cut_than_the_store_has_are_taken(
-    store: MarkerStore, source: str, publish: Callable[..., bool], newer: CommitPosition
+    store: MarkerStore, source: str, put_cut: Callable[..., bool], newer: CommitPosition
 ) -> None:
     """The cut itself may not have reached it."""
-    publish(100, timeline=1)
+    put_cut(100, timeline=1)
     assert store.set_markers(source, newer, {("t", 0): Marker(101, 5)})
     assert store.markers(source) == {("t", 0): Marker(101, 5)}
 
 
 def test_what_was_published_from_another_log_counts_as_absent(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     store.bind("one log")
-    publish(100)
+    put_cut(100)
     store.set_markers(source, AT_100, {("t", 0): Marker(150, 170)})
     store.bind("another log")
     assert store.newest(source, 0) is None
     assert store.cuts_after(source, 0, 0, limit=9) == []
     assert store.markers(source) == {}
     assert store.position(source) is None
-    assert not publish(200)
+    assert not put_cut(200)
     assert not store.set_markers(source, CommitPosition(0, 200), {("t", 0): Marker(250, 270)})
     store.bind("one log")
     assert store.newest(source, 0) is not None
 
 
 def test_a_sidecar_removes_what_another_log_left_and_begins_anew(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     store.bind("one log")
-    publish(100, timeline=3)
+    put_cut(100, timeline=3)
     store.set_markers(source, CommitPosition(3, 100), {("t", 0): Marker(150, 170)})
     store.bind("another log")
     assert store.adopt(source)
     assert not store.adopt(source)
     assert store.status(source) is None
     assert store.markers(source) == {}
-    assert publish(50, timeline=1)
+    assert put_cut(50, timeline=1)
     store.bind("one log")
     assert store.newest(source, 1) is None
 
 
-def test_a_cleared_source_is_unknown(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:
-    publish(100, timeline=2)
+def test_a_cleared_source_is_unknown(store: MarkerStore, source: str, put_cut: Callable[..., bool]) -> None:
+    put_cut(100, timeline=2)
     store.clear(source, 2)
     assert store.position(source) is None
     assert store.newest(source, 2) is None
     assert store.status(source) is None
-    assert publish(50, timeline=1)
+    assert put_cut(50, timeline=1)
 
 
 def test_nothing_is_removed_from_a_store_of_the_same_log(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
-    publish(100)
+    put_cut(100)
     store.bind("one log")
     assert not store.adopt(source)
-    publish(110)
+    put_cut(110)
     assert not store.adopt(source)
     assert [c.cut.lsn for c in store.cuts_after(source, 0, 0, limit=9)] == [100, 110]
 
 
 def test_publishing_the_same_cut_again_changes_nothing(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
-    assert publish(100, log_offset=1)
-    assert not publish(100, log_offset=2)
+    assert put_cut(100, log_offset=1)
+    assert not put_cut(100, log_offset=2)
     newest = store.newest(source, 0)
     assert newest is not None
     assert newest.log_offset == 1
 
 
-def test_an_older_cut_is_refused(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:
-    publish(100)
-    assert not publish(99)
+def test_an_older_cut_is_refused(store: MarkerStore, source: str, put_cut: Callable[..., bool]) -> None:
+    put_cut(100)
+    assert not put_cut(99)
     assert [c.cut.lsn for c in store.cuts_after(source, 0, 0, limit=10)] == [100]
 
 
 def test_lsns_are_compared_with_all_64_bits(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
-    assert publish(LARGEST_LSN - 1)
-    assert not publish(LARGEST_LSN - 2)
-    assert publish(LARGEST_LSN)
+    assert put_cut(LARGEST_LSN - 1)
+    assert not put_cut(LARGEST_LSN - 2)
+    assert put_cut(LARGEST_LSN)
     assert [c.cut.lsn for c in store.cuts_after(source, 0, LARGEST_LSN - 1, limit=9)] == [LARGEST_LSN]
 
 
 def test_cuts_after_is_ascending_exclusive_and_limited(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
     for lsn in (10, 20, 30, 40):
-        publish(lsn)
+        put_cut(lsn)
     assert [c.cut.lsn for c in store.cuts_after(source, 0, 10, limit=2)] == [20, 30]
     assert [c.cut.lsn for c in store.cuts_after(source, 0, 15, limit=9)] == [20, 30, 40]
     assert store.cuts_after(source, 0, 40, limit=9) == []
 
 
 def test_a_new_timeline_may_start_below_the_old_one(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
-    publish(100)
-    assert publish(7, timeline=1)
+    put_cut(100)
+    assert put_cut(7, timeline=1)
     assert store.newest(source, 1) is not None
     assert store.position(source) == StoredPosition(CommitPosition(1, 7), 0, "a")
 
 
-def test_an_older_timeline_is_refused(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:
-    publish(7, timeline=1)
-    assert not publish(1000, timeline=0)
+def test_an_older_timeline_is_refused(store: MarkerStore, source: str, put_cut: Callable[..., bool]) -> None:
+    put_cut(7, timeline=1)
+    assert not put_cut(1000, timeline=0)
     assert store.newest(source, 0) is None
 
 
-def test_sources_do_not_see_each_other(store: MarkerStore, source: str, publish: Callable[..., bool]) -> None:
-    publish(100)
+def test_sources_do_not_see_each_other(store: MarkerStore, source: str, put_cut: Callable[..., bool]) -> None:
+    put_cut(100)
     assert store.newest(source + "x", 0) is None
     assert store.markers(source + "x") == {}
 
 
-def test_trim_forgets_cuts_below_an_lsn_and_still_refuses_them(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
-) -> None:
-    for lsn in (10, 20, 30):
-        publish(lsn)
-    store.trim(source, 0, 20)
-    assert [c.cut.lsn for c in store.cuts_after(source, 0, 0, limit=9)] == [20, 30]
-    store.trim(source, 0, 31)
-    assert store.newest(source, 0) is None
-    assert not publish(25)
-
-
 def test_status_can_change_without_a_cut(
-    store: MarkerStore, source: str, publish: Callable[..., bool]
+    store: MarkerStore, source: str, put_cut: Callable[..., bool]
 ) -> None:
-    publish(100)
+    put_cut(100)
     stalled = FrontierStatus(
         state=FrontierState.STALLED, detail="xid 7 waits for inv.a", wall_ms=5, sidecar="b"
     )

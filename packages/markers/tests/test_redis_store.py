@@ -29,9 +29,9 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
         yield client
 
 
-def publish_all(make_cut: MakeCut, store: RedisMarkerStore, source: str, lsns: range) -> None:
+def put_all(make_cut: MakeCut, store: RedisMarkerStore, source: str, lsns: range) -> None:
     for lsn in lsns:
-        store.publish(PublishedCut(make_cut(source, lsn), lsn), RUNNING)
+        store.put_cut(PublishedCut(make_cut(source, lsn), lsn), RUNNING)
 
 
 def kept(store: RedisMarkerStore, source: str) -> list[int]:
@@ -43,7 +43,7 @@ def test_entries_have_the_published_layout(
     make_cut: MakeCut, client: redis.Redis, redis_url: str, source: str
 ) -> None:
     cut = make_cut(source, 100)
-    RedisMarkerStore.connect(redis_url).publish(PublishedCut(cut, 17), RUNNING)
+    RedisMarkerStore.connect(redis_url).put_cut(PublishedCut(cut, 17), RUNNING)
     assert client.xrange(cuts_key(source, 0)) == [(b"100-1", {b"cut": encode_cut(cut), b"log": b"17"})]
     assert client.hgetall(frontier_key(source)) == {
         b"lsn": b"100",
@@ -64,7 +64,7 @@ def test_entries_have_the_published_layout(
 @pytest.mark.integration
 def test_only_the_newest_cuts_are_kept_by_number(make_cut: MakeCut, redis_url: str, source: str) -> None:
     store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_cuts=3))
-    publish_all(make_cut, store, source, range(1, 10))
+    put_all(make_cut, store, source, range(1, 10))
     assert kept(store, source) == [7, 8, 9]
 
 
@@ -72,7 +72,7 @@ def test_only_the_newest_cuts_are_kept_by_number(make_cut: MakeCut, redis_url: s
 def test_only_the_newest_cuts_are_kept_by_size(make_cut: MakeCut, redis_url: str, source: str) -> None:
     size = len(encode_cut(make_cut(source, 1)))
     store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_bytes=2 * size + 10))
-    publish_all(make_cut, store, source, range(1, 9))
+    put_all(make_cut, store, source, range(1, 9))
     assert kept(store, source) == [7, 8]
 
 
@@ -81,9 +81,9 @@ def test_retention_survives_a_flush_and_a_refill(
     make_cut: MakeCut, client: redis.Redis, redis_url: str, source: str
 ) -> None:
     store = RedisMarkerStore.connect(redis_url, retention=CutRetention(max_cuts=3))
-    publish_all(make_cut, store, source, range(1, 10))
+    put_all(make_cut, store, source, range(1, 10))
     client.delete(cuts_key(source, 0), frontier_key(source))
-    publish_all(make_cut, store, source, range(1, 10))
+    put_all(make_cut, store, source, range(1, 10))
     assert kept(store, source) == [7, 8, 9]
 
 
@@ -94,7 +94,7 @@ def test_a_key_that_holds_something_else_is_reported(
     client.set(cuts_key(source, 0), "something else")
     store = RedisMarkerStore.connect(redis_url)
     with pytest.raises(MarkerStoreUnavailableError, match="WRONGTYPE"):
-        store.publish(PublishedCut(make_cut(source, 1), 0), RUNNING)
+        store.put_cut(PublishedCut(make_cut(source, 1), 0), RUNNING)
     assert store.status(source) is None
 
 

@@ -175,7 +175,7 @@ def serve(redis_server: RedisServer, authority: Certificate) -> Iterator[Serve]:
 
 def is_usable(store: RedisMarkerStore, cut: Cut) -> bool:
     try:
-        return store.publish(PublishedCut(cut, 0), STATUS) and store.newest(cut.source, 0) is not None
+        return store.put_cut(PublishedCut(cut, 0), STATUS) and store.newest(cut.source, 0) is not None
     finally:
         store.close()
 

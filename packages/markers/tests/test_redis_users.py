@@ -99,9 +99,9 @@ def work_of_a_sidecar(store: RedisMarkerStore, make_cut: MakeCut) -> None:
         store.bind(log)
         store.adopt(SOURCE)
         for lsn in (10, 20):
-            assert store.publish(PublishedCut(make_cut(SOURCE, lsn), lsn), STATUS)
+            assert store.put_cut(PublishedCut(make_cut(SOURCE, lsn), lsn), STATUS)
         store.set_markers(SOURCE, CommitPosition(0, 20), {("t", 0): Marker(50, 5)})
-    store.publish(PublishedCut(make_cut(SOURCE, 10), 10), STATUS)
+    store.put_cut(PublishedCut(make_cut(SOURCE, 10), 10), STATUS)
     store.position(SOURCE)
     store.newest(SOURCE, 0)
     store.set_status(SOURCE, STATUS)

@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 
+from slackwater_protocol import RegistrySettings
 from slackwater_registry import (
+    RegistryConfigError,
     RegistryError,
-    RegistryRefusedError,
-    RegistrySettings,
-    RegistrySettingsError,
+    RegistryInputError,
     RegistryUnavailableError,
     SchemaRegistry,
-    UnknownSchemaError,
-    UnsupportedSchemaError,
     avro_to_json,
 )
 from slackwater_registry.client import MAX_ANSWER_BYTES
@@ -55,7 +53,7 @@ def test_avro_becomes_json_and_json_stays(server: RegistryServer) -> None:
 
 
 def test_a_registry_below_a_path_is_found_there(server: RegistryServer) -> None:
-    with pytest.raises(UnknownSchemaError):
+    with pytest.raises(RegistryInputError):
         client(server.url + "/apis/ccompat/v7").schema(1)
 
     assert server.requests == ["/apis/ccompat/v7/schemas/ids/1"]
@@ -63,7 +61,7 @@ def test_a_registry_below_a_path_is_found_there(server: RegistryServer) -> None:
 
 def test_an_unknown_schema_is_asked_for_again_later(server: RegistryServer) -> None:
     registry = client(server.url)
-    with pytest.raises(UnknownSchemaError, match="there is no schema 1; is this the registry"):
+    with pytest.raises(RegistryInputError, match="there is no schema 1; is this the registry"):
         registry.schema(1)
     server.register(LONG)
 
@@ -76,9 +74,9 @@ def test_credentials_are_sent_and_never_shown() -> None:
         settings = RegistrySettings(url=server.url, user="u", password="geheim")
         assert SchemaRegistry(settings).schema(1) == LONG
         assert "geheim" not in repr(settings)
-        with pytest.raises(RegistryRefusedError, match="HTTP 401"):
+        with pytest.raises(RegistryConfigError, match="HTTP 401"):
             client(server.url, user="u", password="other").schema(1)
-        with pytest.raises(RegistryRefusedError):
+        with pytest.raises(RegistryConfigError):
             client(server.url).schema(1)
 
 
@@ -137,24 +135,8 @@ def test_what_is_no_self_contained_avro_is_refused(
 ) -> None:
     schema_id = server.register(LONG, **fields)
 
-    with pytest.raises(UnsupportedSchemaError, match=problem):
+    with pytest.raises(RegistryInputError, match=problem):
         client(server.url).schema(schema_id)
-
-
-@pytest.mark.parametrize(
-    ("url", "problem"),
-    [
-        ("registry:8081", "is 'registry:8081'"),
-        ("", "is ''"),
-        ("http://", "is 'http:'"),
-        ("http://u:geheim@registry", "holds credentials"),
-        ("http://a,ftp://b", "is 'ftp://b'"),
-    ],
-)
-def test_addresses_that_cannot_be_ones_are_refused(url: str, problem: str) -> None:
-    with pytest.raises(RegistrySettingsError, match=problem) as caught:
-        RegistrySettings(url=url)
-    assert "geheim" not in str(caught.value)
 
 
 def test_a_connector_registers_and_gets_the_same_id_for_the_same_schema(server: RegistryServer) -> None:
@@ -167,11 +149,9 @@ def test_a_connector_registers_and_gets_the_same_id_for_the_same_schema(server: 
 
 def test_errors_travel_between_processes() -> None:
     for error in (
-        RegistrySettingsError("is odd"),
         RegistryUnavailableError("http://a", 1, "why"),
-        RegistryRefusedError("http://a", 1, 403),
-        UnknownSchemaError("http://a", 1),
-        UnsupportedSchemaError("http://a", 1, "is JSON"),
+        RegistryConfigError("http://a", 1, "refused"),
+        RegistryInputError("http://a", 1, "is JSON"),
     ):
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
         assert isinstance(copy, RegistryError)

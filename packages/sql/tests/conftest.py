@@ -1,7 +1,12 @@
+from collections.abc import Callable, Mapping, Sequence
+
 import pytest
 
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.plan import EnginePlan, InputPlan
+from slackwater_sql.postgres import parse_catalog
+from slackwater_sql.row_codec import RowCodec
+from slackwater_sql.stage_evaluation import RowsEvaluator, RowVersions
 
 TABLES = """
 CREATE SCHEMA inventory;
@@ -30,3 +35,30 @@ CREATE TABLE inventory.shipments (id uuid PRIMARY KEY, order_id bigint);
 @pytest.fixture
 def catalog() -> Catalog:
     return parse_catalog({"tables.sql": TABLES})
+
+
+Rows = Mapping[str, Sequence[bytes]]
+"""Row images as Debezium's JSON, by alias of the input."""
+
+
+@pytest.fixture
+def live_documents() -> Callable[[EnginePlan, Rows], list[bytes]]:
+    """Gives the documents of one stage key, all of whose rows are given, without stages and state."""
+
+    def documents(plan: EnginePlan, rows: Rows) -> list[bytes]:
+        (stage,) = plan.stages
+        assert stage.rows is not None
+        evaluator = RowsEvaluator(stage.rows, stage.key, name=plan.views[0].name)
+        versions = [_live(each, rows.get(each.alias, ())) for each in stage.rows.inputs]
+        try:
+            return [document for _, _, document in evaluator.latest(versions, [b"\x91\x01"], [0])]
+        finally:
+            evaluator.close()
+
+    return documents
+
+
+def _live(plan: InputPlan, images: Sequence[bytes]) -> RowVersions:
+    codec = RowCodec(plan.table, plan.column_names)
+    columns = codec.unpack_columns([codec.encode(codec.decode(image)) for image in images])
+    return RowVersions([0] * len(images), columns)

@@ -3,14 +3,14 @@ import pickle
 import pytest
 
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
-from slackwater_sql.errors import SchemaError, ViewError
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.errors import SqlTextError
+from slackwater_sql.postgres import parse_catalog
 
 
 def _types(ddl: str) -> dict[str, str]:
     (table,) = parse_catalog({"t.sql": ddl}).tables
-    return {column.name: column.type.postgres for column in table.columns}
+    return {column.name: column.type.name for column in table.columns}
 
 
 def test_type_names_are_made_canonical() -> None:
@@ -114,7 +114,7 @@ def test_type_that_cannot_be_carried_exactly_is_declared_but_unsupported(column_
     ],
 )
 def test_mistake_is_reported_with_its_place(ddl: str, line: int, column: int, message: str) -> None:
-    with pytest.raises(SchemaError) as raised:
+    with pytest.raises(SqlTextError) as raised:
         parse_catalog({"schema/t.sql": ddl})
 
     error = raised.value
@@ -134,7 +134,7 @@ def test_a_generated_column_is_declared_but_no_view_can_use_it() -> None:
 
     assert [column.type.is_supported for column in table.columns] == [True, True, False]
     assert str(table.columns[2].type) == "numeric(3,1) GENERATED"
-    with pytest.raises(ViewError, match="it is a generated column, and connectors do not send those"):
+    with pytest.raises(SqlTextError, match="it is a generated column, and connectors do not send those"):
         compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY a, c FROM t")], Catalog((table,)))
 
 

@@ -1,14 +1,16 @@
 """Each type's way from Debezium's JSON through DuckDB into a document, exactly."""
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
-from slackwater_sql.errors import ViewError
-from slackwater_sql.testing import live_documents
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.errors import SqlTextError
+from slackwater_sql.plan import EnginePlan
+from slackwater_sql.postgres import parse_catalog
 
+Document = Callable[[str, str, str], str]
 UUID = "123e4567-e89b-12d3-a456-426614174000"
 
 # PostgreSQL type, Debezium's JSON value (as real Debezium 3.7 writes it), the value in a document
@@ -74,49 +76,59 @@ EXACT = [
 ]
 
 
-def _document(column_type: str, wire: str, selected: str) -> str:
-    ddl = f"CREATE TABLE t (id bigint PRIMARY KEY, v {column_type});"
-    grouped = "GROUP BY t.id" if "list(" in selected else ""
-    sql = f"SELECT TRANSACTIONALLY t.id, {selected} AS out FROM t {grouped}"  # noqa: S608 - our own
-    plan = compile_pipeline([("v.sql", sql)], parse_catalog({"t.sql": ddl}))
-    (document,) = live_documents(plan, {"t": [f'{{"id":7,"v":{wire}}}'.encode()]})
-    return re.sub(r'\A\{"id":7,"(out|plain)":', "", document.decode()).removesuffix("}")
+@pytest.fixture
+def document(live_documents: Callable[[EnginePlan, Mapping[str, Sequence[bytes]]], list[bytes]]) -> Document:
+    """Gives what stands in a document for an expression over one column of one row."""
+
+    def made(column_type: str, wire: str, selected: str) -> str:
+        ddl = f"CREATE TABLE t (id bigint PRIMARY KEY, v {column_type});"
+        grouped = "GROUP BY t.id" if "list(" in selected else ""
+        sql = f"SELECT TRANSACTIONALLY t.id, {selected} AS out FROM t {grouped}"  # noqa: S608 - our own
+        plan = compile_pipeline([("v.sql", sql)], parse_catalog({"t.sql": ddl}))
+        (found,) = live_documents(plan, {"t": [f'{{"id":7,"v":{wire}}}'.encode()]})
+        return re.sub(r'\A\{"id":7,"(out|plain)":', "", found.decode()).removesuffix("}")
+
+    return made
 
 
 @pytest.mark.parametrize(("column_type", "wire", "written"), EXACT)
-def test_value_is_written_exactly_plain_and_nested(column_type: str, wire: str, written: str) -> None:
+def test_value_is_written_exactly_plain_and_nested(
+    column_type: str, wire: str, written: str, document: Document
+) -> None:
     selected = "t.v AS plain, list({'v': t.v, 'w': [t.v, NULL]})"
     nested = f'[{{"v":{written},"w":[{written},null]}}]'
 
-    assert _document(column_type, wire, selected) == f'{written},"out":{nested}'
+    assert document(column_type, wire, selected) == f'{written},"out":{nested}'
 
 
 @pytest.mark.parametrize("column_type", sorted({case[0] for case in EXACT}))
-def test_null_is_null(column_type: str) -> None:
-    assert _document(column_type, "null", "t.v AS plain, list(t.v)") == 'null,"out":[null]'
+def test_null_is_null(column_type: str, document: Document) -> None:
+    assert document(column_type, "null", "t.v AS plain, list(t.v)") == 'null,"out":[null]'
 
 
-def test_computed_values_have_a_form_too() -> None:
-    assert _document("bigint", "9223372036854775807", "t.v::HUGEINT + 1") == "9223372036854775808"
-    assert _document("bigint", "3", "t.v / 2") == "1.5"
-    assert _document("bigint", "3", "NULL") == "null"
-    assert _document("bigint", "3", "to_days(t.v::INTEGER)") == '"3 days"'
-    assert _document("bigint", "3", "map {'a': t.v}") == '{"a":3}'
-    assert _document("numeric(4,2)", '"1.50"', "t.v::DECIMAL(38,2)") == '"1.50"'
-    assert _document("text", '"a"', "CASE WHEN t.v = 'b' THEN {'x': 1.5} END") == "null"
-    assert _document("json", '"[1.10]"', "CASE WHEN t.id = 0 THEN {'x': t.v} END") == "null"
-    assert _document("json", '"[1.10]"', "{'x \"y': t.v, 'z''': 1}") == '{"x \\"y":[1.10],"z\'":1}'
+def test_computed_values_have_a_form_too(document: Document) -> None:
+    assert document("bigint", "9223372036854775807", "t.v::HUGEINT + 1") == "9223372036854775808"
+    assert document("bigint", "3", "t.v / 2") == "1.5"
+    assert document("bigint", "3", "NULL") == "null"
+    assert document("bigint", "3", "to_days(t.v::INTEGER)") == '"3 days"'
+    assert document("bigint", "3", "map {'a': t.v}") == '{"a":3}'
+    assert document("numeric(4,2)", '"1.50"', "t.v::DECIMAL(38,2)") == '"1.50"'
+    assert document("text", '"a"', "CASE WHEN t.v = 'b' THEN {'x': 1.5} END") == "null"
+    assert document("json", '"[1.10]"', "CASE WHEN t.id = 0 THEN {'x': t.v} END") == "null"
+    assert document("json", '"[1.10]"', "{'x \"y': t.v, 'z''': 1}") == '{"x \\"y":[1.10],"z\'":1}'
 
 
 @pytest.mark.parametrize(
     ("sql", "written"),
     [("t.v / 0", '"Infinity"'), ("-t.v / 0", '"-Infinity"'), ("t.v / 0 - t.v / 0", '"NaN"')],
 )
-def test_a_number_that_json_does_not_have_is_a_string(sql: str, written: str) -> None:
-    assert _document("bigint", "3", sql) == written
-    assert _document("bigint", "3", f"{{'x': [{sql}]}}") == f'{{"x":[{written}]}}'
+def test_a_number_that_json_does_not_have_is_a_string(sql: str, written: str, document: Document) -> None:
+    assert document("bigint", "3", sql) == written
+    assert document("bigint", "3", f"{{'x': [{sql}]}}") == f'{{"x":[{written}]}}'
 
 
-def test_value_without_exact_form_is_refused_at_planning() -> None:
-    with pytest.raises(ViewError, match=r"MAP\(VARCHAR, DECIMAL\(2,1\)\) cannot be written as JSON exactly"):
-        _document("bigint", "3", "map {'a': 1.5}")
+def test_value_without_exact_form_is_refused_at_planning(document: Document) -> None:
+    with pytest.raises(
+        SqlTextError, match=r"MAP\(VARCHAR, DECIMAL\(2,1\)\) cannot be written as JSON exactly"
+    ):
+        document("bigint", "3", "map {'a': 1.5}")

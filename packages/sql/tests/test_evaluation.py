@@ -3,7 +3,7 @@
 import json
 import pickle
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.engine import compile_pipeline
+from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.errors import EvaluationError
 from slackwater_sql.limits import StatementLimits
+from slackwater_sql.plan import EnginePlan
 from slackwater_sql.stage_evaluation import OPEN_LSN, RowsEvaluator, RowVersions
-from slackwater_sql.testing import live_documents
 
 SQL = """SELECT TRANSACTIONALLY o.id, o.customer, o.line_count, o.total,
   list({'id': l.id, 'product': l.product, 'quantity': l.quantity, 'price': l.price} ORDER BY l.id)
@@ -23,6 +23,9 @@ SQL = """SELECT TRANSACTIONALLY o.id, o.customer, o.line_count, o.total,
 FROM orders o LEFT JOIN order_lines l ON l.order_id = o.id
 GROUP BY o.id"""
 CODES = "SELECT TRANSACTIONALLY o.id, o.status::INTEGER AS code FROM orders o"
+
+
+LiveDocuments = Callable[[EnginePlan, Mapping[str, Sequence[bytes]]], list[bytes]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,9 @@ def line(line_id: int, product: str | None, quantity: int, price: str | None) ->
     return json.dumps(row).encode()
 
 
-def test_a_document_has_the_columns_in_select_order_without_spaces(catalog: Catalog) -> None:
+def test_a_document_has_the_columns_in_select_order_without_spaces(
+    catalog: Catalog, live_documents: LiveDocuments
+) -> None:
     order = b'{"id":1,"customer":"Ada","line_count":2,"total":"12.50"}'
     lines = [line(8, "nut", 1, None), line(7, None, 2, "1.00")]
 
@@ -62,7 +67,7 @@ def test_a_document_has_the_columns_in_select_order_without_spaces(catalog: Cata
     ],
 )
 def test_the_order_of_rows_never_reaches_a_document(
-    aggregate: str, expected: object, catalog: Catalog
+    aggregate: str, expected: object, catalog: Catalog, live_documents: LiveDocuments
 ) -> None:
     sql = f"SELECT TRANSACTIONALLY l.order_id, {aggregate} AS out FROM order_lines l GROUP BY l.order_id"  # noqa: S608
     plan = compile_pipeline([("v.sql", sql)], catalog)

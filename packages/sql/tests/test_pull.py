@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.pull import MissingTablesError, published_apart, pull_schema
+from slackwater_sql.errors import MissingTablesError
+from slackwater_sql.postgres import parse_catalog, published_apart, pull_schema
 
 if TYPE_CHECKING:
     import psycopg

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.errors import RowContradictsSchemaError
+from slackwater_sql.postgres import parse_catalog
 from slackwater_sql.row_codec import UNAVAILABLE, RowCodec
 
 TABLE = parse_catalog(

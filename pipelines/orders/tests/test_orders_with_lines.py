@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from slackwater_engine.local import LocalEngine
 from slackwater_spark.pipeline import load_pipeline
-from slackwater_spark.stage.testing import LocalEngine
-from slackwater_sql.stages import EnginePlan
+from slackwater_sql.plan import EnginePlan
 
 FOLDER = Path(__file__).parents[1]
 

@@ -12,9 +12,9 @@ import pytest
 
 from slackwater_certify import load_specification
 from slackwater_certify.view import load_view
+from slackwater_engine.local import ChangeEvent, LocalEngine
+from slackwater_engine.payloads import Document
 from slackwater_spark.pipeline import PipelineDefinition, load_pipeline
-from slackwater_spark.stage.testing import ChangeEvent, LocalEngine
-from slackwater_spark.stage.wire import Document
 
 FOLDER = Path(__file__).parents[1]
 CUSTOMERS, PRODUCTS, ORDERS, LINES = "shop.customers", "shop.products", "shop.orders", "shop.lines"

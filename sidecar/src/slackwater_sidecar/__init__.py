@@ -1,12 +1,10 @@
 """The service that works out the frontier and publishes cuts and markers."""
 
 from slackwater_sidecar.errors import (
-    HttpAddressError,
-    ScatteredTopicError,
+    SidecarConfigError,
     SidecarError,
-    SourcesFailedError,
-    SourceTruncatedError,
-    SourceUnavailableError,
+    SidecarInputError,
+    SidecarUnavailableError,
 )
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.publisher import Publisher
@@ -17,18 +15,16 @@ from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.status import SidecarStatus, describe_open, format_status
 
 __all__ = [
-    "HttpAddressError",
     "Publisher",
-    "ScatteredTopicError",
     "Sidecar",
+    "SidecarConfigError",
     "SidecarError",
+    "SidecarInputError",
     "SidecarSettings",
     "SidecarStatus",
+    "SidecarUnavailableError",
     "SourceMonitor",
     "SourceReader",
-    "SourceTruncatedError",
-    "SourceUnavailableError",
-    "SourcesFailedError",
     "describe_open",
     "format_status",
     "run_sidecar",

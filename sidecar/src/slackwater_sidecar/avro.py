@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from confluent_kafka import Message
@@ -9,7 +10,7 @@ from confluent_kafka import Message
 from slackwater_cdc import WireFormatError
 from slackwater_cdc.wire import MAGIC, ToJson
 from slackwater_protocol import Clock
-from slackwater_registry import RegistryError, RegistrySettings, avro_to_json
+from slackwater_registry import RegistryError, avro_to_json
 from slackwater_registry.client import Get, over_http
 from slackwater_sidecar.errors import SchemasUnavailableError
 from slackwater_sidecar.settings import SidecarSettings
@@ -17,17 +18,17 @@ from slackwater_sidecar.settings import SidecarSettings
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = timedelta(seconds=1)
-"""Of one question: a stop waits for it."""
+"""How long one question may take: a stop waits for it."""
 _PAUSE_SECONDS = 0.5
-"""So long a registry that did not answer is left alone."""
+"""How long a registry that did not answer is left alone."""
 
 
 class AvroValues:
     """Converts the values of messages where they are; for one thread.
 
     Args:
-        to_json: What converts one value.
-        address: Of the registry, for messages.
+        to_json: Converts one value.
+        address: Where the registry is, for messages.
         clock: For pauses between questions.
     """
 
@@ -66,19 +67,14 @@ class AvroValues:
 
 
 def avro_values(settings: SidecarSettings, clock: Clock, get: Get = over_http) -> AvroValues | None:
-    """As the settings say; None when the topics are JSON.
+    """Returns what converts values as the settings say; None when the topics are JSON.
 
     Args:
         settings: Where the registry is.
         clock: For pauses between questions.
         get: How the registry is asked.
     """
-    if settings.schema_registry is None:
+    registry = settings.servers.registry
+    if registry is None:
         return None
-    registry = RegistrySettings(
-        url=settings.schema_registry,
-        user=settings.schema_registry_user,
-        password=settings.schema_registry_password,
-        timeout=_TIMEOUT,
-    )
-    return AvroValues(avro_to_json(registry, get), settings.schema_registry, clock)
+    return AvroValues(avro_to_json(replace(registry, timeout=_TIMEOUT), get), registry.url, clock)

@@ -1,4 +1,4 @@
-"""Who is too far ahead of the rest: reading that partition on would only fill memory."""
+"""Says which partitions are too far ahead of the rest: reading them on would only fill memory."""
 
 from collections.abc import Collection
 
@@ -6,13 +6,13 @@ from slackwater_cdc import Frontier, Partition
 from slackwater_sidecar.consumption import Key
 
 _FAR_AHEAD = 100_000
-"""So many transactions may be known of a partition, or twice as many ENDs, before reading it is paused."""
+"""How many transactions may be known of a partition, or twice as many ENDs, before reading it is paused."""
 _RECORDS = 20_000
-"""Records between two looks: a look costs time for every partition."""
+"""How many records are read between two comparisons: one costs time for every partition."""
 
 
 class Balance:
-    """Remembers who is paused.
+    """Compares partitions and remembers which are paused.
 
     Args:
         transactions: The partition with BEGIN and END.
@@ -20,21 +20,21 @@ class Balance:
 
     def __init__(self, transactions: Key) -> None:
         self._transactions = transactions
-        self._unlooked = 0
+        self._new_records = 0
         self.paused: frozenset[Key] = frozenset()
         """Partitions that are not to be read at present."""
 
-    def note(self, records: int) -> None:
-        """Counts what was read since the last look."""
-        self._unlooked += records
+    def record(self, records: int) -> None:
+        """Counts records that were read since the last comparison."""
+        self._new_records += records
 
-    def look(
+    def update(
         self, frontier: Frontier, partitions: Collection[Partition], assigned: Collection[Key]
     ) -> tuple[frozenset[Key], frozenset[Key]]:
-        """Which partitions are to be paused and which to be resumed."""
-        if self._unlooked < _RECORDS and not self.paused:
+        """Returns the partitions that are to be paused now, and those that are to be resumed."""
+        if self._new_records < _RECORDS and not self.paused:
             return frozenset(), frozenset()
-        self._unlooked = 0
+        self._new_records = 0
         ahead = {p.key for p in partitions if self._is_ahead(p.key, p.backlog)}
         if self._transactions in assigned and self._is_ahead(self._transactions, frontier.queue_length // 2):
             ahead.add(self._transactions)

@@ -1,29 +1,42 @@
 """Takes records of partitions out of Kafka, whoever they are for."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from slackwater_cdc.columns import ParsedRows
 from slackwater_protocol import SystemClock
 from slackwater_sidecar.avro import AvroValues, avro_values
-from slackwater_sidecar.errors import SchemasUnavailableError, SourceUnavailableError
-from slackwater_sidecar.kafka_config import consumer_config
-from slackwater_sidecar.segments import by_partition
+from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
+from slackwater_sidecar.segments import Pairs, by_partition, by_run, is_keyless, pairs, triples
 from slackwater_sidecar.settings import SidecarSettings
 
 Key = tuple[str, int]
+"""Topic and partition."""
 
 MAX_RECORDS = 10_000
-"""Of one call of :meth:`Consumption.poll`, about."""
+"""The most records that one call of :meth:`Consumption.read` hands over, about."""
 CHUNK = 500
 """Messages taken from librdkafka at once: what fits into a core's cache costs a fifth less."""
 _GATHER_SECONDS = 0.002
-"""So long more is waited for once a record has come: a turn for each single one costs ten times as much."""
+"""How long more is waited for once a record has come: a turn for each single one costs ten times as much."""
 _ASK_SECONDS = 3.0
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - no public name
 _AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - no public name
+
+_FETCH_PAUSE_MS = 10
+"""The pause once a partition's queue is full; librdkafka's default of a second leaves the sidecar idle in
+catch-up."""
+_QUEUE_KIB = 96 * 1024
+"""The space for records fetched and not yet read, over all partitions."""
+_QUEUE_KIB_OF_PARTITION = (128, 32 * 1024)
+"""The least and the most of that space for one partition."""
+_FETCH_KIB = 1024
+"""The most per partition and fetch, compressed: small, so that partitions are read evenly."""
+_MANY_PARTITIONS = 200
+"""With more partitions fetches are fewer and larger: each names all of them, which is work for the broker."""
 
 
 class Failure(NamedTuple):
@@ -42,49 +55,83 @@ class Failure(NamedTuple):
 
 
 class RecordSink(Protocol):
-    """Whom records are for."""
+    """Takes what was read; offsets of a partition ascend."""
 
-    def take(self, topic: str, number: int, messages: Sequence[Message]) -> None:
-        """Takes messages of one partition, offsets ascending; at least one."""
+    def take_rows(self, key: Key, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
+        """Takes rows of one partition that one run of the connector has written; at least one.
+
+        Args:
+            key: The partition, of a data topic.
+            rows: Offset and value, to be iterated at once.
+            run: The run; empty when the records do not say.
+            timestamp_ms: The record timestamp of the last one.
+            is_keyless: Whether the table has no key.
+        """
         ...
 
-    def take_end(self, topic: str, number: int, offset: int) -> None:
+    def take_parsed_rows(
+        self, key: Key, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
+    ) -> None:
+        """Takes rows that a worker has decoded; otherwise like :meth:`take_rows`."""
+        ...
+
+    def take_others(self, key: Key, records: Sequence[tuple[int, bytes | None, int]]) -> None:
+        """Takes records of the transaction or the notification topic, at least one.
+
+        Args:
+            key: The partition.
+            records: Offset, value, timestamp in milliseconds.
+        """
+        ...
+
+    def take_end(self, key: Key, offset: int) -> None:
         """Is told that a partition holds nothing more below an offset."""
         ...
 
     def take_failure(self, failure: Failure) -> None:
-        """Is told of an error, after all records that came with it; may raise."""
+        """Is told of an error, after all records that came with it."""
         ...
 
 
 class Consumption:
-    """One consumer; used by one thread. Joins no group and commits nothing.
+    """Reads with one consumer; used by one thread. Joins no group and commits nothing.
 
-    Values in Avro are JSON when they are handed over.
+    Values in Avro are JSON when they are handed over. Implements
+    :class:`~slackwater_sidecar.reader.RecordReader`.
 
     Args:
         settings: Brokers, schema registry.
+        others: Topics that are no data topics.
         partitions: How many are read in all, here or elsewhere: bounds what is kept of each.
-        sink: Whom records are for.
-        consumer: Where they come from; None: connects as the settings say.
+        consumer: Where records come from; None: connects as the settings say.
         avro: What makes JSON of Avro; None: asks the registry that the settings name.
     """
 
     def __init__(
         self,
         settings: SidecarSettings,
+        others: frozenset[str],
         partitions: int,
-        sink: RecordSink,
         *,
         consumer: Consumer | None = None,
         avro: AvroValues | None = None,
     ) -> None:
-        self._bootstrap = settings.bootstrap
-        self._sink = sink
+        self._bootstrap = settings.servers.kafka.bootstrap
+        self._others = others
         self._consumer = Consumer(consumer_config(settings, partitions)) if consumer is None else consumer
         self._avro = avro_values(settings, SystemClock()) if avro is None else avro
         self._held: list[Message] = []
         """Out of Kafka already, and waiting for the schema registry."""
+
+    @property
+    def orphans(self) -> frozenset[Key]:
+        """None: a consumer in this process reads as long as the process does."""
+        return frozenset()
+
+    @property
+    def pids(self) -> list[int]:
+        """None: no other process reads."""
+        return []
 
     def assign(self, starts: Mapping[Key, int]) -> None:
         """Begins to read further partitions, from these offsets; all or none.
@@ -92,85 +139,127 @@ class Consumption:
         The consumer must know of them before: one that it meets unknown it may never begin to read.
 
         Raises:
-            SourceUnavailableError: that cannot be.
+            SidecarUnavailableError: that cannot be.
         """
         try:
             self._consumer.list_topics(timeout=_ASK_SECONDS)
             self._consumer.incremental_assign([TopicPartition(*key, start) for key, start in starts.items()])
         except KafkaException as error:
-            raise SourceUnavailableError("assign", self._bootstrap, reason_of(error)) from error
+            raise SidecarUnavailableError("assign", self._bootstrap, reason_of(error)) from error
 
-    def poll(self, timeout_seconds: float, max_records: int = MAX_RECORDS) -> int:
+    def read(self, sink: RecordSink, timeout_seconds: float, max_records: int = MAX_RECORDS) -> int:
         """Hands over what has come, after at most the time-out; returns the number of records, about.
+
+        Args:
+            sink: Whom records are for.
+            timeout_seconds: How long the first record is waited for.
+            max_records: After so many, about, it ends.
 
         Raises:
             SchemasUnavailableError: the schema registry does not answer; nothing is lost, call again.
         """
         consumer = self._consumer
-        if self._held:
-            self._hand_over_held(timeout_seconds)
+        if held := self._held:
+            self._convert_held(timeout_seconds)
+            self._hand_over(held, sink)
         first = consumer.poll(timeout_seconds)
         if first is None:
             return 0
         messages = [first, *consumer.consume(CHUNK - 1, _GATHER_SECONDS)]
         count = len(messages)
-        self._hand_over(messages)
+        self._convert(messages)
+        self._hand_over(messages, sink)
         while len(messages) >= CHUNK - 1 and count < max_records:
             messages = consumer.consume(CHUNK, 0)
             count += len(messages)
-            self._hand_over(messages)
+            self._convert(messages)
+            self._hand_over(messages, sink)
         return count
 
-    def pause(self, keys: Iterable[Key]) -> None:
-        """Stops reading partitions; what was fetched of them is fetched again later."""
-        self._consumer.pause(_topic_partitions(keys))
-
-    def resume(self, keys: Iterable[Key]) -> None:
-        """Goes on reading partitions."""
-        self._consumer.resume(_topic_partitions(keys))
+    def hold(self, pause: frozenset[Key], resume: frozenset[Key]) -> None:
+        """Stops and goes on reading partitions; what was fetched of a paused one is fetched again later."""
+        if pause:
+            self._consumer.pause([TopicPartition(*key) for key in pause])
+        if resume:
+            self._consumer.resume([TopicPartition(*key) for key in resume])
 
     def close(self) -> None:
         """Frees connections."""
         self._consumer.close()
 
-    def _hand_over_held(self, timeout_seconds: float) -> None:
+    def _convert_held(self, timeout_seconds: float) -> None:
         try:
-            self._hand_over(self._held)
+            self._convert(self._held)
         except SchemasUnavailableError:
             time.sleep(timeout_seconds)  # nobody waits for Kafka meanwhile
             raise
 
-    def _hand_over(self, messages: list[Message]) -> None:
+    def _convert(self, messages: list[Message]) -> None:
+        """Makes JSON of Avro; keeps the messages while that cannot be."""
         if self._avro is not None:
             self._held = messages
             self._avro.convert(messages)
             self._held = []
+
+    def _hand_over(self, messages: list[Message], sink: RecordSink) -> None:
         errors: list[Message] = []
         if any(map(Message.error, messages)):
             errors = [m for m in messages if m.error() is not None]
             messages = [m for m in messages if m.error() is None]
+        others = self._others
         for topic, number, segment in by_partition(messages):
-            self._sink.take(topic, number, segment)
+            if topic in others:
+                sink.take_others((topic, number), list(triples(segment)))
+                continue
+            keyless = is_keyless(segment)
+            for run, part in by_run(segment):
+                newest_ms = part[-1].timestamp()[1]
+                sink.take_rows((topic, number), pairs(part), run, newest_ms, is_keyless=keyless)
         if errors:
-            self._tell_errors(errors)
+            _hand_over_errors(errors, sink)
 
-    def _tell_errors(self, messages: Sequence[Message]) -> None:
-        """First those that tell of the end of a partition, hence of gaps there, too."""
-        failures = []
-        for message in messages:
-            error = message.error()
-            if error is not None and error.code() != _AT_END:
-                failures.append(_failure(message, error))
-            else:
-                self._sink.take_end(message.topic() or "", message.partition() or 0, message.offset() or 0)
-        for failure in failures:
-            self._sink.take_failure(failure)
+
+def consumer_config(settings: SidecarSettings, partitions: int) -> dict[str, str | int | bool]:
+    """Returns the consumer's settings; what it queues is bounded over all partitions known at the start."""
+    least, most = _QUEUE_KIB_OF_PARTITION
+    is_wide = partitions > _MANY_PARTITIONS
+    queue_kib = min(most, max(least, _QUEUE_KIB // partitions))
+    return {
+        "bootstrap.servers": settings.servers.kafka.bootstrap,
+        "group.id": f"slackwater-sidecar-{settings.source}",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "allow.auto.create.topics": False,
+        "fetch.wait.max.ms": min(100, partitions // 20) if is_wide else 10,
+        "fetch.min.bytes": 64 * partitions if is_wide else 1,
+        "fetch.queue.backoff.ms": _FETCH_PAUSE_MS,
+        "fetch.message.max.bytes": 1024 * min(_FETCH_KIB, max(least, queue_kib // 4)),
+        "queued.min.messages": 50_000,
+        "queued.max.messages.kbytes": queue_kib,
+        **settings.servers.kafka.options,
+    }
 
 
 def reason_of(error: KafkaException) -> str:
-    """What Kafka says, without the decoration."""
+    """Returns what Kafka says, without the decoration."""
     found = error.args[0] if error.args else error
     return found.str() if isinstance(found, KafkaError) else str(error)
+
+
+def _hand_over_errors(messages: Sequence[Message], sink: RecordSink) -> None:
+    """Tells of the ends of partitions, hence of gaps before them, too; then of failures."""
+    failures = []
+    for message in messages:
+        error = message.error()
+        if error is not None and error.code() != _AT_END:
+            failures.append(_failure(message, error))
+        else:
+            sink.take_end((message.topic() or "", message.partition() or 0), message.offset() or 0)
+    for failure in failures:
+        sink.take_failure(failure)
 
 
 def _failure(message: Message, error: KafkaError) -> Failure:
@@ -182,7 +271,3 @@ def _failure(message: Message, error: KafkaError) -> Failure:
         error.fatal(),
         error.str(),
     )
-
-
-def _topic_partitions(keys: Iterable[Key]) -> list[TopicPartition]:
-    return [TopicPartition(*key) for key in keys]

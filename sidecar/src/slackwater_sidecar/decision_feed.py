@@ -1,4 +1,4 @@
-"""What operators have decided about a source, as its cut log keeps it."""
+"""Reads what operators have decided about a source from its cut log."""
 
 from slackwater_markers import CutLog
 from slackwater_protocol import SkipDecision, TimelineDecision
@@ -6,11 +6,11 @@ from slackwater_protocol import SkipDecision, TimelineDecision
 Decision = SkipDecision | TimelineDecision
 
 _LOOK_BACK = 5_000
-"""Records behind the newest cut: a decision taken there may not be carried out in full."""
+"""How many offsets before the newest cut are read again: a decision there may not be carried out in full."""
 
 
 class LoggedDecisions:
-    """New decisions about one timeline. Used by one thread.
+    """Finds new decisions about one timeline. Used by one thread.
 
     Args:
         log: The source's cut log.
@@ -24,7 +24,7 @@ class LoggedDecisions:
         self._read_to = max(0, newest_offset - _LOOK_BACK)
 
     def new(self) -> list[Decision]:
-        """Decisions since the last call, in order: to skip on this timeline, or to begin a newer one.
+        """Returns decisions since the last call, in order: to skip on this timeline, or to begin a newer one.
 
         The first call also returns what was decided shortly before the newest cut.
 

@@ -1,115 +1,73 @@
-"""Errors of the sidecar.
+"""Errors of the sidecar, by what can be done about them.
 
 ::
 
     SidecarError
-    ├── HttpAddressError         the pages cannot be answered at the address of the settings
-    ├── ScatteredTopicError      a topic whose records must be in one order has several partitions
-    ├── SourceTruncatedError     records that have to be read are no longer, or not yet, in their topic
-    ├── SourcesFailedError       some of several sources cannot be followed any more
-    └── SourceUnavailableError   Kafka does not answer; recoverable: the sidecar waits and says so
-        └── SchemasUnavailableError   likewise the schema registry
+    ├── SidecarConfigError           a setting, or a topic's configuration, has to be put right
+    ├── SidecarInputError            records that are needed do not exist: the source has to start over
+    └── SidecarUnavailableError      Kafka does not answer; the sidecar waits and says so
+        └── SchemasUnavailableError  likewise the schema registry
+
+All can be pickled: workers send theirs to the process they read for.
 """
 
-from collections.abc import Mapping
+from slackwater_protocol import SlackwaterError
 
 
-class SidecarError(Exception):
-    """Root of everything this package raises."""
+class SidecarError(SlackwaterError):
+    """Root of everything this package raises.
 
+    Args:
+        problem: What is wrong, with the values.
+        hint: What to do about it; may be empty.
+    """
 
-class HttpAddressError(SidecarError):
-    """Nobody can listen at an address."""
-
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(address, reason)
-        self.address = address
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"cannot answer HTTP at {self.address}: {self.reason}; "
-            "set sidecar.http to host:port of this machine, port 0 for any free one"
-        )
-
-
-class SourceTruncatedError(SidecarError):
-    """The offset from which reading has to go on does not exist."""
-
-    def __init__(self, topic: str, partition: int, wanted: int, low: int, high: int) -> None:
-        super().__init__(topic, partition, wanted, low, high)
-        self.topic = topic
-        self.partition = partition
-        self.wanted = wanted
-        """Where reading has to go on."""
-        self.low = low
-        """The first offset the partition has."""
-        self.high = high
-        """The offset after the last one."""
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem, hint)
+        self.problem = problem
+        self.hint = hint
 
     def __str__(self) -> str:
-        place = f"{self.topic}/{self.partition}"
-        if self.wanted < self.low:
-            gone = f"offsets {self.wanted} to {self.low - 1} of {place} are gone"
-        else:
-            gone = f"{place} ends at {self.high}, but was read up to {self.wanted}: it was made anew"
-        return (
-            f"{gone}. The frontier cannot go on without loss; take a new snapshot and start over: "
-            "new checkpoints, a new cut log (delete its topic), longer retention.ms on the data topics"
-        )
+        return f"{self.problem}; {self.hint}" if self.hint else self.problem
 
 
-class SourcesFailedError(SidecarError):
-    """Some of several sources could not be followed any more; the others were, until they were stopped."""
-
-    def __init__(self, failures: Mapping[str, str]) -> None:
-        super().__init__(dict(failures))
-        self.failures = dict(failures)
-        """Source to what is wrong and what to do."""
-
-    def __str__(self) -> str:
-        return "\n".join(f"source {source}: {reason}" for source, reason in self.failures.items())
+class SidecarConfigError(SidecarError):
+    """A setting, or the configuration of a topic, has to be put right."""
 
 
-class ScatteredTopicError(SidecarError):
-    """A topic whose records must be in one order has several partitions."""
-
-    def __init__(self, topic: str, partitions: int) -> None:
-        super().__init__(topic, partitions)
-        self.topic = topic
-        self.partitions = partitions
-
-    def __str__(self) -> str:
-        return (
-            f"{self.topic} has {self.partitions} partitions, expected 1: BEGIN and END have different keys, "
-            "so their order would be lost; delete the topic, have the connector make it with one partition "
-            "(topic.creation.<group>.partitions=1 in its configuration), and take a new snapshot"
-        )
+class SidecarInputError(SidecarError):
+    """The source cannot be followed any more: records that have to be read do not exist."""
 
 
-class SourceUnavailableError(SidecarError):
-    """Kafka did not do what it was asked."""
+class SidecarUnavailableError(SidecarError):
+    """Kafka did not do what it was asked. Nothing is lost: asking again may succeed.
+
+    Args:
+        operation: What it was asked.
+        bootstrap: Where it was expected.
+        reason: What it said.
+    """
 
     def __init__(self, operation: str, bootstrap: str, reason: str) -> None:
-        super().__init__(operation, bootstrap, reason)
-        self.operation = operation
-        self.bootstrap = bootstrap
+        super().__init__(
+            f"Kafka at {bootstrap}: {operation} failed: {reason}",
+            "check that the broker runs, is reachable and permits these topics",
+        )
+        self.args = (operation, bootstrap, reason)
         self.reason = reason
 
-    def __str__(self) -> str:
-        return (
-            f"Kafka at {self.bootstrap}: {self.operation} failed: {self.reason}; "
-            "check that the broker runs, is reachable and permits these topics"
-        )
 
+class SchemasUnavailableError(SidecarUnavailableError):
+    """The schema registry does not help; what was read waits for it.
 
-class SchemasUnavailableError(SourceUnavailableError):
-    """The schema registry does not help; what was read waits for it."""
+    Args:
+        address: Where it was expected.
+        reason: What it said.
+    """
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__("asking for schemas", address, reason)
         self.args = (address, reason)
+        self.problem = f"the schema registry at {address} is needed to read on: {reason}"
+        self.hint = ""
         self.address = address
-
-    def __str__(self) -> str:
-        return f"the schema registry at {self.address} is needed to read on: {self.reason}"

@@ -16,13 +16,13 @@ from slackwater_markers import (
 )
 from slackwater_sidecar.decision_feed import LoggedDecisions
 from slackwater_sidecar.errors import SidecarError
+from slackwater_sidecar.lookup import Starts
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.publisher import Publisher
-from slackwater_sidecar.reader import Starts
+from slackwater_sidecar.reader import KafkaSourceReader
 from slackwater_sidecar.resume import resume
 from slackwater_sidecar.service import OnStatus, Sidecar
 from slackwater_sidecar.settings import SidecarSettings
-from slackwater_sidecar.worker_reader import source_reader
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,8 @@ def follow_source(
         SidecarError: the source cannot be followed; the message says what to do.
         slackwater_markers.CutLogError: the cut log is broken.
     """
-    log = KafkaCutLog(settings.source, settings.bootstrap, kafka=settings.kafka, timeout=_LOG_TIMEOUT)
+    kafka = settings.servers.kafka
+    log = KafkaCutLog(settings.source, kafka.bootstrap, kafka=kafka.options, timeout=_LOG_TIMEOUT)
     publisher = Publisher(settings.source, log, _store(settings), settings.restored_cuts, clock=monitor.clock)
     try:
         while not stop.is_set():
@@ -68,11 +69,10 @@ class _Beginning:
 
 
 def _store(settings: SidecarSettings) -> RedisMarkerStore | None:
-    if settings.redis_url is None:
+    redis = settings.servers.redis
+    if redis is None:
         return None
-    return RedisMarkerStore.connect(
-        settings.redis_url, password=settings.redis_password, timeout=_REDIS_TIMEOUT
-    )
+    return RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
 
 
 def _wait_for_beginning(
@@ -82,9 +82,9 @@ def _wait_for_beginning(
     monitor: SourceMonitor,
     stop: threading.Event,
 ) -> _Beginning | None:
-    """Where to go on, as soon as Kafka answers; None when stopped before."""
+    """Returns where to go on, as soon as Kafka answers; None when stopped before."""
     while not stop.is_set():
-        monitor.turned()
+        monitor.record_turn()
         try:
             log.ensure_topic(replication_factor=settings.replication_factor)
             beginning = _beginning(settings, log, publisher)
@@ -105,9 +105,9 @@ def _follow_timeline(
     stop: threading.Event,
     on_status: OnStatus | None,
 ) -> None:
-    """Returns when asked to stop, or when an operator has decided that another timeline begins."""
+    """Follows a timeline until asked to stop, or until an operator has decided that another one begins."""
     settings = beginning.settings
-    reader = source_reader(settings, beginning.starts)
+    reader = KafkaSourceReader(settings, beginning.starts)
     try:
         sidecar = Sidecar(
             settings,
@@ -137,7 +137,7 @@ def _report_failure(
 
 def _beginning(settings: SidecarSettings, log: KafkaCutLog, publisher: Publisher) -> _Beginning:
     found = resume(log, settings.timeline)
-    publisher.go_on_from(found.newest)
+    publisher.resume_from(found.newest)
     settings = replace(settings, timeline=found.timeline)
     decisions = LoggedDecisions(log, found.timeline, found.log_offset)
     return _Beginning(settings, found.frontier(settings), found.starts(settings.source_topics), decisions)

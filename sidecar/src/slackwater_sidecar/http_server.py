@@ -8,7 +8,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from slackwater_sidecar.errors import HttpAddressError
+from slackwater_sidecar.errors import SidecarConfigError
 from slackwater_sidecar.pages import SidecarPages
 
 logger = logging.getLogger(__name__)
@@ -27,17 +27,17 @@ class HttpServer:
         pages: What to answer.
 
     Raises:
-        HttpAddressError: the address is malformed, in use or not this machine's.
+        SidecarConfigError: the address is malformed, in use or not this machine's.
     """
 
     def __init__(self, address: str, pages: SidecarPages) -> None:
         host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit():
-            raise HttpAddressError(address, "expected host:port")
+            raise _cannot_listen(address, "expected host:port")
         try:
             self._server = _Server((host.strip("[]") or "127.0.0.1", int(port)), _handler(pages))
         except (OSError, OverflowError) as error:
-            raise HttpAddressError(address, str(error)) from error
+            raise _cannot_listen(address, str(error)) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_SECONDS,), name="slackwater-http", daemon=True
         )
@@ -84,6 +84,13 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no event; anything else is logged, not written to standard error."""
         logger.debug("request from %s failed", client_address, exc_info=True)
+
+
+def _cannot_listen(address: str, reason: str) -> SidecarConfigError:
+    return SidecarConfigError(
+        f"cannot answer HTTP at {address}: {reason}",
+        "set sidecar.http to host:port of this machine, port 0 for any free one",
+    )
 
 
 def _handler(pages: SidecarPages) -> type[BaseHTTPRequestHandler]:

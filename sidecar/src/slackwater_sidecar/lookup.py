@@ -4,30 +4,44 @@ import re
 from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 
 from slackwater_cdc import EndOffsets
 from slackwater_protocol.keys import cut_log_topic
 from slackwater_sidecar.consumption import Failure, Key, reason_of
 from slackwater_sidecar.errors import (
-    ScatteredTopicError,
     SchemasUnavailableError,
+    SidecarConfigError,
     SidecarError,
-    SourceTruncatedError,
-    SourceUnavailableError,
+    SidecarInputError,
+    SidecarUnavailableError,
 )
-from slackwater_sidecar.kafka_config import admin_config
-from slackwater_sidecar.offsets import first_offsets, high_watermarks
-from slackwater_sidecar.reader import Starts
 from slackwater_sidecar.settings import SidecarSettings
 
 _SECONDS = 3.0
+_CONNECTION_SETTINGS = (
+    "security.",
+    "sasl.",
+    "ssl.",
+    "socket.",
+    "client.",
+    "broker.",
+    "metadata.",
+    "reconnect.",
+    "retry.",
+)
+"""What librdkafka's settings that say how to connect begin with: an admin client complains about others."""
+
+Starts = Callable[[str, int], int | None]
+"""Topic and partition to the offset from which they must be read; None: from the beginning."""
+
 T = TypeVar("T")
 
 
 class Found(NamedTuple):
-    """What there is."""
+    """The topics of a source and where to begin with their partitions."""
 
     data_topics: list[str]
     starts: dict[Key, int]
@@ -48,23 +62,23 @@ class Lookup:
         self.transactions: Key = topics.transactions, 0
         self.notifications: Key = topics.notifications, 0
         self.is_data_topic = data_topics(settings)
-        self._bootstrap = settings.bootstrap
+        self._bootstrap = settings.servers.kafka.bootstrap
         self._starts = starts
         self._admin = AdminClient(admin_config(settings)) if admin is None else admin
 
     def find(self, known: Collection[Key]) -> Found:
-        """The data topics, and the partitions of all topics that are not known.
+        """Finds the data topics, and the partitions of all topics that are not known.
 
         Raises:
-            SourceUnavailableError: Kafka does not answer.
-            SourceTruncatedError: a partition does not have the offset from which it must be read.
-            ScatteredTopicError: a topic that tells of order has several partitions.
+            SidecarUnavailableError: Kafka does not answer.
+            SidecarInputError: a partition does not have the offset from which it must be read.
+            SidecarConfigError: a topic that tells of order has several partitions.
         """
         metadata = self._ask("listing topics", lambda: self._admin.list_topics(timeout=_SECONDS))
         found = {name: len(t.partitions) for name, t in metadata.topics.items() if t.error is None}
         for topic, _ in (self.transactions, self.notifications):
             if found.get(topic, 1) > 1:
-                raise ScatteredTopicError(topic, found[topic])
+                raise _scattered(topic, found[topic])
         data = sorted(filter(self.is_data_topic, found))
         wanted = [(topic, number) for topic in data for number in range(found[topic])]
         wanted += [key for key in (self.transactions, self.notifications) if key[0] in found]
@@ -76,28 +90,28 @@ class Lookup:
         return Found(data, {key: self._start(key, low[key], high[key]) for key in new})
 
     def end_offsets(self, keys: Collection[Key]) -> EndOffsets:
-        """High watermarks as of now.
+        """Returns high watermarks as of now.
 
         Raises:
-            SourceUnavailableError: Kafka does not answer.
+            SidecarUnavailableError: Kafka does not answer.
         """
         return self._ask("asking for end offsets", lambda: high_watermarks(self._admin, keys))
 
     def error_of(self, failure: Failure, known: Collection[Key]) -> SidecarError | None:
-        """What a failure of a consumer means; None when it does not concern a partition that is read.
+        """Returns what a failure of a consumer means; None when it does not concern a partition that is read.
 
         Raises:
-            SourceUnavailableError: Kafka does not answer.
+            SidecarUnavailableError: Kafka does not answer.
         """
         if failure.registry:
             return SchemasUnavailableError(failure.registry, failure.reason)
         key = failure.topic, failure.number
         if failure.is_lost and key in known:
             low = self._ask("asking for first offsets", lambda: first_offsets(self._admin, [key]))
-            return SourceTruncatedError(*key, failure.offset, low[key], self.end_offsets([key])[key])
+            return truncated(*key, failure.offset, low[key], self.end_offsets([key])[key])
         if failure.is_fatal or failure.topic in {topic for topic, _ in known}:
             place = f"reading {failure.topic}/{failure.number}"
-            return SourceUnavailableError(place, self._bootstrap, failure.reason)
+            return SidecarUnavailableError(place, self._bootstrap, failure.reason)
         return None
 
     def _start(self, key: Key, low: int, high: int) -> int:
@@ -105,18 +119,18 @@ class Lookup:
         if wanted is None:
             return low
         if not low <= wanted <= high:
-            raise SourceTruncatedError(*key, wanted, low, high)
+            raise truncated(*key, wanted, low, high)
         return wanted
 
     def _ask(self, operation: str, call: Callable[[], T]) -> T:
         try:
             return call()
         except KafkaException as error:
-            raise SourceUnavailableError(operation, self._bootstrap, reason_of(error)) from error
+            raise SidecarUnavailableError(operation, self._bootstrap, reason_of(error)) from error
 
 
 def data_topics(settings: SidecarSettings) -> Callable[[str], bool]:
-    """Which topics hold rows: those of the tables, or everything named or routed like one."""
+    """Returns which topics hold rows: those of the tables, or everything named or routed like one."""
     source, topics = settings.source, settings.source_topics
     if settings.tables is not None:
         return frozenset(map(topics.data, settings.tables)).__contains__
@@ -124,3 +138,75 @@ def data_topics(settings: SidecarSettings) -> Callable[[str], bool]:
     routed = frozenset(topics.routed.values())
     named = re.compile(re.escape(source) + r"\.[^.]+\.[^.]+").fullmatch
     return lambda topic: topic not in others and (topic in routed or named(topic) is not None)
+
+
+def truncated(topic: str, partition: int, wanted: int, low: int, high: int) -> SidecarInputError:
+    """Returns the error for a partition that does not have the offset from which reading has to go on.
+
+    Args:
+        topic: Its topic.
+        partition: Its number.
+        wanted: Where reading has to go on.
+        low: The first offset that it has.
+        high: The offset after the last one.
+    """
+    if wanted < low:
+        gone = f"offsets {wanted} to {low - 1} of {topic}/{partition} are gone"
+    else:
+        gone = f"{topic}/{partition} ends at {high}, but was read up to {wanted}: it was made anew"
+    return SidecarInputError(
+        f"{gone}. The frontier cannot go on without loss",
+        "take a new snapshot and start over: new checkpoints, a new cut log (delete its topic), longer "
+        "retention.ms on the data topics",
+    )
+
+
+def _scattered(topic: str, partitions: int) -> SidecarConfigError:
+    """Returns the error for a topic whose records must be in one order and are not."""
+    return SidecarConfigError(
+        f"{topic} has {partitions} partitions, expected 1: BEGIN and END have different keys, so their order "
+        "would be lost",
+        "delete the topic, have the connector make it with one partition "
+        "(topic.creation.<group>.partitions=1 in its configuration), and take a new snapshot",
+    )
+
+
+def admin_config(settings: SidecarSettings) -> dict[str, str | int | float | bool]:
+    """Returns the settings of the client that asks for topics and offsets."""
+    kafka = settings.servers.kafka
+    connection = {k: v for k, v in kafka.options.items() if k.startswith(_CONNECTION_SETTINGS)}
+    return {"bootstrap.servers": kafka.bootstrap, **connection}
+
+
+def first_offsets(admin: AdminClient, keys: Collection[Key]) -> dict[Key, int]:
+    """Returns the first offset of each partition; blocks for a few seconds at most.
+
+    Raises:
+        KafkaException: the broker does not answer, or a partition does not exist.
+    """
+    return _offsets(admin, keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+
+def high_watermarks(admin: AdminClient, keys: Collection[Key]) -> dict[Key, int]:
+    """Returns the offset after the last record of each partition, be its Kafka transaction committed or not.
+
+    Everything whose writing any producer was acknowledged before the call lies below. Blocks for a few
+    seconds at most.
+
+    Raises:
+        KafkaException: the broker does not answer, or a partition does not exist.
+    """
+    return _offsets(admin, keys, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+
+def _offsets(admin: AdminClient, keys: Collection[Key], spec: OffsetSpec) -> dict[Key, int]:
+    if not keys:
+        return {}
+    asked = {TopicPartition(*key): spec for key in keys}
+    answers = admin.list_offsets(
+        asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_SECONDS
+    )
+    try:
+        return {(p.topic, p.partition): answer.result(2 * _SECONDS).offset for p, answer in answers.items()}
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - no public name

@@ -1,17 +1,69 @@
-"""What other threads may know of the loop that follows a source."""
+"""What other threads may know of the loop that follows a source, and what is measured of it."""
 
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from slackwater_markers import FrontierState
-from slackwater_protocol import Clock, Cut
+from slackwater_protocol import Clock, Cut, encode_cut
 from slackwater_protocol.metrics import (
     CUT_BYTES,
     DECISION_KINDS,
     PUBLICATION_DELAY_SECONDS,
     PUBLICATION_SECONDS,
 )
-from slackwater_sidecar.distribution import Distribution
 from slackwater_sidecar.status import SidecarStatus
+
+_MEASURED_EVERY_SECONDS = 0.1
+"""How often the size of a cut is measured: that takes an encoding."""
+_REMEMBERED_ENDS = 10_000
+
+
+class Distribution:
+    """Counts values by size, as a histogram needs them. Written by one thread, read by any."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        """Sum of all values."""
+
+    def observe(self, value: float) -> None:
+        """Counts a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Returns for each upper bound, as text, how many values are not above it; the last is ``+Inf``."""
+        names = [*map(str, self._bounds), "+Inf"]
+        return list(zip(names, map(float, accumulate(self._counts)), strict=True))
+
+
+class CommitDelays:
+    """Measures how long commits wait from when their END was read until they are published.
+
+    Remembers the newest END of each poll, and only so many: while nothing is published, the oldest are kept.
+    """
+
+    def __init__(self) -> None:
+        self._read: deque[tuple[int, float]] = deque()
+        self._newest = 0
+
+    def record_read(self, newest_lsn: int, now: float) -> None:
+        """Notes up to where ENDs have been read."""
+        if newest_lsn > self._newest:
+            self._newest = newest_lsn
+            if len(self._read) < _REMEMBERED_ENDS:
+                self._read.append((newest_lsn, now))
+
+    def take_published(self, lsn: int, now: float) -> list[float]:
+        """Returns the delays, in seconds, of commits at or below a cut that was published now."""
+        result = []
+        while self._read and self._read[0][0] <= lsn:
+            result.append(now - self._read.popleft()[1])
+        return result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +108,39 @@ class SourceMonitor:
         self.publication_seconds = Distribution(PUBLICATION_SECONDS.buckets)
         self.delay_seconds = Distribution(PUBLICATION_DELAY_SECONDS.buckets)
         self.cut_bytes = Distribution(CUT_BYTES.buckets)
+        self._delays = CommitDelays()
+        self._measured_at = float("-inf")
         self._turned_at = clock.monotonic()
 
-    def turned(self) -> None:
-        """Says that the loop lives."""
+    def record_turn(self) -> None:
+        """Notes that the loop lives."""
         self._turned_at = self.clock.monotonic()
+
+    def begin_timeline(self, newest: Cut | None) -> None:
+        """Notes the cut from which a timeline is followed; delays are measured anew."""
+        self.newest = newest
+        self._delays = CommitDelays()
+        self._measured_at = float("-inf")
+
+    def record_read(self, newest_lsn: int) -> None:
+        """Notes up to where ENDs have been read by now."""
+        self._delays.record_read(newest_lsn, self.clock.monotonic())
+
+    def record_cuts(self, cuts: Sequence[Cut], started: float, ended: float) -> None:
+        """Counts cuts that were published, at least one; the last publication took from start to end."""
+        before, newest = self.newest, cuts[-1]
+        is_first = before is None or before.timeline != newest.timeline
+        self.events += newest.event_count - (0 if is_first or before is None else before.event_count)
+        self.transactions += sum(len(cut.transactions) for cut in cuts)
+        self.skipped += sum(len(cut.skipped) for cut in cuts)
+        self.cuts += len(cuts)
+        self.newest = newest
+        self.publication_seconds.observe(ended - started)
+        for delay in self._delays.take_published(newest.lsn, ended):
+            self.delay_seconds.observe(delay)
+        if ended - self._measured_at >= _MEASURED_EVERY_SECONDS:
+            self._measured_at = ended
+            self.cut_bytes.observe(len(encode_cut(newest)))
 
     @property
     def silent_seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""What a sidecar says over HTTP: metrics, health, readiness, status."""
+"""The pages of a sidecar over HTTP: metrics, health, readiness, status."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from http import HTTPStatus
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from slackwater_protocol import OpenTransaction, format_lsn
+from slackwater_protocol import OpenTransaction, format_position
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.status import describe_open
 
@@ -22,7 +22,7 @@ Answer = tuple[HTTPStatus, str, bytes]
 
 
 class SidecarPages:
-    """The pages of one process. Thread-safe.
+    """Answers requests for the pages of one process. Thread-safe.
 
     Args:
         monitors: The sources it follows.
@@ -40,7 +40,7 @@ class SidecarPages:
         }
 
     def answer(self, path: str) -> Answer:
-        """The page at a path, without query; one that lists the pages when there is none."""
+        """Returns the page at a path, without query; one that lists the pages when there is none."""
         page = self._pages.get(path)
         if page is None:
             return _json(HTTPStatus.NOT_FOUND, {"error": f"no page {path}", "pages": list(self._pages)})
@@ -71,7 +71,7 @@ def _source(monitor: SourceMonitor) -> dict[str, object]:
         "state": str(monitor.state),
         "detail": monitor.failure or monitor.waits_for or (status.detail if status else ""),
         "timeline": status.timeline if status else None,
-        "frontier": format_lsn(cut.lsn) if cut else None,
+        "frontier": format_position(cut.lsn) if cut else None,
         "newest_commit_ms": cut.commit_ts_ms if cut else None,
         "lag_ms": status.lag_ms if status else None,
         "event_count": cut.event_count if cut else 0,
@@ -89,7 +89,7 @@ def _open(transaction: OpenTransaction) -> dict[str, object]:
     lsn = transaction.commit_lsn
     return {
         "xid": transaction.xid,
-        "commit_lsn": format_lsn(lsn) if lsn else None,
+        "commit_lsn": format_position(lsn) if lsn else None,
         "since_ms": transaction.since_ms,
         "expected": transaction.expected,
         "received": transaction.received,

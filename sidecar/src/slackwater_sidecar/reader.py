@@ -1,12 +1,24 @@
-"""What the service needs of whoever reads the source."""
+"""Reads the topics of a source into a frontier."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Protocol
 
-from slackwater_cdc import EndOffsets, Frontier
+from confluent_kafka.admin import AdminClient
 
-Starts = Callable[[str, int], int | None]
-"""Topic and partition to the offset from which they must be read; None: from the beginning."""
+from slackwater_cdc import EndOffsets, Frontier, Partition
+from slackwater_cdc.columns import ParsedRows
+from slackwater_sidecar.balance import Balance
+from slackwater_sidecar.consumption import Consumption, Failure, Key, RecordSink
+from slackwater_sidecar.lookup import Lookup, Starts
+from slackwater_sidecar.segments import Pairs
+from slackwater_sidecar.settings import SidecarSettings
+from slackwater_sidecar.workers import WorkerPool, WorkerSettings
+
+logger = logging.getLogger(__name__)
+
+_LISTED = 20
 
 
 class SourceReader(Protocol):
@@ -16,8 +28,8 @@ class SourceReader(Protocol):
         """Looks for topics and partitions that are not read yet and begins to; returns all data topics.
 
         Raises:
-            SourceUnavailableError: Kafka does not answer.
-            SourceTruncatedError: a partition does not have the offset from which it must be read.
+            SidecarUnavailableError: Kafka does not answer.
+            SidecarInputError: a partition does not have the offset from which it must be read.
         """
         ...
 
@@ -25,8 +37,8 @@ class SourceReader(Protocol):
         """Gives the frontier what has come, after at most the time-out; returns the number of records.
 
         Raises:
-            SourceUnavailableError: a topic cannot be read.
-            SourceTruncatedError: records were deleted before they were read.
+            SidecarUnavailableError: a topic cannot be read.
+            SidecarInputError: records were deleted before they were read.
         """
         ...
 
@@ -34,7 +46,7 @@ class SourceReader(Protocol):
         """High watermarks, as of now, of everything that is read: what is written counts, committed or not.
 
         Raises:
-            SourceUnavailableError: Kafka does not answer.
+            SidecarUnavailableError: Kafka does not answer.
         """
         ...
 
@@ -50,3 +62,222 @@ class SourceReader(Protocol):
     def close(self) -> None:
         """Frees connections."""
         ...
+
+
+class RecordReader(Protocol):
+    """Takes records of partitions out of Kafka: with a consumer in this process, or with worker processes."""
+
+    def assign(self, starts: Mapping[Key, int]) -> None:
+        """Begins to read further partitions, from these offsets; all or none.
+
+        Raises:
+            SidecarUnavailableError: Kafka does not answer.
+        """
+        ...
+
+    def read(self, sink: RecordSink, timeout_seconds: float) -> int:
+        """Hands over what has come, after at most the time-out; returns the number of records, about.
+
+        Raises:
+            SidecarUnavailableError: the schema registry does not answer; nothing is lost, call again.
+        """
+        ...
+
+    def hold(self, pause: frozenset[Key], resume: frozenset[Key]) -> None:
+        """Stops and goes on reading partitions."""
+        ...
+
+    @property
+    def orphans(self) -> frozenset[Key]:
+        """Partitions that nobody reads any more: assign them again."""
+        ...
+
+    @property
+    def pids(self) -> list[int]:
+        """The worker processes; none: this process reads."""
+        ...
+
+    def close(self) -> None:
+        """Frees connections and ends processes."""
+        ...
+
+
+def connect(settings: SidecarSettings, others: frozenset[str], partitions: int) -> RecordReader:
+    """Returns a reader of records: in this process, or with as many workers as the settings say.
+
+    Args:
+        settings: Brokers, schema registry, number of workers.
+        others: Topics that are no data topics.
+        partitions: How many are read at first.
+    """
+    if settings.workers > 1:
+        return WorkerPool(WorkerSettings(settings, others, partitions), min(settings.workers, partitions))
+    return Consumption(settings, others, partitions)
+
+
+class KafkaSourceReader:
+    """Implements :class:`SourceReader`.
+
+    The frontier stays in this process, whoever reads: workers know nothing but offsets. What one has handed
+    over is in the frontier; what it has not, its successor reads again from there. So a worker may be killed
+    at any moment, and nothing starts over.
+
+    Args:
+        settings: Source, brokers, tables, number of workers.
+        starts: From where partitions are read.
+        admin: Whom to ask where topics begin and end; None: connects as the settings say.
+        connect: Makes what takes records out of Kafka.
+    """
+
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        starts: Starts,
+        *,
+        admin: AdminClient | None = None,
+        connect: Callable[[SidecarSettings, frozenset[str], int], RecordReader] = connect,
+    ) -> None:
+        self._settings = settings
+        self._connect = connect
+        self._lookup = Lookup(settings, starts, admin)
+        self._balance = Balance(self._lookup.transactions)
+        self._assigned: set[Key] = set()
+        self._intake: _Intake | None = None
+        self._records: RecordReader | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        """The worker processes; none: this process reads."""
+        return [] if self._records is None else self._records.pids
+
+    def discover(self, frontier: Frontier) -> list[str]:
+        """See the protocol; also gives partitions whose worker has ended to another."""
+        found = self._lookup.find(self._assigned)
+        if self._records is not None and self._intake is not None and self._records.orphans:
+            self._adopt(self._records, self._intake.positions(self._records.orphans))
+        if found.starts:
+            self._begin(frontier, found.starts)
+        return found.data_topics
+
+    def poll(self, frontier: Frontier, timeout_seconds: float) -> int:
+        """See the protocol."""
+        if self._records is None or self._intake is None:
+            return 0
+        count = self._records.read(self._intake, timeout_seconds)
+        self._balance.record(count)
+        for failure in self._intake.take_failures():
+            self._raise_or_log(failure)
+        return count
+
+    def end_offsets(self) -> EndOffsets:
+        """See the protocol."""
+        return self._lookup.end_offsets(self._assigned)
+
+    def balance(self, frontier: Frontier) -> None:
+        """See the protocol."""
+        if self._records is None or self._intake is None:
+            return
+        pause, resume = self._balance.update(frontier, self._intake.partitions.values(), self._assigned)
+        if pause or resume:
+            self._records.hold(pause, resume)
+
+    @property
+    def paused_partitions(self) -> int:
+        """See the protocol."""
+        return len(self._balance.paused)
+
+    def close(self) -> None:
+        """See the protocol."""
+        if self._records is not None:
+            self._records.close()
+
+    def _begin(self, frontier: Frontier, starts: Mapping[Key, int]) -> None:
+        if self._records is None:
+            others = frozenset({self._lookup.transactions[0], self._lookup.notifications[0]})
+            self._records = self._connect(self._settings, others, len(starts))
+        intake = self._intake = self._intake or _Intake(frontier, self._lookup.transactions)
+        self._records.assign(starts)
+        self._assigned.update(starts)
+        for key, start in starts.items():
+            if self._lookup.is_data_topic(key[0]):
+                intake.partitions[key] = frontier.add_partition(*key, start)
+            else:
+                intake.others[key] = start
+        workers = len(self._records.pids)
+        logger.info("reading %s%s", _listed(starts), f" with {workers} workers" if workers else "")
+
+    def _adopt(self, records: RecordReader, orphans: Mapping[Key, int]) -> None:
+        records.assign(orphans)
+        records.hold(self._balance.paused.intersection(orphans), frozenset())
+
+    def _raise_or_log(self, failure: Failure) -> None:
+        error = self._lookup.error_of(failure, self._assigned)
+        if error is not None:
+            raise error
+        logger.warning("Kafka: %s", failure.reason)
+
+
+class _Intake:
+    """Gives the frontier what was read, whoever read it.
+
+    Args:
+        frontier: Whom records are for.
+        transactions: The partition with BEGIN and END.
+    """
+
+    def __init__(self, frontier: Frontier, transactions: Key) -> None:
+        self._frontier = frontier
+        self._transactions = transactions
+        self._failures: list[Failure] = []
+        self.partitions: dict[Key, Partition] = {}
+        """Partitions of data topics."""
+        self.others: dict[Key, int] = {}
+        """The next offset of partitions that hold no rows."""
+
+    def positions(self, keys: frozenset[Key]) -> dict[Key, int]:
+        """Returns where reading of partitions has to go on."""
+        rows = self.partitions
+        return {key: rows[key].position if key in rows else self.others[key] for key in keys}
+
+    def take_failures(self) -> list[Failure]:
+        """Returns the failures since the last call."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def take_rows(self, key: Key, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
+        self.partitions[key].read(rows, run, timestamp_ms=timestamp_ms, is_keyless=is_keyless)
+
+    def take_parsed_rows(
+        self, key: Key, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
+    ) -> None:
+        self.partitions[key].read_parsed(rows, run, timestamp_ms=timestamp_ms, is_keyless=is_keyless)
+
+    def take_others(self, key: Key, records: Sequence[tuple[int, bytes | None, int]]) -> None:
+        if key == self._transactions:
+            self._frontier.read_transactions(records)
+        else:
+            self._frontier.read_notifications((offset, value) for offset, value, _ in records)
+        self._move_to(key, records[-1][0] + 1)
+
+    def take_end(self, key: Key, offset: int) -> None:
+        partition = self.partitions.get(key)
+        if partition is not None:
+            partition.skip_to(offset)
+            return
+        if key == self._transactions:
+            self._frontier.skip_transactions_to(offset)
+        else:
+            self._frontier.skip_notifications_to(offset)
+        self._move_to(key, offset)
+
+    def take_failure(self, failure: Failure) -> None:
+        self._failures.append(failure)
+
+    def _move_to(self, key: Key, offset: int) -> None:
+        self.others[key] = max(self.others.get(key, 0), offset)
+
+
+def _listed(starts: Mapping[Key, int]) -> str:
+    """Names where reading begins; of many partitions only the first ones."""
+    first = ", ".join(f"{t}/{n} from {s}" for (t, n), s in islice(starts.items(), _LISTED))
+    return first if len(starts) <= _LISTED else f"{first} and {len(starts) - _LISTED} more"

@@ -1,4 +1,4 @@
-"""Where a sidecar goes on: the cut log decides."""
+"""Finds where a sidecar goes on: the cut log decides."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,15 @@ from slackwater_protocol import (
     PublishedCut,
     SourceTopics,
     TimelineDecision,
-    format_lsn,
+    format_position,
 )
 from slackwater_protocol.keys import cut_log_topic
-from slackwater_sidecar.reader import Starts
+from slackwater_sidecar.lookup import Starts
 from slackwater_sidecar.settings import SidecarSettings
 
 _REMEMBERED = 500_000
-"""Transactions; the connector repeats at most what it wrote since it last stored its offsets."""
+"""How many transactions are remembered; the connector repeats at most what it wrote since it last stored its
+offsets."""
 _MAX_RECORDS = 10_000
 """How far back the log is read."""
 _STEP = 1_000
@@ -39,10 +40,10 @@ class Resumption:
     done: tuple[CommittedTransaction, ...]
     """What was published last on this timeline, in commit order: replays of it must be recognised."""
     log_offset: int
-    """Of the newest cut in the log, of any timeline; -1: there is none."""
+    """Where the log has its newest cut, of any timeline; -1: there is none."""
 
     def frontier(self, settings: SidecarSettings) -> Frontier:
-        """A frontier that goes on from here."""
+        """Returns a frontier that goes on from here."""
         frontier = Frontier(
             settings.source,
             tables=settings.tables,
@@ -59,7 +60,7 @@ class Resumption:
         return frontier
 
     def starts(self, topics: SourceTopics) -> Starts:
-        """The offsets from which to read; notifications always from their beginning."""
+        """Returns the offsets from which to read; notifications always from their beginning."""
         ends = {} if self.read_from is None else self.read_from.end_offsets
 
         def start(topic: str, partition: int) -> int | None:
@@ -72,7 +73,7 @@ class Resumption:
 
 
 def resume(log: CutLog, timeline: int) -> Resumption:
-    """Where to go on.
+    """Finds where to go on.
 
     All sidecars of a source begin a timeline at the same place, however late they hear of it: data topics at
     the newest cut before the decision in the log, the transaction topic where the decision says. Cuts that a
@@ -107,7 +108,7 @@ def resume(log: CutLog, timeline: int) -> Resumption:
 
 
 def _highest(log: CutLog) -> PublishedCut | None:
-    """The highest among the last cuts of the log."""
+    """Returns the highest among the last cuts of the log."""
     last = log.newest()
     if last is None:
         return None
@@ -117,7 +118,7 @@ def _highest(log: CutLog) -> PublishedCut | None:
 
 
 def _highest_of(cuts: list[PublishedCut]) -> PublishedCut:
-    """The highest of some cuts: another sidecar may have appended lower ones behind it.
+    """Returns the highest of some cuts: another sidecar may have appended lower ones behind it.
 
     From a lower one, rows of commits up to the highest would be taken for replays, and cuts would pass them.
     """
@@ -125,18 +126,18 @@ def _highest_of(cuts: list[PublishedCut]) -> PublishedCut:
 
 
 def _check_beginning(log: CutLog, source: str) -> None:
-    """A log that was made anew under a sidecar begins with a cut that follows one of the log before.
+    """Refuses a log that was made anew under a sidecar: its first cut follows one that it does not have.
 
     What was deleted from the beginning, by retention or by hand, only pipelines that begin there miss.
     """
     first = log.tail(-1, limit=1)
     if log.begin() == 0 and first and first[0].cut.previous_lsn > 0:
-        evidence = f"its first cut goes on from {format_lsn(first[0].cut.previous_lsn)}"
+        evidence = f"its first cut goes on from {format_position(first[0].cut.previous_lsn)}"
         raise CutLogReplacedError(cut_log_topic(source), evidence)
 
 
 def recent_transactions(log: CutLog, newest: PublishedCut) -> list[CommittedTransaction]:
-    """The transactions of the last cuts, oldest first: replays of their rows must be recognised."""
+    """Returns the transactions of the last cuts, oldest first: replays of their rows must be recognised."""
     found: list[tuple[CommittedTransaction, ...]] = []
     count, end = 0, newest.log_offset + 1
     lowest = max(0, end - _MAX_RECORDS)
@@ -158,7 +159,7 @@ class _Decided:
 
 
 def _newest_decision(log: CutLog, newest_offset: int) -> _Decided | None:
-    """The newest timeline that was decided lately; the first decision for it counts."""
+    """Returns the first decision for the newest timeline that was decided lately."""
     others = log.records(max(-1, newest_offset - _MAX_RECORDS), with_cuts=False)
     found = [
         _Decided(r.record.timeline, r.record.transaction_offset, r.log_offset)
@@ -178,6 +179,6 @@ def _beginning(log: CutLog, decided: _Decided, timeline: int, newest_offset: int
 
 
 def _cuts_between(log: CutLog, begin: int, end: int) -> list[Cut]:
-    """Of ``[begin, end)``, as far as the log still has it."""
+    """Returns the cuts at offsets in ``[begin, end)``, as far as the log still has them."""
     logged = log.records(begin - 1, limit=end - begin)
     return [r.record for r in logged if r.log_offset < end and isinstance(r.record, Cut)]

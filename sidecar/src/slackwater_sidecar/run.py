@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from slackwater_markers import FrontierState, MarkersError
 from slackwater_protocol import SystemClock
-from slackwater_sidecar.errors import SidecarError, SourcesFailedError
-from slackwater_sidecar.exposition import SidecarCollector
+from slackwater_sidecar.errors import SidecarError
 from slackwater_sidecar.follow import follow_source
 from slackwater_sidecar.http_server import HttpServer
+from slackwater_sidecar.metrics import SidecarCollector
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.pages import SidecarPages
 from slackwater_sidecar.service import OnStatus
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 OnHttp = Callable[[str], None]
 STOP_WITHIN = timedelta(seconds=1.2)
-"""So long sources may take to stop; the process needs some time, too. What is not finished then is left as a
+"""How long sources may take to stop; the process needs some time, too. What is not finished then is left as a
 kill would leave it, which is harmless."""
 _LOOK_SECONDS = 0.5
 
@@ -56,10 +56,10 @@ def run_sidecars(
         on_http: Told the address with the port that was chosen.
 
     Raises:
-        HttpAddressError: nobody can listen there.
+        SidecarConfigError: nobody can listen there.
         SidecarError: the only source cannot be followed; the message says what to do.
         slackwater_markers.CutLogError: its cut log is broken.
-        SourcesFailedError: all have ended, and some of several could not be followed.
+        SidecarError: all have ended, and some of several could not be followed.
     """
     threads = [_SourceThread(each, stop, on_status) for each in settings]
     with _pages([t.monitor for t in threads], http, on_http), _without_cyclic_gc():
@@ -113,7 +113,7 @@ def _raise_failures(threads: Sequence[_SourceThread]) -> None:
         return
     if len(threads) == 1:
         raise next(iter(failures.values()))
-    raise SourcesFailedError({source: str(error) for source, error in failures.items()})
+    raise SidecarError("\n".join(f"source {source}: {error}" for source, error in failures.items()))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Consumed messages to what the frontier takes: runs of records of one partition and one connector run."""
+"""Splits consumed messages into what the frontier takes: records of one partition and one connector run."""
 
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -29,8 +29,8 @@ def by_run(messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[Message]
 
     Runs follow each other in a partition, so it is enough to look at the ends; more would cost too much.
     """
-    first, last = run_of(messages[0]), run_of(messages[-1])
-    if first == last or len(messages) == 1:
+    first = run_of(messages[0])
+    if len(messages) == 1 or run_of(messages[-1]) == first:
         yield first, messages
         return
     middle = len(messages) // 2
@@ -39,7 +39,7 @@ def by_run(messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[Message]
 
 
 def run_of(message: Message) -> str:
-    """The connector run that wrote a message; empty when the message does not say."""
+    """Returns the connector run that wrote a message; empty when the message does not say."""
     for name, value in cast(Sequence[tuple[str, bytes | None]], message.headers() or ()):
         if name == RUN_HEADER and value is not None:
             return value.decode(errors="replace")
@@ -47,16 +47,16 @@ def run_of(message: Message) -> str:
 
 
 def pairs(messages: Sequence[Message]) -> Pairs:
-    """Offset and value."""
+    """Returns offset and value of each message."""
     return cast(Pairs, zip(map(Message.offset, messages), map(Message.value, messages), strict=True))
 
 
 def triples(messages: Sequence[Message]) -> Iterator[tuple[int, bytes | None, int]]:
-    """Offset, value and timestamp in milliseconds."""
+    """Returns offset, value and timestamp in milliseconds of each message."""
     for message in messages:
         yield message.offset() or 0, message.value(), message.timestamp()[1]
 
 
 def is_keyless(messages: Sequence[Message]) -> bool:
-    """Whether the messages come from a table without a key; a single one without (truncate) does not tell."""
+    """Says whether messages come from a table without a key; one without (a truncate) does not tell."""
     return messages[0].key() is None and messages[-1].key() is None

@@ -6,24 +6,22 @@ from dataclasses import replace
 
 from slackwater_cdc import Frontier
 from slackwater_markers import CutLogUnavailableError, FrontierState, FrontierStatus
-from slackwater_protocol import OpenTransaction, SkipDecision, TimelineDecision
-from slackwater_sidecar.chronicle import Chronicle
+from slackwater_protocol import Cut, OpenTransaction, SkipDecision, TimelineDecision
 from slackwater_sidecar.decision_feed import Decision
-from slackwater_sidecar.errors import SourceUnavailableError
+from slackwater_sidecar.errors import SidecarUnavailableError
 from slackwater_sidecar.monitor import Gauges, SourceMonitor
-from slackwater_sidecar.pace import Pace
-from slackwater_sidecar.publication import Publication
+from slackwater_sidecar.policy import Due, PublishingSchedule, Spacing
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import SourceReader
 from slackwater_sidecar.settings import SidecarSettings
+from slackwater_sidecar.state import OpenTransactions, StateLogger, regression_notice, state_of
 from slackwater_sidecar.status import SidecarStatus
-from slackwater_sidecar.watch import OpenTransactions, regression_notice, state_of
 
 logger = logging.getLogger(__name__)
 
 OnStatus = Callable[[SidecarStatus], None]
 NewDecisions = Callable[[], Sequence[Decision]]
-"""What was decided since it was last asked; raises CutLogUnavailableError."""
+"""Returns what was decided since it was called last; raises CutLogUnavailableError."""
 
 _BUSY_SECONDS = 0.005
 _IDLE_SECONDS = 0.02
@@ -66,10 +64,12 @@ class Sidecar:
         self._monitor = monitor
         self._clock = monitor.clock
         self._on_status = on_status
-        self._publication = Publication(settings, frontier, publisher, monitor, self._clock)
+        self._schedule = PublishingSchedule(settings, self._clock.monotonic())
+        self._uncounted: list[Cut] = []
+        """Cuts that were published and may not be in the log yet."""
         self._open = OpenTransactions(settings.open_after)
-        self._chronicle = Chronicle(settings.source)
-        self._asking = Pace()
+        self._state_logger = StateLogger(settings.source)
+        self._asking = Spacing()
         self._topics: list[str] = []
         self._reported_records = monitor.records
         self._is_busy = False
@@ -78,6 +78,7 @@ class Sidecar:
         self._read_at = self._clock.monotonic()
         self._is_behind = False
         self._status = self._frontier_status(FrontierState.WAITING, "starting")
+        monitor.begin_timeline(publisher.newest.cut if publisher.newest else None)
         self.next_timeline: TimelineDecision | None = None
         """Set when an operator has decided so: this sidecar is over, another one begins there."""
 
@@ -85,32 +86,32 @@ class Sidecar:
         """Reads once, publishes if it is time; returns the number of records read.
 
         Raises:
-            SourceTruncatedError: the source cannot be followed any more.
+            SidecarInputError: the source cannot be followed any more.
         """
-        self._monitor.turned()
+        self._monitor.record_turn()
         try:
             count = self._reader.poll(self._frontier, _BUSY_SECONDS if self._is_busy else _IDLE_SECONDS)
             self._monitor.records += count
             self._is_busy, self._is_behind = count > 0, count >= _MANY_RECORDS
             if count:
                 self._read_at = self._clock.monotonic()
-            self._publication.note_read()
+            self._monitor.record_read(self._frontier.newest_lsn)
             self._move()
             self._reader.balance(self._frontier)
-        except SourceUnavailableError as error:
+        except SidecarUnavailableError as error:
             self._note_trouble(error)
             count = 0
         if self._clock.monotonic() - self._reported_at >= self._settings.status_interval.total_seconds():
-            self._look_around()
+            self._look_after_source()
         return count
 
     def finish(self) -> None:
         """Publishes what is ready and says that nothing more comes, unless another timeline does."""
         if not self._trouble:
-            self._publication.publish(self._status)
+            self._publish(self._status)
         if self.next_timeline is None:
             self._publisher.report(self._frontier_status(FrontierState.STOPPED, ""), [])
-            self._chronicle.look(FrontierState.STOPPED, "", [])
+            self._state_logger.log_changes(FrontierState.STOPPED, "", [])
 
     def _move(self) -> None:
         frontier = self._frontier
@@ -118,7 +119,41 @@ class Sidecar:
         if frontier.end_offsets_wanted and self._asking.is_due(self._clock.monotonic(), _ENDS_INTERVAL):
             self._answer_end_offsets()
             events = frontier.advance()
-        self._publication.publish_if_due(events, self._status_now, is_behind=self._is_behind)
+        self._publish_if_due(has_events=events > 0)
+
+    def _publish_if_due(self, *, has_events: bool) -> None:
+        now = self._clock.monotonic()
+        due = self._schedule.due(
+            now,
+            has_cuts=self._frontier.has_moved,
+            has_events=has_events,
+            is_waiting=self._publisher.is_waiting,
+            is_behind=self._is_behind,
+        )
+        if due is Due.CUTS:
+            self._publish(self._status_now())
+        elif due is Due.MARKERS_AHEAD:
+            self._publish_ahead(now)
+        self._publisher.show_markers()
+
+    def _publish(self, status: FrontierStatus) -> None:
+        """Publishes everything that is ready, also what could not be written before."""
+        started = self._clock.monotonic()
+        cuts = self._frontier.cuts()
+        self._publisher.publish(cuts, status)
+        ended = self._clock.monotonic()
+        self._schedule.record_cuts(started, ended)
+        self._uncounted += cuts
+        if self._uncounted and self._publisher.is_settled:
+            self._monitor.record_cuts(self._uncounted, started, ended)
+            self._uncounted = []
+
+    def _publish_ahead(self, now: float) -> None:
+        markers = self._frontier.markers_ahead()
+        if markers is not None:
+            self._publisher.publish_ahead(markers)
+            self._monitor.ahead += 1
+        self._schedule.record_markers_ahead(now, self._clock.monotonic())
 
     def _answer_end_offsets(self) -> None:
         started = self._clock.monotonic()
@@ -126,23 +161,23 @@ class Sidecar:
             self._topics = self._reader.discover(self._frontier)
             self._frontier.end_offsets(self._reader.end_offsets())
         finally:
-            self._asking.note(started, self._clock.monotonic())
+            self._asking.record(started, self._clock.monotonic())
 
-    def _look_around(self) -> None:
+    def _look_after_source(self) -> None:
         now = self._clock.monotonic()
         elapsed, self._reported_at = now - self._reported_at, now
         self._look_for_topics()
         if self._publisher.log_error and not self._trouble:
-            self._publication.publish(self._status)
+            self._publish(self._status)
         if not (self._trouble or self._publisher.log_error):
-            self._obey()
+            self._carry_out_decisions()
         wall_ms = self._wall_ms()
-        open_ = self._open.look(self._frontier, now, wall_ms)
+        open_ = self._open.update(self._frontier, now, wall_ms)
         state, detail = state_of(self._settings, self._frontier, self._topics, open_)
         trouble = self._trouble or self._publisher.log_error
         if trouble:
             state, detail = FrontierState.WAITING, trouble
-        self._chronicle.look(state, detail, open_)
+        self._state_logger.log_changes(state, detail, open_)
         self._status = self._frontier_status(state, detail)
         self._publisher.report(self._status, open_)
         self._show(self._sidecar_status(open_, elapsed, wall_ms))
@@ -153,10 +188,10 @@ class Sidecar:
             self._trouble = ""
             if self._frontier.rest_wanted and self._clock.monotonic() - self._read_at >= _REST_SECONDS:
                 self._frontier.rest(self._reader.end_offsets())
-        except SourceUnavailableError as error:
+        except SidecarUnavailableError as error:
             self._note_trouble(error)
 
-    def _obey(self) -> None:
+    def _carry_out_decisions(self) -> None:
         """Carries out what operators have decided since the last look."""
         if self._decisions is None:
             return
@@ -172,7 +207,7 @@ class Sidecar:
             else:
                 self.next_timeline = decision
                 self._monitor.decisions["timeline"] += 1
-            self._chronicle.obeyed(decision)
+            self._state_logger.log_decision(decision)
 
     def _show(self, status: SidecarStatus) -> None:
         frontier, monitor = self._frontier, self._monitor
@@ -189,7 +224,7 @@ class Sidecar:
         if self._on_status is not None:
             self._on_status(status)
 
-    def _note_trouble(self, error: SourceUnavailableError) -> None:
+    def _note_trouble(self, error: SidecarUnavailableError) -> None:
         if not self._trouble:
             logger.warning("source is away: %s", error, extra={"source": self._settings.source})
         self._trouble = str(error)

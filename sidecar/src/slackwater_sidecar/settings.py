@@ -1,4 +1,4 @@
-"""What a sidecar needs to be told."""
+"""The settings of a sidecar."""
 
 import os
 import socket
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from slackwater_protocol import Evidence, SourceTopics
+from slackwater_protocol import Evidence, Servers, SourceTopics
 
 
 def default_sidecar_id() -> str:
@@ -20,30 +20,18 @@ class SidecarSettings:
 
     source: str
     """The connector's ``topic.prefix``."""
-    bootstrap: str
-    """Kafka's ``bootstrap.servers``."""
-    redis_url: str | None = None
-    """``redis://host:port/db``; None: only the cut log is written."""
-    redis_password: str | None = field(default=None, repr=False)
-    """Overrides one in the URL."""
+    servers: Servers
+    """Where it reads and publishes; without Redis only the cut log is written."""
     tables: frozenset[str] | None = None
     """Tables to follow, ``schema.table``; None: all topics ``<source>.<schema>.<table>``, later ones too."""
     topics: SourceTopics | None = None
     """Which topics belong to the source, when transforms rename them; None: Debezium's names."""
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     """Table to what proves that its rows are complete; not listed: counts."""
-    schema_registry: str | None = None
-    """Address of the registry for topics in Avro; None: there are none."""
-    schema_registry_user: str | None = None
-    """For basic authentication at the registry."""
-    schema_registry_password: str | None = field(default=None, repr=False)
-    """For basic authentication at the registry."""
     timeline: int = 1
     """Raise it when the source's LSNs start over; the topics are then read on from the newest cut."""
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Further librdkafka settings, e.g. for security."""
     replication_factor: int = -1
-    """Of the cut log, if it has to be made; -1: the broker's default."""
+    """Replication factor of the cut log, if it has to be made; -1: the broker's default."""
     publish_interval: timedelta = timedelta(milliseconds=5)
     """Least time between two publications of cuts."""
     ahead_after: timedelta = timedelta(milliseconds=500)

@@ -1,9 +1,9 @@
-"""What a person sees of a sidecar."""
+"""The status of a sidecar, as a person sees it."""
 
 from dataclasses import dataclass
 
 from slackwater_markers import FrontierState
-from slackwater_protocol import OpenTransaction, format_lsn
+from slackwater_protocol import OpenTransaction, format_position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +34,10 @@ class SidecarStatus:
 
 
 def format_status(status: SidecarStatus) -> str:
-    """One line; several when transactions have been open for long."""
+    """Returns a status as one line; several when transactions have been open for long."""
     parts = [
         f"{status.source} {status.state}",
-        f"frontier {status.timeline}/{format_lsn(status.lsn)}" if status.lsn else "no cut yet",
+        f"frontier {status.timeline}/{format_position(status.lsn)}" if status.lsn else "no cut yet",
         f"{status.event_count:,} events",
         f"{status.records_per_second:,.0f} records/s",
     ]
@@ -53,9 +53,9 @@ def format_status(status: SidecarStatus) -> str:
 
 
 def describe_open(transaction: OpenTransaction) -> str:
-    """Which transaction, what is missing where."""
+    """Says which transaction is open, and what is missing where."""
     name = f"transaction {transaction.xid}" if transaction.xid else "the initial snapshot"
-    at = f" (commit {format_lsn(transaction.commit_lsn)})" if transaction.commit_lsn else ""
+    at = f" (commit {format_position(transaction.commit_lsn)})" if transaction.commit_lsn else ""
     tables = sorted({*transaction.expected, *transaction.received})
     counts = ", ".join(
         f"{t} {transaction.received.get(t, 0)}/{transaction.expected.get(t, '?')}" for t in tables

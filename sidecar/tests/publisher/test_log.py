@@ -51,7 +51,7 @@ def test_a_sidecar_that_goes_on_from_another_cut_forgets_what_it_had_not_written
     log.is_away = True
     publisher.publish([replace(cut(1), has_incremental_rows=True)], STATUS)
     log.is_away = False
-    publisher.go_on_from(None)
+    publisher.resume_from(None)
     publisher.publish([cut(1)], STATUS)
 
     assert log.newest() == PublishedCut(cut(1), 0)
@@ -131,7 +131,7 @@ def test_a_log_that_is_away_is_not_asked_for_its_id(
 def test_before_there_is_a_log_the_store_is_left_alone(
     log: FailingLog, store: FailingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.publish(PublishedCut(cut(50), 0), OTHER)
+    store.put_cut(PublishedCut(cut(50), 0), OTHER)
     monkeypatch.setattr(log, "identity", lambda: None)
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
     publisher.report(STATUS, [])

@@ -64,7 +64,7 @@ def test_an_emptied_store_is_filled_from_the_log(log: FailingLog, noticed_by: st
 def test_a_new_process_fills_a_store_that_is_behind_the_log(log: FailingLog, store: FailingStore) -> None:
     log.append([cut(1), cut(2)])
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
-    publisher.go_on_from(log.newest())
+    publisher.resume_from(log.newest())
 
     publisher.report(STATUS, [])
 
@@ -75,7 +75,7 @@ def test_what_stands_at_the_end_of_the_log_is_not_in_it(
     publisher: Publisher, log: FailingLog, store: FailingStore
 ) -> None:
     publisher.publish([cut(1)], STATUS)
-    store.publish(PublishedCut(cut(50), 1), OTHER)
+    store.put_cut(PublishedCut(cut(50), 1), OTHER)
 
     publisher.report(STATUS, [])
 
@@ -98,7 +98,7 @@ def test_an_emptied_store_gets_cuts_of_the_newest_timeline_only(log: FailingLog,
     second = [replace(cut(lsn), timeline=2) for lsn in (1, 2)]
     log.append([cut(5), second[0], cut(6), second[1]])
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
-    publisher.go_on_from(log.newest())
+    publisher.resume_from(log.newest())
     publisher.report(STATUS, [])
 
     assert [c.cut.lsn for c in store.cuts_after(SOURCE, 2, 0, limit=9)] == [1, 2]
@@ -111,9 +111,9 @@ def test_a_store_that_holds_a_late_cut_of_an_earlier_timeline_is_filled_from_the
     """A sidecar that had not heard of the new timeline appended behind it."""
     log.append([cut(5), replace(cut(1), timeline=2), cut(6)])
     store.bind(log.identity() or "")
-    store.publish(PublishedCut(cut(6), 2), OTHER)
+    store.put_cut(PublishedCut(cut(6), 2), OTHER)
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
-    publisher.go_on_from(PublishedCut(replace(cut(1), timeline=2), 1))
+    publisher.resume_from(PublishedCut(replace(cut(1), timeline=2), 1))
 
     publisher.report(STATUS, [])
 
@@ -126,7 +126,7 @@ def test_a_cut_that_lies_beyond_the_end_of_the_log_is_not_believed(
 ) -> None:
     """Redis is no authority: whatever it holds, nothing is missing in the log."""
     publisher.publish([cut(1)], STATUS)
-    store.publish(PublishedCut(cut(50), 40), OTHER)
+    store.put_cut(PublishedCut(cut(50), 40), OTHER)
     publisher.publish([cut(2)], STATUS)
 
     assert logged(log) == [1, 2]
@@ -138,7 +138,7 @@ def pretend_to_be_a_copy_of_another(store: InMemoryMarkerStore) -> None:
     own_log = store.bound
     store.clear(SOURCE, 1)
     store.bind("another log")
-    store.publish(PublishedCut(cut(2_000), 1), OTHER)
+    store.put_cut(PublishedCut(cut(2_000), 1), OTHER)
     store.bind(own_log)
 
 
@@ -160,7 +160,7 @@ def test_what_another_log_has_left_in_the_store_is_removed_before_there_is_a_cut
     log: FailingLog, store: FailingStore
 ) -> None:
     store.bind("another log")
-    store.publish(PublishedCut(cut(50), 0), OTHER)
+    store.put_cut(PublishedCut(cut(50), 0), OTHER)
     Publisher(SOURCE, log, store, restored_cuts=100).report(STATUS, [])
 
     store.bind("")  # shows what it has, of whatever log
@@ -189,7 +189,7 @@ def test_a_copy_from_an_earlier_timeline_is_filled_with_the_newest(
 ) -> None:
     publisher.publish([cut(5)], STATUS)
     older = copy.deepcopy(store.__dict__)
-    publisher.go_on_from(None)
+    publisher.resume_from(None)
     publisher.publish([replace(cut(1), timeline=2)], STATUS)
     store.__dict__.update(older)
 
@@ -204,7 +204,7 @@ def test_filling_a_store_ends_early_when_cuts_are_large(log: FailingLog, store: 
     large = tuple(CommittedTransaction(n, 1, 5) for n in range(10_000))
     log.append([replace(cut(lsn), transactions=large) for lsn in range(1, 61)])
     publisher = Publisher(SOURCE, log, store, restored_cuts=100)
-    publisher.go_on_from(log.newest())
+    publisher.resume_from(log.newest())
 
     publisher.report(STATUS, [])
 

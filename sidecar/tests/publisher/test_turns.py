@@ -6,7 +6,7 @@ import pytest
 
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
-from slackwater_sidecar.publisher import PATIENCE
+from slackwater_sidecar.policy import PATIENCE
 from slackwater_sidecar.testing.publishing import (
     OTHER,
     SOURCE,
@@ -73,7 +73,7 @@ def test_a_sidecar_that_goes_on_from_another_cut_forgets_what_it_had_not_told(
 ) -> None:
     publisher.publish([cut(1)], STATUS)
     other.publish([replace(cut(1), repeated=frozenset({1}))], OTHER)
-    other.go_on_from(log.newest())
+    other.resume_from(log.newest())
     other.publish([cut(2)], OTHER)
     clock.seconds += PATIENCE.total_seconds()
     other.publish([], OTHER)
@@ -113,7 +113,7 @@ def test_cuts_of_another_timeline_shorten_nothing(
 def test_the_newest_cut_of_another_timeline_is_none_of_this_one(
     publisher: Publisher, other: Publisher, log: FailingLog
 ) -> None:
-    publisher.go_on_from(None)
+    publisher.resume_from(None)
     publisher.publish([replace(cut(1), timeline=2)], STATUS)
     other.publish([cut(6)], OTHER)
 
@@ -125,7 +125,7 @@ def test_cuts_of_a_timeline_that_is_over_are_not_appended(
     publisher: Publisher, other: Publisher, log: FailingLog
 ) -> None:
     publisher.publish([cut(5)], STATUS)
-    publisher.go_on_from(None)
+    publisher.resume_from(None)
     publisher.publish([replace(cut(1), timeline=2)], STATUS)
     other.publish([cut(6)], OTHER)
 
@@ -191,7 +191,7 @@ def test_a_cut_whose_publisher_the_store_does_not_name_is_nobodys_turn(
     publisher: Publisher, log: FailingLog, store: FailingStore
 ) -> None:
     log.append([cut(1)])
-    store.publish(PublishedCut(cut(1), 0), replace(STATUS, sidecar=""))
+    store.put_cut(PublishedCut(cut(1), 0), replace(STATUS, sidecar=""))
     publisher.publish([cut(2)], STATUS)
 
     assert logged(log) == [1, 2]

@@ -8,19 +8,16 @@ from dataclasses import asdict
 
 import click
 
-from slackwater_bench.errors import BenchError
-from slackwater_bench.peers.backlog import BacklogOptions, run_backlog
 from slackwater_bench.peers.installation import Installed, install
-from slackwater_bench.peers.live import LiveOptions, run_live
-from slackwater_bench.peers.outcome import PeerRun, Setting
 from slackwater_bench.peers.registry import PEERS, SLACKWATER, Peer, peers_named
-from slackwater_bench.peers.storage import store, stored_runs
-from slackwater_bench.peers.table import latest_runs, render
+from slackwater_bench.peers.results import PeerRun, Setting, latest_runs, render, store, stored_runs
+from slackwater_bench.peers.runs import BacklogOptions, LiveOptions, run_backlog, run_live
 from slackwater_bench.scenario import RunContext
 from slackwater_bench.subject import Subject
 from slackwater_certify import CertifyError
 from slackwater_devstack import DevStackError
 from slackwater_protocol import SystemClock
+from slackwater_testing.errors import TestingError
 
 
 @click.command()
@@ -58,7 +55,7 @@ def peers(
         )  # so that nothing is left running
         try:
             chosen = peers_named(names)
-        except BenchError as error:
+        except TestingError as error:
             raise click.UsageError(str(error)) from error
         backlog = BacklogOptions(orders=sizes["orders"], events=sizes["events"])
         live = LiveOptions(events_per_second=sizes["rate"], seconds=sizes["seconds"])
@@ -105,7 +102,7 @@ def measure(peer: Peer, options: BacklogOptions | LiveOptions, context: RunConte
         if isinstance(options, BacklogOptions):
             return run_backlog(peer, installed, options, context)
         return run_live(peer, installed, options, context)
-    except (BenchError, CertifyError, DevStackError) as error:
+    except (TestingError, CertifyError, DevStackError) as error:
         return PeerRun(peer=peer.name, setting=setting, not_run=str(error))
 
 

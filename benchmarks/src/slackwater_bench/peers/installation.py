@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from slackwater_bench.peers.errors import PeerNotInstalledError
-from slackwater_bench.peers.registry import Peer
-from slackwater_bench.results import ROOT
+from slackwater_bench.peers.registry import Peer, PeerNotInstalledError
 from slackwater_devstack import DevStackError, JarSet, cache_folder
 from slackwater_devstack.jars import ensure_jars, ivy_fetch, parse_manifest
+from slackwater_testing.workloads.pipelines import REPOSITORY
 
 REQUIREMENTS = "requirements.lock"
 INSTALL_SECONDS = 900
@@ -28,7 +27,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What a peer's program is started with."""
+    """The interpreter and the jars that a peer's program is started with."""
 
     python: Path
     jars: Path | None = None
@@ -60,7 +59,7 @@ def fingerprint(peer: Peer) -> str:
 
 def find_uv() -> Path | None:
     """The uv of this repository, else of PATH."""
-    own = ROOT / ".tools" / "bin" / "uv"
+    own = REPOSITORY / ".tools" / "bin" / "uv"
     if own.exists():
         return own
     found = shutil.which("uv")

@@ -4,10 +4,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from slackwater_bench.peers.outcome import Verdict
+from slackwater_bench.bed import SOURCE
 from slackwater_bench.peers.registry import PROGRAMS, SLACKWATER, Peer
-from slackwater_bench.runs.bed import SOURCE
-from slackwater_bench.workloads.places import team_pipeline
+from slackwater_bench.peers.results import Verdict
 from slackwater_certify import (
     Connections,
     Mode,
@@ -16,8 +15,10 @@ from slackwater_certify import (
     certify,
     load_specification,
 )
+from slackwater_testing.workloads.orders import OrdersWorkload
+from slackwater_testing.workloads.pipelines import repository_pipeline
 
-SLACKWATER_PIPELINE = team_pipeline("orders")
+SLACKWATER_PIPELINE = repository_pipeline("orders")
 SLACKWATER_OUTPUT = "orders_with_lines"
 
 
@@ -27,7 +28,7 @@ def output_of(peer: Peer) -> str:
 
 
 def specification_of(peer: Peer, folder: Path) -> Specification:
-    """What a peer is judged by; ``folder`` takes the file that says it.
+    """Makes the specification that a peer is judged by; ``folder`` takes its file.
 
     Slackwater by its pipeline's own specification, hence by the commit LSNs that its documents claim, too;
     the peers, which claim none, by whether each document is a committed state of its order.
@@ -66,3 +67,16 @@ def judge(
         on_progress=say,
     )
     return Verdict.of(certificate), certificate.events
+
+
+class PeersWorkload(OrdersWorkload):
+    """The orders workload with ``REPLICA IDENTITY FULL`` on both tables.
+
+    Flink's ``debezium-json`` ends the job at an update without its old row, and Pathway's reader does not
+    take the old row out. Slackwater does not need it for ``orders``.
+    """
+
+    @property
+    def pipeline(self) -> Path:
+        """The folder with this comparison's schema."""
+        return PROGRAMS

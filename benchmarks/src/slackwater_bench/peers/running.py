@@ -1,16 +1,23 @@
 """A peer while it runs: started, asked whether it reads, stopped; Slackwater and the others alike."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from slackwater_bench.peers.errors import PeerFailedError
+from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.peers.installation import Installed
 from slackwater_bench.peers.judging import SLACKWATER_PIPELINE
-from slackwater_bench.peers.program import PeerProgram
-from slackwater_bench.peers.registry import Peer
-from slackwater_bench.runs.bed import SOURCE, Bed
+from slackwater_bench.peers.registry import Peer, PeerFailedError
 from slackwater_protocol import Clock
+from slackwater_testing.programs import Program
+
+READING = "reading"
+"""The line that a program prints when it begins to read."""
+_WITHOUT_OURS = {name: "" for name in os.environ if name.startswith("PYTHON")}
+"""What is set for this Python does not hold for a peer's; an empty setting counts as none."""
+
 
 LOOK_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 20.0
@@ -18,7 +25,7 @@ LONGEST_PAUSE_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a run needs to know of a started peer."""
+    """A started peer, as far as a run needs to know it."""
 
     roles: Mapping[str, int]
     """Its processes."""
@@ -34,15 +41,21 @@ def started(peer: Peer, installed: Installed | None, bed: Bed, output: str) -> I
     if installed is None:
         yield _slackwater(bed)
         return
-    with PeerProgram(
-        peer,
-        installed,
-        bootstrap=bed.bootstrap,
-        prefix=SOURCE,
-        output=output,
-        folder=bed.folder / peer.name,
-    ) as program:
-        yield Running({peer.name: program.pid}, program.is_reading, program.check)
+    folder = bed.folder / peer.name
+    folder.mkdir(parents=True)
+    program = Program(peer.name, lambda: _command(peer, installed, bed, output, folder), folder)
+    program.start(folder=folder, environment={**_WITHOUT_OURS, **peer.environment})
+    try:
+        roles = {} if program.pid is None else {peer.name: program.pid}
+        yield Running(roles, lambda: READING in program.output().splitlines(), program.check)
+    finally:
+        program.stop()
+
+
+def _command(peer: Peer, installed: Installed, bed: Bed, output: str, folder: Path) -> list[str]:
+    command = [str(installed.python), str(peer.folder / "program.py"), "--bootstrap", bed.bootstrap]
+    command += ["--input-prefix", SOURCE, "--output", output, "--folder", str(folder)]
+    return command if installed.jars is None else [*command, "--jars", str(installed.jars)]
 
 
 def _slackwater(bed: Bed) -> Running:

@@ -12,9 +12,8 @@ from time import monotonic, process_time
 from slackwater_markers import FrontierState, FrontierStatus, KafkaCutLog, RedisMarkerStore
 from slackwater_protocol import CommittedTransaction, Cut, encode_cut
 from slackwater_sidecar.publisher import Publisher
-from slackwater_spark.source.offset import SourceOffset
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.readers import Planner
+from slackwater_spark.source.planner import Planner
 
 TOPIC_PARTITIONS = 100
 STATUS = FrontierStatus(state=FrontierState.RUNNING, detail="", wall_ms=1, sidecar="probe")
@@ -73,7 +72,7 @@ def main() -> None:
         position, read = end, read + 1
     found = {
         "bytes_per_cut": len(encode_cut(every[-1])),
-        "bytes_per_offset": len(json.dumps(SourceOffset.to_json(position))),
+        "bytes_per_offset": len(json.dumps(position.to_json())),
         "write_ms": 1000 * written / (count - 1),
         "write_cpu_ms": 1000 * write_cpu / (count - 1),
         "plan_ms": 1000 * (monotonic() - started) / read,

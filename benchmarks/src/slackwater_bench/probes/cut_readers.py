@@ -15,9 +15,8 @@ from multiprocessing.connection import Connection
 from time import monotonic, process_time, sleep
 
 from slackwater_protocol import SystemClock
-from slackwater_spark.source.offset import SourceOffset
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.readers import Planner
+from slackwater_spark.source.planner import Planner
 
 POLLING_DELAY = 0.010
 
@@ -29,7 +28,7 @@ class Reader:
         self._planner = Planner(options)
         self._batch_seconds = batch_seconds
         self._clock = SystemClock()
-        self._position: SourceOffset = self._planner.start()
+        self._position = self._planner.start()
         self.forget()
 
     def forget(self) -> None:
@@ -46,11 +45,10 @@ class Reader:
         if end == start:
             return POLLING_DELAY
         self._planner.tasks(start, end)
-        cuts = self._planner.feed.between(start, end)
         self._position = end
         self.batches += 1
-        self.cuts += len(cuts)
-        self.ages_ms.append(self._clock.now().timestamp() * 1000 - cuts[-1].cut.commit_ts_ms)
+        self.cuts += end.log - start.log
+        self.ages_ms.append(self._clock.now().timestamp() * 1000 - end.commit_ts_ms)
         return self._batch_seconds
 
     def counted(self) -> dict[str, object]:

@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import median
 from time import thread_time
 
-from slackwater_spark.stage.event_packer import EventPacker
-from slackwater_spark.stage.lmdb_index import LmdbIndex
-from slackwater_spark.stage.testing import LocalEngine
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
+from slackwater_engine.index.lmdb_index import LmdbIndex
+from slackwater_engine.local import LocalEngine
+from slackwater_engine.pack.packer import EventPacker
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.postgres import parse_catalog
 
 BUCKETS = 8
 ROWS_PER_BATCH = 100_000

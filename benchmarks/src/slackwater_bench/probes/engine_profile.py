@@ -19,19 +19,22 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from slackwater_engine.documents import document_batch
+from slackwater_engine.index.lmdb_index import LmdbIndex
+from slackwater_engine.local import LocalEngine
+from slackwater_engine.payloads import HEADER_STAGE
+from slackwater_engine.records.batch import BatchTask
+from slackwater_engine.records.changes import BatchChanges
+from slackwater_protocol import KafkaSettings, Servers
 from slackwater_spark.pipeline import RunSettings, load_pipeline
 from slackwater_spark.pipeline.query import source_options
-from slackwater_spark.pipeline.runner import sink_settings
-from slackwater_spark.sink import Emit, KafkaSink, document_batch
-from slackwater_spark.source.batch import BatchTask
-from slackwater_spark.source.changes import BatchChanges
+from slackwater_spark.pipeline.sinks import make_sink
+from slackwater_spark.sink import Emit
 from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.packed import PackedWriter
-from slackwater_spark.source.readers import Planner
-from slackwater_spark.stage.lmdb_index import LmdbIndex
-from slackwater_spark.stage.testing import LocalEngine
-from slackwater_spark.stage.wire import HEADER_STAGE
+from slackwater_spark.source.planner import Planner
+from slackwater_spark.source.position import size_between
 
 MAX_EVENTS = 200_000
 PackedRow = tuple[int, int, int, bytes]
@@ -46,7 +49,7 @@ class Profile:
     def __init__(self, bootstrap: str, folder: Path, scratch: Path) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self._definition = load_pipeline(folder)
-        settings = RunSettings(bootstrap=bootstrap, checkpoint=scratch / "checkpoint")
+        settings = RunSettings(servers=Servers(KafkaSettings(bootstrap)), checkpoint=scratch / "checkpoint")
         options = source_options(self._definition, settings, 1) | {"target_task_events": "1000000000"}
         self._options = SourceOptions.parse(options)
         self.planner = Planner(self._options)
@@ -57,7 +60,7 @@ class Profile:
             buckets=self._definition.buckets,
             every_commit=self._definition.emit is Emit.TRANSACTIONS,
         )
-        self._sink = KafkaSink(sink_settings(self._definition, settings))
+        self._sink = make_sink(self._definition, settings)
         self._sink.open()
         self._at = thread_time()
 
@@ -90,7 +93,7 @@ class Profile:
         options = self._options
         changes = BatchChanges(task, options.source, options.tables, topics=options.source_topics)
         writer = PackedWriter(options.packing or "", SCHEMA, changes)
-        with kept_consumer(options.consumer_settings) as consumer:
+        with kept_consumer(options.servers.kafka.client_config) as consumer:
             reader = SpanReader(consumer, timeout_seconds=60)
             for batch in writer.write(task.header, self._consumed(reader, task)):
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -128,7 +131,7 @@ def profile(bootstrap: str, folder: Path, scratch: Path) -> Mapping[str, object]
             pipeline.seconds.clear()
             spent, events, documents = process_time(), 0, 0
         documents += pipeline.run(batches, planner.tasks(position, end))
-        events += end.event_count - position.event_count
+        events += size_between(position, end)
         position, batches = end, batches + 1
     whole = process_time() - spent
     pipeline.seconds["other threads"] = whole - sum(pipeline.seconds.values())

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from time import thread_time
 
 import msgspec
-from confluent_kafka import Message
 
 from slackwater_cdc import Frontier, Partition
-from slackwater_cdc.columns import parse_rows
+from slackwater_cdc.columns import ParsedRows, parse_rows
 from slackwater_cdc.envelope import Row, decode_transaction
+from slackwater_protocol import KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
-from slackwater_sidecar.consumption import Consumption, Failure
+from slackwater_sidecar.consumption import Consumption, Failure, Key
 from slackwater_sidecar.lookup import Lookup
-from slackwater_sidecar.segments import by_run, is_keyless, pairs, triples
+from slackwater_sidecar.segments import Pairs
 
 IDLE_POLLS = 100
 
@@ -29,7 +29,7 @@ class Stages:
     """Where the time goes; a sink of records."""
 
     def __init__(self, source: str, bootstrap: str) -> None:
-        settings = SidecarSettings(source=source, bootstrap=bootstrap)
+        settings = SidecarSettings(source=source, servers=Servers(KafkaSettings(bootstrap)))
         self.seconds: dict[str, float] = defaultdict(float)
         self.records = 0
         self.frontier = Frontier(source)
@@ -41,7 +41,8 @@ class Stages:
             if self.lookup.is_data_topic(key[0])
         }
         self.keys = set(starts)
-        self.consumption = Consumption(settings, len(starts), self)
+        others = frozenset({self.lookup.transactions[0], self.lookup.notifications[0]})
+        self.consumption = Consumption(settings, others, len(starts))
         self.consumption.assign(starts)
         self._decode = msgspec.json.Decoder(Row).decode
         self._at = thread_time()
@@ -52,19 +53,42 @@ class Stages:
         self.seconds[stage] += now - self._at
         self._at = now
 
-    def take(self, topic: str, number: int, messages: Sequence[Message]) -> None:
+    def take_rows(self, key: Key, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
         """See :class:`RecordSink`."""
         self.lap("consume")
-        self.records += len(messages)
-        if (topic, number) in self.partitions:
-            self._take_rows(self.partitions[topic, number], messages)
-        else:
-            self._take_transactions(messages)
+        records = list(rows)
+        self.records += len(records)
+        self.lap("unpack")
+        for _, value in records:
+            if value is not None:
+                self._decode(value)
+        self.lap("decode")
+        parse_rows(records)
+        self.lap("parse for another process")
+        self.partitions[key].read(records, run, timestamp_ms=timestamp_ms, is_keyless=is_keyless)
+        self.lap("rows")
 
-    def take_end(self, topic: str, number: int, offset: int) -> None:
+    def take_parsed_rows(
+        self, key: Key, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
+    ) -> None:
+        """See :class:`RecordSink`: there are no workers."""
+        raise TypeError(rows)
+
+    def take_others(self, key: Key, records: Sequence[tuple[int, bytes | None, int]]) -> None:
         """See :class:`RecordSink`."""
-        if (topic, number) in self.partitions:
-            self.partitions[topic, number].skip_to(offset)
+        self.lap("consume")
+        self.records += len(records)
+        for _, value, _ in records:
+            if value is not None:
+                decode_transaction(value)
+        self.lap("decode")
+        self.frontier.read_transactions(records)
+        self.lap("BEGIN and END")
+
+    def take_end(self, key: Key, offset: int) -> None:
+        """See :class:`RecordSink`."""
+        if key in self.partitions:
+            self.partitions[key].skip_to(offset)
         else:
             self.frontier.skip_transactions_to(offset)
 
@@ -82,31 +106,6 @@ class Stages:
         frontier.cuts()
         self.lap("advance")
 
-    def _take_rows(self, partition: Partition, messages: Sequence[Message]) -> None:
-        keyless = is_keyless(messages)
-        for run, part in by_run(messages):
-            records = list(pairs(part))
-            self.lap("unpack")
-            for _, value in records:
-                if value is not None:
-                    self._decode(value)
-            self.lap("decode")
-            parse_rows(records)
-            self.lap("parse for another process")
-            newest_ms = part[-1].timestamp()[1]
-            partition.read(records, run, timestamp_ms=newest_ms, is_keyless=keyless)
-            self.lap("rows")
-
-    def _take_transactions(self, messages: Sequence[Message]) -> None:
-        records = list(triples(messages))
-        self.lap("unpack")
-        for _, value, _ in records:
-            if value is not None:
-                decode_transaction(value)
-        self.lap("decode")
-        self.frontier.read_transactions(records)
-        self.lap("BEGIN and END")
-
 
 def main() -> None:
     """Reads until the frontier has got there."""
@@ -114,7 +113,7 @@ def main() -> None:
     gc.disable()
     stages, idle = Stages(source, bootstrap), 0
     while stages.frontier.lsn < last_lsn and idle < IDLE_POLLS:
-        idle = 0 if stages.consumption.poll(0.05) else idle + 1
+        idle = 0 if stages.consumption.read(stages, 0.05) else idle + 1
         stages.advance()
     stages.consumption.close()
     found = {name: round(1e9 * seconds / stages.records) for name, seconds in stages.seconds.items()}

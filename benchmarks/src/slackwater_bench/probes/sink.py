@@ -8,9 +8,10 @@ import sys
 from itertools import islice
 from time import monotonic, process_time
 
-from slackwater_protocol import BatchHeader
-from slackwater_spark.sink import DocumentBatch, KafkaSink, KafkaSinkSettings, OutputTopic
-from slackwater_spark.stage.wire import document_payloads
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.payloads import document_payloads
+from slackwater_protocol import BatchHeader, KafkaSettings
+from slackwater_spark.sink import KafkaSink, KafkaSinkSettings, OutputTopic
 
 TEXT = '"customer":"customer-17","status":"open","line_count":3,"total":"123.45","lines":['
 LINE = '{"id":%d,"product":"product-17","quantity":3,"price":"12.34"}'
@@ -40,7 +41,7 @@ def main() -> None:
     """Writes one batch to warm up, then the measured ones."""
     bootstrap, documents, transactions = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     outputs = (OutputTopic("bench"),)
-    sink = KafkaSink(KafkaSinkSettings(pipeline="bench", outputs=outputs, bootstrap=bootstrap))
+    sink = KafkaSink(KafkaSinkSettings(pipeline="bench", outputs=outputs, kafka=KafkaSettings(bootstrap)))
     sink.open()
     sink.write("query", batch(0, documents))
     seconds = cpu = 0.0

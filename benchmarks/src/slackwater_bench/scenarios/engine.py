@@ -1,4 +1,4 @@
-"""The engine: views over one, two and three tables, worked off from a backlog, judged at the end."""
+"""The engine: views over one, two and three tables worked off from a backlog; its parts; a single change."""
 
 import re
 import shutil
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from slackwater_bench.backlog.catchup import CatchUp, measure_catch_up
-from slackwater_bench.backlog.workload_load import SEED, WorkloadLoad
-from slackwater_bench.runs.bed import SOURCE, Bed
-from slackwater_bench.runs.final_state import Check, check_final_state
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.catch_up import CatchUp, measure_catch_up
+from slackwater_bench.cuts import wait_for_cut
+from slackwater_bench.final_state import Check, check_final_state
+from slackwater_bench.loads import SEED, WorkloadLoad
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.workloads.chain import ChainWorkload
-from slackwater_bench.workloads.hot_key import HotKeyWorkload
-from slackwater_bench.workloads.orders import OrdersWorkload
-from slackwater_bench.workloads.pipeline_of import PipelineOf
-from slackwater_bench.workloads.places import bench_pipeline
-from slackwater_bench.workloads.tables import tables_of
-from slackwater_bench.workloads.transfers import TransfersWorkload
-from slackwater_bench.workloads.workload import Workload
+from slackwater_bench.subject import run_probe
+from slackwater_testing.generator.fill import TopicFiller
+from slackwater_testing.workloads.chain import ChainWorkload
+from slackwater_testing.workloads.hot_key import HotKeyWorkload
+from slackwater_testing.workloads.orders import OrdersWorkload
+from slackwater_testing.workloads.pipelines import tables_of, workload_pipeline
+from slackwater_testing.workloads.transfers import TransfersWorkload
+from slackwater_testing.workloads.workload import PipelineOf, Workload
 
 SIZE = 20_000
 EVENTS = 1_000_000
@@ -101,7 +102,7 @@ _METERS = Check(
 
 
 def _balances(seed: int, size: int) -> Workload:
-    return PipelineOf(TransfersWorkload(seed, size), bench_pipeline("balances"))
+    return PipelineOf(TransfersWorkload(seed, size), workload_pipeline("balances"))
 
 
 CASES: Mapping[str, Case] = {
@@ -111,7 +112,7 @@ CASES: Mapping[str, Case] = {
 }
 
 
-def run(parameters: Parameters, context: RunContext) -> Measured:
+def run_engine(parameters: Parameters, context: RunContext) -> Measured:
     """One case."""
     case = CASES[str(parameters["case"])]
     return _measure(case.workload(SEED, int(parameters.get("size", SIZE))), case.checks, parameters, context)
@@ -188,7 +189,7 @@ ENGINE = Scenario(
     why="What SQL costs, by the shape of the query.",
     points=_POINTS,
     quick_points=tuple({**point, **QUICK} for point in _POINTS if point["emit"] == "latest"),
-    run=run,
+    run=run_engine,
     columns=COLUMNS,
 )
 
@@ -209,4 +210,91 @@ ENGINE_SKEW = Scenario(
     run=run_skewed,
     columns=COLUMNS,
     axis="hot_share",
+)
+
+
+PROFILE_PARTITIONS = 4
+_CUTS_SECONDS = 300.0
+_PROFILE_SECONDS = 600.0
+
+
+def run_profile(parameters: Parameters, context: RunContext) -> Measured:
+    """One case."""
+    workload = CASES[str(parameters["case"])].workload(SEED, int(parameters.get("size", SIZE)))
+    with Bed(context, kafka_heap="256m") as bed:
+        context.say("writing topics")
+        with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PROFILE_PARTITIONS) as filler:
+            last_lsn = filler.fill(int(parameters["events"])).last_commit_lsn
+        context.say("the sidecar publishes cuts")
+        bed.start_sidecar()
+        wait_for_cut(bed, last_lsn, _CUTS_SECONDS, context.clock)
+        bed.stop("sidecar")
+        folder = with_emit(workload.pipeline, bed.folder / "pipelines", emit=str(parameters["emit"]))
+        found = run_probe(context.subject, "engine_profile", bed.bootstrap, folder, seconds=_PROFILE_SECONDS)
+    return Measured(round(sum(found["us_per_event"].values()), 2), {**found})
+
+
+ENGINE_PROFILE = Scenario(
+    name="engine-profile",
+    version=1,
+    unit="us per change event",
+    direction=Direction.LOWER,
+    measures="Processor time of a pipeline's parts in one process, without Spark: taking records from"
+    " librdkafka, decoding and packing, each stage (indexes on disk), the sink; `other threads` are"
+    " librdkafka's. Batches of 200,000 change events; the first one is not counted.",
+    why="It says what stands between the engine and twice its speed.",
+    points=tuple(
+        {"case": case, "emit": emit, "events": 1_000_000}
+        for case in CASES
+        for emit in ("latest", "transactions")
+    ),
+    quick_points=tuple({"case": case, "emit": "latest", "events": 300_000, "size": 2_000} for case in CASES),
+    run=run_profile,
+    columns=tuple(
+        f"us_per_event.{part}"
+        for part in (
+            "consume",
+            "decode and pack",
+            "hand over",
+            "stage 1",
+            "stage 2",
+            "stage 3",
+            "sink",
+            "planning",
+            "other threads",
+        )
+    ),
+)
+
+
+CHANGES = 100
+LARGEST = {"line of an order": 100_000, "customer of orders": 100_000, "global sum": 10_000_000}
+_COST_SECONDS = 900.0
+
+
+def run_cost(parameters: Parameters, context: RunContext) -> Measured:
+    """One group."""
+    case, rows = str(parameters["case"]), int(parameters["rows"])
+    context.say(f"{case}: {rows:,} rows")
+    found = run_probe(context.subject, "engine_cost", case, rows, CHANGES, seconds=_COST_SECONDS)
+    return Measured(found["ms_per_change"], {**found})
+
+
+ENGINE_COST = Scenario(
+    name="engine-cost",
+    version=1,
+    unit="ms per change",
+    direction=Direction.LOWER,
+    measures="Processor time of the stages for a batch with one changed row (median of 100), by the rows of"
+    " its group: a line of an order whose lines are added up; a customer, in a column that the documents of"
+    " its orders do not show; a row of a global sum. Indexes on disk, without Spark and Kafka.",
+    why="Cost must follow what changes, not what is there.",
+    points=tuple(
+        {"case": case, "rows": largest // part} for case, largest in LARGEST.items() for part in (100, 10, 1)
+    ),
+    quick_points=tuple({"case": case, "rows": rows} for case in LARGEST for rows in (100, 10_000)),
+    run=run_cost,
+    columns=("ms_of_slowest_change", "documents", "us_per_row_filled"),
+    axis="rows",
+    series="case",
 )

@@ -1,25 +1,29 @@
-"""Latency of an open loop: records appear at intended times, whatever the system does."""
+"""Latency: from intended times, from commits in a real database, under arrivals in shapes."""
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 
-from slackwater_bench.backlog.steady_orders import SteadyOrders
-from slackwater_bench.backlog.traffic import OpenLoop, TransactionAppender
-from slackwater_bench.percentiles import summary
-from slackwater_bench.runs.batch_log import batch_parts
-from slackwater_bench.runs.bed import SOURCE, Bed
-from slackwater_bench.runs.latencies import latencies_ms, latency_timeline
-from slackwater_bench.runs.pipelines import ORDERS_PIPELINE, output_of
-from slackwater_bench.runs.processes import cpu_between, cpu_use
-from slackwater_bench.runs.watcher import CommitWatcher
+from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
+from slackwater_bench.cuts import TimedCut, timed_cuts
+from slackwater_bench.latencies import latencies_ms, latency_timeline, summary
+from slackwater_bench.load import LoadOptions, run_load
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.steady_orders import SteadyOrders
+from slackwater_bench.traffic import OpenLoop, TransactionAppender
+from slackwater_bench.usage import batch_parts, cpu_between, cpu_use
+from slackwater_testing.database import Writers, create_tables, write_first
+from slackwater_testing.watching import CommitWatcher, SeenCommit
+from slackwater_testing.workloads.registry import WORKLOADS
+from slackwater_testing.workloads.workload import Workload
 
 ORDERS = 2_000
-START_SECONDS = 120.0
-WARM_UP_SECONDS = 10.0
+OPEN_LOOP_START_SECONDS = 120.0
+OPEN_LOOP_WARM_UP_SECONDS = 10.0
 
 
-def run(parameters: Parameters, context: RunContext) -> Measured:
+def run_latency(parameters: Parameters, context: RunContext) -> Measured:
     """One run."""
     rate, seconds = int(parameters["changes_per_second"]), float(parameters["seconds"])
     orders, clock = SteadyOrders(ORDERS), context.clock
@@ -30,22 +34,22 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
             bed.start_sidecar()
             bed.start_pipeline(ORDERS_PIPELINE)
             context.say("sidecar and pipeline start")
-            watcher.until(prepared, START_SECONDS)
+            watcher.until(prepared, OPEN_LOOP_START_SECONDS)
             transactions = orders.transactions(orders.rows_per_order, ORDERS)
             loop = OpenLoop(appender, transactions, rate / orders.rows_per_order, clock)
             context.say(f"{rate:,} changes/s for {seconds:g} s")
             loop.start()
-            watcher.look_until(clock.monotonic() + WARM_UP_SECONDS)
+            watcher.poll_until(clock.monotonic() + OPEN_LOOP_WARM_UP_SECONDS)
             used, since, log = cpu_use(bed.roles()), clock.monotonic(), len(bed.log("pipeline"))
-            watcher.look_until(since + seconds)
+            watcher.poll_until(since + seconds)
             cpu = cpu_between(used, cpu_use(bed.roles()))
             parts = batch_parts(bed.log("pipeline")[log:])
             loop.stop()
-            watcher.until(loop.intended[-1][0], START_SECONDS)
-        return _measured(loop, watcher, since, {"batch_seconds": parts, "cpu_seconds": cpu})
+            watcher.until(loop.intended[-1][0], OPEN_LOOP_START_SECONDS)
+        return _latency_measured(loop, watcher, since, {"batch_seconds": parts, "cpu_seconds": cpu})
 
 
-def _measured(
+def _latency_measured(
     loop: OpenLoop, watcher: CommitWatcher, since: float, details: Mapping[str, object]
 ) -> Measured:
     seen = [(commit.commit_lsn, commit.at) for commit in watcher.seen]
@@ -54,7 +58,7 @@ def _measured(
         found["p99"],
         {
             "latency_ms": found,
-            "timeline_ms": latency_timeline(loop.intended, seen, since=since - WARM_UP_SECONDS),
+            "timeline_ms": latency_timeline(loop.intended, seen, since=since - OPEN_LOOP_WARM_UP_SECONDS),
             "generator_late_ms": round(1000 * loop.latest_seconds, 1),
             "batches": sum(at >= since for _, at in seen),
             **details,
@@ -74,7 +78,7 @@ LATENCY = Scenario(
     why="What Slackwater adds, without database and connector: the time from the topics to the view.",
     points=tuple({"changes_per_second": rate, "seconds": 30} for rate in (2_000, 8_000, 20_000)),
     quick_points=({"changes_per_second": 2_000, "seconds": 15},),
-    run=run,
+    run=run_latency,
     axis="changes_per_second",
     columns=(
         "latency_ms.p50",
@@ -85,5 +89,154 @@ LATENCY = Scenario(
         "cpu_seconds.others",
     ),
     curves=("latency_ms.p50",),
+    threshold=0.25,
+)
+
+
+SIZE = 2_000
+WRITERS = 4
+START_SECONDS = 180.0
+WARM_UP_SECONDS = 15.0
+SETTLED_SECONDS = 3.0
+
+
+def run_live(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    rate, seconds = int(parameters["changes_per_second"]), float(parameters["seconds"])
+    workload, clock = WORKLOADS["orders"](1, SIZE), context.clock
+    with Bed(context, has_database=True) as bed:
+        dsn = bed.stack.postgres.dsn()
+        create_tables(dsn, workload)
+        write_first(dsn, workload)
+        with closing(_start(bed, workload, context)) as watcher:
+            writers = Writers(dsn, workload, count=WRITERS, changes_per_second=rate, clock=clock)
+            context.say(f"{WRITERS} writers, {rate:,} changes/s for {seconds:g} s")
+            writers.start()
+            watcher.poll_until(clock.monotonic() + WARM_UP_SECONDS)
+            used, since, log = cpu_use(bed.roles()), clock.now().timestamp(), len(bed.log("pipeline"))
+            before = writers.counts()
+            watcher.poll_until(clock.monotonic() + seconds)
+            cpu, counts = cpu_between(used, cpu_use(bed.roles())), writers.counts()
+            parts = batch_parts(bed.log("pipeline")[log:])
+            writers.stop()
+            writers.raise_failure()
+            cuts = _wait_for_all(bed, watcher)
+        details = {
+            "changes_per_second": round((counts.changes - before.changes) / seconds),
+            "writers": asdict(counts),
+            "batch_seconds": parts,
+            "cpu_seconds": cpu,
+        }
+        return _live_measured(watcher.seen, cuts, since, details)
+
+
+def _start(bed: Bed, workload: Workload, context: RunContext) -> CommitWatcher:
+    context.say("starting connector, sidecar and pipeline")
+    bed.stack.start_connector()
+    bed.stack.wait_until_streaming()
+    bed.start_sidecar()
+    bed.start_pipeline(workload.pipeline)
+    watcher = CommitWatcher(bed.bootstrap, output_of(workload.pipeline), context.clock, bed.check)
+    watcher.until(1, START_SECONDS)
+    return watcher
+
+
+def _wait_for_all(bed: Bed, watcher: CommitWatcher) -> list[TimedCut]:
+    """Waits until nothing more comes and all of it is visible; every cut."""
+    pause, newest = threading.Event(), 0
+    while True:
+        cuts = timed_cuts(bed.bootstrap, SOURCE)
+        if not cuts or cuts[-1].cut.lsn == newest:
+            return cuts
+        newest = cuts[-1].cut.lsn
+        watcher.until(newest, START_SECONDS)
+        pause.wait(SETTLED_SECONDS)
+
+
+def _live_measured(
+    seen: Sequence[SeenCommit], cuts: Sequence[TimedCut], since: float, details: Mapping[str, object]
+) -> Measured:
+    """Latencies of the whole way and of its first part, from the commit to the cut that covers it."""
+    commits = [(t.commit_lsn, t.commit_ts_ms / 1000) for each in cuts for t in each.cut.transactions]
+    visible = [(commit.commit_lsn, commit.wall_ms / 1000) for commit in seen]
+    published = [(each.cut.lsn, each.at_ms / 1000) for each in cuts]
+    found = summary(list(latencies_ms(commits, visible, since=since)))
+    return Measured(
+        found["p99"],
+        {
+            "latency_ms": found,
+            "commit_to_cut_ms": summary(list(latencies_ms(commits, published, since=since))),
+            "timeline_ms": latency_timeline(commits, visible, since=since - WARM_UP_SECONDS),
+            "batches": sum(each.wall_ms / 1000 >= since for each in seen),
+            **details,
+        },
+    )
+
+
+LIVE = Scenario(
+    name="live",
+    version=2,
+    unit="ms, p99",
+    direction=Direction.LOWER,
+    measures="Time from the commit in PostgreSQL to the moment at which a read_committed consumer sees the"
+    " transaction in the view, for every transaction of four writers at a steady rate (orders workload,"
+    " REPLICA IDENTITY FULL, Debezium, everything on this machine).",
+    why="What a user of the view waits for, all of the way.",
+    points=tuple({"changes_per_second": rate, "seconds": 45} for rate in (500, 3_000)),
+    quick_points=({"changes_per_second": 500, "seconds": 10},),
+    run=run_live,
+    columns=(
+        "latency_ms.p50",
+        "latency_ms.p90",
+        "latency_ms.p99",
+        "latency_ms.max",
+        "commit_to_cut_ms.p50",
+        "commit_to_cut_ms.p99",
+        "changes_per_second",
+        "batch_seconds.triggerExecution",
+        "cpu_seconds.others",
+    ),
+    threshold=0.25,
+)
+
+
+def run_arrivals(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    options = LoadOptions(
+        arrivals=str(parameters["arrivals"]),
+        rate=float(parameters["transactions_per_second"]),
+        seconds=float(parameters["seconds"]),
+    )
+    found = run_load(options, context)
+    visible = found["visible_ms"]
+    if not isinstance(visible, dict):
+        raise TypeError(f"visible_ms is {visible!r}")
+    return Measured(visible["p99"], found)
+
+
+ARRIVALS = Scenario(
+    name="arrivals",
+    version=1,
+    unit="ms, p99",
+    direction=Direction.LOWER,
+    measures="Time from the commit of a business transaction in PostgreSQL until it is visible in the view."
+    " Locust's users are clients of the database; transactions arrive at random times that do not depend on"
+    " how long earlier ones take. A process of its own measures.",
+    why="The whole way, connector included, under arrivals as they are in life: steady, in bursts, rising.",
+    points=tuple(
+        {"arrivals": arrivals, "transactions_per_second": 200, "seconds": 60}
+        for arrivals in ("steady", "burst", "ramp")
+    ),
+    quick_points=({"arrivals": "steady", "transactions_per_second": 50, "seconds": 15},),
+    run=run_arrivals,
+    columns=(
+        "visible_ms.p50",
+        "visible_ms.p90",
+        "visible_ms.p99",
+        "visible_ms.max",
+        "commit_ms.p50",
+        "commit_ms.p99",
+        "visible_count",
+    ),
     threshold=0.25,
 )

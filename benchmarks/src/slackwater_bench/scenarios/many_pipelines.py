@@ -2,21 +2,19 @@
 
 import json
 import subprocess
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
 
-from slackwater_bench.backlog.steady_orders import LINES, ORDERS, SteadyOrders
-from slackwater_bench.backlog.traffic import OpenLoop, TransactionAppender
-from slackwater_bench.errors import RunFailedError
-from slackwater_bench.percentiles import summary
-from slackwater_bench.runs.bed import SOURCE, Bed
-from slackwater_bench.runs.processes import cpu_seconds
-from slackwater_bench.runs.redis_counters import RedisCounters, redis_counters
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.steady_orders import LINES, ORDERS, SteadyOrders
+from slackwater_bench.traffic import OpenLoop, TransactionAppender
+from slackwater_bench.usage import RedisCounters, cpu_seconds, redis_counters
+from slackwater_testing.errors import RunFailedError
 
 BATCH_SECONDS = 0.3
 """How long a reader is busy after each batch it planned: what a small batch of a pipeline takes."""
@@ -38,10 +36,10 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
             if rate:
                 loop.start()
             context.say(f"{readers} readers, {rate:,} changes/s, {seconds:g} s")
-            _idle(bed, WARM_UP_SECONDS, context)
+            bed.rest(WARM_UP_SECONDS, context.clock)
             before, redis_before = _cpu(bed), redis_counters(bed.stack.redis.url)
             probe.tell("measure")
-            _idle(bed, seconds, context)
+            bed.rest(seconds, context.clock)
             after, redis_after = _cpu(bed), redis_counters(bed.stack.redis.url)
             found = probe.stop()
         if rate:
@@ -86,7 +84,7 @@ class _Readers:
         self._line("ready")
 
     def tell(self, order: str) -> None:
-        """To every reader."""
+        """Sends an order to every reader."""
         if self._process.stdin is not None:
             self._process.stdin.write(f"{order}\n")
             self._process.stdin.flush()
@@ -133,14 +131,6 @@ def _readers(bed: Bed, count: int, context: RunContext) -> Iterator[_Readers]:
 def _cpu(bed: Bed) -> dict[str, float]:
     names = ("sidecar", "redis", "kafka")
     return cpu_seconds({name: pid for name, pid in bed.roles().items() if name in names})
-
-
-def _idle(bed: Bed, seconds: float, context: RunContext) -> None:
-    """Lets things run for a while; raises when a process has ended."""
-    until, pause = context.clock.monotonic() + seconds, threading.Event()
-    while (left := until - context.clock.monotonic()) > 0:
-        bed.check()
-        pause.wait(min(left, 0.5))
 
 
 MANY_PIPELINES = Scenario(

@@ -1,4 +1,4 @@
-"""The sidecar on the topics of whole workloads, with no pipeline beside it."""
+"""The sidecar by itself: on the topics of whole workloads, stage by stage, and its memory in the long run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,15 +6,16 @@ from pathlib import Path
 
 import psutil
 
-from slackwater_bench.errors import RunFailedError
-from slackwater_bench.generator.fill import TopicFiller
-from slackwater_bench.runs.bed import SOURCE, Bed
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.cuts import wait_for_cut
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.workloads.orders import OrdersWorkload
-from slackwater_bench.workloads.transfers import TransfersWorkload
-from slackwater_bench.workloads.workload import Workload
-from slackwater_markers import KafkaCutLog
+from slackwater_bench.subject import run_probe
+from slackwater_bench.usage import cpu_of
 from slackwater_protocol import Cut
+from slackwater_testing.generator.fill import TopicFiller
+from slackwater_testing.workloads.orders import OrdersWorkload
+from slackwater_testing.workloads.transfers import TransfersWorkload
+from slackwater_testing.workloads.workload import Workload
 
 DEADLINE_SECONDS = 300.0
 SEED = 5
@@ -26,7 +27,7 @@ WORKLOADS: Mapping[str, Workload] = {
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What had been published and spent when a cut was seen."""
+    """A cut, with the time and the processor time that were spent when it was seen."""
 
     cut: Cut
     at: float
@@ -44,7 +45,7 @@ class Moment:
         return data + self.cut.transaction_offset
 
 
-def run(parameters: Parameters, context: RunContext) -> Measured:
+def run_sidecar(parameters: Parameters, context: RunContext) -> Measured:
     """One run."""
     workload = WORKLOADS[str(parameters["workload"])]
     partitions, workers = int(parameters["partitions"]), int(parameters["workers"])
@@ -55,7 +56,8 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
         options = ["--workers", str(workers)] if workers > 1 else []
         bed.start_sidecar(*options)
         began = context.clock.monotonic()
-        last = _follow(bed, last_lsn, context)
+        cut = wait_for_cut(bed, last_lsn, DEADLINE_SECONDS, context.clock).cut
+        last = Moment(cut, context.clock.monotonic(), cpu_of(bed.roles()["sidecar"]))
         peak_mib = _peak_mib(bed.roles()["sidecar"])
     seconds = last.at - began
     return Measured(
@@ -69,34 +71,6 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
             "peak_mib": peak_mib,
         },
     )
-
-
-def _follow(bed: Bed, lsn: int, context: RunContext) -> Moment:
-    """The moment when a cut at an LSN was seen."""
-    log = KafkaCutLog(SOURCE, bed.bootstrap)
-    deadline = context.clock.monotonic() + DEADLINE_SECONDS
-    position = -1
-    try:
-        while context.clock.monotonic() < deadline:
-            bed.check()
-            for published in log.tail(position):
-                position = published.log_offset
-                now = Moment(published.cut, context.clock.monotonic(), cpu_of(bed.roles()["sidecar"]))
-                if published.cut.lsn >= lsn:
-                    return now
-    finally:
-        log.close()
-    raise RunFailedError("the sidecar", f"published no cut at {lsn} within {DEADLINE_SECONDS:g} s")
-
-
-def cpu_of(pid: int) -> float:
-    """Processor seconds of a process and its children so far."""
-    spent = 0.0
-    root = psutil.Process(pid)
-    for process in (root, *root.children(recursive=True)):
-        times = process.cpu_times()
-        spent += times.user + times.system
-    return spent
 
 
 def _peak_mib(pid: int) -> float:
@@ -132,6 +106,81 @@ SIDECAR = Scenario(
     quick_points=tuple(
         {"workload": "orders", "events": 300_000, "partitions": 4, "workers": w} for w in (1, 2)
     ),
-    run=run,
+    run=run_sidecar,
     columns=("records_per_second", "offsets_per_cpu_second", "cpu_seconds", "peak_mib"),
+)
+
+
+PROFILE_PARTITIONS = 4
+EXTRA = ("decode", "parse for another process")
+"""Stages that the probe adds to see what they would cost alone."""
+
+
+def run_profile(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    workload = WORKLOADS[str(parameters["workload"])]
+    with Bed(context, kafka_heap="256m") as bed:
+        context.say("writing topics")
+        with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PROFILE_PARTITIONS) as filler:
+            last_lsn = filler.fill(int(parameters["events"])).last_commit_lsn
+        found = run_probe(context.subject, "sidecar_profile", bed.bootstrap, SOURCE, last_lsn)
+    stages = found["ns_per_record"]
+    return Measured(sum(ns for name, ns in stages.items() if name not in EXTRA), {**found})
+
+
+SIDECAR_PROFILE = Scenario(
+    name="sidecar-profile",
+    version=1,
+    unit="ns per record",
+    direction=Direction.LOWER,
+    measures="CPU time of the sidecar's thread for a record of full topics (tombstones included), without"
+    " publishing; by stage: taking records from librdkafka, taking values out of messages, rows (decoding"
+    " included), BEGIN and END (decoding included), moving the frontier. Beside it what decoding costs by"
+    " itself, and decoding for another process.",
+    why="It says what stands between the sidecar and twice its speed.",
+    points=({"workload": "orders", "events": 1_000_000}, {"workload": "transfers", "events": 1_000_000}),
+    quick_points=({"workload": "orders", "events": 200_000},),
+    run=run_profile,
+    columns=tuple(
+        f"ns_per_record.{stage}"
+        for stage in ("consume", "unpack", "rows", "BEGIN and END", "advance", "decode", *EXTRA[1:])
+    ),
+)
+
+
+SIMULATED_PARTITIONS = 8
+PROBE_SECONDS = 1_800.0
+
+
+def run_memory(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    millions = float(parameters["transactions"]) / 1_000_000
+    found = run_probe(context.subject, "frontier_soak", millions, SIMULATED_PARTITIONS, seconds=PROBE_SECONDS)
+    resident = list(found["resident_mib"].values())
+    half = len(resident) // 2
+    return Measured(
+        round(max(resident[half:]) - max(resident[:half]), 1),
+        {
+            "first_half_mib": max(resident[:half]),
+            "second_half_mib": max(resident[half:]),
+            "transactions_per_cpu_second": round(found["transactions"] / found["cpu_seconds"]),
+            **found,
+        },
+    )
+
+
+SIDECAR_MEMORY = Scenario(
+    name="sidecar-memory",
+    version=1,
+    unit="MiB of growth",
+    direction=Direction.LOWER,
+    measures="Largest resident size of a process that feeds generated records of so many transactions to the"
+    " frontier, without Kafka, in its second half minus that in its first half. Every thousandth transaction"
+    " is repeated, every hundred thousandth begins a new run of the connector.",
+    why="A sidecar runs for months. It remembers the newest two million transactions, to recognise rows that"
+    " come again; nothing else may grow.",
+    points=({"transactions": 10_000_000},),
+    quick_points=({"transactions": 200_000},),
+    run=run_memory,
+    columns=("first_half_mib", "second_half_mib", "transactions_per_cpu_second"),
 )

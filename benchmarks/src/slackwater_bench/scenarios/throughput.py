@@ -1,12 +1,14 @@
-"""Throughput: a backlog of a workload, and the same by partitions, by cores and on a small cluster."""
+"""Throughput: a backlog worked off, by workload, partitions, cores, executors, keys, size of transactions."""
 
 from functools import partial
 from typing import Any
 
-from slackwater_bench.backlog.catchup import CatchUp, measure_catch_up
-from slackwater_bench.backlog.workload_load import SEED, WorkloadLoad
+from slackwater_bench.bed import ORDERS_PIPELINE
+from slackwater_bench.catch_up import CatchUp, measure_catch_up
+from slackwater_bench.loads import SEED, SteadyLoad, WorkloadLoad
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.workloads.registry import WORKLOADS
+from slackwater_bench.steady_orders import SteadyOrders
+from slackwater_testing.workloads.registry import WORKLOADS
 
 SIZE = 20_000
 EVENTS = 1_000_000
@@ -23,7 +25,7 @@ COLUMNS = (
 )
 
 
-def run(parameters: Parameters, context: RunContext) -> Measured:
+def run_throughput(parameters: Parameters, context: RunContext) -> Measured:
     """One run of a workload."""
     name, partitions = str(parameters.get("workload", "orders")), int(parameters.get("partitions", 4))
     workload = WORKLOADS[name](SEED, int(parameters.get("size", SIZE)))
@@ -50,7 +52,7 @@ def _scenario(name: str, measures: str, why: str, points: list[Parameters], **mo
         why=why,
         points=tuple({**point, "events": EVENTS} for point in points),
         quick_points=tuple({**point, "events": QUICK_EVENTS, "size": 2_000} for point in points[:2]),
-        run=run,
+        run=run_throughput,
         columns=COLUMNS,
         **more,
     )
@@ -87,4 +89,68 @@ LOCAL_CLUSTER = _scenario(
     " a Spark master with two workers of one core each.",
     "What a cluster costs over threads of one process, on the same machine.",
     [{"master": "local-cluster[2,1,1024]"}],
+)
+
+
+LINES_PER_ORDER = 1
+
+
+def run_state_size(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    keys, events = int(parameters["keys"]), int(parameters["events"])
+    orders = SteadyOrders(keys, LINES_PER_ORDER)
+    plan = CatchUp(pipeline=ORDERS_PIPELINE)
+    load = partial(SteadyLoad, orders=orders, rows=orders.rows_per_order, events=events, clock=context.clock)
+    return measure_catch_up(plan, load, context)
+
+
+STATE_SIZE = Scenario(
+    name="state-size",
+    version=1,
+    unit="change events/s",
+    direction=Direction.HIGHER,
+    measures="Catch-up rate by the number of keys (orders with one line each) in the pipeline's state; one"
+    " key after another is changed, in an order without locality.",
+    why="Cost must follow the changes, not the keys. Few keys have it easier: a batch that changes a key"
+    " several times publishes it once.",
+    points=tuple({"keys": 10**power, "events": 500_000} for power in (4, 5, 6, 7)),
+    quick_points=tuple({"keys": 10**power, "events": 100_000} for power in (3, 4)),
+    run=run_state_size,
+    axis="keys",
+    columns=(
+        "seconds",
+        "seconds_to_initial_state",
+        "batches",
+        "peak_mib.pipeline workers",
+        "peak_mib.sidecar",
+    ),
+    curves=("peak_mib.pipeline workers",),
+)
+
+
+ORDERS = 10_000
+
+
+def run_transaction_size(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    rows, events = int(parameters["rows"]), int(parameters["events"])
+    plan = CatchUp(pipeline=ORDERS_PIPELINE)
+    load = partial(SteadyLoad, orders=SteadyOrders(ORDERS), rows=rows, events=events, clock=context.clock)
+    return measure_catch_up(plan, load, context)
+
+
+TRANSACTION_SIZE = Scenario(
+    name="transaction-size",
+    version=1,
+    unit="change events/s",
+    direction=Direction.HIGHER,
+    measures="Catch-up rate over 10,000 orders, as in throughput, with the same changes cut into transactions"
+    " of one size.",
+    why="Small transactions cost bookkeeping per transaction, huge ones must not cost memory or a cliff: a "
+    "transaction is never split.",
+    points=tuple({"rows": rows, "events": max(rows, 500_000)} for rows in (1, 100, 10_000, 1_000_000)),
+    quick_points=({"rows": 1, "events": 100_000}, {"rows": 100_000, "events": 100_000}),
+    run=run_transaction_size,
+    axis="rows",
+    columns=("seconds", "batches", "cpu_seconds.sidecar", "peak_mib.sidecar", "peak_mib.pipeline workers"),
 )

@@ -1,6 +1,6 @@
 """Debezium records to whole transactions: envelope decoding and the pure frontier."""
 
-from slackwater_cdc.change import Change, decode_change
+from slackwater_cdc.envelope import Change, decode_change
 from slackwater_cdc.errors import (
     CdcError,
     MissingTransactionMetadataError,
@@ -9,8 +9,8 @@ from slackwater_cdc.errors import (
 )
 from slackwater_cdc.frontier import MAX_TRANSACTIONS_PER_CUT, Frontier
 from slackwater_cdc.partition import Partition
+from slackwater_cdc.pending import EndOffsets, Obstacle
 from slackwater_cdc.regression import Regression
-from slackwater_cdc.transaction import EndOffsets, Obstacle
 
 __all__ = [
     "MAX_TRANSACTIONS_PER_CUT",

@@ -1,19 +1,16 @@
-"""What the connector's notifications say about snapshots.
+"""Follows the connector's notifications about snapshots.
 
 Initial snapshots and ad hoc ones that block the stream are announced in the same words. Which rows an
-announcement belongs to is told by time: rows carry the moment they were read, by the clock that stamps
+announcement belongs to is decided by time: rows carry the moment they were read, by the clock that stamps
 notifications.
 """
 
 from dataclasses import dataclass, field
 
 from slackwater_cdc.envelope import Notification
+from slackwater_cdc.postgres import CLOCK_SKEW_MS, STARTED_SKEW_MS
 
 _INITIAL = "Initial Snapshot"
-_SKEW_MS = 100
-"""By how much the stamp of a row may lie before that of its STARTED; no connector starts again as fast."""
-_CLOCK_SKEW_MS = 1000
-"""By how much the clocks of connector and database may differ."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,23 +19,23 @@ class Announcement:
 
     started_ms: int
     scanned: dict[str, int] = field(default_factory=dict)
-    """Rows per table (``schema.table``), as far as they were told."""
+    """Rows per table (``schema.table``), as far as they were announced."""
     completed_ms: int | None = None
     """When all rows had been read from the database; None if that is not known."""
     is_given_up: bool = False
     """Whether the connector has started again without taking it again: its offset says that it need not."""
     unreadable: str = ""
-    """What is wrong with a notification that may be about it: its counts are not known then."""
+    """The fault of a notification that may be about it, if there is one: its counts are not known then."""
 
     @property
     def is_completed(self) -> bool:
         """Whether all rows were announced."""
         return self.completed_ms is not None
 
-    def may_be_of(self, first_ms: int) -> bool:
+    def may_have_rows_from(self, first_ms: int) -> bool:
         """Whether rows of which the first was read at a time may be of this attempt."""
-        is_begun = self.started_ms <= first_ms + _SKEW_MS
-        return is_begun and (self.completed_ms is None or first_ms <= self.completed_ms + _SKEW_MS)
+        is_begun = self.started_ms <= first_ms + STARTED_SKEW_MS
+        return is_begun and (self.completed_ms is None or first_ms <= self.completed_ms + STARTED_SKEW_MS)
 
 
 class Announcements:
@@ -54,7 +51,7 @@ class Announcements:
 
     def skip_to(self, commit_ts_ms: int) -> None:
         """Says when the timeline before committed last: attempts that had STARTED by then are not read."""
-        self._first_ms = commit_ts_ms - _CLOCK_SKEW_MS
+        self._first_ms = commit_ts_ms - CLOCK_SKEW_MS
 
     def read(self, notification: Notification) -> None:
         """Takes a notification; only those of initial and blocking snapshots matter.
@@ -83,12 +80,12 @@ class Announcements:
         if self._latest is not None and not self._latest.is_completed:
             self._latest.unreadable = problem
 
-    def of(self, first_ms: int) -> Announcement | None:
+    def announcement_at(self, first_ms: int) -> Announcement | None:
         """The announcement of the attempt whose first row was read at a time; None if there is none yet."""
-        return next((a for a in reversed(self._announced) if a.may_be_of(first_ms)), None)
+        return next((a for a in reversed(self._announced) if a.may_have_rows_from(first_ms)), None)
 
     def up_to(self, announced: Announcement) -> list[Announcement]:
-        """Those before one, and itself, oldest first."""
+        """The announcements before one, and that one, oldest first."""
         return self._announced[: self._announced.index(announced) + 1]
 
     def newest(self) -> Announcement | None:

@@ -24,7 +24,7 @@ _FLOAT_DIGITS: Final = range(6, 10)
 
 @dataclass(frozen=True, slots=True)
 class ReadableSchema:
-    """What is needed to read values of one schema."""
+    """Everything that is needed to read values of one schema."""
 
     parsed: Any
     """For fastavro."""
@@ -43,7 +43,7 @@ def readable_schema(text: str) -> ReadableSchema:
     try:
         parsed = fastavro.parse_schema(_plain(json.loads(text)))
         fixes = _Fixes()
-        fix = fixes.of(parsed)
+        fix = fixes.find(parsed)
         reader = read_in_python.schemaless_reader if fixes.has_recursion else fastavro.schemaless_reader
         return ReadableSchema(parsed, fix, reader)
     except (SchemaParseException, KeyError, TypeError, RecursionError) as error:
@@ -76,7 +76,7 @@ def _is_map_entry(schema: Mapping[str, Any]) -> bool:
 
 
 class _Fixes:
-    """What has to be done to values of a parsed schema, where names are full and known before use."""
+    """Finds the fix for values of a parsed schema, where names are full and known before use."""
 
     def __init__(self) -> None:
         self._named: dict[str, Fix | None] = {}
@@ -86,8 +86,8 @@ class _Fixes:
         self._empty: set[str] = set()
         """Names of types whose values take no bytes."""
 
-    def of(self, schema: Any) -> Fix | None:
-        """None: nothing."""
+    def find(self, schema: Any) -> Fix | None:
+        """The fix for values of a schema; None if they need none."""
         if isinstance(schema, list):
             return self._union(schema)
         if isinstance(schema, str):
@@ -98,12 +98,12 @@ class _Fixes:
         if kind == "array":
             return self._array(schema["items"])
         if kind == "map":
-            return _each_value(self.of(schema["values"]))
+            return _each_value(self.find(schema["values"]))
         if kind in ("enum", "fixed"):
             self._named[schema["name"]] = None
             self._note_empty(schema)
             return None
-        return self.of(kind)
+        return self.find(kind)
 
     def _note_empty(self, schema: Mapping[str, Any]) -> None:
         if self._takes_nothing(schema):
@@ -129,7 +129,7 @@ class _Fixes:
         return value if fix is None else fix(value)
 
     def _union(self, branches: list[Any]) -> Fix | None:
-        fixes = [self.of(branch) for branch in branches if branch != "null"]
+        fixes = [self.find(branch) for branch in branches if branch != "null"]
         if len(fixes) == 1 and (only := fixes[0]) is not None:
             return lambda value: None if value is None else only(value)
         if any(fixes):
@@ -140,7 +140,7 @@ class _Fixes:
 
     def _record(self, schema: Mapping[str, Any]) -> Fix | None:
         self._open.add(schema["name"])
-        fixes = [(field["name"], fix) for field in schema["fields"] if (fix := self.of(field["type"]))]
+        fixes = [(field["name"], fix) for field in schema["fields"] if (fix := self.find(field["type"]))]
         self._open.discard(schema["name"])
 
         def fix_fields(record: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class _Fixes:
         return self._named[schema["name"]]
 
     def _array(self, items: Any) -> Fix | None:
-        each = self.of(items)
+        each = self.find(items)
         if self._takes_nothing(items):
             raise ValueError("an array of what takes no bytes: its length could be anything")
         if isinstance(items, dict) and _INTERNAL_TYPE in items:

@@ -8,16 +8,12 @@ from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
-
-from slackwater_cdc.envelope import UNREADABLE, Row
+from slackwater_cdc.envelope import UNREADABLE, Row, decode_row, xid_of
 from slackwater_cdc.errors import UndecodableRecordError
-from slackwater_protocol import MalformedRecordError, parse_transaction_id
 
 IS_TRUNCATE = 1
 """Flag: a truncation, which has no key."""
 
-_decode = msgspec.json.Decoder(Row).decode
 _KEPT_BYTES = 200
 _MAX_PLACES = 255
 
@@ -32,7 +28,7 @@ class RowColumns(NamedTuple):
     orders: "array[int]"
     """``data_collection_order``."""
     place: bytearray
-    """Of each row the index in ``places``."""
+    """The index in ``places`` of each row's table."""
     flags: bytearray
 
 
@@ -54,7 +50,7 @@ class BadRow(NamedTuple):
 
     @property
     def error(self) -> UndecodableRecordError:
-        """What :func:`decode_row` would have raised."""
+        """The error that reading the record directly would have raised."""
         return UndecodableRecordError("change", self.reason, self.value)
 
 
@@ -93,19 +89,6 @@ def parse_rows(records: Iterable[tuple[int, bytes | None]]) -> ParsedRows:
     return ParsedRows(segments, offset + 1)
 
 
-def xid_of(row: Row) -> int:
-    """The transaction of a row that has one.
-
-    Raises:
-        UndecodableRecordError: it has neither ``txId`` nor an ``id`` of a PostgreSQL connector.
-    """
-    xid, block = row.source.txId, row.transaction
-    try:
-        return xid or parse_transaction_id("" if block is None else block.id)[0]
-    except MalformedRecordError as error:
-        raise UndecodableRecordError("change", str(error), b"") from None
-
-
 class _Columns:
     __slots__ = ("flags", "index", "offsets", "orders", "place", "xids")
 
@@ -120,7 +103,7 @@ class _Columns:
     def add(self, offset: int, value: bytes) -> Row | OtherRow | BadRow | None:
         """Takes a record; what does not fit here is returned: a row when there are too many tables."""
         try:
-            row = _decode(value)
+            row = decode_row(value)
         except UNREADABLE as error:
             return BadRow(offset, str(error), value[:_KEPT_BYTES])
         if row.transaction is None:
@@ -140,7 +123,7 @@ class _Columns:
         block, source = row.transaction, row.source
         if block is None:
             return
-        self.xids.append(source.txId or xid_of(row))
+        self.xids.append(source.xid or xid_of(row))
         self.orders.append(block.data_collection_order)
         self.offsets.append(offset)
         key = source.schema, source.table

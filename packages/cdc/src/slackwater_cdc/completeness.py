@@ -1,21 +1,22 @@
 """Is a transaction complete? The evidence of all its tables together."""
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from itertools import islice
 
-from slackwater_cdc.context import Context
-from slackwater_cdc.envelope import End
+from slackwater_cdc.commits import Commits
 from slackwater_cdc.evidence import (
     counts_are_complete,
     is_overtaken,
     last_numbering_is_complete,
     original_numbering_is_complete,
 )
-from slackwater_cdc.partition import Partition
-from slackwater_cdc.partitions import Partitions
-from slackwater_cdc.transaction import EndOffsets, Pending, Transaction
-from slackwater_protocol import Evidence, SourceTopics
+from slackwater_cdc.fences import Fences
+from slackwater_cdc.partitions import PartitionQueue, Partitions
+from slackwater_cdc.pending import EndOffsets
+from slackwater_cdc.subscription import Subscription
+from slackwater_cdc.transaction import Transaction
+from slackwater_protocol import Evidence
 
 _SERVED = 10_000
 """Transactions that one answer is kept for."""
@@ -35,26 +36,21 @@ class Completeness:
       moment.
 
     Args:
-        topics: Names of the source's topics.
-        context: Shared state.
+        subscription: What proves completeness, by table.
+        commits: The transactions; only read.
         partitions: All that are read.
-        evidence: By table; ``counts`` for those not named.
+        fences: Asked for end offsets.
     """
 
     def __init__(
-        self,
-        topics: SourceTopics,
-        context: Context,
-        partitions: Partitions,
-        evidence: Mapping[str, Evidence],
+        self, subscription: Subscription, commits: Commits, partitions: Partitions, fences: Fences
     ) -> None:
-        self._topics = topics
-        self._context = context
+        self._commits = commits
         self._partitions = partitions
-        self._evidence = evidence
+        self._fences = fences
+        self._evidence = evidence = subscription.exempt
         self._overtaken_tables = [t for t, kind in evidence.items() if kind is Evidence.OVERTAKEN]
         self._offsets_tables = [t for t, kind in evidence.items() if kind is Evidence.OFFSETS]
-        self._waiting: list[Pending] = []
         self._wants_answer = False
         self._overtaken_to: dict[str, int] = {}
         self._offsets_to = 0
@@ -63,73 +59,48 @@ class Completeness:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether end offsets are needed to go on."""
-        return bool(self._waiting) or (self._wants_answer and len(self._asks) < _MAX_ASKS)
+        """Whether end offsets are needed to go on, besides those of the fences."""
+        return self._wants_answer and len(self._asks) < _MAX_ASKS
 
-    def answer(self, ends: EndOffsets, newest_sequence: int, queue: Iterable[Pending]) -> None:
-        """Takes end offsets asked for after everything up to now was read.
-
-        Args:
-            ends: By topic and partition.
-            newest_sequence: Of the newest END read.
-            queue: What is above the frontier, in commit order: one answer serves all that wait.
-        """
-        for pending in self._waiting:
-            pending.past = ends
-        self._waiting.clear()
-        for transaction in islice(queue, _SERVED):
-            if isinstance(transaction, Transaction) and _is_told_again(transaction):
-                transaction.past = transaction.past or ends
+    def answer(self, ends: EndOffsets) -> None:
+        """Takes end offsets asked for after everything up to now was read; one answer serves all."""
+        for transaction in islice(self._commits.queue, _SERVED):
+            if isinstance(transaction, Transaction) and _may_be_renumbered(transaction):
+                transaction.fence = transaction.fence or ends
         self._newest = {p.key: p.newest_sequence() for p in self._partitions}
         if not self._wants_answer:
             return
         self._wants_answer = False
         for table in self._overtaken_tables:
-            partitions = self._partitions.of_table(table)
+            partitions = self._partitions.with_table(table)
             self._overtaken_to[table] = min((p.newest_sequence() for p in partitions), default=0)
         if self._offsets_tables:
-            self._asks.append((newest_sequence, ends))
-
-    def past(self, pending: Pending) -> EndOffsets | None:
-        """The end offsets that something waits to be read past; asks for them at the first time."""
-        if pending.past is None and pending not in self._waiting:
-            self._waiting.append(pending)
-        return pending.past
-
-    def is_read_past(self, pending: Pending, partitions: Iterable[Partition]) -> bool:
-        """Whether partitions were read past the end offsets that something waits for."""
-        past = self.past(pending)
-        return past is not None and all(p.position >= past.get(p.key, 0) for p in partitions)
+            self._asks.append((self._commits.sequence, ends))
 
     def is_complete(self, transaction: Transaction) -> bool:
         """Whether every row of a transaction with END has been read."""
         complete = not transaction.is_renumbered and counts_are_complete(transaction)
-        if not complete and _is_told_again(transaction):
+        if not complete and _may_be_renumbered(transaction):
             complete = self._renumbered_is_complete(transaction)
         return complete and (not self._evidence or self._exempt_are_complete(transaction))
-
-    def counted(self, end: End) -> Mapping[str, int]:
-        """What END counts of the tables that are judged by counts."""
-        if not self._evidence or self._evidence.keys().isdisjoint(end.counts):
-            return end.counts
-        return {table: count for table, count in end.counts.items() if table not in self._evidence}
 
     def _renumbered_is_complete(self, transaction: Transaction) -> bool:
         if original_numbering_is_complete(transaction):
             return True
-        partitions, newest_ms = list(self._partitions), self._context.newest_ms
-        is_complete = last_numbering_is_complete(transaction, newest_ms)
-        if is_complete and self.is_read_past(transaction, partitions):
+        partitions, run_times_ms = list(self._partitions), self._commits.run_times_ms
+        is_complete = last_numbering_is_complete(transaction, run_times_ms)
+        if is_complete and self._fences.is_read_past(transaction, partitions):
             return True
         if transaction.end is None or transaction.begins_at_first_end > 1:
             return self._is_overtaken(transaction, partitions)
         return all(
-            self._is_overtaken(transaction, self._partitions.of_table(table)) for table in transaction.counted
+            self._is_overtaken(transaction, self._partitions.with_table(table))
+            for table in transaction.counted
         )
 
-    def _is_overtaken(self, transaction: Transaction, partitions: Collection[Partition]) -> bool:
+    def _is_overtaken(self, transaction: Transaction, partitions: Collection[PartitionQueue]) -> bool:
         """Rule 3, by rows that were read before the list of partitions was looked at last."""
-        if not is_overtaken(transaction, partitions, self._context.newest_ms):
+        if not is_overtaken(transaction, partitions, self._commits.run_times_ms):
             return False
         sequence = transaction.sequence or 0
         if all(self._newest.get(p.key, 0) > sequence for p in partitions):
@@ -144,7 +115,7 @@ class Completeness:
             return False
         may_name_too_few = transaction.begins_at_first_end > 1
         for table, kind in self._evidence.items():
-            if table not in end.counts and not (may_name_too_few and self._partitions.of_table(table)):
+            if table not in end.counts and not (may_name_too_few and self._partitions.with_table(table)):
                 continue
             if not self._is_settled(table, kind, transaction.sequence or 0):
                 self._wants_answer = True
@@ -154,11 +125,11 @@ class Completeness:
     def _is_settled(self, table: str, kind: Evidence, sequence: int) -> bool:
         if kind is Evidence.OVERTAKEN:
             return sequence < self._overtaken_to.get(table, 0)
-        self._look_at_answers()
+        self._settle_by_answers()
         return sequence <= self._offsets_to
 
-    def _look_at_answers(self) -> None:
-        partitions = [p for table in self._offsets_tables for p in self._partitions.of_table(table)]
+    def _settle_by_answers(self) -> None:
+        partitions = [p for table in self._offsets_tables for p in self._partitions.with_table(table)]
         while self._asks:
             sequence, ends = self._asks[0]
             if any(p.position < ends.get(p.key, 0) for p in partitions):
@@ -167,6 +138,6 @@ class Completeness:
             self._asks.popleft()
 
 
-def _is_told_again(transaction: Transaction) -> bool:
+def _may_be_renumbered(transaction: Transaction) -> bool:
     """Whether the connector has begun a transaction more than once, or may have."""
     return transaction.is_renumbered or transaction.begins > 1

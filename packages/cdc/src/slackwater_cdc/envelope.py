@@ -1,6 +1,8 @@
-"""The light view of Debezium's records: only what completeness needs.
+"""Debezium's records: one shape for each kind, and the decoders that everybody uses.
 
-Everything here accepts schemaless JSON and the ``{"schema": …, "payload": …}`` wrapper.
+The light view of a change leaves out its data: completeness needs only its place. The full view is the same
+shape with the data added (``docs/design/0018-owners-and-dialect.md`` has what decoding it for every row would
+cost). Everything here accepts schemaless JSON and the ``{"schema": …, "payload": …}`` wrapper.
 """
 
 from collections.abc import Mapping
@@ -8,31 +10,26 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from slackwater_cdc.errors import UndecodableRecordError, shortened
-from slackwater_protocol import MalformedRecordError, parse_transaction_id
+from slackwater_cdc.errors import MissingTransactionMetadataError, UndecodableRecordError, shortened
+from slackwater_cdc.postgres import (
+    FullOrigin,
+    Milliseconds,
+    Origin,
+    Whole,
+    is_logical_message,
+    parse_transaction_id,
+    transaction_of_row,
+)
+from slackwater_cdc.rows import MAX_ROWS
+from slackwater_protocol import MalformedRecordError
 
-MAX_ROWS = 1 << 28
-"""Of one table in one transaction: each takes a byte of memory in a sidecar."""
-
-Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""An LSN, a transaction id: what 63 bits hold."""
-Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
-"""Since the epoch, up to the year 9999."""
 RowNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
-
-INITIAL_SNAPSHOT = frozenset({"true", "first", "first_in_data_collection", "last_in_data_collection", "last"})
-"""Values of ``source.snapshot`` in rows of an initial snapshot."""
-
-
-class RowSource(msgspec.Struct, frozen=True, gc=False):
-    """Where a change comes from."""
-
-    schema: str = ""
-    table: str = ""
-    lsn: Whole | None = None
-    txId: Whole | None = None
-    ts_ms: Milliseconds = 0
-    snapshot: str | bool | None = None
+RowCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
+_NULL = msgspec.Raw(b"null")
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""The errors that decoding JSON raises for a value that is not as expected."""
+_DIGITS = 19
+"""A number of as many digits may have more than 63 bits."""
 
 
 class RowBlock(msgspec.Struct, frozen=True, gc=False):
@@ -47,22 +44,45 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     """A data record without its data. ``op`` is empty for anything that is no change event."""
 
     op: str = ""
-    source: RowSource = RowSource()
+    source: Origin = Origin()
     transaction: RowBlock | None = None
     payload: "Row | None" = None
     ts_ms: Any = None
     """When the connector made the record, by its clock; whatever stands there, for few rows need it."""
 
-    @property
-    def is_initial_snapshot(self) -> bool:
-        """Whether the row belongs to an initial snapshot; older connectors write booleans."""
-        value = self.source.snapshot
-        return value is True or value in INITIAL_SNAPSHOT
 
-    @property
-    def is_incremental_snapshot(self) -> bool:
-        """Whether the row belongs to an incremental snapshot: never counted, never waited for."""
-        return self.source.snapshot == "incremental"
+class FullRow(Row, frozen=True, gc=False):
+    """A data record with its data, as JSON. Raw values keep the whole record in memory."""
+
+    source: FullOrigin = FullOrigin()
+    payload: "FullRow | None" = None
+    before: msgspec.Raw = _NULL
+    after: msgspec.Raw = _NULL
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One change event."""
+
+    op: str
+    """``c``, ``u``, ``d``, ``r`` (snapshot), ``t`` (truncate) or ``m`` (logical message, no table)."""
+    table: str
+    """``schema.table`` as the database names it; empty for logical messages."""
+    xid: int | None
+    """Transaction id; None for snapshot rows and non-transactional messages."""
+    lsn: int | None
+    """The change's own LSN, never a commit LSN; the snapshot's LSN for rows of an initial snapshot."""
+    commit_ts_ms: int
+    """Commit time of the transaction (time of the snapshot), milliseconds since the epoch."""
+    order: int
+    """Number of the change among those of its table in the transaction, from 1; 0 outside transactions."""
+    total_order: int
+    """Number of the change in the transaction, from 1; 0 outside transactions."""
+    is_snapshot: bool
+    """Whether this is a row of an initial snapshot; rows of incremental snapshots, without LSN, are none."""
+    before: msgspec.Raw | None
+    """The row before, as JSON; None if there is none. Raw values keep the whole record in memory."""
+    after: msgspec.Raw | None
+    """The row after, as JSON; None if there is none."""
 
 
 class Begin(msgspec.Struct, frozen=True, gc=False):
@@ -88,7 +108,7 @@ class Notification(msgspec.Struct, frozen=True, gc=False):
     aggregate_type: str
     additional_data: Mapping[str, Any] | None = None
     timestamp_ms: int = 0
-    """By the clock of Connect."""
+    """The time of writing, by the clock of Connect."""
 
     def scanned(self) -> dict[str, int]:
         """The table that was scanned, and its number of rows.
@@ -109,7 +129,7 @@ class Notification(msgspec.Struct, frozen=True, gc=False):
 
 class _Collection(msgspec.Struct, frozen=True, gc=False):
     data_collection: str
-    event_count: Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]
+    event_count: RowCount
 
 
 class _Transaction(msgspec.Struct, frozen=True, gc=False):
@@ -129,12 +149,72 @@ class _MaybeNotification(msgspec.Struct, frozen=True, gc=False):
     payload: "_MaybeNotification | None" = None
 
 
+decode_row = msgspec.json.Decoder(Row).decode
+"""The light view, still in its wrapper if it has one; raises one of :data:`UNREADABLE`."""
+_decode_full_row = msgspec.json.Decoder(FullRow).decode
 _decode_transaction = msgspec.json.Decoder(_Transaction).decode
 _decode_notification = msgspec.json.Decoder(_MaybeNotification).decode
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding JSON raises for a value that is not as expected."""
-_DIGITS = 19
-"""A number of as many digits may have more than 63 bits."""
+
+
+def decode_full_row(value: bytes) -> FullRow:
+    """Reads a data record with its data.
+
+    Raises:
+        UndecodableRecordError: the value is no record of a data topic.
+    """
+    try:
+        row = _decode_full_row(value)
+    except UNREADABLE as error:
+        raise UndecodableRecordError("change", str(error), value) from None
+    return row if row.op or row.payload is None else row.payload
+
+
+def decode_change(value: bytes) -> Change:
+    """Reads the value of a data record, with or without the ``{"schema": …, "payload": …}`` wrapper.
+
+    Tombstones have no value and never come here.
+
+    Raises:
+        UndecodableRecordError: the value is no change event.
+        MissingTransactionMetadataError: a streamed change without ``transaction``.
+    """
+    row = decode_full_row(value)
+    if not row.op:
+        raise UndecodableRecordError("change", "it has no 'op'", value)
+    source, block, before, after = row.source, row.transaction, row.before, row.after
+    table = f"{source.schema}.{source.table}" if source.table else ""
+    is_snapshot = block is None and source.is_initial_snapshot
+    if block is None and row.op != "m" and not is_snapshot and not source.is_incremental_snapshot:
+        raise MissingTransactionMetadataError(table)
+    return Change(
+        row.op,
+        table,
+        None if block is None else xid_of(row, value),
+        source.lsn,
+        source.ts_ms,
+        0 if block is None else block.data_collection_order,
+        0 if block is None else block.total_order,
+        is_snapshot,
+        None if before == _NULL else before,
+        None if after == _NULL else after,
+    )
+
+
+def xid_of(row: Row, value: bytes = b"") -> int:
+    """The transaction of a row that has one.
+
+    Args:
+        row: The row.
+        value: What it was decoded from, for the error.
+
+    Raises:
+        UndecodableRecordError: the row does not say which, or not as a PostgreSQL connector does.
+    """
+    block = row.transaction
+    try:
+        return transaction_of_row(row.source, "" if block is None else block.id)
+    except MalformedRecordError as error:
+        raise UndecodableRecordError("change", str(error), value) from None
 
 
 def decode_transaction(value: bytes) -> Begin | End:
@@ -191,7 +271,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _counts(record: _Transaction, value: bytes) -> dict[str, int]:
-    """Logical messages are counted under the name of a Java object, a new one per message: left out."""
+    """The rows that have to be read, by table: logical messages are none."""
     collections = record.data_collections or []
     if record.event_count and not collections:
         reason = f"it counts {record.event_count} changes, but names no table"
@@ -202,4 +282,4 @@ def _counts(record: _Transaction, value: bytes) -> dict[str, int]:
             reason = f"it names {shortened(each.data_collection)} twice"
             raise UndecodableRecordError("transaction record", reason, value)
         counts[each.data_collection] = each.event_count
-    return {t: n for t, n in counts.items() if n and not t.startswith("io.debezium.")}
+    return {t: n for t, n in counts.items() if n and not is_logical_message(t)}

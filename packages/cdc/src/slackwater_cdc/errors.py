@@ -22,9 +22,9 @@ class UndecodableRecordError(CdcError):
     def __init__(self, kind: str, reason: str, value: bytes) -> None:
         super().__init__(kind, reason, value[:200])
         self.kind = kind
-        """What was expected: ``change``, ``transaction record``, ``notification``."""
+        """The record that was expected: ``change``, ``transaction record``, ``notification``."""
         self.reason = reason
-        """What is wrong with the bytes."""
+        """The fault in the bytes."""
         self.value = value[:200]
         """The first 200 bytes."""
 
@@ -43,7 +43,7 @@ class WireFormatError(CdcError):
         self.schema_id = schema_id
         """The schema that the bytes name; None when they are too short to name one."""
         self.reason = reason
-        """What is wrong."""
+        """The fault in them."""
         self.value = value[:200]
         """The first 200 bytes."""
 

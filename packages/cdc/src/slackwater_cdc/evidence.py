@@ -11,7 +11,7 @@ The usual case costs nothing here: one numbering, one run, all of 1 … n read. 
      that counts nothing), it is not older than the last BEGIN, for it wrote something later, and every
      partition was read past the end offsets asked for after the last END was read: rows of earlier runs were
      readable by then. Or the runs between the last BEGIN and the last END have done so together: the later
-     ones went on with the numbers. Which runs these are is told by the times of their newest records and by
+     ones went on with the numbers. The runs are known by the times of their newest records and by
      the start that a run id (UUID version 7) names.
   3. ``overtaken``: in every partition of the tables that a true END names (of all tables, if there is none) a
      row of a later transaction was read, and one run that is not older than the last END has written all of
@@ -24,14 +24,11 @@ be those of several numberings, so together they prove nothing once there is mor
 """
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 from uuid import UUID
 
+from slackwater_cdc.partitions import PartitionQueue
 from slackwater_cdc.rows import RunRows, union
 from slackwater_cdc.transaction import Transaction
-
-if TYPE_CHECKING:
-    from slackwater_cdc.partition import Partition
 
 _TIME_ORDERED = 7
 """The UUID version whose upper 48 bits are milliseconds since the epoch."""
@@ -81,7 +78,7 @@ def last_numbering_is_complete(transaction: Transaction, newest_ms: Mapping[str,
 
 
 def is_overtaken(
-    transaction: Transaction, partitions: Collection["Partition"], newest_ms: Mapping[str, int]
+    transaction: Transaction, partitions: Collection[PartitionQueue], newest_ms: Mapping[str, int]
 ) -> bool:
     """Rule 3 for renumbered transactions; partitions are those of the transaction's tables."""
     sequence = transaction.sequence
@@ -95,7 +92,7 @@ def is_overtaken(
 
 
 def _runs_of_last_numbering(transaction: Transaction, newest_ms: Mapping[str, int]) -> list[RunRows]:
-    """The runs that were alive between the last BEGIN and the last END; none if that cannot be told."""
+    """The runs that were alive between the last BEGIN and the last END; none if that cannot be known."""
     begin_ms, end_ms = transaction.last_begin_ms, transaction.last_end_ms
     starts = {r.run: _started_ms(r.run) for r in transaction.runs}
     if not begin_ms or None in starts.values():

@@ -5,22 +5,21 @@ within a partition and in any order between partitions, and asks for cuts.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import chain, islice
+from itertools import chain
 
-from slackwater_cdc.ahead import Ahead
+from slackwater_cdc.commits import Commits
 from slackwater_cdc.completeness import Completeness
-from slackwater_cdc.context import Context
-from slackwater_cdc.cut_builder import CutBuilder
-from slackwater_cdc.ends import Ends
-from slackwater_cdc.envelope import decode_notification
-from slackwater_cdc.errors import UndecodableRecordError
+from slackwater_cdc.cuts import Cuts
+from slackwater_cdc.fences import Fences
+from slackwater_cdc.initial_snapshot import InitialSnapshot
 from slackwater_cdc.partition import Partition
-from slackwater_cdc.partitions import Partitions
+from slackwater_cdc.partitions import PartitionQueue, Partitions
+from slackwater_cdc.pending import EndOffsets, Obstacle, Pending, Waiting
 from slackwater_cdc.regression import Regression, RegressionWatch
 from slackwater_cdc.report import late_rows, open_snapshot, open_transaction
-from slackwater_cdc.snapshot import Snapshot, Snapshots
-from slackwater_cdc.snapshot_gate import SnapshotGate
-from slackwater_cdc.transaction import EndOffsets, Obstacle, Pending, Transaction, Waiting
+from slackwater_cdc.snapshots import Snapshots
+from slackwater_cdc.subscription import Subscription
+from slackwater_cdc.transaction import Transaction
 from slackwater_protocol import (
     AheadMarkers,
     CommittedTransaction,
@@ -60,62 +59,69 @@ class Frontier:
         evidence: Mapping[str, Evidence] | None = None,
     ) -> None:
         self._topics = topics or SourceTopics(source)
-        exempt = {t: kind for t, kind in (evidence or {}).items() if kind is not Evidence.COUNTS}
-        self._built = CutBuilder(source, timeline, start)
-        lsn = self._built.lsn
         remembered = list(done)
-        started_ms = 0 if start is None else start.commit_ts_ms
-        self._watch = RegressionWatch(lsn, max([started_ms, *(t.commit_ts_ms for t in remembered)]))
-        self._snapshots = Snapshots(tables, lsn, started_ms, self._watch)
-        self._context = Context(tables, self._snapshots, exempt)
-        for transaction in remembered:
-            self._context.done.add(transaction.xid, transaction.commit_lsn)
+        newest_ms = max([start.commit_ts_ms if start else 0, *(t.commit_ts_ms for t in remembered)])
+        self._watch = RegressionWatch(start.lsn if start else 0, newest_ms)
+        self._subscription = Subscription(tables, evidence)
+        self._fences = Fences()
         counts = {} if start is None else {t: len(offsets) for t, offsets in start.end_offsets.items()}
-        self._partitions = Partitions(self._topics, self._context, counts)
-        self._completeness = Completeness(self._topics, self._context, self._partitions, exempt)
-        self._ends = Ends(
+        self._partitions = Partitions(self._topics, counts)
+        self._readers: dict[tuple[str, int], Partition] = {}
+        self._cuts = Cuts(source, timeline, start, self._partitions)
+        self._commits = Commits(
             self._topics.transactions,
-            self._context,
-            self._completeness,
+            self._subscription,
             self._watch,
-            lsn=lsn,
-            position=self._built.transaction_offset,
+            lsn=self._cuts.lsn,
+            position=self._cuts.transaction_offset,
+            done=remembered,
         )
-        self._gate = SnapshotGate(
-            self._topics, self._snapshots, self._ends, self._completeness, self._partitions
+        self._completeness = Completeness(self._subscription, self._commits, self._partitions, self._fences)
+        self._snapshots = Snapshots(
+            self._topics,
+            self._subscription,
+            self._commits,
+            self._partitions,
+            self._fences,
+            self._watch,
+            start=start,
         )
-        self._ahead = Ahead(source, self._built.timeline)
-        self._passed = 0
-        self._whole_at = 0
         self._skip_lsn = 0
-        self._cuts: list[Cut] = []
         self._beginning = None if start is not None else Waiting()
 
     # --- what is read
 
     def add_partition(self, topic: str, number: int, start: int) -> Partition:
-        """Declares a partition of a data topic and where reading begins; give its records to the result."""
-        return self._partitions.add(topic, number, start)
+        """Declares a partition of a data topic and where reading begins; give its records to the result.
+
+        The same partition again when it is known.
+        """
+        known = self._readers.get((topic, number))
+        if known is not None:
+            return known
+        partition = self._readers[topic, number] = Partition(
+            topic,
+            number,
+            start,
+            mark=1 + len(self._readers) % 255,
+            subscription=self._subscription,
+            commits=self._commits,
+            snapshots=self._snapshots,
+        )
+        self._partitions.add(partition)
+        return partition
 
     def read_transactions(self, records: Iterable[tuple[int, bytes | None, int]]) -> None:
         """Takes records of the transaction topic (partition 0): offset, value, record timestamp (ms)."""
-        self._ends.read(records)
+        self._commits.read(records)
 
     def read_notifications(self, records: Iterable[tuple[int, bytes | None]]) -> None:
         """Takes records of the notification topic (partition 0).
 
-        One that cannot be read may have told how many rows an initial snapshot has: the attempt that is under
+        One that cannot be read may have said how many rows an initial snapshot has: the attempt that is under
         way then never counts as complete, and :meth:`open_transactions` says why.
         """
-        for offset, value in records:
-            self._gate.notification_position = offset + 1
-            if value is None:
-                continue
-            try:
-                self._snapshots.announced.read(decode_notification(value))
-            except UndecodableRecordError as error:
-                problem = f"{self._topics.notifications}/0 offset {offset}: {error}"
-                self._snapshots.announced.read_unreadable(problem)
+        self._snapshots.read_notifications(records)
 
     def end_offsets(self, ends: EndOffsets) -> None:
         """Answers :attr:`end_offsets_wanted`, for the data, transaction and notification topics.
@@ -124,17 +130,18 @@ class Frontier:
         everything that was given to the frontier was read; new partitions must have been looked for and
         declared in between. A topic that does not exist is left out.
         """
-        self._completeness.answer(ends, self._ends.sequence, self._ends.queue)
+        self._fences.answer(ends)
+        self._completeness.answer(ends)
 
     def skip_transactions_to(self, position: int) -> None:
         """Says that the transaction topic holds nothing more below an offset, or nothing of this timeline."""
-        self._ends.skip_to(position)
-        if not self._built.lsn and not self._ends.queue and not self._context.transactions:
-            self._built.transaction_offset = self._ends.position
+        self._commits.skip_to(position)
+        if not self._cuts.lsn and not self._commits.queue and not self._commits.open:
+            self._cuts.begin_at(self._commits.position)
 
     def skip_notifications_to(self, position: int) -> None:
         """Says that the notification topic holds nothing more below an offset."""
-        self._gate.notification_position = max(self._gate.notification_position, position)
+        self._snapshots.skip_notifications_to(position)
 
     def skip_announcements_to(self, commit_ts_ms: int) -> None:
         """Says when the timeline before committed last, milliseconds since the epoch.
@@ -169,18 +176,14 @@ class Frontier:
         """
         if not self._has_read_to(ends):
             return
-        self._snapshots.settle_at_rest(self._ends.sequence)
-        self._built.add_late(self._snapshots.release(self._passed))
-        self._gate.is_at_rest = True
-        try:
-            self.advance()
-        finally:
-            self._gate.is_at_rest = False
+        self._snapshots.settle_at_rest()
+        self._cuts.add_late(self._snapshots.release(self._cuts.passed))
+        self._advance(is_at_rest=True)
 
     def _has_read_to(self, ends: EndOffsets) -> bool:
         positions = {p.key: p.position for p in self._partitions}
-        positions[self._topics.transactions, 0] = self._ends.position
-        positions[self._topics.notifications, 0] = self._gate.notification_position
+        positions[self._topics.transactions, 0] = self._commits.position
+        positions[self._topics.notifications, 0] = self._snapshots.notification_position
         return all(positions.get(key, 0) >= end for key, end in ends.items())
 
     # --- what comes out
@@ -191,56 +194,48 @@ class Frontier:
         Returns:
             Change events on the frontier that are in no cut yet.
         """
-        self._partitions.remember_counts()
-        self._stop_at_regression()
-        if self._ends.newest is not None:
-            self._snapshots.settle(self._ends.newest, self._ends.sequence)
-        while self._step():
-            if len(self._built.ready) >= MAX_TRANSACTIONS_PER_CUT and self._passed >= self._whole_at:
-                self._cuts.append(self._new_cut())
-        return self._built.ready_events
+        self._advance(is_at_rest=False)
+        return self._cuts.ready_events
 
     def cuts(self) -> list[Cut]:
         """The cuts since the last call, in order: several when more than 10,000 transactions passed."""
-        if self._passed >= self._whole_at and (
-            self._built.lsn > self._built.cut_lsn
-            or (self._has_rows_between_commits and self._built.step_between_commits())
+        if self._cuts.may_end and (
+            self._cuts.lsn > self._cuts.cut_lsn
+            or (self._has_rows_between_commits and self._cuts.step_between_commits())
         ):
-            self._cuts.append(self._new_cut())
-        cuts, self._cuts = self._cuts, []
-        self._built.ready_events = 0
-        return cuts
+            self._end_cut()
+        return self._cuts.take()
 
     def markers_ahead(self) -> AheadMarkers | None:
         """Markers of partitions that are further than the frontier; None when none has risen.
 
         For scope ``aggregate``, while a sibling partition holds the frontier back. Publish the cuts first.
         """
-        built, cut_lsn = self._built, self._built.cut_lsn
-        if not cut_lsn or built.ready or built.has_late or self._cuts or self._snapshots.pending is not None:
+        if self._snapshots.pending is not None:
             return None
-        return self._ahead.markers(cut_lsn, self._ends.queue, self._partitions, self._context)
+        return self._cuts.markers_ahead(
+            self._commits.queue, self._commits.repeated, self._snapshots.incremental.first
+        )
 
     @property
     def lsn(self) -> int:
         """The commit LSN of the frontier."""
-        return self._built.lsn
+        return self._cuts.lsn
 
     @property
     def newest_lsn(self) -> int:
         """The commit LSN of the newest END that was read, complete or not."""
-        return self._ends.last_lsn
+        return self._commits.last_lsn
 
     @property
     def has_moved(self) -> bool:
         """Whether there is something to publish, transactions without change events included."""
-        moved = bool(self._cuts) or self._built.lsn > self._built.cut_lsn
-        return moved or self._has_rows_between_commits
+        return self._cuts.has_moved or self._has_rows_between_commits
 
     @property
     def end_offsets_wanted(self) -> bool:
         """Whether the frontier cannot go on without end offsets; answer with :meth:`end_offsets`."""
-        return self._completeness.is_waiting
+        return self._fences.are_wanted or self._completeness.is_waiting
 
     @property
     def regression(self) -> Regression | None:
@@ -250,53 +245,63 @@ class Frontier:
     @property
     def stale_end_count(self) -> int:
         """ENDs at or below the newest one, since the last that was above it."""
-        return self._ends.stale_count
+        return self._commits.stale_count
 
     @property
     def obstacles(self) -> list[Obstacle]:
         """Records that no cut can pass, in the order in which they were read; at most a hundred."""
-        return list(self._context.obstacles)
+        return list(self._commits.obstacles)
 
     @property
     def queue_length(self) -> int:
         """Transactions of which END was read and that are above the frontier."""
-        return len(self._ends.queue)
+        return len(self._commits.queue)
 
     @property
     def partitions(self) -> list[Partition]:
         """The declared partitions."""
-        return list(self._partitions)
+        return list(self._readers.values())
 
     def missing_tables(self, limit: int = 10) -> list[str]:
         """Subscribed tables that the first waiting transactions name, but whose partitions are unknown."""
-        found = (self._missing_tables_of(t) for t in self._first_waiting(limit))
+        found = (self._missing_tables(t) for t in self._commits.first_waiting(limit))
         return list(dict.fromkeys(chain.from_iterable(found)))
 
     def open_transactions(self, limit: int = 100) -> list[OpenTransaction]:
-        """What the frontier waits for, next first; ``since_ms`` is left at 0, for there is no clock here."""
-        first = self._first_waiting(limit)
-        result = [open_transaction(t, self._missing_tables_of(t), self._partitions_of(t)) for t in first]
+        """Lists what the frontier waits for, next first; ``since_ms`` stays 0, for there is no clock here."""
+        first = self._commits.first_waiting(limit)
+        result = [open_transaction(t, self._missing_tables(t), self._partitions_with_rows(t)) for t in first]
         if self._snapshots.pending is not None:
-            result.insert(0, open_snapshot(self._snapshots.pending, self._snapshots))
+            result.insert(0, open_snapshot(self._snapshots.pending, self._snapshots.announced))
         elif self._snapshots.late:
             result.insert(0, late_rows(self._snapshots.late[0]))
         return result[:limit]
 
     # --- rules
 
-    def _step(self) -> bool:
+    def _advance(self, *, is_at_rest: bool) -> None:
+        self._partitions.remember_counts()
+        if self._watch.found is not None:
+            self._commits.stop_at_regression()
+        self._snapshots.settle()
+        while self._step(is_at_rest=is_at_rest):
+            if len(self._cuts.ready) >= MAX_TRANSACTIONS_PER_CUT and self._cuts.may_end:
+                self._end_cut()
+
+    def _step(self, *, is_at_rest: bool) -> bool:
         """Passes the next transaction or snapshot; False when it may not be passed yet."""
-        snapshot = self._snapshots.pending
-        head = self._ends.queue[0] if self._ends.queue else None
-        if snapshot is not None and not self._gate.shows_before(
-            head, snapshot, is_beginning=not self._built.lsn
+        snapshot, head = self._snapshots.pending, self._commits.head
+        if snapshot is not None and not self._snapshots.shows_before(
+            head, snapshot, is_beginning=not self._cuts.lsn
         ):
-            if self._watch.found is not None or not self._gate.may_pass(snapshot):
+            if self._watch.found is not None:
+                return False
+            if not self._snapshots.may_pass(snapshot, is_at_rest=is_at_rest):
                 return False
             self._pass_snapshot(snapshot)
             return True
         if not isinstance(head, Transaction):
-            return self._skip_obstacle()
+            return self._commits.skip_obstacle(self._skip_lsn)
         if not self._completeness.is_complete(head):
             return self._skip(head)
         if self._beginning is not None and not self._has_begun(self._beginning):
@@ -309,19 +314,13 @@ class Frontier:
             return True
         return False
 
-    def _stop_at_regression(self) -> None:
-        if self._watch.found is not None:
-            self._ends.stop_at_regression()
-
     def _has_begun(self, beginning: Pending) -> bool:
         """Whether it is certain that no snapshot rows come before the first transaction.
 
         They would be the first records of partitions, so one record of each that is not empty is enough.
         """
         unread = [p for p in self._partitions if p.position == p.start]
-        if self._completeness.is_read_past(beginning, unread) and self._gate.has_read_notifications(
-            beginning
-        ):
+        if self._fences.is_read_past(beginning, unread) and self._snapshots.has_read_notifications(beginning):
             self._beginning = None
             return True
         return False
@@ -339,7 +338,7 @@ class Frontier:
             sequence = partition.last_sequence_before(transaction)
             if sequence is None:
                 return False
-            self._whole_at = max(self._whole_at, sequence)
+            self._cuts.keep_whole_to(sequence)
         return True
 
     @property
@@ -348,10 +347,9 @@ class Frontier:
 
         Behind a regression they may be of either timeline.
         """
-        if self._built.ready or not self._built.cut_lsn or self._watch.found is not None:
+        if self._cuts.ready or not self._cuts.cut_lsn or self._watch.found is not None:
             return False
-        waiting = self._context.waiting_incremental
-        return self._built.has_late or any(first < p.end_offset() for p, first in waiting.items())
+        return self._cuts.has_late or self._snapshots.incremental.can_be_shown()
 
     # --- decisions of an operator
 
@@ -359,24 +357,12 @@ class Frontier:
         """Passes an incomplete transaction if it may be skipped and nothing more of it can be read."""
         if transaction.commit_lsn > self._skip_lsn:
             return False
-        if not self._completeness.is_read_past(transaction, self._partitions):
+        if not self._fences.is_read_past(transaction, self._partitions):
             return False
         if not self._may_pass(transaction) and not self._drop_unfinished_before(transaction):
             return False
-        self._built.add_skipped(transaction.xid)
+        self._cuts.add_skipped(transaction.xid)
         self._pass(transaction)
-        return True
-
-    def _skip_obstacle(self) -> bool:
-        """Passes an unreadable record of the transaction topic that lies before a commit to be skipped to."""
-        if not self._skip_lsn:
-            return False
-        queue, barrier = self._ends.queue, self._ends.barrier
-        behind = next((item for item in queue if isinstance(item, Transaction) or item is barrier), None)
-        if not isinstance(behind, Transaction) or behind.commit_lsn > self._skip_lsn:
-            return False
-        passed = queue.popleft()
-        self._context.obstacles = [o for o in self._context.obstacles if o is not passed]
         return True
 
     def _drop_unfinished_before(self, transaction: Transaction) -> bool:
@@ -386,70 +372,54 @@ class Frontier:
         """
         if transaction.commit_lsn > self._skip_lsn:
             return False
-        for xid in self._drop_unfinished(transaction.partitions, transaction.commit_lsn):
-            self._built.add_skipped(xid)
+        for xid in self._commits.drop_unfinished(transaction.partitions, transaction.commit_lsn):
+            self._cuts.add_skipped(xid)
         return self._may_pass(transaction)
 
     # --- moves
 
     def _pass(self, transaction: Transaction) -> None:
         self._take_off(transaction)
-        self._built.add(transaction)
+        self._cuts.add(transaction)
         if self._snapshots.late:
-            self._built.add_late(self._snapshots.release(self._passed))
+            self._cuts.add_late(self._snapshots.release(self._cuts.passed))
 
     def _take_off(self, transaction: Transaction) -> None:
         """Goes on behind the next transaction: it is on the frontier, or contained in a snapshot."""
-        self._ends.queue.popleft()
-        self._context.drop(transaction, transaction.commit_lsn)
-        self._passed = transaction.sequence or 0
+        self._commits.take_off()
+        self._cuts.pass_sequence(transaction.sequence or 0)
 
-    def _pass_snapshot(self, snapshot: Snapshot) -> None:
-        self._drop_unfinished(snapshot.partitions, snapshot.lsn)  # an earlier connector's: contained in it
-        queue = self._ends.queue
-        while queue and isinstance(queue[0], Transaction) and queue[0].commit_lsn <= snapshot.lsn:
-            self._take_off(queue[0])
-        self._snapshots.finish()
-        if snapshot.is_repeated:
-            self._context.repeated.add(snapshot.lsn)
-        self._built.add_snapshot(snapshot, sum(self._snapshots.received(snapshot).values()))
-        self._ends.last_lsn = max(self._ends.last_lsn, snapshot.lsn)
+    def _pass_snapshot(self, snapshot: InitialSnapshot) -> None:
+        commits = self._commits
+        commits.drop_unfinished(snapshot.partitions, snapshot.lsn)  # an earlier connector's: contained in it
+        while isinstance(commits.head, Transaction) and commits.head.commit_lsn <= snapshot.lsn:
+            self._take_off(commits.head)
+        self._snapshots.finish(snapshot)
+        self._cuts.add_snapshot(snapshot, sum(snapshot.received().values()))
+        commits.pass_snapshot(snapshot.lsn)
         if snapshot.is_late:
-            self._whole_at = max(self._whole_at, self._ends.sequence)
-        elif self._passed >= self._whole_at:
-            self._cuts.append(self._new_cut())  # an ad hoc one of an idle database has the same LSN
+            self._cuts.keep_whole_to(commits.sequence)
+        elif self._cuts.may_end:
+            self._end_cut()  # an ad hoc one of an idle database has the same LSN
 
-    def _drop_unfinished(self, partitions: Iterable[Partition], lsn: int) -> list[int]:
-        """Drops transactions without END at the front of partitions, as if done by an LSN; their xids."""
-        dropped = []
-        for partition in partitions:
-            front = partition.front()
-            while isinstance(front, Transaction) and front.sequence is None:
-                self._context.drop(front, lsn)
-                dropped.append(front.xid)
-                front = partition.front()
-        return dropped
-
-    def _new_cut(self) -> Cut:
-        self._context.repeated |= self._snapshots.doubled
-        self._snapshots.doubled.clear()
-        cut = self._built.cut(self._partitions, self._context)
+    def _end_cut(self) -> None:
+        incremental = self._snapshots.incremental
+        cut = self._cuts.end(
+            repeated=self._commits.take_repeated() | self._snapshots.take_repeated(),
+            incremental_rows=incremental.count,
+            has_incremental_rows=incremental.show(),
+        )
         self._snapshots.pass_lsn(cut.lsn, cut.commit_ts_ms)
-        return cut
 
     # --- what people see
 
-    def _partitions_of(self, transaction: Transaction) -> list[Partition]:
+    def _partitions_with_rows(self, transaction: Transaction) -> list[PartitionQueue]:
         end = transaction.end
-        named = (self._partitions.of_table(table) for table in (end.counts if end else ()))
+        named = (self._partitions.with_table(table) for table in (end.counts if end else ()))
         return list(dict.fromkeys([*chain.from_iterable(named), *transaction.partitions]))
 
-    def _missing_tables_of(self, transaction: Transaction) -> list[str]:
+    def _missing_tables(self, transaction: Transaction) -> list[str]:
         end = transaction.end
-        return [] if end is None else [table for table in end.counts if not self._partitions.of_table(table)]
-
-    def _first_waiting(self, limit: int) -> list[Transaction]:
-        """Transactions in the order in which the frontier needs them; those without END at the end."""
-        queued = [t for t in islice(self._ends.queue, limit) if isinstance(t, Transaction)]
-        unfinished = (t for t in self._context.transactions.values() if t.end is None)
-        return queued + list(islice(unfinished, limit - len(queued)))
+        return (
+            [] if end is None else [table for table in end.counts if not self._partitions.with_table(table)]
+        )

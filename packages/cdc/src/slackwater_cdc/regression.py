@@ -7,7 +7,7 @@ below the newest one is a regression when
 2. it was committed clearly later than everything read before.
 
 So is an initial snapshot at or below the frontier that was taken clearly later, and one above it: the
-connector lost its position, and rows deleted before the new snapshot will never be told of.
+connector lost its position, and rows deleted before the new snapshot will never be named.
 
 Rule 2 finds what lies below that range. Times, also those of initial snapshots below the frontier, are
 compared with a margin: commit times may be out of order by as long as a commit takes.
@@ -16,10 +16,7 @@ compared with a margin: commit times may be out of order by as long as a commit 
 from dataclasses import dataclass
 
 from slackwater_cdc.envelope import End
-
-_MARGIN_MS = 10_000
-_SKEW_MS = 1000
-"""By how much the clocks of connector and database may differ."""
+from slackwater_cdc.postgres import CLOCK_SKEW_MS, COMMIT_TIME_MARGIN_MS
 
 
 @dataclass(slots=True)
@@ -27,9 +24,9 @@ class Regression:
     """Where LSNs went back, or a new snapshot began. No cut passes it; a new timeline has to begin."""
 
     transaction_offset: int
-    """Of the first END that went back: where the new timeline begins in the transaction topic."""
+    """The offset of the first END that went back: where the new timeline begins in the transaction topic."""
     xid: int
-    """Of that transaction; 0 for an initial snapshot."""
+    """The xid of that transaction; 0 for an initial snapshot."""
     commit_lsn: int
     newest_lsn: int
     """The newest LSN before."""
@@ -51,7 +48,7 @@ class RegressionWatch:
         self._snapshot_ms = 0
         self._first_unknown_offset: int | None = None
         self.transaction_position = 0
-        """How far the transaction topic was read."""
+        """The next offset to be read in the transaction topic."""
         self.found: Regression | None = None
         self._found_ms: int | None = None
 
@@ -72,7 +69,7 @@ class RegressionWatch:
         if self._first_unknown_offset is None:
             self._first_unknown_offset = offset
         is_new = max(self._all_known_above, known_from_lsn) < end.commit_lsn <= self._newest_lsn
-        if is_new or end.commit_ts_ms > self._newest_ms + _MARGIN_MS:
+        if is_new or end.commit_ts_ms > self._newest_ms + COMMIT_TIME_MARGIN_MS:
             self._find(self._first_unknown_offset, end.xid, end.commit_lsn)
             return True
         return False
@@ -86,7 +83,7 @@ class RegressionWatch:
 
         Commits above the frontier say nothing: they may be the new snapshot's successors.
         """
-        if ts_ms > self._passed_ms + _MARGIN_MS:
+        if ts_ms > self._passed_ms + COMMIT_TIME_MARGIN_MS:
             self._find_snapshot(lsn, ts_ms)
         self.read_new_snapshot(ts_ms)
 
@@ -103,14 +100,14 @@ class RegressionWatch:
 
     def may_be_behind(self, commit_ts_ms: int) -> bool:
         """Whether a commit above the frontier may be of the new timeline, though its END was read before."""
-        return self._found_ms is not None and commit_ts_ms > self._found_ms - _MARGIN_MS
+        return self._found_ms is not None and commit_ts_ms > self._found_ms - COMMIT_TIME_MARGIN_MS
 
     def begin_at(self, offset: int, commit_ts_ms: int) -> None:
         """Has the new timeline begin with an END that was read before the snapshot, if that was taken first.
 
         What was committed before the snapshot is in it, or of the old timeline.
         """
-        if self.found is None or self._found_ms is None or commit_ts_ms < self._found_ms - _SKEW_MS:
+        if self.found is None or self._found_ms is None or commit_ts_ms < self._found_ms - CLOCK_SKEW_MS:
             return
         self.found.transaction_offset = min(self.found.transaction_offset, offset)
 
@@ -121,5 +118,5 @@ class RegressionWatch:
 
     def _find(self, offset: int, xid: int, lsn: int) -> None:
         if self.found is None:
-            has_snapshot = self._snapshot_ms > self._newest_ms + _MARGIN_MS
+            has_snapshot = self._snapshot_ms > self._newest_ms + COMMIT_TIME_MARGIN_MS
             self.found = Regression(offset, xid, lsn, self._newest_lsn, has_snapshot)

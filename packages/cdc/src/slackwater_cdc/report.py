@@ -1,21 +1,23 @@
-"""What people see of the things the frontier waits for."""
+"""Describes for people the things the frontier waits for."""
 
 from collections.abc import Iterable
 
+from slackwater_cdc.announcements import Announcements
 from slackwater_cdc.evidence import counts_are_complete
-from slackwater_cdc.partition import Partition
-from slackwater_cdc.snapshot import Snapshot, Snapshots
-from slackwater_cdc.transaction import LateRows, Transaction
+from slackwater_cdc.initial_snapshot import InitialSnapshot
+from slackwater_cdc.partitions import PartitionQueue
+from slackwater_cdc.snapshots import LateRows
+from slackwater_cdc.transaction import Transaction
 from slackwater_protocol import SNAPSHOT_XID, OpenTransaction
 
 WAITS_FOR_OTHERS = "complete, waits for others"
 """The hint of a transaction that lacks nothing itself."""
 _UNDECIDED_SNAPSHOT = "initial snapshot, its announcements do not fit its rows"
-"""How the hint of a snapshot begins that may have to be taken again; the doctor looks for it."""
+"""Begins the hint of a snapshot that may have to be taken again; the doctor searches for it."""
 
 
 def open_transaction(
-    transaction: Transaction, missing_tables: list[str], partitions: Iterable[Partition]
+    transaction: Transaction, missing_tables: list[str], partitions: Iterable[PartitionQueue]
 ) -> OpenTransaction:
     """A transaction above the frontier; ``since_ms`` is left at 0.
 
@@ -34,19 +36,19 @@ def open_transaction(
         expected={} if end is None else dict(end.counts),
         received={table: transaction.received(table) for table in tables},
         hint=_hint(transaction, missing_tables),
-        places={f"{p.topic}/{p.number}": (p.first_offset(transaction), p.position) for p in partitions},
+        places={f"{p.topic}/{p.number}": (transaction.partitions.get(p, -1), p.position) for p in partitions},
     )
 
 
-def open_snapshot(snapshot: Snapshot, snapshots: Snapshots) -> OpenTransaction:
+def open_snapshot(snapshot: InitialSnapshot, announcements: Announcements) -> OpenTransaction:
     """An initial snapshot above the frontier; ``since_ms`` is left at 0."""
     return OpenTransaction(
         xid=SNAPSHOT_XID,
         commit_lsn=snapshot.lsn,
         since_ms=0,
-        expected=snapshots.expected(snapshot),
-        received=snapshots.received(snapshot),
-        hint=_snapshot_hint(snapshot, snapshots),
+        expected=snapshot.expected(),
+        received=snapshot.received(),
+        hint=_snapshot_hint(snapshot, announcements),
     )
 
 
@@ -62,8 +64,8 @@ def late_rows(rows: LateRows) -> OpenTransaction:
     )
 
 
-def _snapshot_hint(snapshot: Snapshot, snapshots: Snapshots) -> str:
-    announced, newest = snapshots.announcement(snapshot.newest), snapshots.announced.newest()
+def _snapshot_hint(snapshot: InitialSnapshot, announcements: Announcements) -> str:
+    announced, newest = snapshot.announcement, announcements.newest()
     if newest is None:
         return "initial snapshot, no notifications were found"
     if announced is None:
@@ -72,11 +74,11 @@ def _snapshot_hint(snapshot: Snapshot, snapshots: Snapshots) -> str:
         return f"{_UNDECIDED_SNAPSHOT}: a notification cannot be read: {announced.unreadable}"
     if announced.is_given_up:
         return f"{_UNDECIDED_SNAPSHOT}: it was interrupted, and the connector did not take it again"
-    if announced is not newest and not snapshots.is_counted(snapshot):
+    if announced is not newest and not snapshot.is_counted():
         return f"{_UNDECIDED_SNAPSHOT}: it was begun again, and no row of the newest attempt was read"
-    if not snapshots.is_counted(snapshot):
+    if not snapshot.is_counted():
         return f"{_UNDECIDED_SNAPSHOT}: rows are missing" if announced.is_completed else "initial snapshot"
-    if snapshots.is_late(snapshot):
+    if snapshot.repeats_interrupted_one():
         return "initial snapshot, repeated after a crash: waits for a commit after it"
     return "initial snapshot"
 

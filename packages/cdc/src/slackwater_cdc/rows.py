@@ -1,14 +1,14 @@
-"""Which rows of a transaction were read: one byte per row."""
+"""The rows of a transaction that were read: one byte per row."""
 
 from collections.abc import Mapping, Sequence
 
-from slackwater_cdc.envelope import MAX_ROWS
-
+MAX_ROWS = 1 << 28
+"""The most rows of one table in one transaction: each takes a byte of memory in a sidecar."""
 _CAPACITY = 16
 _TO_ONE = bytes([0] + [1] * 255)
 
 Track = bytearray
-"""Rows of one table by their order in it: 0, or the mark of the partition where the row was read first."""
+"""The rows of one table by their order: 0, or the mark of the partition where the row was read first."""
 
 
 class RunRows:
@@ -23,7 +23,7 @@ class RunRows:
     def __init__(self, run: str) -> None:
         self.run = run
         self.tracks: dict[str, Track] = {}
-        """By table."""
+        """The tracks by table."""
         self.missing = 0
         """Rows that END counts and that were not read; before END minus the number of rows read."""
 
@@ -75,7 +75,7 @@ class RunRows:
 
 
 def union(runs: Sequence[RunRows], table: str) -> bytes:
-    """By order: 1 where any of the runs has a row of the table."""
+    """Joins tracks: 1 at every order at which any of the runs has a row of the table."""
     bits = size = 0
     for rows in runs:
         track = rows.tracks.get(table, b"")

@@ -1,79 +1,19 @@
-"""What is known of transactions the frontier has not reached yet."""
+"""Transactions that the frontier has not reached yet."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import ClassVar
 
 from slackwater_cdc.envelope import End
+from slackwater_cdc.partitions import PartitionQueue
+from slackwater_cdc.pending import EndOffsets
 from slackwater_cdc.rows import RunRows, Track, union
-
-if TYPE_CHECKING:
-    from slackwater_cdc.partition import Partition
-
-EndOffsets = Mapping[tuple[str, int], int]
-"""(topic, partition) to the first offset that was not readable when it was asked for."""
-
-
-class Pending(Protocol):
-    """Something whose records hold back the end offsets of cuts until it is done."""
-
-    is_done: bool
-    """Whether the frontier has passed it, or it turned out to be void."""
-    sequence: int | None
-    """Its place in the commit order; None while that is unknown."""
-    past: EndOffsets | None
-    """End offsets that were asked for when everything else pointed to completeness."""
-
-
-class Waiting:
-    """Implements :class:`Pending` for what is no transaction."""
-
-    __slots__ = ("is_done", "past", "sequence")
-
-    def __init__(self) -> None:
-        self.is_done = False
-        self.sequence: int | None = None
-        self.past: EndOffsets | None = None
-
-
-class LateRows(Waiting):
-    """Rows of a snapshot in one partition that are newer than the snapshot's LSN.
-
-    ``sequence`` is that of a commit that is newer than the rows: no cut ends between them and it.
-    """
-
-    __slots__ = ("lsn", "ts_ms")
-
-    def __init__(self, lsn: int) -> None:
-        super().__init__()
-        self.lsn = lsn
-        self.ts_ms = 0
-        """When the newest row was read from the database, by the connector's clock."""
-
-
-class Obstacle(Waiting):
-    """A record that cannot be attributed to a transaction: no cut ever passes it."""
-
-    __slots__ = ("detail", "is_misconfiguration", "offset", "partition", "topic")
-
-    def __init__(
-        self, topic: str, partition: int, offset: int, detail: str, *, is_misconfiguration: bool
-    ) -> None:
-        super().__init__()
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.detail = detail
-        self.is_misconfiguration = is_misconfiguration
-        """Whether the connector lacks a setting, as opposed to an unreadable value."""
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition} offset {self.offset}: {self.detail}"
 
 
 class Transaction(RunRows):
     """A transaction of which something was read and that is not on the frontier.
 
-    It is itself the rows of the first run of which rows were read.
+    Implements :class:`~slackwater_cdc.pending.Pending`. It is itself the rows of the first run of which rows
+    were read.
     """
 
     __slots__ = (
@@ -83,6 +23,7 @@ class Transaction(RunRows):
         "end",
         "end_offset",
         "exempt",
+        "fence",
         "has_counted_rows",
         "is_behind_late_rows",
         "is_done",
@@ -95,10 +36,11 @@ class Transaction(RunRows):
         "last_end_ms",
         "later",
         "partitions",
-        "past",
         "sequence",
         "xid",
     )
+
+    is_transaction: ClassVar[bool] = True
 
     def __init__(self, xid: int) -> None:
         self.run = ""
@@ -106,7 +48,7 @@ class Transaction(RunRows):
         self.missing = 0
         self.is_done = False
         self.sequence: int | None = None
-        self.past: EndOffsets | None = None
+        self.fence: EndOffsets | None = None
         self.xid = xid
         self.begins = 0
         self.last_begin_ms = 0
@@ -114,9 +56,9 @@ class Transaction(RunRows):
         self.end: End | None = None
         """The first END: orders the transaction, has the true counts unless a BEGIN was repeated before."""
         self.counted: Mapping[str, int] = {}
-        """What the first END counts of tables that are judged by counts."""
+        """The counts of the first END, for tables that are judged by counts."""
         self.last_counted: Mapping[str, int] = {}
-        """What the last END counts of them."""
+        """The counts of the last END, for the same tables."""
         self.has_counted_rows = False
         """Whether rows of tables that are judged by counts were read."""
         self.exempt: dict[str, RunRows] | None = None
@@ -129,7 +71,7 @@ class Transaction(RunRows):
         """Record timestamp of the last END."""
         self.later: list[RunRows] | None = None
         """Rows of further connector runs, in the order in which they were met."""
-        self.partitions: dict[Partition, int] = {}
+        self.partitions: dict[PartitionQueue, int] = {}
         """Where rows were read, with the offset of the first one."""
         self.is_repeated = False
         """Whether a row may have been read more than once."""
@@ -183,7 +125,7 @@ class Transaction(RunRows):
         self.last_end = end
         self.last_counted = counted
         self.is_repeated = True
-        self.past = None
+        self.fence = None
 
     def rows_of(self, run: str) -> RunRows:
         """Where the rows of a run are kept."""
@@ -211,11 +153,11 @@ class Transaction(RunRows):
         return [self] if self.later is None else [self, *self.later]
 
     def tracks_of(self, table: str) -> list[Track]:
-        """What the runs have written of a table."""
+        """The tracks of a table, one for each run that has written rows of it."""
         return [r.tracks[table] for r in self.runs if table in r.tracks]
 
     def received(self, table: str) -> int:
-        """How many different orders of a table were read, over all runs."""
+        """The number of different orders of a table that were read, over all runs."""
         return union([*self.runs, *(self.exempt or {}).values()], table).count(1)
 
     def _rows_of_new_run(self, run: str) -> RunRows:

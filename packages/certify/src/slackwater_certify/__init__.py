@@ -2,11 +2,10 @@
 
 from slackwater_certify.certificate import Certificate, Delays, Mode, TimeBucket
 from slackwater_certify.certifier import certify, read_records, watch_output
-from slackwater_certify.connections import Connections
 from slackwater_certify.errors import CertifyError
-from slackwater_certify.outputs.output import OutputRecords
+from slackwater_certify.output import OutputRecords
 from slackwater_certify.report import report
-from slackwater_certify.specification import Specification, load_specification
+from slackwater_certify.specification import Connections, Specification, load_specification
 
 __all__ = [
     "Certificate",

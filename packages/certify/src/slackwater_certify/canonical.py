@@ -46,11 +46,11 @@ class UnreadableValueError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How values of a type are read, and where their numbers are."""
+    """A type's way of reading values, and where their numbers are."""
 
     read: Read
     scale: int | None = None
-    """Of a number: its canonical value is scaled by so many powers of ten. None: no number."""
+    """Powers of ten by which a number's canonical value is scaled; None: it is no number."""
     is_integer: bool = False
     children: tuple[tuple[str, "Shape"], ...] = ()
     """Members of a struct; the element of a list, named ``*``."""
@@ -133,7 +133,7 @@ def digest(document: tuple[Canonical, ...]) -> bytes:
 
 
 def shape_of(column_type: DuckDBPyType, *, is_unordered: bool = False) -> Shape:
-    """How values of a DuckDB type are compared."""
+    """Returns how values of a DuckDB type are compared."""
     kind = kind_of(column_type)
     if kind in {"list", "array"}:
         element = shape_of(children_of(column_type)[0][1])
@@ -285,7 +285,7 @@ def _read_timestamp(value: Any) -> Canonical:
 
 
 def _microseconds(value: int) -> int:
-    """Of a number whose unit is not known: seconds reach to the year 5138, milliseconds as far, and so on."""
+    """Guesses the unit of a number: seconds reach to the year 5138, milliseconds as far, and so on."""
     size = abs(value)
     if size < 10**11:
         return value * 1_000_000

@@ -9,7 +9,7 @@ MAX_EXAMPLES = 3
 
 
 class Mode(StrEnum):
-    """How an output is judged."""
+    """Way of judging an output."""
 
     ORACLE = "oracle"
     """Against the committed states, recomputed from the change topics."""
@@ -35,7 +35,7 @@ class Kind(StrEnum):
 
 @dataclass(slots=True)
 class Findings:
-    """What is wrong: counted, with the first few of each kind as examples."""
+    """Counts of what is wrong, with the first few of each kind as examples."""
 
     counts: dict[Kind, int] = field(default_factory=dict)
     examples: dict[Kind, list[str]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Findings:
             texts.append(text)
 
     def count(self, kind: Kind) -> int:
-        """How often it was found."""
+        """Says how often a kind was found."""
         return self.counts.get(kind, 0)
 
 
@@ -85,7 +85,7 @@ class TimeBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What was seen and what was wrong with it."""
+    """Result of judging an output: what was seen and what was wrong with it."""
 
     output: str
     mode: Mode
@@ -94,7 +94,7 @@ class Certificate:
     outputs: int
     """Documents and deletes that were judged; from tables, changes from one snapshot to the next."""
     deletes: int
-    """Those of them that are deletes."""
+    """Deletes among the outputs."""
     documents: int
     """In the final state of the output."""
     commits: int
@@ -134,7 +134,7 @@ class Certificate:
     examples: Mapping[str, Sequence[str]]
     """A few of each kind of finding."""
     notes: Sequence[str] = ()
-    """What else the reader should know."""
+    """Remarks that the reader should know."""
 
     @property
     def is_clean(self) -> bool:
@@ -160,5 +160,5 @@ class Certificate:
         )
 
     def to_json(self) -> str:
-        """All of it, and the verdict."""
+        """Writes the certificate and its verdict as JSON."""
         return json.dumps(asdict(self) | {"is_clean": self.is_clean}, indent=2)

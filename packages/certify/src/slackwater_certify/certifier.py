@@ -1,30 +1,31 @@
-"""The whole of it: committed past, output, verdict."""
+"""Judges an output: reads the committed past and the output, and gives the verdict."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import chain
 
-from slackwater_certify.canonical import UnreadableValueError, distance
+from slackwater_certify.canonical import DocumentReader, distance
 from slackwater_certify.certificate import Certificate, Delays, Kind, Mode
 from slackwater_certify.claims import ClaimJudge, add_commit_delays
-from slackwater_certify.clock import wall_clock_ms
-from slackwater_certify.connections import Connections
-from slackwater_certify.database import read_database
 from slackwater_certify.fold import DocumentKey
 from slackwater_certify.invariant import InvariantJudge
-from slackwater_certify.judge import SequenceJudge
-from slackwater_certify.outputs.output import Output, OutputRecords
-from slackwater_certify.outputs.reading import follow_output, read_output
-from slackwater_certify.past import Past, read_past, without_cyclic_gc
-from slackwater_certify.prefix import PrefixJudge
-from slackwater_certify.specification import Specification
-from slackwater_certify.tally import Tally
-from slackwater_certify.tally import read_output as understand
-from slackwater_certify.versions import Progress
+from slackwater_certify.output import OutputRecords
+from slackwater_certify.past import Past, Progress, read_past, without_cyclic_gc
+from slackwater_certify.sequence import SequenceJudge, SnapshotJudge
+from slackwater_certify.specification import Connections, OutputKind, OutputSpecification, Specification
+from slackwater_certify.tally import ReadOutput, Tally, read_outputs
+from slackwater_certify.topic import follow_topic, read_topic
 from slackwater_certify.view import View, load_view
 
 MAX_DISTANCES = 1_000_000
 """Comparisons that are made at most to find the largest error."""
+
+
+def wall_clock_ms() -> int:
+    """Returns milliseconds since the epoch, for outputs that have no times of their own."""
+    return int(datetime.now(UTC).timestamp() * 1000)  # noqa: TID251 - the judge shares no code, so no Clock
 
 
 def _silent(_text: str) -> None:
@@ -66,6 +67,8 @@ def certify(
             past = stack.enter_context(read_past(specification, view, connections, on_progress))
         database = None
         if connections.dsn is not None:
+            from slackwater_certify.postgres import read_database
+
             on_progress("reading the database")
             database = read_database(view, connections.dsn)
         since_ms = records.timed_since_ms if delays_since_ms is None else delays_since_ms
@@ -101,7 +104,45 @@ def watch_output(
         CertifyError: it cannot be read.
     """
     view = load_view(specification)
-    return follow_output(specification.output, view.reader, connections, is_over, now_ms)
+    return read_output(specification.output, view.reader, connections, now_ms, is_over)
+
+
+def read_output(
+    output: OutputSpecification,
+    reader: DocumentReader,
+    connections: Connections,
+    now_ms: Callable[[], int],
+    is_over: Callable[[], bool] | None = None,
+) -> OutputRecords:
+    """Reads an output by the adapter of its kind; what an adapter needs is imported only for it.
+
+    Args:
+        output: What is read.
+        reader: Reads its documents.
+        connections: Where the servers are.
+        now_ms: The clock of what has no times of its own; lake tables know their times themselves.
+        is_over: With it, everything that becomes visible until it says so; None: what is there now.
+
+    Raises:
+        CertifyError: it cannot be read.
+    """
+    match output.kind:
+        case OutputKind.TOPIC:
+            if is_over is None:
+                return read_topic(output, connections)
+            return follow_topic(output, connections, is_over, now_ms)
+        case OutputKind.POSTGRES:
+            from slackwater_certify.postgres import watch_table
+
+            return watch_table(output, reader, connections, is_over or (lambda: True), now_ms)
+        case OutputKind.DELTA:
+            from slackwater_certify.lake import read_delta
+
+            return read_delta(output, reader)
+        case OutputKind.ICEBERG:
+            from slackwater_certify.lake import read_iceberg
+
+            return read_iceberg(output, reader)
 
 
 def judge(
@@ -114,7 +155,7 @@ def judge(
     database: Mapping[DocumentKey, bytes] | None = None,
     delays_since_ms: int | None = None,
 ) -> Certificate:
-    """The verdict on what was read before; does no input or output.
+    """Gives the verdict on what was read before; does no input or output.
 
     Args:
         specification: what is judged.
@@ -130,10 +171,11 @@ def judge(
     with invariants:
         if mode is not Mode.ORACLE:
             outputs = invariants.judge(outputs)
+        reads = read_outputs(outputs, view.reader, tally)
         if past is None:
-            _count(outputs, view, tally)
+            _take_as_right(reads, tally)
         else:
-            _judge_by_past(outputs, view, records, past, tally, delays_since_ms)
+            _judge_by_past(reads, records, past, tally, delays_since_ms)
         invariants.judge_states(records.commits, records.snapshots)
     tally.end()
     _compare_final(past, database, tally)
@@ -147,76 +189,45 @@ def judge(
     )
 
 
-def _count(outputs: Iterable[Output], view: View, tally: Tally) -> None:
-    for output in outputs:
-        tally.see(output)
-        try:
-            tally.right(understand(view.reader, output))
-        except UnreadableValueError as error:
-            tally.unreadable(output, str(error))
+def _take_as_right(outputs: Iterator[ReadOutput], tally: Tally) -> None:
+    for read in outputs:
+        if read.problem is None:
+            tally.right(read)
 
 
 def _judge_by_past(
-    outputs: Iterator[Output],
-    view: View,
-    records: OutputRecords,
-    past: Past,
-    tally: Tally,
-    since_ms: int | None,
+    outputs: Iterator[ReadOutput], records: OutputRecords, past: Past, tally: Tally, since_ms: int | None
 ) -> None:
-    versions = past.versions.by_key
     has_claims = bool(records.commits)
     if not has_claims:
         outputs, has_claims = _peek_claims(outputs)
     if records.snapshots is not None:
-        outputs = _by_snapshot(outputs, view, past, tally)
+        snapshots = SnapshotJudge(past.by_key, [lsn for lsn, _ in past.transactions])
+        outputs = snapshots.judge(outputs, tally.findings)
     judging: ClaimJudge | SequenceJudge
     if has_claims:
-        judging = ClaimJudge(versions, view.reader, tally, records.commits)
+        judging = ClaimJudge(past.by_key, tally, records.commits)
     else:
-        judging = SequenceJudge(versions, view.reader, tally, since_ms)
+        judging = SequenceJudge(past.by_key, tally, since_ms)
     judging.judge(outputs)
     judging.finish()
     if records.commits:
         add_commit_delays(records.commits, past.transactions, tally, since_ms)
 
 
-def _peek_claims(outputs: Iterator[Output]) -> tuple[Iterator[Output], bool]:
+def _peek_claims(outputs: Iterator[ReadOutput]) -> tuple[Iterator[ReadOutput], bool]:
     """Whether outputs have LSNs: the first one tells."""
     first = next(outputs, None)
     if first is None:
         return iter(()), False
-
-    def all_of_them() -> Iterator[Output]:
-        yield first
-        yield from outputs
-
-    return all_of_them(), first.lsn is not None
-
-
-def _by_snapshot(outputs: Iterator[Output], view: View, past: Past, tally: Tally) -> Iterator[Output]:
-    """Passes outputs on and judges every snapshot as a whole."""
-    prefix = PrefixJudge(past.versions.by_key, [lsn for lsn, _ in past.transactions])
-    number: int | None = None
-    for output in outputs:
-        if number is not None and output.place[0] != number:
-            prefix.check(number, tally.findings)
-        number = output.place[0]
-        try:
-            read = understand(view.reader, output)
-            prefix.change(read.key, read.digest)
-        except UnreadableValueError:
-            prefix.mark_strange(output.place)
-        yield output
-    if number is not None:
-        prefix.check(number, tally.findings)
+    return chain([first], outputs), first.output.lsn is not None
 
 
 def _compare_final(past: Past | None, database: Mapping[DocumentKey, bytes] | None, tally: Tally) -> None:
     """The last value of every document against the database, or against the topics without one."""
     topics = None
     if past is not None:
-        finals = ((key, versions.final) for key, versions in past.versions.by_key.items())
+        finals = ((key, versions.final) for key, versions in past.by_key.items())
         topics = {key: value for key, value in finals if value is not None}
     if database is not None and topics is not None:
         for key in _different(topics, database):
@@ -243,20 +254,20 @@ def _different(one: Mapping[DocumentKey, bytes], other: Mapping[DocumentKey, byt
 
 
 def _largest_error(view: View, past: Past | None, tally: Tally) -> tuple[float, list[str]]:
-    """How far torn documents are from the nearest committed state of theirs."""
+    """Measures how far torn documents are from the nearest committed state of theirs."""
     if past is None or not tally.wrong:
         return 0.0, []
     wrong: dict[DocumentKey, list[dict[str, Decimal]]] = {}
     budget, left_out = MAX_DISTANCES, tally.unmeasured
     for key, document in tally.wrong:
-        versions = past.versions.by_key.get(key)
+        versions = past.by_key.get(key)
         budget -= len(versions.digests) if versions else 0
         if budget < 0:
             left_out += 1
         else:
             wrong.setdefault(key, []).append(view.reader.numbers(document))
     gaps: dict[DocumentKey, list[Decimal | None]] = {key: [None] * len(n) for key, n in wrong.items()}
-    for key, document in past.versions.values(past.tables, wrong.keys()):
+    for key, document in past.values(wrong.keys()):
         numbers = view.reader.numbers(document)
         for position, other in enumerate(wrong[key]):
             gap, least = distance(numbers, other), gaps[key][position]

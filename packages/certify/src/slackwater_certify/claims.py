@@ -5,16 +5,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from slackwater_certify.canonical import DocumentReader, UnreadableValueError
 from slackwater_certify.certificate import Findings, Kind
 from slackwater_certify.fold import DocumentKey
-from slackwater_certify.outputs.output import Commit, OffsetRange, Output
-from slackwater_certify.tally import ReadOutput, Tally, describe, first_at_or_after, read_output
-from slackwater_certify.versions import KeyVersions
+from slackwater_certify.output import Commit, OffsetRange, Output
+from slackwater_certify.past import KeyVersions
+from slackwater_certify.tally import ReadOutput, Tally, describe, first_at_or_after
 
 
 class CommitCoverage:
-    """Which commit record covers which records; checks that both account for each other."""
+    """Knows which commit record covers which records; checks that both account for each other."""
 
     def __init__(self, commits: Sequence[Commit]) -> None:
         self._ranges: dict[int, list[tuple[int, int, int]]] = {}
@@ -54,11 +53,9 @@ class ClaimJudge:
     """Takes outputs with an LSN, from a header or from the commit record that covers them."""
 
     def __init__(
-        self, versions: Mapping[DocumentKey, KeyVersions], reader: DocumentReader, tally: Tally,
-        commits: Sequence[Commit],
-    ) -> None:  # fmt: skip
+        self, versions: Mapping[DocumentKey, KeyVersions], tally: Tally, commits: Sequence[Commit]
+    ) -> None:
         self._versions = versions
-        self._reader = reader
         self._tally = tally
         self._commits = commits
         self._coverage = CommitCoverage(commits)
@@ -66,17 +63,12 @@ class ClaimJudge:
         self._last: dict[int, int] = {}
         """By partition: the LSN of its newest output."""
 
-    def judge(self, outputs: Iterable[Output]) -> None:
+    def judge(self, outputs: Iterable[ReadOutput]) -> None:
         """Judges them all."""
-        for output in outputs:
-            self._tally.see(output)
-            lsn = self._claimed(output)
-            try:
-                read = read_output(self._reader, output)
-            except UnreadableValueError as error:
-                self._tally.unreadable(output, str(error))
-                continue
-            self._judge(read, lsn)
+        for read in outputs:
+            lsn = self._claimed(read.output)
+            if read.problem is None:
+                self._judge(read, lsn)
 
     def finish(self) -> None:
         """Checks the commit records, and that every change was published once."""

@@ -9,9 +9,12 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slackwater_certify.history import CommittedTransaction, RowChange, Values
-from slackwater_certify.records import UNAVAILABLE
+from slackwater_certify.canonical import Canonical
+from slackwater_certify.errors import wrong_key
+from slackwater_certify.history import UNAVAILABLE, CommittedTransaction, RowChange, Values
+from slackwater_certify.specification import Specification
 from slackwater_certify.tables import Table
+from slackwater_certify.view import View
 
 DocumentKey = tuple[object, ...]
 NO_DOCUMENT = -1
@@ -100,7 +103,7 @@ class Fold:
                     rows.ends[position] = len(self.lsns[rows.documents[position]])
 
     def _net_changes(self, changes: Sequence[RowChange]) -> dict[tuple[str, Values], Values | None]:
-        """What the transaction as a whole does to each row; rows that it leaves as they were are absent."""
+        """Nets what a transaction does to each row; rows that it leaves as they were are absent."""
         pending: dict[tuple[str, Values], Values | None] = {}
         for change in changes:
             if change.op == "t":
@@ -144,3 +147,38 @@ class Fold:
         row = self._rows[table].pop(key, None)
         if row is not None and row.position >= 0:
             self.intervals[table].ends[row.position] = len(self.lsns[row.document]) - 1
+
+
+def row_keys(specification: Specification, view: View) -> dict[str, RowKey]:
+    """Says for each table how its rows find their document.
+
+    Raises:
+        CertifyConfigError: ``[view.rows]`` lacks a table of the view or names a column that is not there.
+    """
+    named = specification.view.rows
+    if not named:
+        return dict.fromkeys(view.tables, _whole)
+    file, found = str(specification.file), {}
+    for name, table in view.tables.items():
+        if name not in named:
+            raise wrong_key(file, f'view.rows."{name}"', "missing, but the view reads this table")
+        try:
+            positions = table.positions(named[name])
+        except KeyError as error:
+            raise wrong_key(file, f'view.rows."{name}"', f"no column {error} in it") from error
+        found[name] = _row_key(positions, [column.shape.read for column in view.reader.key])
+    return found
+
+
+def _whole(_values: Values) -> DocumentKey:
+    return ()
+
+
+def _row_key(positions: Sequence[int], reads: Sequence[Callable[[object], Canonical]]) -> RowKey:
+    pairs = list(zip(positions, reads, strict=True))
+
+    def key(values: Values) -> DocumentKey | None:
+        found = tuple([read(values[position]) for position, read in pairs])
+        return None if None in found else found
+
+    return key

@@ -9,12 +9,21 @@ An xid stands for one transaction: histories in which xids wrapped around are ou
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
-from slackwater_certify.errors import MalformedRecordError
-from slackwater_certify.records import ChangeEvent, decode_change, decode_transaction, split_id
+from slackwater_certify.errors import malformed
 from slackwater_certify.tables import Table
+
+UNAVAILABLE = "__debezium_unavailable_value"
+"""Stands in a row for a large value that the transaction did not change."""
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""Errors that decoding JSON raises for a value that is not as expected."""
+_SHOWN = 200
+_DIGITS = 20
+
+T = TypeVar("T")
 
 Values = tuple[object, ...]
 """A row as Debezium wrote it, in the order of the table's columns."""
@@ -50,6 +59,56 @@ class _End(msgspec.Struct, gc=False):
     counts: dict[str, int]
 
 
+class _Source(msgspec.Struct, gc=False):
+    """Where a change comes from."""
+
+    schema: str | None = None
+    table: str | None = None
+    lsn: int | None = None
+    ts_ms: int = 0
+    snapshot: str | bool | None = None
+
+
+class _Block(msgspec.Struct, gc=False):
+    """To which transaction it belongs."""
+
+    id: str
+
+
+class _ChangeEvent(msgspec.Struct, gc=False):
+    """A value of a data topic."""
+
+    op: str | None = None
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    source: _Source | None = None
+    transaction: _Block | None = None
+    payload: "_ChangeEvent | None" = None
+    """With schemas, the event itself."""
+
+
+class _CollectionCount(msgspec.Struct, gc=False):
+    """Number of changes of a table in a transaction."""
+
+    data_collection: str
+    event_count: int
+
+
+class _TransactionRecord(msgspec.Struct, gc=False):
+    """A value of the transaction topic."""
+
+    status: str | None = None
+    id: str | None = None
+    ts_ms: int | None = None
+    data_collections: list[_CollectionCount] | None = None
+    payload: "_TransactionRecord | None" = None
+    """With schemas, the record itself."""
+
+
+_CHANGES = msgspec.json.Decoder(_ChangeEvent, float_hook=str)
+_TRANSACTIONS = msgspec.json.Decoder(_TransactionRecord)
+
+
 class History:
     """Collects records of the data topics and of the transaction topic, in any order of the two."""
 
@@ -70,19 +129,19 @@ class History:
         """Takes a record of a data topic; tombstones are not wanted.
 
         Raises:
-            MalformedRecordError: no change event.
+            CertifyInputError: no change event.
         """
-        event = decode_change(value, place)
+        event = _decode_change(value, place)
         source = event.source
         if source is None or event.op is None:
-            raise MalformedRecordError(place, "neither op nor source", value[:200].decode(errors="replace"))
+            raise malformed(place, "neither op nor source", value[:200].decode(errors="replace"))
         table = f"{source.schema}.{source.table}"
         if table not in self._columns:
             return
         self.events += 1
         change = self._change(event, table, source.lsn or 0, place)
         if event.transaction is not None:
-            xid = split_id(event.transaction.id, place)[0]
+            xid = _split_id(event.transaction.id, place)[0]
             self._rows.setdefault(xid, []).append(change)
         elif event.op == "r" and source.lsn is not None:
             self._snapshots.setdefault(source.lsn, {})[table, change.key] = change
@@ -94,12 +153,12 @@ class History:
         """Takes a record of the transaction topic: the first END of a transaction, and its largest counts.
 
         Raises:
-            MalformedRecordError: no such record.
+            CertifyInputError: no such record.
         """
-        record = decode_transaction(value, place)
+        record = _decode_transaction(value, place)
         if record.status != "END" or record.id is None:
             return
-        xid, lsn = split_id(record.id, place)
+        xid, lsn = _split_id(record.id, place)
         counts = {each.data_collection: each.event_count for each in record.data_collections or []}
         end = self._ends.setdefault(xid, _End(lsn, record.ts_ms or 0, counts))
         for table, count in counts.items():
@@ -133,21 +192,19 @@ class History:
         """Transactions with changes but without END: not committed."""
         return sorted(self._rows.keys() - self._ends.keys())
 
-    def _change(self, event: ChangeEvent, table: str, lsn: int, place: str) -> RowChange:
+    def _change(self, event: _ChangeEvent, table: str, lsn: int, place: str) -> RowChange:
         op = event.op or ""
         if op == "t":
             return RowChange(table, op, (), None, lsn)
         row = event.after if event.after is not None else event.before
         if op not in "crud" or row is None:
-            raise MalformedRecordError(place, f"op {op} without a row", str(event)[:200])
+            raise malformed(place, f"op {op} without a row", str(event)[:200])
         get = row.get
         key = tuple([get(column) for column in self._keys[table]])
         try:
             hash(key)
         except TypeError:
-            raise MalformedRecordError(
-                place, "a value of its key is a list or an object", str(row)[:200]
-            ) from None
+            raise malformed(place, "a value of its key is a list or an object", str(row)[:200]) from None
         after = tuple([get(column) for column in self._columns[table]]) if event.after is not None else None
         return RowChange(table, op, key, after, lsn)
 
@@ -162,3 +219,28 @@ def _without_repeats(changes: list[RowChange]) -> list[RowChange]:
 
 def _lsn(change: RowChange) -> int:
     return change.lsn
+
+
+def _decode_change(value: bytes, place: str) -> _ChangeEvent:
+    event = _decode(_CHANGES, value, place)
+    return event if event.payload is None else event.payload
+
+
+def _decode_transaction(value: bytes, place: str) -> _TransactionRecord:
+    record = _decode(_TRANSACTIONS, value, place)
+    return record if record.payload is None else record.payload
+
+
+def _split_id(transaction_id: str, place: str) -> tuple[int, int]:
+    """Splits ``xid:lsn``."""
+    xid, _, lsn = transaction_id.partition(":")
+    if not all(part.isascii() and part.isdigit() and len(part) <= _DIGITS for part in (xid, lsn)):
+        raise malformed(place, "id is not xid:lsn", transaction_id[:_SHOWN])
+    return int(xid), int(lsn)
+
+
+def _decode(decoder: "msgspec.json.Decoder[T]", value: bytes, place: str) -> T:
+    try:
+        return decoder.decode(value)
+    except UNREADABLE as error:
+        raise malformed(place, str(error), value[:_SHOWN].decode(errors="replace")) from error

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from slackwater_certify.canonical import DocumentReader, UnreadableValueError
 from slackwater_certify.certificate import Findings, Kind
-from slackwater_certify.errors import SpecificationError
+from slackwater_certify.errors import wrong_key
 from slackwater_certify.fold import DocumentKey
-from slackwater_certify.outputs.output import Commit, Output
+from slackwater_certify.output import Commit, Output
 from slackwater_certify.specification import Scope, Specification
 from slackwater_certify.tables import connect, quoted
 from slackwater_certify.tally import describe
@@ -159,7 +159,7 @@ class InvariantJudge:
             return self._connection.execute(query).fetchall()
         except duckdb.Error as error:
             key = f"invariant[{number}]"
-            raise SpecificationError(self._file, key, f"DuckDB refuses it: {error}") from error
+            raise wrong_key(self._file, key, f"DuckDB refuses it: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Cursor:
-    """How far the records of a partition have been taken."""
+    """Position up to which the records of a partition have been taken."""
 
     records: list[_Kept] = field(default_factory=list)
     taken: int = 0
@@ -188,7 +188,7 @@ State = tuple[str, list[_Kept]]
 
 
 def _states(kept: list[_Kept], commits: Sequence[Commit], snapshots: Sequence[int] | None) -> list[State]:
-    """What changed from state to state."""
+    """Divides what was kept into changes from state to state."""
     if snapshots is not None:
         states: list[State] = [(f"of snapshot {number}", []) for number in range(len(snapshots))]
         for each in kept:

@@ -2,17 +2,18 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_certify.errors import UnreadableError
+from slackwater_certify.errors import CertifyUnavailableError, unreadable
 
 _log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
 BATCH = 10_000
 MAX_IDLE_POLLS = 300
-"""Of 0.2 s each, a minute: as long as a transaction may stay open by default."""
+"""Polls of 0.2 s, a minute together: as long as a transaction may stay open by default."""
 _LOOK_AGAIN_SECONDS = 0.2
 _TRANSIENT = (
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's own codes have no other name
@@ -26,19 +27,18 @@ _TRANSIENT = (
 """A broker restarts: the consumer goes on by itself; how long nothing may come is limited elsewhere."""
 
 Ends = dict[tuple[str, int], int]
+"""By topic and partition: the offset behind the last record."""
+Brokers = Mapping[str, str]
+"""librdkafka settings by which the brokers are reached, ``bootstrap.servers`` among them."""
 
 
-def read_topics(
-    bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str], ends: Ends | None = None
-) -> Iterator[Message]:
-    """Every committed record that is in the topics now, or below some end offsets; in order by partition.
+def read_topics(brokers: Brokers, topics: Sequence[str], ends: Ends | None = None) -> Iterator[Message]:
+    """Yields every committed record that is in the topics now, or below some end offsets, by partition.
 
     Raises:
-        UnreadableError: a topic is missing or cannot be read.
+        CertifyUnavailableError: a topic is missing or cannot be read.
     """
-    what = ", ".join(topics)
-    consumer = _consumer(bootstrap, kafka)
-    try:
+    with _consumer(brokers, ", ".join(topics)) as consumer:
         ends = dict(end_offsets(consumer, topics) if ends is None else ends)
         if ends:
             consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in ends])
@@ -52,24 +52,17 @@ def read_topics(
                     yield message
             for topic, partition in _drop_reached(consumer, ends):
                 consumer.incremental_unassign([TopicPartition(topic, partition)])
-    except KafkaException as error:
-        raise UnreadableError(what, str(error)) from error
-    finally:
-        consumer.close()
 
 
-def follow_topics(
-    bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str], is_over: Callable[[], bool]
-) -> Iterator[Message]:
-    """Every committed record from the beginning, as it becomes visible, to the end when it is over.
+def follow_topics(brokers: Brokers, topics: Sequence[str], is_over: Callable[[], bool]) -> Iterator[Message]:
+    """Yields every committed record from the beginning as it becomes visible, to the end when it is over.
 
     Waits for topics that do not exist yet.
 
     Raises:
-        UnreadableError: a topic is missing until the end or cannot be read.
+        CertifyUnavailableError: a topic is missing until the end or cannot be read.
     """
-    consumer = _consumer(bootstrap, kafka)
-    try:
+    with _consumer(brokers, ", ".join(topics)) as consumer:
         consumer.assign(_await_partitions(consumer, topics, is_over))
         while not is_over():
             yield from _consume(consumer, 0.02)
@@ -81,45 +74,31 @@ def follow_topics(
                 idle = 0
                 yield message
             _drop_reached(consumer, ends)
-    except KafkaException as error:
-        raise UnreadableError(", ".join(topics), str(error)) from error
-    finally:
-        consumer.close()
 
 
-def current_ends(bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str]) -> Ends:
-    """End offsets of the partitions that hold anything.
+def current_ends(brokers: Brokers, topics: Sequence[str]) -> Ends:
+    """Asks for the end offsets of the partitions that hold anything.
 
     Raises:
-        UnreadableError: a topic is missing or cannot be read.
+        CertifyUnavailableError: a topic is missing or cannot be read.
     """
-    consumer = _consumer(bootstrap, kafka)
-    try:
+    with _consumer(brokers, ", ".join(topics)) as consumer:
         return end_offsets(consumer, topics)
-    except KafkaException as error:
-        raise UnreadableError(", ".join(topics), str(error)) from error
-    finally:
-        consumer.close()
 
 
-def existing(bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str]) -> list[str]:
-    """Those of the topics that exist; a connector creates a table's topic with its first change.
+def existing(brokers: Brokers, topics: Sequence[str]) -> list[str]:
+    """Returns the topics that exist; a connector creates a table's topic with its first change.
 
     Raises:
-        UnreadableError: the brokers do not answer.
+        CertifyUnavailableError: the brokers do not answer.
     """
-    consumer = _consumer(bootstrap, kafka)
-    try:
+    with _consumer(brokers, f"Kafka at {brokers['bootstrap.servers']}") as consumer:
         known = consumer.list_topics(timeout=REQUEST_SECONDS).topics
-    except KafkaException as error:
-        raise UnreadableError(f"Kafka at {bootstrap}", str(error)) from error
-    finally:
-        consumer.close()
     return [topic for topic in topics if topic in known]
 
 
 def end_offsets(consumer: Consumer, topics: Sequence[str]) -> Ends:
-    """The same, with a consumer that is there."""
+    """Asks a consumer for the end offsets of the partitions that hold anything."""
     ends = {}
     for place in _partitions(consumer, topics):
         low, high = consumer.get_watermark_offsets(place, timeout=REQUEST_SECONDS)
@@ -137,7 +116,7 @@ def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartitio
     known = consumer.list_topics(timeout=REQUEST_SECONDS).topics
     for topic in topics:
         if topic not in known:
-            raise UnreadableError(f"topic {topic}", "it does not exist")
+            raise unreadable(f"topic {topic}", "it does not exist")
     return [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in sorted(known[t].partitions)]
 
 
@@ -148,15 +127,16 @@ def _await_partitions(
         was_last = is_over()
         try:
             return _partitions(consumer, topics)
-        except UnreadableError:
+        except CertifyUnavailableError:
             if was_last:
                 raise
         consumer.poll(_LOOK_AGAIN_SECONDS)
 
 
-def _consumer(bootstrap: str, kafka: Mapping[str, str]) -> Consumer:
+@contextmanager
+def _consumer(brokers: Brokers, what: str) -> Iterator[Consumer]:
+    """Opens a consumer; an error of Kafka within the block says that ``what`` cannot be read."""
     settings: dict[str, str | int | bool] = {
-        "bootstrap.servers": bootstrap,
         "group.id": "slackwater-certify",
         "enable.auto.commit": False,
         "auto.offset.reset": "error",
@@ -164,9 +144,15 @@ def _consumer(bootstrap: str, kafka: Mapping[str, str]) -> Consumer:
         "allow.auto.create.topics": False,
         "fetch.wait.max.ms": 20,
         "queued.max.messages.kbytes": 65_536,
-        **kafka,
+        **brokers,
     }
-    return Consumer(settings, logger=_log)
+    consumer = Consumer(settings, logger=_log)
+    try:
+        yield consumer
+    except KafkaException as error:
+        raise unreadable(what, str(error)) from error
+    finally:
+        consumer.close()
 
 
 def _consume(consumer: Consumer, seconds: float) -> Iterator[Message]:
@@ -175,7 +161,7 @@ def _consume(consumer: Consumer, seconds: float) -> Iterator[Message]:
         if error is None:
             yield message
         elif error.code() not in _TRANSIENT:
-            raise UnreadableError(f"topic {message.topic()}", error.str())
+            raise unreadable(f"topic {message.topic()}", error.str())
 
 
 def _check_idle(idle: int, ends: Ends) -> int:
@@ -183,9 +169,7 @@ def _check_idle(idle: int, ends: Ends) -> int:
     if idle > MAX_IDLE_POLLS:
         topic, partition = next(iter(ends))
         what = f"partition {partition} of topic {topic}"
-        raise UnreadableError(
-            what, f"nothing comes below offset {ends[topic, partition]}: an open transaction?"
-        )
+        raise unreadable(what, f"nothing comes below offset {ends[topic, partition]}: an open transaction?")
     return idle + 1
 
 

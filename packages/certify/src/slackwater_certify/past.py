@@ -1,41 +1,175 @@
 """The committed past of a source: from its topics to the committed states of every document."""
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from slackwater_certify.connections import Connections
-from slackwater_certify.fold import Fold
+from slackwater_certify.canonical import digest
+from slackwater_certify.errors import CertifyConfigError
+from slackwater_certify.fold import DocumentKey, Fold, row_keys
 from slackwater_certify.history import History
 from slackwater_certify.kafka import existing, place_of, read_topics
-from slackwater_certify.specification import Specification
-from slackwater_certify.versions import Versions, WaveTables, row_keys
+from slackwater_certify.specification import Connections, Specification
 from slackwater_certify.view import View
+from slackwater_certify.waves import Document, WaveTables
 
 REPORT_EVERY = 200_000
 
+Progress = Callable[[str], None]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
+class KeyVersions:
+    """The committed states of one document, without consecutive equal ones."""
+
+    lsns: "array[int]" = field(default_factory=lambda: array("q"))
+    """Commit LSN from which on each holds; the first is 0, before the first transaction."""
+    times: "array[int]" = field(default_factory=lambda: array("q"))
+    """Its commit time, milliseconds since the epoch."""
+    digests: list[bytes | None] = field(default_factory=list)
+    """None: there is no such document."""
+
+    def add(self, lsn: int, time_ms: int, value: bytes | None) -> None:
+        """Adds a later version."""
+        if not self.digests or self.digests[-1] != value:
+            self.lsns.append(lsn)
+            self.times.append(time_ms)
+            self.digests.append(value)
+
+    def at(self, lsn: int) -> int:
+        """Finds the version that holds at an LSN."""
+        return bisect_right(self.lsns, lsn) - 1
+
+    @property
+    def final(self) -> bytes | None:
+        """The last one."""
+        return self.digests[-1]
+
+
 class Past:
-    """What was committed. A context manager."""
+    """The committed states of all documents of a view. A context manager.
 
-    versions: Versions
-    tables: WaveTables
-    transactions: Sequence[tuple[int, int]]
-    """LSN and commit time of those with changes, in commit order."""
-    events: int
-    notes: Sequence[str]
+    Wave w evaluates version w of all documents at once, so there are as many evaluations as the most often
+    changed document has versions. Without ``[view.rows]`` there is one version per commit, of all documents.
+
+    Attributes:
+        by_key: The committed states of each document.
+        transactions: LSN and commit time of those with changes, in commit order.
+        events: How many change events were read.
+        notes: What the reader of a certificate should know.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        fold: Fold,
+        *,
+        is_whole: bool,
+        transactions: Sequence[tuple[int, int]],
+        events: int,
+        notes: Sequence[str],
+    ) -> None:
+        self.by_key: dict[DocumentKey, KeyVersions] = {}
+        self.transactions = transactions
+        self.events = events
+        self.notes = notes
+        self._view = view
+        self._fold = fold
+        self._is_whole = is_whole
+        self._tables = WaveTables(view, fold.intervals)
+        for rows in fold.intervals.values():
+            rows.columns.clear()
 
     def __enter__(self) -> "Past":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.tables.__exit__(None, None, None)
+        self._tables.close()
+
+    def evaluate(self, on_progress: Progress) -> None:
+        """Finds the committed states of all documents."""
+        self._tables.restrict(None)
+        waves = max((len(lsns) for lsns in self._fold.lsns), default=0)
+        ids = self._ids()
+        shown: dict[DocumentKey, bytes] = {}
+        for wave in range(waves):
+            found = self._digests(wave)
+            if self._is_whole:
+                self._add_whole(wave, found, shown)
+                shown = found
+            else:
+                ids = [(key, number) for key, number in ids if len(self._fold.lsns[number]) > wave]
+                self._add_wave(wave, found, ids)
+            if wave & (wave - 1) == 0 or wave % 100 == 0:
+                on_progress(
+                    f"evaluating the committed states, {wave + 1:,} of at most {waves:,} per document"
+                )
+
+    def values(self, keys: Collection[DocumentKey]) -> Iterator[tuple[DocumentKey, Document]]:
+        """Yields the committed states of some documents in full, each with its key; repeats are possible."""
+        fold = self._fold
+        ids = None if self._is_whole else [i for key in keys if (i := fold.document_ids.get(key)) is not None]
+        self._tables.restrict(ids)
+        numbers: Iterable[int] = range(len(fold.lsns)) if ids is None else ids
+        for wave in range(max((len(fold.lsns[number]) for number in numbers), default=0)):
+            for document in self._tables.documents(wave):
+                key = self._view.reader.key_of(document)
+                if key in keys:
+                    yield key, document
+
+    def _digests(self, wave: int) -> dict[DocumentKey, bytes]:
+        found: dict[DocumentKey, bytes] = {}
+        count = 0
+        for document in self._tables.documents(wave):
+            found[self._view.reader.key_of(document)] = digest(document)
+            count += 1
+        if len(found) != count:
+            shared = count - len(found)
+            raise CertifyConfigError(
+                f"the view: {shared} documents of one state share a key", "check view.key"
+            )
+        return found
+
+    def _ids(self) -> list[tuple[DocumentKey, int]]:
+        if self._is_whole:
+            return []
+        self.by_key = {key: KeyVersions() for key in self._fold.document_ids}
+        return list(self._fold.document_ids.items())
+
+    def _add_wave(
+        self, wave: int, found: dict[DocumentKey, bytes], ids: list[tuple[DocumentKey, int]]
+    ) -> None:
+        lsns, times, by_key = self._fold.lsns, self._fold.times, self.by_key
+        for key, number in ids:
+            by_key[key].add(lsns[number][wave], times[number][wave], found.pop(key, None))
+        if found:
+            problem = f"the view: a document has key {next(iter(found))}, but none of its rows has"
+            raise CertifyConfigError(problem, "check [view.rows]")
+
+    def _add_whole(
+        self, wave: int, found: dict[DocumentKey, bytes], before: dict[DocumentKey, bytes]
+    ) -> None:
+        lsn, time_ms = self._fold.lsns[0][wave], self._fold.times[0][wave]
+        for key, value in found.items():
+            if before.get(key) != value:
+                self._versions(key, wave).add(lsn, time_ms, value)
+        for key in before.keys() - found.keys():
+            self.by_key[key].add(lsn, time_ms, None)
+
+    def _versions(self, key: DocumentKey, wave: int) -> KeyVersions:
+        versions = self.by_key.get(key)
+        if versions is None:
+            versions = self.by_key[key] = KeyVersions()
+            if wave:
+                versions.add(0, 0, None)
+        return versions
 
 
 def read_past(
-    specification: Specification, view: View, connections: Connections, on_progress: Callable[[str], None]
+    specification: Specification, view: View, connections: Connections, on_progress: Progress
 ) -> Past:
     """Reads the source's topics and evaluates the view on every committed state.
 
@@ -44,20 +178,20 @@ def read_past(
     """
     with without_cyclic_gc():
         history, notes = _read_history(specification, view, connections, on_progress)
-        return past_of(history, specification, view, on_progress, notes)
+        return evaluate_past(history, specification, view, on_progress, notes)
 
 
-def past_of(
+def evaluate_past(
     history: History,
     specification: Specification,
     view: View,
-    on_progress: Callable[[str], None],
+    on_progress: Progress,
     notes: Sequence[str] = (),
 ) -> Past:
-    """The same from a history that was read before, and that this uses up.
+    """Evaluates the view on a history that was read before, and that this uses up.
 
     Raises:
-        ViewError: the view cannot be evaluated.
+        CertifyConfigError: the view cannot be evaluated.
     """
     fold = Fold(view.tables, row_keys(specification, view))
     if not specification.view.rows:
@@ -71,12 +205,16 @@ def past_of(
         short += len(transaction.changes) < transaction.announced
     fold.finish()
     on_progress(f"{len(transactions):,} transactions changed {len(fold.lsns):,} documents")
-    tables = WaveTables(view, fold.intervals)
-    for rows in fold.intervals.values():
-        rows.columns.clear()
-    versions = Versions(view, fold, is_whole=not specification.view.rows)
-    versions.evaluate(tables, on_progress)
-    return Past(versions, tables, transactions, history.events, [*notes, *_notes(history, short)])
+    past = Past(
+        view,
+        fold,
+        is_whole=not specification.view.rows,
+        transactions=transactions,
+        events=history.events,
+        notes=[*notes, *_notes(history, short)],
+    )
+    past.evaluate(on_progress)
+    return past
 
 
 @contextmanager
@@ -92,18 +230,18 @@ def without_cyclic_gc() -> Iterator[None]:
 
 
 def _read_history(
-    specification: Specification, view: View, connections: Connections, on_progress: Callable[[str], None]
+    specification: Specification, view: View, connections: Connections, on_progress: Progress
 ) -> tuple[History, list[str]]:
-    bootstrap = connections.brokers("to read the change topics; or judge by invariants alone")
+    brokers = connections.brokers("to read the change topics; or judge by invariants alone")
     source, history = specification.source, History(view.tables)
     wanted = sorted({source.topic(table) for table in view.tables})
-    topics = existing(bootstrap, wanted, connections.kafka)
+    topics = existing(brokers, wanted)
     # The transaction topic first: END records that come while the rows are read would name rows not read.
-    for message in read_topics(bootstrap, [source.transactions], connections.kafka):
+    for message in read_topics(brokers, [source.transactions]):
         value = message.value()
         if value is not None:
             history.add_transaction_record(value, place_of(message))
-    for message in read_topics(bootstrap, topics, connections.kafka) if topics else ():
+    for message in read_topics(brokers, topics) if topics else ():
         value = message.value()
         if value is not None:
             history.add_row(value, place_of(message))

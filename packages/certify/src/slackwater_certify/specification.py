@@ -1,4 +1,7 @@
-"""What is judged: ``certify.toml`` as frozen values. Relative paths count from the file."""
+"""The output to be judged and its measure, and where the servers are.
+
+``certify.toml`` as frozen values; relative paths count from the file.
+"""
 
 import tomllib
 from collections.abc import Mapping
@@ -7,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from slackwater_certify.errors import SpecificationError
+from slackwater_certify.errors import CertifyConfigError, wrong_key
 
 FILE_NAME = "certify.toml"
 
@@ -22,7 +25,7 @@ class OutputKind(StrEnum):
 
 
 class Scope(StrEnum):
-    """What an invariant speaks about."""
+    """Subject of an invariant: each document, or the state as a whole."""
 
     DOCUMENT = "document"
     STATE = "state"
@@ -61,7 +64,7 @@ class SourceSpecification:
 
 @dataclass(frozen=True, slots=True)
 class ViewSpecification:
-    """What the output should be, given a state of the database."""
+    """Contents that the output should have, given a state of the database."""
 
     sql: Path
     key: tuple[str, ...]
@@ -85,7 +88,7 @@ class Invariant:
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """All of ``certify.toml``."""
+    """Everything that ``certify.toml`` says."""
 
     file: Path
     output: OutputSpecification
@@ -94,21 +97,60 @@ class Specification:
     invariants: tuple[Invariant, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """Addresses; only those that a specification needs have to be given."""
+
+    bootstrap: str | None = None
+    """Brokers with the source's topics and with output topics."""
+    dsn: str | None = None
+    """The source database, for the final state; also where an output of kind ``postgres`` is."""
+    output_dsn: str | None = None
+    """Where an output of kind ``postgres`` is, if not in the source database."""
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    """Other librdkafka settings."""
+
+    def brokers(self, purpose: str) -> dict[str, str]:
+        """Returns the librdkafka settings by which the brokers are reached.
+
+        Raises:
+            CertifyConfigError: nobody gave them.
+        """
+        if self.bootstrap is None:
+            raise _missing("bootstrap", purpose)
+        return {"bootstrap.servers": self.bootstrap, **self.kafka}
+
+    def output_database(self) -> str:
+        """Where an output table is.
+
+        Raises:
+            CertifyConfigError: nobody gave it.
+        """
+        found = self.output_dsn or self.dsn
+        if found is None:
+            raise _missing("dsn", "to read the output table")
+        return found
+
+
 def load_specification(path: Path | str) -> Specification:
     """Reads a ``certify.toml``, or the one in a folder.
 
     Raises:
-        SpecificationError: the file is missing, no TOML, or a key is missing, unknown or wrong.
+        CertifyConfigError: the file is missing, no TOML, or a key is missing, unknown or wrong.
     """
     file = Path(path)
     file = file / FILE_NAME if file.is_dir() else file
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SpecificationError(str(file), "", error.strerror or str(error)) from error
+        raise wrong_key(str(file), "", error.strerror or str(error)) from error
     except ValueError as error:
-        raise SpecificationError(str(file), "", f"no TOML: {error}") from error
+        raise wrong_key(str(file), "", f"no TOML: {error}") from error
     return _specification(file, _Section(file, "", content))
+
+
+def _missing(name: str, purpose: str) -> CertifyConfigError:
+    return CertifyConfigError(f"the certifier needs {name} {purpose}", f"give --{name}")
 
 
 def _specification(file: Path, root: "_Section") -> Specification:
@@ -162,7 +204,7 @@ class _Section:
         self._path = path
         self._asked: set[str] = set()
         if not isinstance(content, dict):
-            raise SpecificationError(str(file), path, "expected a table")
+            raise wrong_key(str(file), path, "expected a table")
         self._content: dict[str, Any] = content
 
     def section(self, key: str) -> "_Section":
@@ -245,5 +287,5 @@ class _Section:
     def _dotted(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
 
-    def _error(self, key: str, problem: str) -> SpecificationError:
-        return SpecificationError(str(self._file), self._dotted(key), problem)
+    def _error(self, key: str, problem: str) -> CertifyConfigError:
+        return wrong_key(str(self._file), self._dotted(key), problem)

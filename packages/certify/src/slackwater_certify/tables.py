@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
-from slackwater_certify.errors import SchemaError
+from slackwater_certify.errors import CertifyConfigError
 
 _COMMENTS_AND_TEXTS = re.compile(r"--[^\n]*|/\*.*?\*/|('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")", re.DOTALL)
 _STATEMENTS = re.compile(r"(?:[^;'\"]|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\")+")
@@ -23,7 +23,7 @@ _FOREIGN = (
     (re.compile(r"\bserial\b", re.IGNORECASE), "int"),
     (re.compile(r"\bjsonb\b", re.IGNORECASE), "json"),
 )
-"""What PostgreSQL accepts in CREATE TABLE and DuckDB does not, without meaning for the values."""
+"""Words that PostgreSQL takes in CREATE TABLE and DuckDB does not, without meaning for the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
     """The tables of CREATE TABLE statements, by ``schema.table``; other statements are ignored.
 
     Raises:
-        SchemaError: DuckDB refuses a statement.
+        CertifyConfigError: DuckDB refuses a statement.
     """
     with connect() as connection:
         try:
@@ -69,9 +69,9 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
             names = list(dict.fromkeys(name for name, _ in columns))
             types = {name: _types(connection, name) for name in names}
         except duckdb.Error as error:
-            raise SchemaError(file, f"DuckDB refuses the tables: {error}") from error
+            raise CertifyConfigError(f"{file}: DuckDB refuses the tables: {error}") from error
     if not names:
-        raise SchemaError(file, "no CREATE TABLE statement in it")
+        raise CertifyConfigError(f"{file}: no CREATE TABLE statement in it")
     return {name: Table(name, types[name], tuple(keys.get(name, ()))) for name in names}
 
 

@@ -1,14 +1,14 @@
-"""What both judges count while outputs pass by."""
+"""Outputs as they are understood, and what is counted while they pass by."""
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from slackwater_certify.canonical import Canonical, DocumentReader, UnreadableValueError, digest
 from slackwater_certify.certificate import Delays, Findings, Kind, TimeBucket
 from slackwater_certify.fold import DocumentKey
-from slackwater_certify.outputs.output import Output
+from slackwater_certify.output import Output
 
 MAX_BUCKETS = 48
 MAX_KEPT_WRONG = 10_000
@@ -19,24 +19,34 @@ Document = tuple[Canonical, ...]
 
 @dataclass(frozen=True, slots=True)
 class ReadOutput:
-    """An output whose key and value are understood."""
+    """An output with its key and value, if these are understood."""
 
     output: Output
-    key: DocumentKey
-    document: Document | None
-    digest: bytes | None
+    key: DocumentKey = ()
+    document: Document | None = None
+    """None: the document is gone."""
+    digest: bytes | None = None
+    problem: str | None = None
+    """Why key and value cannot be understood; None if they are."""
 
 
-def read_output(reader: DocumentReader, output: Output) -> ReadOutput:
-    """Key and value of an output.
+def read_outputs(outputs: Iterable[Output], reader: DocumentReader, tally: "Tally") -> Iterator[ReadOutput]:
+    """Reads keys and values, and counts every output; those that cannot be understood are passed on, too."""
+    for output in outputs:
+        tally.see(output)
+        try:
+            read = _read_output(output, reader)
+        except UnreadableValueError as error:
+            read = ReadOutput(output, problem=str(error))
+            tally.unreadable(output, str(error))
+        yield read
 
-    Raises:
-        UnreadableValueError: they cannot be understood.
-    """
+
+def _read_output(output: Output, reader: DocumentReader) -> ReadOutput:
     if output.problem is not None:
         raise UnreadableValueError(output.problem)
     if output.document is None:
-        return ReadOutput(output, reader.read_key(output.key), None, None)
+        return ReadOutput(output, reader.read_key(output.key))
     document = reader.document(output.document)
     return ReadOutput(output, reader.key_of(document), document, digest(document))
 
@@ -124,7 +134,7 @@ class Tally:
 
 
 def describe(output: Output, key: DocumentKey | None = None) -> str:
-    """Which output."""
+    """Names an output for a finding."""
     named = output.key if key is None else key[0] if len(key) == 1 else key
     claim = "" if output.lsn is None else f", commit LSN {output.lsn}"
     return f"document {named} at {output.place[0]}/{output.place[1]}{claim}"

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 
 from slackwater_certify.canonical import Column, DocumentReader, shape_of
-from slackwater_certify.errors import SpecificationError, ViewError
+from slackwater_certify.errors import CertifyConfigError, wrong_key
 from slackwater_certify.specification import Specification
 from slackwater_certify.tables import Table, connect, quoted, read_tables
 
@@ -27,7 +27,7 @@ class View:
 
     sql: str
     tables: Mapping[str, Table]
-    """Those of the declared tables that it reads."""
+    """Declared tables that it reads."""
     reader: DocumentReader
     """Reads its documents."""
 
@@ -36,9 +36,8 @@ def load_view(specification: Specification) -> View:
     """Reads the files a specification names, and has DuckDB check them.
 
     Raises:
-        SchemaError: the tables cannot be used.
-        ViewError: the view cannot be used.
-        SpecificationError: a column that the specification names does not exist.
+        CertifyConfigError: the tables or the view cannot be used, or a column that the specification names
+            does not exist.
     """
     schema, file = specification.source.schema, str(specification.view.sql)
     declared = read_tables(schema.read_text(encoding="utf-8"), str(schema))
@@ -55,7 +54,7 @@ def load_view(specification: Specification) -> View:
             ][0]
             relation = connection.sql(sql)
         except duckdb.Error as error:
-            raise ViewError(file, f"DuckDB refuses the view: {error}") from error
+            raise CertifyConfigError(f"{file}: DuckDB refuses the view: {error}") from error
         columns = list(zip(relation.columns, relation.types, strict=True))
     unordered = specification.view.unordered
     reader = _reader(
@@ -76,7 +75,7 @@ def _parse(connection: duckdb.DuckDBPyConnection, text: str, file: str) -> dict[
         connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()[0][0]
     )
     if tree.get("error"):
-        raise ViewError(file, f"expected one SELECT: {tree.get('error_message')}")
+        raise CertifyConfigError(f"{file}: expected one SELECT: {tree.get('error_message')}")
     return tree
 
 
@@ -128,13 +127,12 @@ def _reader(specification: Specification, columns: Sequence[Column]) -> Document
         for name in wanted:
             if name not in names:
                 problem = f"the view has no column {name}; it has {', '.join(names)}"
-                raise SpecificationError(str(specification.file), key, problem)
+                raise wrong_key(str(specification.file), key, problem)
     return DocumentReader(columns, view.key)
 
 
 def _check_keys(tables: Mapping[str, Table], file: str) -> None:
     for table in tables.values():
         if not table.primary_key:
-            raise ViewError(
-                file, f"table {table.name} has no primary key, so its changes cannot be told apart"
-            )
+            problem = f"table {table.name} has no primary key, so its changes cannot be told apart"
+            raise CertifyConfigError(f"{file}: {problem}")

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slackwater.errors import CommandConfigError
 from slackwater.invocation import required
 from slackwater.settings import Settings, SourceSection
 
 if TYPE_CHECKING:
-    from slackwater_protocol import SourceTopics
+    from slackwater_protocol import KafkaSettings, RedisSettings, RegistrySettings, Servers, SourceTopics
     from slackwater_sidecar import SidecarSettings
     from slackwater_spark.pipeline import RunSettings
 
@@ -19,47 +20,87 @@ QUIET = "2"
 
 
 def kafka_options(settings: Settings) -> dict[str, str]:
-    """Librdkafka settings of every client. Holds secrets."""
+    """Returns the librdkafka settings of every client. Holds secrets."""
     level = {} if settings.log.level == "debug" else {"log_level": QUIET}
     return level | settings.kafka.client_options()
 
 
-def sources_of(settings: Settings) -> tuple[str, ...]:
-    """The sources that were named, each once.
+def kafka_settings(settings: Settings, purpose: str) -> "KafkaSettings":
+    """Returns how to reach Kafka.
 
     Raises:
-        MissingSettingError: none was.
+        CommandConfigError: brokers were not given.
+    """
+    from slackwater_protocol import KafkaSettings
+
+    brokers = required(settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", purpose)
+    return KafkaSettings(brokers, kafka_options(settings))
+
+
+def redis_settings(settings: Settings, purpose: str) -> "RedisSettings":
+    """Returns how to reach Redis.
+
+    Raises:
+        CommandConfigError: its address was not given.
+    """
+    return required(settings.redis.server(), "redis.url", "--redis-url", purpose)
+
+
+def servers(settings: Settings, purpose: str) -> "Servers":
+    """Returns the servers of a sidecar or a run.
+
+    Raises:
+        CommandConfigError: brokers were not given, or an address cannot be used.
+    """
+    from slackwater_protocol import Servers
+
+    return Servers(kafka_settings(settings, purpose), settings.redis.server(), _registry_settings(settings))
+
+
+def _registry_settings(settings: Settings) -> "RegistrySettings | None":
+    from slackwater_protocol import RegistrySettings, ServersConfigError
+
+    sidecar = settings.sidecar
+    if sidecar.schema_registry is None:
+        return None
+    secret = sidecar.schema_registry_password
+    try:
+        return RegistrySettings(
+            url=sidecar.schema_registry,
+            user=sidecar.schema_registry_user,
+            password=secret.get_secret_value() if secret else None,
+        )
+    except ServersConfigError as error:
+        problem = f"setting sidecar.schema_registry {error.problem}"
+        raise CommandConfigError(problem, error.hint) from error
+
+
+def sources_of(settings: Settings) -> tuple[str, ...]:
+    """Returns the sources that were named, each once.
+
+    Raises:
+        CommandConfigError: none was.
     """
     return settings.sources or (required(settings.source, "source", "--source", "which connector to follow"),)
 
 
 def sidecar_settings(settings: Settings, source: str) -> "SidecarSettings":
-    """What a sidecar needs for one source.
+    """Returns what a sidecar needs for one source.
 
     Raises:
-        MissingSettingError: brokers were not given.
+        CommandConfigError: brokers were not given.
     """
     from slackwater_sidecar import SidecarSettings
 
-    url, password = settings.redis.apart()
     sidecar = settings.sidecar
-    secret = sidecar.schema_registry_password
     own = sidecar.of.get(source, SourceSection())
     return SidecarSettings(
         source=source,
-        bootstrap=required(
-            settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", "where its topics are"
-        ),
-        redis_url=url,
-        redis_password=password,
+        servers=servers(settings, "where its topics are"),
         tables=own.tables or sidecar.tables,
         topics=source_topics(settings, source),
         evidence=sidecar.evidence if own.evidence is None else own.evidence,
-        schema_registry=sidecar.schema_registry,
-        schema_registry_user=sidecar.schema_registry_user,
-        schema_registry_password=secret.get_secret_value() if secret else None,
         timeline=own.timeline or settings.timeline,
-        kafka=kafka_options(settings),
         replication_factor=settings.kafka.replication_factor,
         publish_interval=sidecar.publish_interval,
         open_after=sidecar.open_after if own.open_after is None else own.open_after,
@@ -69,7 +110,7 @@ def sidecar_settings(settings: Settings, source: str) -> "SidecarSettings":
 
 
 def source_topics(settings: Settings, source: str) -> "SourceTopics":
-    """The names of a source's topics."""
+    """Returns the names of a source's topics."""
     from slackwater_protocol import SourceTopics
 
     sidecar = settings.sidecar
@@ -83,32 +124,21 @@ def source_topics(settings: Settings, source: str) -> "SourceTopics":
 
 
 def run_settings(settings: Settings) -> "RunSettings":
-    """What a run of a pipeline needs.
+    """Returns what a run of a pipeline needs.
 
     Raises:
-        MissingSettingError: brokers or checkpoint were not given.
+        CommandConfigError: brokers or checkpoint were not given.
     """
     from slackwater_spark.pipeline import RunSettings
-
-    run = settings.run
-    url, password = settings.redis.apart()
-    secret = settings.sidecar.schema_registry_password
     from slackwater_sql.limits import StatementLimits
 
+    run = settings.run
     checkpoint = required(
         run.checkpoint, "run.checkpoint", "--checkpoint", "where Spark keeps offsets and state"
     )
     return RunSettings(
-        bootstrap=required(
-            settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", "where source and output are"
-        ),
+        servers=servers(settings, "where source and output are"),
         checkpoint=RunSettings.local_folder(checkpoint),
-        redis_url=url,
-        redis_password=password,
-        kafka=kafka_options(settings),
-        schema_registry=settings.sidecar.schema_registry,
-        schema_registry_user=settings.sidecar.schema_registry_user,
-        schema_registry_password=secret.get_secret_value() if secret else None,
         timeline=settings.timeline,
         available_now=run.available_now,
         master=run.master,
@@ -127,18 +157,18 @@ def run_settings(settings: Settings) -> "RunSettings":
 
 
 def class_archives(settings: Settings, environment: Mapping[str, str]) -> Path | None:
-    """Where an archive of Spark's classes may be; None if none is to be used."""
+    """Returns where an archive of Spark's classes may be; None if none is to be used."""
     from slackwater_spark.pipeline import default_class_archives
 
     return default_class_archives(environment) if settings.run.class_archive else None
 
 
 def default_index_root(master: str, environment: Mapping[str, str]) -> Path | None:
-    """Where indexes outlive a run, so that the next one need not rebuild them.
+    """Returns where indexes outlive a run, so that the next one need not rebuild them.
 
     The user's cache folder if the executors are on this machine and it can be written; else None.
     """
-    from slackwater_spark.stage.index_folders import user_cache
+    from slackwater_protocol import user_cache
 
     cache = user_cache(environment)
     if cache is None or not master.startswith("local"):

@@ -1,4 +1,4 @@
-"""What all commands share: flags that set settings, loading them, logging, stopping."""
+"""Things that all commands share: flags that set settings, loading them, logging, stopping."""
 
 import logging
 import os
@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from slackwater.errors import MissingSettingError
+from slackwater.errors import CommandConfigError
 
 if TYPE_CHECKING:  # the settings model costs 0.2 s to import; help texts do not need it
     from slackwater.loading import LoadedSettings
@@ -22,7 +23,10 @@ if TYPE_CHECKING:  # the settings model costs 0.2 s to import; help texts do not
 
 _log = logging.getLogger(__name__)
 
+NO_FLAGS: Mapping[str, object] = {}
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+Value = TypeVar("Value")
 
 
 @dataclass(slots=True)
@@ -31,7 +35,7 @@ class Invocation:
 
     config: str | None = None
     flags: dict[str, object] = field(default_factory=dict)
-    """Settings given as flags, by path."""
+    """Settings given as flags of the group and of the command, by path."""
     is_debug: bool = False
 
     def load(self, flags: Mapping[str, object]) -> "LoadedSettings":
@@ -51,31 +55,39 @@ class Invocation:
 
 
 def setting(path: str, flag: str, **options: Any) -> Callable[[Command], Command]:
-    """A click option that sets a setting; the command receives all of them in ``settings_flags``."""
+    """Makes a click option that sets a setting; the command itself does not receive it."""
 
     def remember(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
-        ctx.meta.setdefault("slackwater.flags", {})[path] = value
+        ctx.ensure_object(Invocation).flags[path] = value
 
     if options.get("is_flag"):
         options["default"] = None
     return click.option(flag, expose_value=False, callback=remember, **options)
 
 
-def given_flags(ctx: click.Context) -> dict[str, object]:
-    """What the command's :func:`setting` options were given, by path."""
-    return dict(ctx.meta.get("slackwater.flags", {}))
+def start_command(ctx: click.Context, flags: Mapping[str, object] = NO_FLAGS) -> "Settings":
+    """Loads the settings and configures logging: the first thing a command does.
+
+    Args:
+        ctx: Of the command; its :func:`setting` options count.
+        flags: Further settings by path.
+    """
+    return ctx.ensure_object(Invocation).start(flags)
 
 
-def required(value: str | None, path: str, flag: str, purpose: str) -> str:
-    """The value of a setting a command cannot do without.
+def required(value: Value | None, path: str, flag: str, purpose: str) -> Value:
+    """Returns the value of a setting a command cannot do without.
 
     Raises:
-        MissingSettingError: nobody gave one.
+        CommandConfigError: nobody gave one.
     """
-    if value is None:
-        variable = f"SLACKWATER_{flag.removeprefix('--').replace('-', '_').upper()}"
-        raise MissingSettingError(path, flag, variable, purpose)
-    return value
+    if value is not None:
+        return value
+    variable = f"SLACKWATER_{flag.removeprefix('--').replace('-', '_').upper()}"
+    section, dot, key = path.rpartition(".")
+    in_file = f"`{key} = …` under [{section}]" if dot else f"`{key} = …`"
+    hint = f"give {flag}, set {variable}, or write {in_file} in slackwater.toml"
+    raise CommandConfigError(f"missing setting {path} ({purpose})", hint)
 
 
 @dataclass(slots=True)
@@ -91,7 +103,29 @@ class StopRequest:
         return 130 if self.signal_number == signal.SIGINT else 0
 
 
+_EXTRAS = ("slackwater_devstack", "slackwater_testing")
+"""Packages that only extras of the command bring."""
+
+
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Around the imports of a command that belongs to an extra.
+
+    Raises:
+        CommandConfigError: it is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name in _EXTRAS:
+            hint = f"it comes with: pip install 'slackwater[{extra}]'"
+            raise CommandConfigError(f"{error.name} is not installed", hint) from error
+        raise
+
+
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NO_MORE = 0
+"""No signal has this number."""
 
 
 @contextmanager
@@ -106,15 +140,16 @@ def stop_on_signals(what: str) -> Iterator[StopRequest]:
     request = StopRequest()
     before = {number: signal.getsignal(number) for number in _STOPPING}
     handled = [n for n in _STOPPING if n != signal.SIGHUP or before[n] is not signal.SIG_IGN]
-    told: list[threading.Thread] = []
+    # A handler may interrupt anything that holds a lock: a write to the log, a wait for the event. So another
+    # thread does what takes locks, and is there beforehand, since starting one takes locks, too.
+    signals: SimpleQueue[int] = SimpleQueue()
+    teller = threading.Thread(target=_tell_requests, args=(what, request, signals), daemon=True)
+    teller.start()
 
     def handle(number: int, _frame: FrameType | None) -> None:
         request.signal_number = number
-        request.event.set()
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        # in a thread: what the signal interrupted may be writing to the log
-        told.append(threading.Thread(target=_tell_request, args=(what, number)))
-        told[-1].start()
+        signals.put(number)
 
     for number in handled:
         signal.signal(number, handle)
@@ -130,13 +165,15 @@ def stop_on_signals(what: str) -> Iterator[StopRequest]:
     finally:
         for number in handled:
             signal.signal(number, before[number])
-        for thread in told:
-            thread.join()
+        signals.put(_NO_MORE)
+        teller.join()
 
 
-def _tell_request(what: str, number: int) -> None:
-    name = signal.Signals(number).name
-    _log.info("%s is asked to stop by %s; the same signal again ends it at once", what, name)
+def _tell_requests(what: str, request: StopRequest, signals: "SimpleQueue[int]") -> None:
+    while (number := signals.get()) != _NO_MORE:
+        request.event.set()
+        name = signal.Signals(number).name
+        _log.info("%s is asked to stop by %s; the same signal again ends it at once", what, name)
 
 
 def _tell_failure(what: str, error: BaseException) -> None:

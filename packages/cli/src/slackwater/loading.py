@@ -7,7 +7,7 @@ Precedence: flag, environment, file, default. Environment names of a setting ``s
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
-from slackwater.errors import InvalidSettingError, SettingsFileError, UnknownSettingError
+from slackwater.errors import CommandConfigError
 from slackwater.settings import Settings
 
 PREFIX = "SLACKWATER_"
@@ -90,7 +90,7 @@ def load_settings(
         config: the settings file; None means ``slackwater.toml`` in the current folder, if it is there.
 
     Raises:
-        ConfigurationError: unknown, unreadable or invalid settings; values are not repeated in the message.
+        CommandConfigError: unknown, unreadable or invalid settings; values are not repeated in the message.
     """
     fields = {field.path: field for field in setting_fields()}
     layers = [_from_file(config, environment, fields), _from_environment(environment, fields)]
@@ -102,7 +102,7 @@ def load_settings(
     try:
         settings = Settings.model_validate(_nested({path: value for path, (value, _) in values.items()}))
     except ValidationError as error:
-        raise InvalidSettingError(_problems(error, origins)) from None
+        raise CommandConfigError("\n".join(_problems(error, origins))) from None
     return LoadedSettings(settings, origins)
 
 
@@ -127,13 +127,13 @@ def _from_file(
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsFileError(str(path), f"cannot be read: {error}") from None
+        raise CommandConfigError(f"settings file {path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise SettingsFileError(str(path), f"is not valid TOML: {error}") from None
+        raise CommandConfigError(f"settings file {path}: is not valid TOML: {error}") from None
     flat = dict(_flatten(tree, "", fields))
     for key in flat:
         if key not in fields:
-            raise UnknownSettingError(key, str(path), _similar(key, fields))
+            raise _unknown(key, str(path), _similar(key, fields))
     return {key: (_anchored(key, value, path), str(path)) for key, value in flat.items()}
 
 
@@ -169,8 +169,16 @@ def _from_environment(
             found[field.path] = (environment[given[0]], f"environment {given[0]}")
     for name in environment:
         if name.startswith(PREFIX) and name not in known:
-            raise UnknownSettingError(name, "environment", difflib.get_close_matches(name, sorted(known), 2))
+            raise _unknown(name, "environment", difflib.get_close_matches(name, sorted(known), 2))
     return found
+
+
+def _unknown(key: str, origin: str, suggestions: Sequence[str]) -> CommandConfigError:
+    """A key that no setting has: a typing error would otherwise be ignored silently."""
+    hint = f"did you mean {' or '.join(suggestions)}?" if suggestions else "remove it."
+    return CommandConfigError(
+        f"{origin}: unknown setting {key}", f"{hint} `slackwater config` lists all settings"
+    )
 
 
 def _similar(key: str, fields: Mapping[str, SettingField]) -> list[str]:
@@ -188,15 +196,13 @@ def _nested(values: Mapping[str, object]) -> dict[str, Any]:
     return tree
 
 
-def _problems(error: ValidationError, origins: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    problems = []
+def _problems(error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
+    """Yields what is wrong with each value, without the value: it may be a secret."""
     for problem in error.errors(include_input=False, include_context=False, include_url=False):
         path = ".".join(str(part) for part in problem["loc"])
         setting = next((known for known in origins if path == known or path.startswith(f"{known}.")), path)
-        problems.append(
-            (path, origins.get(setting, "settings"), problem["msg"].removeprefix("Value error, "))
-        )
-    return problems
+        text = problem["msg"].removeprefix("Value error, ")
+        yield f"setting {path} (from {origins.get(setting, 'settings')}): {text}"
 
 
 def _get(settings: Settings, path: str) -> object:

@@ -10,7 +10,7 @@ from slackwater.settings import LogSection
 
 FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-"""What every record has: all else are fields of the event."""
+"""Attributes of every record: all others are fields of the event."""
 
 
 class TextFormatter(logging.Formatter):

@@ -1,4 +1,4 @@
-"""What people see: rewritten in place on a terminal, plain lines otherwise."""
+"""Output for people: rewritten in place on a terminal, plain lines otherwise."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -73,7 +73,7 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def ago(milliseconds: int, now_ms: int) -> str:
-    """How long ago a moment was, both in milliseconds since the epoch."""
+    """Says how long ago a moment was, both in milliseconds since the epoch."""
     seconds = max(0, now_ms - milliseconds) / 1000
     if seconds < 120:
         return f"{seconds:.1f} s ago"

@@ -1,4 +1,4 @@
-"""Declared tables beside those of the database: what differs, and which views it touches."""
+"""Compares declared tables with those of the database, and finds the views that a difference touches."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from slackwater.output import aligned
 from slackwater_spark.pipeline import table_names, view_inputs
 from slackwater_sql.catalog import Catalog, Column, Table
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.plan import InputPlan
-from slackwater_sql.pull import PARTITIONS_APART, CatalogueConnection, MissingTablesError, pull_schema
-from slackwater_sql.stages import EnginePlan
-from slackwater_sql.type_names import GENERATED
+from slackwater_sql.errors import MissingTablesError
+from slackwater_sql.plan import EnginePlan, InputPlan
+from slackwater_sql.postgres import (
+    GENERATED,
+    PARTITIONS_APART,
+    CatalogueConnection,
+    parse_catalog,
+    pull_schema,
+)
 
 ABSENT = "absent"
 _PARTITIONS = "PARTITIONS"
@@ -30,7 +34,7 @@ class Difference:
 
 
 def pulled_catalog(connection: CatalogueConnection, tables: Sequence[str]) -> Catalog:
-    """Those of the tables that the database has, as it has them."""
+    """Returns the tables that the database has, as it has them."""
     try:
         return parse_catalog({"the database": pull_schema(connection, tables, keeps_generated=True)})
     except MissingTablesError as error:
@@ -96,7 +100,7 @@ def difference_lines(pipeline: str, revision: int, found: Sequence[Difference]) 
 
 
 class _Uses:
-    """Which views use what of a table."""
+    """Knows which views use what of a table."""
 
     def __init__(self, plan: EnginePlan, table: str) -> None:
         self._by_view: dict[str, list[InputPlan]] = {

@@ -9,11 +9,11 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from slackwater_protocol import Evidence
+from slackwater_protocol import Evidence, RedisSettings
 
 
 def _split(value: object) -> object:
@@ -122,7 +122,7 @@ class KafkaSection(_Section):
     ssl_ca: Path | None = None
     """File with the certificates to trust."""
     replication_factor: int = -1
-    """Of topics that have to be created; -1: the broker's default."""
+    """Copies of each topic that has to be created; -1: the broker's default."""
     options: dict[str, str] = Field(default_factory=dict)
     """Any other librdkafka properties, by their own names; only in the file."""
 
@@ -158,26 +158,17 @@ class RedisSection(_Section):
             raise ValueError("redis.ssl_* need a redis.url that begins with rediss://")
         return self
 
-    def full_url(self) -> str | None:
-        """The URL with the password in it. A secret."""
+    def server(self) -> RedisSettings | None:
+        """The address without a password, and the password. Only the latter is a secret."""
         if self.url is None:
             return None
-        parts = self._parts(self.url)
-        if self.password is None:
-            return urlunsplit(parts)
-        user, password = quote(parts.username or ""), quote(self.password.get_secret_value(), safe="")
-        return urlunsplit(parts._replace(netloc=f"{user}:{password}@{_host(parts)}"))
-
-    def apart(self) -> tuple[str | None, str | None]:
-        """The URL without a password, and the password. Only the latter is a secret."""
-        if self.url is None:
-            return None, None
         parts = self._parts(self.url)
         user = f"{parts.username}@" if parts.username else ""
         password = self.password.get_secret_value() if self.password else None
         if password is None and parts.password is not None:
             password = unquote(parts.password)
-        return urlunsplit(parts._replace(netloc=f"{user}{_host(parts)}")), password
+        host = parts.netloc.rpartition("@")[2]
+        return RedisSettings(urlunsplit(parts._replace(netloc=f"{user}{host}")), password)
 
     def _parts(self, url: SecretStr) -> SplitResult:
         """With the files in the query, where every client of Redis finds them."""
@@ -193,12 +184,8 @@ class RedisSection(_Section):
         return {name: str(path) for name, path in named.items() if path is not None}
 
 
-def _host(parts: SplitResult) -> str:
-    return parts.netloc.rpartition("@")[2]
-
-
 class SourceSection(_Section):
-    """What may be set for one source of several; what is left out is taken from ``[sidecar]``."""
+    """Settings for one source of several; those that are left out are taken from ``[sidecar]``."""
 
     tables: Names | None = None
     """As sidecar.tables."""

@@ -1,4 +1,4 @@
-"""A pipeline's state in words, and as JSON."""
+"""Writes a pipeline's state in words and as JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ from slackwater_spark.state import (
 )
 
 if TYPE_CHECKING:
-    from slackwater_sql.stages import EnginePlan, StagePlan
+    from slackwater_sql.plan import EnginePlan, StagePlan
 
 
 def state_lines(state: PipelineState, plan: "EnginePlan | None", top: int) -> list[str]:
-    """For people."""
+    """Writes the state for people."""
     lines = [f"{state.checkpoint}: batch {state.batch}, {state.partitions} partitions"]
     for stage in state.stages:
         lines += ["", *_stage_lines(stage, _plan_of(stage, plan), top)]
@@ -61,7 +61,7 @@ def _stage_lines(stage: StageState, plan: "StagePlan | None", top: int) -> Itera
 
 
 def state_json(state: PipelineState, plan: "EnginePlan | None", top: int) -> str:
-    """For tools."""
+    """Writes the state for tools."""
     return json.dumps(
         {
             "checkpoint": str(state.checkpoint),
@@ -111,7 +111,7 @@ def _bucket_facts(bucket: BucketState) -> dict[str, Any]:
 
 
 def key_lines(found: Sequence[KeptRows]) -> list[str]:
-    """What is kept under a key, for people."""
+    """Writes what is kept under a key, for people."""
     if not found:
         return ["nothing is kept under this key"]
     lines = []
@@ -126,13 +126,13 @@ def key_lines(found: Sequence[KeptRows]) -> list[str]:
 
 
 def keys_json(found: Sequence[KeptRows]) -> str:
-    """The same for tools."""
+    """Writes the same for tools."""
     facts = [{"stage": each.stage, "bucket": each.bucket, "kept": dict(each.rows)} for each in found]
     return json.dumps(facts, indent=2, default=str)
 
 
 def rescaled_line(done: Rescaled | None, partitions: int) -> str:
-    """What a change of partitions did."""
+    """Writes what a change of partitions did."""
     if done is None:
         return f"has {partitions} partitions already; nothing to do"
     return (

@@ -1,19 +1,16 @@
-"""The text of ``slackwater status``: what a marker store knows about a source, for people."""
+"""Writes what a marker store knows about a source, for people: ``slackwater status``."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
+from slackwater.doctor.facts import is_silent
 from slackwater.output import ago, aligned
-from slackwater_markers import FrontierState, MarkerStore, PipelineStatus
-from slackwater_protocol import Cut, OpenTransaction, PublishedCut, format_lsn
-
-SILENT_AFTER = timedelta(seconds=15)
-"""A sidecar that has said nothing for so long is worth a word."""
-_ENDED = frozenset({FrontierState.STOPPED, FrontierState.FAILED})
+from slackwater_markers import MarkerStore, PipelineStatus
+from slackwater_protocol import Cut, OpenTransaction, PublishedCut, format_position
 
 
 def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) -> list[str]:
-    """What is known of the source.
+    """Writes what is known of the source.
 
     Args:
         store: Where to ask.
@@ -39,7 +36,7 @@ def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) 
         rows.append(("sidecar", f"{status.sidecar}, last heard {_ago(status.wall_ms, now)}"))
     rows.extend(_frontier(newest.cut, now) if newest else [("frontier", "no cut yet")])
     lines = aligned(rows)
-    if status is not None and now - _time(status.wall_ms) > SILENT_AFTER and status.state not in _ENDED:
+    if status is not None and is_silent(status, int(now.timestamp() * 1000)):
         lines.append("warning: the sidecar is silent; is its process still running?")
     lines += ["", *_open(store.open(source), now), "", *_pipelines(store, source, newest, now)]
     return lines
@@ -47,7 +44,7 @@ def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) 
 
 def _frontier(cut: Cut, now: datetime) -> Iterator[tuple[str, str]]:
     partitions = sum(len(offsets) for offsets in cut.end_offsets.values())
-    yield "frontier", f"{format_lsn(cut.lsn)} ({cut.lsn})"
+    yield "frontier", f"{format_position(cut.lsn)} ({cut.lsn})"
     yield (
         "newest commit",
         f"{_time(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC, {_ago(cut.commit_ts_ms, now)}",
@@ -79,7 +76,7 @@ def _pipelines(store: MarkerStore, source: str, newest: PublishedCut | None, now
     for pipeline in pipelines:
         behind = _behind(pipeline, cut)
         batch = str(pipeline.batch_id) if pipeline.batch_id >= 0 else "-"
-        shown = format_lsn(pipeline.commit_lsn) if pipeline.commit_lsn else "-"
+        shown = format_position(pipeline.commit_lsn) if pipeline.commit_lsn else "-"
         rows.append((pipeline.name, pipeline.output, shown, batch, _ago(pipeline.wall_ms, now), behind))
     return aligned(rows)
 

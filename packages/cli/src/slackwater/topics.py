@@ -2,21 +2,19 @@
 
 import json
 import logging
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
 
-from slackwater.errors import TopicUnavailableError
+from slackwater.errors import CommandUnavailableError
 from slackwater_markers.kafka_retry import KafkaRetry
 
 _log = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
-_LOOK_AGAIN_SECONDS = 0.2
 _SILENCE_SECONDS = 120.0
-"""How long nothing may come of what is there; an unfinished Kafka transaction holds it back, too."""
+"""Records that are there may be waited for so long; an unfinished Kafka transaction holds them back, too."""
 
 
 def open_consumer(bootstrap: str, kafka: Mapping[str, str] | None = None) -> Consumer:
@@ -39,10 +37,10 @@ def open_consumer(bootstrap: str, kafka: Mapping[str, str] | None = None) -> Con
 def read_to_end(
     bootstrap: str, topics: Sequence[str], kafka: Mapping[str, str] | None = None
 ) -> Iterator[Message]:
-    """Every committed record that is in the topics now; in order within each partition.
+    """Yields every committed record that is in the topics now, in order within each partition.
 
     Raises:
-        TopicUnavailableError: a topic is missing or cannot be read.
+        CommandUnavailableError: a topic is missing or cannot be read.
     """
     consumer = open_consumer(bootstrap, kafka)
     try:
@@ -55,34 +53,12 @@ def read_to_end(
                 yield from records
                 retry = _wait_for(topics)
             elif retry.is_over:
-                raise TopicUnavailableError(", ".join(topics), retry.outcome)
+                raise _unreadable(", ".join(topics), retry.outcome)
             for place in consumer.position([TopicPartition(t, p) for t, p in ends]):
                 if place.offset >= ends[place.topic, place.partition]:
                     del ends[place.topic, place.partition]
     except KafkaException as error:
-        raise TopicUnavailableError(", ".join(topics), str(error)) from error
-    finally:
-        consumer.close()
-
-
-def follow(
-    bootstrap: str, topics: Sequence[str], stop: threading.Event, *, batch: int, wait_seconds: float
-) -> Iterator[list[Message]]:
-    """What each poll returns, from the beginning until stopped. Waits for the topics, and for the brokers.
-
-    Raises:
-        TopicUnavailableError: a topic cannot be read.
-    """
-    consumer = open_consumer(bootstrap)
-    try:
-        places = _await_partitions(consumer, topics, stop)
-        if places:
-            consumer.assign(places)
-        while places and not stop.is_set():
-            if records := _records(consumer.consume(batch, wait_seconds), _wait_for(topics)):
-                yield records
-    except KafkaException as error:
-        raise TopicUnavailableError(", ".join(topics), str(error)) from error
+        raise _unreadable(", ".join(topics), str(error)) from error
     finally:
         consumer.close()
 
@@ -140,19 +116,13 @@ def _partitions(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartitio
     known = retry.call(lambda seconds: consumer.list_topics(timeout=seconds).topics)
     missing = [topic for topic in topics if topic not in known]
     if missing:
-        raise TopicUnavailableError(missing[0], "it does not exist")
+        raise _unreadable(missing[0], "it does not exist")
     return [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in sorted(known[t].partitions)]
 
 
-def _await_partitions(
-    consumer: Consumer, topics: Sequence[str], stop: threading.Event
-) -> list[TopicPartition]:
-    while not stop.is_set():
-        try:
-            return _partitions(consumer, topics)
-        except TopicUnavailableError:
-            stop.wait(_LOOK_AGAIN_SECONDS)
-    return []
+def _unreadable(topic: str, reason: str) -> CommandUnavailableError:
+    hint = "check the address and the topic's name"
+    return CommandUnavailableError(f"topic {topic} cannot be read: {reason}", hint)
 
 
 def _wait_for(topics: Sequence[str]) -> KafkaRetry:
@@ -169,5 +139,5 @@ def _records(messages: list[Message], retry: KafkaRetry) -> list[Message]:
         elif retry.is_transient(error):
             retry.note(error)
         else:
-            raise TopicUnavailableError(message.topic() or "?", error.str())
+            raise _unreadable(message.topic() or "?", error.str())
     return records

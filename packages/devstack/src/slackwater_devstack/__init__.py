@@ -3,26 +3,21 @@
 from slackwater_devstack.connect import ConnectorState, ConnectWorker
 from slackwater_devstack.database_log import DatabaseLog, LoggedChange, LoggedTransaction
 from slackwater_devstack.errors import (
+    DevStackConfigError,
     DevStackError,
-    JarResolutionError,
-    PrerequisiteError,
-    ServerNotRunningError,
-    ServerStartError,
-    SettingsError,
-    StackRunningError,
-    StateFileError,
+    DevStackStateError,
+    DevStackUnavailableError,
 )
-from slackwater_devstack.jars import JarSet, PinnedJar, cache_folder, resolve_jars, verify_jars
+from slackwater_devstack.jars import JarSet, PinnedJar, cache_folder, resolve_jars
 from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
-from slackwater_devstack.operations import down, status, up
 from slackwater_devstack.postgres import PostgresServer
 from slackwater_devstack.processes import Lifetime
 from slackwater_devstack.proxy import TcpProxy
 from slackwater_devstack.redis_server import RedisServer
 from slackwater_devstack.server import Server
 from slackwater_devstack.settings import Collector, ConnectMode, DevStackSettings
-from slackwater_devstack.stack import DevStack
-from slackwater_devstack.status import RunState, ServerStatus, StackStatus
+from slackwater_devstack.stack import DevStack, down, status, up
+from slackwater_devstack.state import RunState, ServerStatus, StackStatus
 
 __all__ = [
     "Collector",
@@ -31,9 +26,11 @@ __all__ = [
     "ConnectorState",
     "DatabaseLog",
     "DevStack",
+    "DevStackConfigError",
     "DevStackError",
     "DevStackSettings",
-    "JarResolutionError",
+    "DevStackStateError",
+    "DevStackUnavailableError",
     "JarSet",
     "KafkaBroker",
     "Lifetime",
@@ -41,23 +38,16 @@ __all__ = [
     "LoggedTransaction",
     "PinnedJar",
     "PostgresServer",
-    "PrerequisiteError",
     "RedisServer",
     "RunState",
     "SecondKafkaBroker",
     "Server",
-    "ServerNotRunningError",
-    "ServerStartError",
     "ServerStatus",
-    "SettingsError",
-    "StackRunningError",
     "StackStatus",
-    "StateFileError",
     "TcpProxy",
     "cache_folder",
     "down",
     "resolve_jars",
     "status",
     "up",
-    "verify_jars",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slackwater_devstack.errors import PrerequisiteError
+from slackwater_devstack.errors import missing_prerequisite
 
 CANDIDATES = ("postgres", "nobody")
 CHECK_TIMEOUT_SECONDS = 30.0
@@ -26,7 +26,7 @@ def unprivileged_account() -> Account | None:
     """The account that servers refusing root run as; None when we are an ordinary user already.
 
     Raises:
-        PrerequisiteError: we are root and the machine has no such account.
+        DevStackUnavailableError: we are root and the machine has no such account.
     """
     if os.geteuid() != 0:
         return None
@@ -38,7 +38,7 @@ def unprivileged_account() -> Account | None:
         if entry.pw_uid != 0:
             return Account(name, entry.pw_uid, entry.pw_gid)
     what = "an account that is not root (postgres or nobody), because PostgreSQL refuses to run as root,"
-    raise PrerequisiteError(what, "this machine has neither", "create one or run as an ordinary user")
+    raise missing_prerequisite(what, "this machine has neither", "create one or run as an ordinary user")
 
 
 def run_as(

@@ -8,8 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater_devstack.deadline import Deadline
-from slackwater_devstack.errors import ServerNotRunningError
+from slackwater_devstack.errors import not_running
 from slackwater_devstack.jvm import JavaProgram, java_program
 from slackwater_devstack.ports import LOOPBACK, accepts_connections
 from slackwater_devstack.processes import Launch, Lifetime
@@ -19,7 +18,7 @@ from slackwater_devstack.properties import (
     render_properties,
     worker_properties,
 )
-from slackwater_devstack.server import START_TIMEOUT, Server
+from slackwater_devstack.server import START_TIMEOUT, Deadline, Server
 from slackwater_devstack.settings import Collector, ConnectMode
 
 CONNECT_HEAP = "256m"
@@ -27,7 +26,7 @@ CONNECT_HEAP = "256m"
 
 @dataclass(frozen=True, slots=True)
 class ConnectorState:
-    """What the worker says about its connector."""
+    """State of the connector, as the worker says."""
 
     connector: str
     """``RUNNING``, ``FAILED``, ...; empty while the worker does not answer."""
@@ -104,7 +103,7 @@ class ConnectWorker(Server):
         A distributed worker goes on running, a standalone one starts again.
 
         Raises:
-            ServerStartError: it or its connector failed.
+            DevStackUnavailableError: it or its connector failed.
         """
         self._is_registered = False
         if self.is_running and self._mode is ConnectMode.STANDALONE and self._differs():
@@ -115,7 +114,7 @@ class ConnectWorker(Server):
             self.start()
 
     def state(self) -> ConnectorState:
-        """What the worker says about its connector now. Blocks two seconds at most; never raises."""
+        """Ask the worker for the state of its connector. Blocks two seconds at most; never raises."""
         status, body = self._request("GET", f"{self._path}/status")
         return parse_state(body) if status == http.client.OK else ConnectorState("", (), "")
 
@@ -133,7 +132,7 @@ class ConnectWorker(Server):
 
     def _prepare(self) -> None:
         if not self._connector:
-            raise ServerNotRunningError(self.name, "start the unconfigured")
+            raise not_running(self.name, "start the unconfigured")
         kind = "Standalone" if self._mode is ConnectMode.STANDALONE else "Distributed"
         main = f"org.apache.kafka.connect.cli.Connect{kind}"
         self._program = java_program(main, self._heap, self._collector, self.progress)
@@ -151,7 +150,7 @@ class ConnectWorker(Server):
 
     def _launch(self) -> Launch:
         if self._program is None:
-            raise ServerNotRunningError(self.name, "launch")
+            raise not_running(self.name, "launch")
         folder = self._folder()
         files: tuple[str, ...] = (str(folder / "worker.properties"),)
         if self._mode is ConnectMode.STANDALONE:

@@ -1,4 +1,4 @@
-"""What the database's own log says was committed: the truth that change topics are compared with."""
+"""Reads from the database's own log what was committed: the truth that change topics are compared with."""
 
 import re
 from collections.abc import Iterator

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from slackwater_devstack.errors import JarResolutionError, PrerequisiteError
-from slackwater_devstack.java import find_java
+from slackwater_devstack.errors import DevStackUnavailableError, missing_prerequisite
+from slackwater_devstack.programs import find_java
+from slackwater_protocol import user_cache
 
 logger = logging.getLogger(__name__)
 
@@ -67,11 +68,16 @@ class JarSet:
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where downloads are kept: ``SLACKWATER_CACHE``, else ``slackwater`` in the user's cache folder."""
-    if chosen := environment.get("SLACKWATER_CACHE"):
-        return Path(chosen).absolute()
-    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base, "slackwater").absolute()
+    """Returns where downloads are kept, see :func:`slackwater_protocol.user_cache`.
+
+    Raises:
+        DevStackUnavailableError: the account has no home folder, and no other place was named.
+    """
+    found = user_cache(environment)
+    if found is None:
+        what = "a folder for downloads"
+        raise missing_prerequisite(what, "this account has no home folder", "set SLACKWATER_CACHE")
+    return found
 
 
 def parse_manifest(text: str) -> tuple[PinnedJar, ...]:
@@ -87,8 +93,8 @@ def resolve_jars(cache: Path | None = None, progress: Progress | None = None) ->
     differs is fetched again.
 
     Raises:
-        PrerequisiteError: no suitable Java, or PySpark without Ivy, and the cache is empty.
-        JarResolutionError: the download failed or brought other bytes than the pinned ones.
+        DevStackUnavailableError: the download failed or brought other bytes than the pinned ones, or there is
+            no suitable Java, or a PySpark without Ivy, and the cache is empty.
     """
     manifest = (_DATA / "jars.sha256").read_text()
     jars = parse_manifest(manifest)
@@ -104,11 +110,11 @@ def ensure_jars(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
 
     The folder appears at once and only with jars that have the pinned checksums.
     """
-    if _find_problem(wanted) is None:
+    if find_damage(wanted) is None:
         return
     wanted.folder.parent.mkdir(parents=True, exist_ok=True)
     with _lock(wanted.folder.with_name(f"{wanted.folder.name}.lock"), tell):
-        problem = _find_problem(wanted)
+        problem = find_damage(wanted)
         if problem is None:
             return
         if wanted.folder.exists():
@@ -116,31 +122,24 @@ def ensure_jars(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
         _fill(wanted, fetch, tell)
 
 
-def _find_problem(wanted: JarSet) -> str | None:
-    """Why the cached set cannot be used; None if every jar is there with the pinned bytes."""
-    try:
-        verify_jars(wanted)
-    except (JarResolutionError, OSError) as error:
-        return str(error)
-    return None
+def find_damage(found: JarSet) -> str | None:
+    """Reads every jar and compares it with the manifest.
 
-
-def verify_jars(found: JarSet) -> None:
-    """Read every jar and compare it with the manifest.
-
-    Raises:
-        JarResolutionError: a jar is missing or has other bytes than the pinned ones.
+    Returns:
+        Why the set cannot be used; None if every jar is there with the pinned bytes.
     """
     for jar in found.jars:
         path = found.folder / jar.name
-        if not path.is_file():
-            raise JarResolutionError(f"{jar.name} is missing in {found.folder}")
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            return f"{jar.name} is missing in {found.folder}"
+        except OSError as error:
+            return f"{path} cannot be read: {error}"
         if digest != jar.sha256:
-            raise JarResolutionError(
-                f"{path} has SHA-256 {digest}, pinned is {jar.sha256}; delete {found.folder}"
-            )
+            return f"{path} has SHA-256 {digest}, pinned is {jar.sha256}"
+    return None
 
 
 @contextlib.contextmanager
@@ -160,7 +159,9 @@ def _fill(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
     shutil.rmtree(incoming, ignore_errors=True)
     tell(f"downloading {len(wanted.jars)} jars into {wanted.folder}")
     fetch(incoming, tell)
-    verify_jars(JarSet(incoming, wanted.jars))
+    problem = find_damage(JarSet(incoming, wanted.jars))
+    if problem is not None:
+        raise _unresolved(problem, f"delete {wanted.folder.parent} and try again")
     shutil.rmtree(wanted.folder, ignore_errors=True)
     incoming.rename(wanted.folder)
     tell(f"{len(wanted.jars)} jars are there and have the pinned checksums")
@@ -184,7 +185,7 @@ def ivy_fetch(ivy: Path) -> Fetch:
 
 
 def _run_ivy(ivy: Path, settings: Path, ivy_cache: Path, target: Path, tell: Progress) -> None:
-    argv = [str(find_java().executable), "-Xmx256m", "-jar", str(_find_ivy_jar())]
+    argv = [str(find_java().path), "-Xmx256m", "-jar", str(_find_ivy_jar())]
     argv += ["-settings", str(settings), "-ivy", str(ivy), "-cache", str(ivy_cache)]
     argv += ["-retrieve", f"{target}/{_PATTERN}", "-types", "jar", "bundle"]
     lines: list[str] = []
@@ -199,18 +200,22 @@ def _run_ivy(ivy: Path, settings: Path, ivy_cache: Path, target: Path, tell: Pro
                 tell(f"{done} jars downloaded")
     failed = any("UNRESOLVED DEPENDENCIES" in line or "[FAILED" in line for line in lines)
     if process.returncode != 0 or failed:
-        reason = f"the download failed (exit code {process.returncode}); is the network there?"
-        raise JarResolutionError(reason, "\n".join(lines[-_TAIL_LINES:]))
+        reason = f"the download failed (exit code {process.returncode})"
+        raise _unresolved(reason, "is the network there?", "\n".join(lines[-_TAIL_LINES:]))
+
+
+def _unresolved(reason: str, hint: str, log_tail: str = "") -> DevStackUnavailableError:
+    problem = f"the Kafka and Debezium jars could not be resolved: {reason}"
+    return DevStackUnavailableError(problem, hint, log_tail)
 
 
 def _find_ivy_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise PrerequisiteError(
-            "PySpark", "it is not installed", "install the package slackwater-devstack with its dependencies"
-        )
+        hint = "install the package slackwater-devstack with its dependencies"
+        raise missing_prerequisite("PySpark", "it is not installed", hint)
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
     if not found:
         where = f"{Path(spec.origin).parent} has none"
-        raise PrerequisiteError("the Ivy jar of PySpark", where, "install `pyspark`, not `pyspark-client`")
+        raise missing_prerequisite("the Ivy jar of PySpark", where, "install `pyspark`, not `pyspark-client`")
     return found[-1]

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from slackwater_devstack.jars import JarSet, Progress, cache_folder, resolve_jars
-from slackwater_devstack.java import Java, find_java
+from slackwater_devstack.programs import Program, find_java
 from slackwater_devstack.settings import Collector
 
 
@@ -16,7 +16,7 @@ from slackwater_devstack.settings import Collector
 class JavaProgram:
     """A main class with all that is needed to run it."""
 
-    java: Java
+    java: Program
     jars: JarSet
     main: str
     heap: str
@@ -33,7 +33,7 @@ class JavaProgram:
             else ("-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}")
         )
         return (
-            str(self.java.executable),
+            str(self.java.path),
             f"-Xmx{self.heap}",
             self.collector.value,
             "-XX:-UsePerfData",
@@ -79,8 +79,8 @@ class JavaProgram:
 
     def _archive_stem(self) -> str:
         parts = (
-            str(self.java.executable.resolve()),
-            self.java.version,
+            str(self.java.path.resolve()),
+            self.java.version.text,
             str(self.jars.folder),
             self.main,
             self.collector.name,
@@ -93,8 +93,7 @@ def java_program(main: str, heap: str, collector: Collector, progress: Progress 
     """Find Java and the jars; downloads them the first time.
 
     Raises:
-        PrerequisiteError: Java is missing or too old.
-        JarResolutionError: the jars could not be downloaded.
+        DevStackUnavailableError: Java is missing or too old, or the jars could not be downloaded.
     """
     java = find_java()
     jars = resolve_jars(cache_folder(os.environ), progress)

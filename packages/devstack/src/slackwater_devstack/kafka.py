@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from slackwater_devstack.errors import ServerNotRunningError
+from slackwater_devstack.errors import not_running
 from slackwater_devstack.jvm import JavaProgram, java_program
 from slackwater_devstack.ports import LOOPBACK, accepts_connections
 from slackwater_devstack.processes import Launch, Lifetime
@@ -143,7 +143,7 @@ class KafkaBroker(Server):
 
     def _launch(self) -> Launch:
         if self._program is None:
-            raise ServerNotRunningError(self.name, "launch")
+            raise not_running(self.name, "launch")
         folder = self._folder()
         return Launch(argv=self._program.command((str(self._properties_file()),), folder), cwd=folder)
 
@@ -205,7 +205,7 @@ class SecondKafkaBroker(KafkaBroker):
 
 
 def format_properties(node_id: int, cluster_id: str) -> Properties:
-    """What formats a log folder for a node with static voters; saves a run of Kafka's own storage tool."""
+    """Return what formats a log folder for a node with static voters, without Kafka's own storage tool."""
     return {
         "version": "1",
         "cluster.id": cluster_id,

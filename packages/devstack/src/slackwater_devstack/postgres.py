@@ -8,14 +8,17 @@ import subprocess
 import tempfile
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from slackwater_devstack.accounts import Account, can_write, run_as, unprivileged_account
-from slackwater_devstack.errors import PrerequisiteError
+from slackwater_devstack.errors import missing_prerequisite, wrong_setting
 from slackwater_devstack.ports import LOOPBACK
-from slackwater_devstack.postgres_programs import PostgresPrograms, find_postgres, missing_postgres
 from slackwater_devstack.processes import Launch, Lifetime
+from slackwater_devstack.programs import Program, find_postgres, missing_postgres
 from slackwater_devstack.server import START_TIMEOUT, Server
+
+if TYPE_CHECKING:
+    from psycopg import sql
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +46,7 @@ class PostgresServer(Server):
         super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
         self.database = database
         self._fsync = fsync
-        self._programs: PostgresPrograms | None = None
+        self._program: Program | None = None
         self._account: Account | None = None
         self._data: Path | None = None
 
@@ -77,18 +80,59 @@ class PostgresServer(Server):
         super().delete_data()
         self._data = None
 
+    def ensure_publication(self, name: str, tables: tuple[str, ...]) -> None:
+        """Create a publication, or give an existing one these tables. No tables: all, also later ones.
+
+        An existing publication is never dropped: decoding of older changes would miss it.
+
+        Raises:
+            DevStackConfigError: a table does not exist, or the publication is for all tables and should not
+                be, or the other way round.
+        """
+        import psycopg
+
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            query = "SELECT puballtables FROM pg_publication WHERE pubname = %s"
+            found = connection.execute(query, [name]).fetchone()
+            if found is not None and bool(found[0]) != (not tables):
+                existing = "all tables" if found[0] else "certain tables"
+                expected = f"what publication {name} already has: {existing}"
+                raise wrong_setting("tables", ", ".join(tables) or "all", expected)
+            if found is not None and not tables:
+                return
+            try:
+                connection.execute(_publication_statement(name, tables, exists=found is not None))
+            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+                expected = f"existing tables, to be created before the connector starts ({error})"
+                raise wrong_setting("tables", ", ".join(tables), expected) from error
+
+    def is_streaming(self, slot: str) -> bool:
+        """Whether a connector reads a replication slot now, that is after its snapshot.
+
+        A slot is active while it is made, too, which comes before the snapshot.
+        """
+        import psycopg
+
+        query = """
+            SELECT count(*) FROM pg_replication_slots s JOIN pg_stat_replication r ON r.pid = s.active_pid
+            WHERE s.slot_name = %s AND r.state IN ('catchup', 'streaming')
+        """
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            found = connection.execute(query, [slot]).fetchone()
+        return found is not None and bool(found[0])
+
     def _prepare(self) -> None:
         data = self.data_folder()
         complete = data / INITIALISED  # PG_VERSION is written long before initdb is done
         if complete.is_file():
-            self._programs = self._find_programs(int((data / "PG_VERSION").read_text()))
+            self._program = self._find_program(int((data / "PG_VERSION").read_text()))
         else:
             _empty(data)
-            self._programs = self._initialise(data)
+            self._program = self._initialise(data)
             complete.touch()
-        self.version = self._programs.version
+        self.version = self._program.version.text
 
-    def _find_programs(self, major: int) -> PostgresPrograms:
+    def _find_program(self, major: int) -> Program:
         found = next(find_postgres(self._account, major), None)
         if found is None:
             raise missing_postgres(
@@ -96,25 +140,25 @@ class PostgresServer(Server):
             )
         return found
 
-    def _initialise(self, data: Path) -> PostgresPrograms:
+    def _initialise(self, data: Path) -> Program:
         """Make a cluster with the first installation that manages to."""
         failures: list[str] = []
-        for programs in find_postgres(self._account):
-            argv = [str(programs.folder / "initdb"), "-D", str(data), "-U", USER]
+        for program in find_postgres(self._account):
+            argv = [str(program.path.with_name("initdb")), "-D", str(data), "-U", USER]
             argv += ["-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"]
             try:
                 result = run_as(self._account, argv, cwd=data, timeout_seconds=INITDB_TIMEOUT_SECONDS)
             except (OSError, subprocess.TimeoutExpired) as error:
-                failures.append(f"{programs.folder}: {error}")
+                failures.append(f"{program.path.parent}: {error}")
                 continue
             if result.returncode == 0:
-                return programs
-            failures.append(f"{programs.folder}: {result.stdout.strip()[-500:]}")
+                return program
+            failures.append(f"{program.path.parent}: {result.stdout.strip()[-500:]}")
         tried = "; ".join(failures)
         raise missing_postgres(f"none of those found works ({tried})" if tried else "none was found")
 
     def _launch(self) -> Launch:
-        if self._programs is None:
+        if self._program is None:
             raise missing_postgres("none was looked for")
         data = self.data_folder()
         on = "on" if self._fsync else "off"
@@ -132,7 +176,7 @@ class PostgresServer(Server):
             "fsync": on,
             "full_page_writes": on,
         }
-        argv = [str(self._programs.folder / "postgres"), "-D", str(data)]
+        argv = [str(self._program.path), "-D", str(data)]
         for name, value in options.items():
             argv += ["-c", f"{name}={value}"]
         return Launch(
@@ -155,6 +199,17 @@ class PostgresServer(Server):
         except psycopg.OperationalError:
             return False
         return True
+
+
+def _publication_statement(name: str, tables: tuple[str, ...], *, exists: bool) -> "sql.Composed":
+    from psycopg import sql
+
+    publication = sql.Identifier(name)
+    if not tables:
+        return sql.SQL("CREATE PUBLICATION {} FOR ALL TABLES").format(publication)
+    listed = sql.SQL(", ").join(sql.Identifier(*table.split(".")) for table in tables)
+    form = "ALTER PUBLICATION {} SET TABLE {}" if exists else "CREATE PUBLICATION {} FOR TABLE {}"
+    return sql.SQL(form).format(publication, listed)
 
 
 def _empty(folder: Path) -> None:
@@ -190,7 +245,7 @@ def _folder_elsewhere(pointer: Path, account: Account) -> Path:
         created.rmdir()
         what = f"a folder that the account {account.name} can write into"
         remedy = "set TMPDIR to one or choose another folder for the stack"
-        raise PrerequisiteError(what, f"neither {pointer.parent} nor {created} is one", remedy)
+        raise missing_prerequisite(what, f"neither {pointer.parent} nor {created} is one", remedy)
     logger.warning(
         "%s cannot reach %s, so PostgreSQL's data goes to %s", account.name, pointer.parent, created
     )

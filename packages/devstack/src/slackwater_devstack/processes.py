@@ -24,7 +24,7 @@ CREATION_TOLERANCE_SECONDS = 2.0
 
 
 class Lifetime(Enum):
-    """How long a server lives."""
+    """Time for which a server lives."""
 
     EMBEDDED = "embedded"
     """Not longer than the process that started it, however that one ends (Linux)."""
@@ -34,7 +34,7 @@ class Lifetime(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What to execute and as whom."""
+    """A program to execute, and as whom."""
 
     argv: tuple[str, ...]
     """Absolute path of the program and its arguments."""

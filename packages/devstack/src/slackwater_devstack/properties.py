@@ -117,7 +117,7 @@ def further_broker_properties(
 
 
 def worker_properties(bootstrap: str, rest_port: int, flush_interval: timedelta) -> Properties:
-    """What every Connect worker has: it writes JSON without schemas."""
+    """Return what every Connect worker has: it writes JSON without schemas."""
     converter = "org.apache.kafka.connect.json.JsonConverter"
     return {
         "bootstrap.servers": bootstrap,

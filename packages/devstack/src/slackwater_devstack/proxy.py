@@ -54,7 +54,7 @@ class TcpProxy:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """Number of connected clients."""
         return len(self._connections) // 2
 
     def start(self) -> None:
@@ -85,7 +85,7 @@ class TcpProxy:
         self._call(self._open.clear)
 
     def resume(self) -> None:
-        """What was held back since :meth:`pause` passes now."""
+        """Let pass what was held back since :meth:`pause`."""
         self._call(self._open.set)
 
     def delay(self, duration: timedelta) -> None:

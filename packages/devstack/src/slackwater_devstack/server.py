@@ -1,4 +1,4 @@
-"""What all servers have in common: ports, processes, logs, waiting until ready."""
+"""The base of all servers: ports, processes, logs, waiting until ready."""
 
 import atexit
 import logging
@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -14,8 +15,7 @@ from typing import ClassVar
 
 import psutil
 
-from slackwater_devstack.deadline import Deadline
-from slackwater_devstack.errors import ServerNotRunningError, ServerStartError
+from slackwater_devstack.errors import DevStackUnavailableError, failed_start, not_running
 from slackwater_devstack.ports import free_port, is_free
 from slackwater_devstack.processes import (
     Launch,
@@ -33,6 +33,19 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.03
 TAIL_LINES = 25
 START_TIMEOUT = timedelta(seconds=300)
+
+
+class Deadline:
+    """One time budget for everything that waits: a point on the monotonic clock."""
+
+    def __init__(self, budget: timedelta) -> None:
+        self.budget = budget
+        self._end = time.monotonic() + budget.total_seconds()
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() >= self._end
 
 
 def log_tail(path: Path, lines: int = TAIL_LINES) -> str:
@@ -82,7 +95,7 @@ class Server(ABC):
     @property
     @abstractmethod
     def address(self) -> str:
-        """How a client reaches it: URL, DSN or ``host:port``."""
+        """URL, DSN or ``host:port`` by which a client reaches it."""
 
     @abstractmethod
     def _prepare(self) -> None:
@@ -90,7 +103,7 @@ class Server(ABC):
 
     @abstractmethod
     def _launch(self) -> Launch:
-        """What to execute. Called after :meth:`_prepare`; must not block."""
+        """Return what to execute. Called after :meth:`_prepare`; must not block."""
 
     @abstractmethod
     def _is_ready(self) -> bool:
@@ -106,7 +119,7 @@ class Server(ABC):
         """Process id.
 
         Raises:
-            ServerNotRunningError: it does not run.
+            DevStackStateError: it does not run.
         """
         return self._running("ask the pid of").identity.pid
 
@@ -129,8 +142,8 @@ class Server(ABC):
         """Start it and wait until clients can work with it; nothing happens when it runs.
 
         Raises:
-            PrerequisiteError: this machine lacks something.
-            ServerStartError: it ended, was not ready in time, or the start was cancelled.
+            DevStackUnavailableError: this machine lacks something, the server ended or was not ready in time,
+                or the start was cancelled.
         """
         if self.is_running:
             return
@@ -179,7 +192,7 @@ class Server(ABC):
         return True
 
     def record(self) -> ServerRecord:
-        """What another process must know to recognise this server."""
+        """Return what another process must know to recognise this server."""
         return ServerRecord(
             name=self.name,
             address=self.address,
@@ -215,7 +228,7 @@ class Server(ABC):
 
     def _running(self, operation: str) -> ManagedProcess:
         if self._process is None or not self._process.is_alive:
-            raise ServerNotRunningError(self.name, operation)
+            raise not_running(self.name, operation)
         return self._process
 
     def _end(self) -> bool:
@@ -246,8 +259,8 @@ class Server(ABC):
         if self._cancelled.is_set():
             raise self._start_error("the start was cancelled")
 
-    def _start_error(self, reason: str) -> ServerStartError:
-        return ServerStartError(self.name, reason, self.log_path, log_tail(self.log_path))
+    def _start_error(self, reason: str) -> DevStackUnavailableError:
+        return failed_start(self.name, reason, self.log_path, log_tail(self.log_path))
 
     def _stop_at_exit(self, owner: int) -> None:
         if os.getpid() == owner:  # a forked child must not end its parent's servers

@@ -1,4 +1,4 @@
-"""What a stack consists of."""
+"""The parts of a stack and their settings."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 
-from slackwater_devstack.errors import SettingsError
+from slackwater_devstack.errors import wrong_setting
 
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TABLE = re.compile(r"[^.\s]+\.[^.\s]+")
@@ -25,7 +25,7 @@ class Collector(Enum):
 
 
 class ConnectMode(Enum):
-    """How Connect runs."""
+    """Ways of running Connect."""
 
     STANDALONE = "standalone"
     """Position in a file; starts fastest."""
@@ -48,7 +48,7 @@ class DevStackSettings:
     tables: tuple[str, ...] = ()
     """``schema.table`` each, for :func:`slackwater_devstack.up`; empty: all tables, also later ones."""
     partitions: int = 4
-    """Of each data topic; transaction, notification and heartbeat topics have one."""
+    """Partitions of each data topic; transaction, notification and heartbeat topics have one."""
     postgres: bool = True
     kafka: bool = True
     redis: bool = True
@@ -68,7 +68,7 @@ class DevStackSettings:
     connect_heap: str = "256m"
     connect_collector: Collector = Collector.SERIAL
     offset_flush_interval: timedelta = timedelta(seconds=5)
-    """How often Connect stores its position: what is repeated after a kill. Exactly once: with each poll."""
+    """Time between two positions that Connect stores, hence how much a kill has repeated."""
     heartbeat_interval: timedelta = timedelta(seconds=5)
     broker_overrides: Mapping[str, str] = field(default_factory=dict)
     """Added to or replacing the broker's properties."""
@@ -86,22 +86,22 @@ class DevStackSettings:
         object.__setattr__(self, "folder", self.folder.absolute())
         object.__setattr__(self, "tables", tuple(self.tables))
         if not _PREFIX.fullmatch(self.prefix):
-            raise SettingsError("prefix", repr(self.prefix), "letters, digits, '.', '_' and '-'")
+            raise wrong_setting("prefix", repr(self.prefix), "letters, digits, '.', '_' and '-'")
         if self.partitions < 1:
-            raise SettingsError("partitions", str(self.partitions), "at least 1")
+            raise wrong_setting("partitions", str(self.partitions), "at least 1")
         if self.connect and not (self.kafka and self.postgres):
-            raise SettingsError("connect", "True", "False in a stack without Kafka or PostgreSQL")
+            raise wrong_setting("connect", "True", "False in a stack without Kafka or PostgreSQL")
         check_tables(self.tables)
         for route in self.kafka_routes:
             if not _ROUTE.fullmatch(route):
-                raise SettingsError("kafka_routes", repr(route), "lower case letters, digits and '_'")
+                raise wrong_setting("kafka_routes", repr(route), "lower case letters, digits and '_'")
         for name, heap in (("kafka_heap", self.kafka_heap), ("connect_heap", self.connect_heap)):
             if not _HEAP.fullmatch(heap):
-                raise SettingsError(name, repr(heap), "a size such as 256m or 1g")
+                raise wrong_setting(name, repr(heap), "a size such as 256m or 1g")
 
 
 def check_tables(tables: tuple[str, ...]) -> None:
     """Refuse table names that are not ``schema.table``."""
     for table in tables:
         if not _TABLE.fullmatch(table):
-            raise SettingsError("tables", repr(table), "schema.table")
+            raise wrong_setting("tables", repr(table), "schema.table")

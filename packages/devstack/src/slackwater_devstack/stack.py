@@ -1,26 +1,22 @@
-"""The servers together."""
+"""The servers together: for as long as a process needs them, or left running in their folder."""
 
 import fcntl
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from slackwater_devstack.connect import ConnectWorker
-from slackwater_devstack.deadline import Deadline
-from slackwater_devstack.errors import (
-    ServerNotRunningError,
-    ServerStartError,
-    SettingsError,
-    StackRunningError,
-)
+from slackwater_devstack.errors import DevStackStateError, failed_start, not_running, wrong_setting
 from slackwater_devstack.jars import Progress
 from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
 from slackwater_devstack.postgres import USER, PostgresServer
-from slackwater_devstack.processes import Lifetime, find_process
+from slackwater_devstack.processes import Lifetime, ManagedProcess, find_process
 from slackwater_devstack.properties import (
     DatabaseAddress,
     connector_properties,
@@ -28,10 +24,9 @@ from slackwater_devstack.properties import (
     replication_name,
 )
 from slackwater_devstack.redis_server import RedisServer
-from slackwater_devstack.server import POLL_SECONDS, Server, log_tail
+from slackwater_devstack.server import POLL_SECONDS, Deadline, Server, log_tail
 from slackwater_devstack.settings import DevStackSettings, check_tables
-from slackwater_devstack.state import StackState, read_state, write_state
-from slackwater_devstack.status import StackStatus, status_of
+from slackwater_devstack.state import StackState, StackStatus, look_up_status, read_state, write_state
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 
@@ -53,7 +48,7 @@ class DevStack:
         progress: Progress | None = None,
     ) -> None:
         if settings.kafka_routes and lifetime is Lifetime.DETACHED:
-            raise SettingsError("kafka_routes", str(settings.kafka_routes), "none: proxies end with us")
+            raise wrong_setting("kafka_routes", str(settings.kafka_routes), "none: proxies end with us")
         self.settings = settings
         self.lifetime = lifetime
         self._progress = progress
@@ -73,7 +68,7 @@ class DevStack:
 
     @property
     def postgres(self) -> PostgresServer:
-        """The database. All five raise ServerNotRunningError when the stack has no such server."""
+        """The database. All five raise DevStackStateError when the stack has no such server."""
         return self._server(PostgresServer)
 
     @property
@@ -107,8 +102,8 @@ class DevStack:
         A detached stack takes over servers that already run in its folder.
 
         Raises:
-            StackRunningError: servers of another stack run in the folder.
-            PrerequisiteError: this machine lacks something; see also :meth:`Server.start`.
+            DevStackStateError: servers of another stack run in the folder.
+            DevStackUnavailableError: this machine lacks something; see also :meth:`Server.start`.
         """
         self.settings.folder.mkdir(parents=True, exist_ok=True)
         self._take_lock()
@@ -142,14 +137,12 @@ class DevStack:
             tables: ``schema.table`` each; empty: all tables, also later ones.
 
         Raises:
-            SettingsError: a table does not exist or its name is not ``schema.table``.
-            ServerStartError: Connect or its connector failed.
+            DevStackConfigError: a table does not exist or its name is not ``schema.table``.
+            DevStackUnavailableError: Connect or its connector failed.
         """
-        from slackwater_devstack.publication import ensure_publication
-
         wanted = tuple(tables)
         check_tables(wanted)
-        ensure_publication(self.postgres.dsn(), publication_name(self.settings.prefix), wanted)
+        self.postgres.ensure_publication(publication_name(self.settings.prefix), wanted)
         address = DatabaseAddress(port=self.postgres.port, database=self.settings.database, user=USER)
         properties = connector_properties(self.settings, address, wanted)
         is_routed = self.connect.name in self.settings.kafka_routes
@@ -163,24 +156,21 @@ class DevStack:
         """Return when the connector's snapshot is done and it follows the log: later commits are streamed.
 
         Raises:
-            ServerStartError: it does not within the timeout, or Connect ended.
+            DevStackUnavailableError: it does not within the timeout, or Connect ended.
         """
-        from slackwater_devstack.publication import is_streaming
-
         deadline = Deadline(timeout)
         slot = replication_name(self.settings.prefix)
         pause = threading.Event()
-        while not is_streaming(self.postgres.dsn(), slot):
+        while not self.postgres.is_streaming(slot):
             if deadline.is_expired or not self.connect.is_running:
                 reason = f"slot {slot} is not read within {timeout.total_seconds():g} s"
-                raise ServerStartError(
-                    "connect", reason, self.connect.log_path, log_tail(self.connect.log_path)
-                )
+                log_path = self.connect.log_path
+                raise failed_start("connect", reason, log_path, log_tail(log_path))
             pause.wait(POLL_SECONDS)
 
     def status(self) -> StackStatus:
-        """What runs now, and where."""
-        return status_of(self._state())
+        """Return what runs now, and where."""
+        return look_up_status(self._state())
 
     def delete_data(self) -> None:
         """Remove the servers' data, but not the logs; nothing may run."""
@@ -195,7 +185,7 @@ class DevStack:
             name for name, record in records.items() if record.process and find_process(record.process)
         )
         if running and self.lifetime is Lifetime.EMBEDDED:
-            raise StackRunningError(self.settings.folder, running)
+            raise _folder_in_use(self.settings.folder, running)
         ports = {name: record.ports for name, record in records.items()}
         self._servers = {server.name: server for server in make_servers(self.settings, self.lifetime, ports)}
         self._adopted = set()
@@ -218,7 +208,7 @@ class DevStack:
     def _server(self, kind: type[AnyServer]) -> AnyServer:
         server = self._servers.get(kind.name)
         if not isinstance(server, kind):
-            raise ServerNotRunningError(kind.name, "use")
+            raise not_running(kind.name, "use")
         return server
 
     def _state(self) -> StackState:
@@ -234,13 +224,13 @@ class DevStack:
 
     def _take_lock(self) -> None:
         if self._lock is not None:
-            raise StackRunningError(self.settings.folder, ())
+            raise _folder_in_use(self.settings.folder, ())
         lock = os.open(self.settings.folder / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise StackRunningError(self.settings.folder, ()) from None
+            raise _folder_in_use(self.settings.folder, ()) from None
         self._lock = lock
 
 
@@ -323,3 +313,63 @@ def stop_together(servers: Sequence[Server]) -> None:
         with ThreadPoolExecutor(len(servers), thread_name_prefix="devstack-stop") as pool:
             for future in [pool.submit(server.stop) for server in servers]:
                 future.result()
+
+
+def up(settings: DevStackSettings, progress: Progress | None = None) -> StackStatus:
+    """Start what is missing, connector included, and leave it running; returns when all is ready. Idempotent.
+
+    When only the connector fails (for example because a table does not exist), the servers stay up.
+
+    Raises:
+        DevStackStateError: another process is starting or embedding a stack in this folder.
+        DevStackUnavailableError: this machine lacks something, or a server did not become ready.
+        DevStackConfigError: the connector cannot read these tables.
+    """
+    stack = DevStack(settings, Lifetime.DETACHED, progress)
+    stack.start()
+    try:
+        if settings.connect:
+            stack.start_connector(settings.tables)
+        return stack.status()
+    finally:
+        stack.release()
+
+
+def status(folder: Path) -> StackStatus | None:
+    """Return what runs in the folder; None when no stack was ever started there."""
+    state = read_state(folder)
+    return None if state is None else look_up_status(state)
+
+
+def down(folder: Path) -> StackStatus | None:
+    """Stop what runs in the folder, Connect first; None when no stack was ever started there. Idempotent.
+
+    A process that merely has the number of one of ours is left alone. Data, logs and ports are kept.
+    """
+    state = read_state(folder)
+    if state is None:
+        return None
+    records = {record.name: record for record in state.servers}
+    for kind in _STOPPING_ORDER:
+        record = records.get(kind.name)
+        if record is not None and record.process is not None:
+            ManagedProcess(record.process).stop(kind.stop_signal, kind.stop_patience)
+            records[kind.name] = replace(record, process=None)
+    stopped = replace(state, servers=tuple(records.values()))
+    write_state(stopped)
+    return look_up_status(stopped)
+
+
+_STOPPING_ORDER: tuple[type[Server], ...] = (
+    ConnectWorker,
+    SecondKafkaBroker,
+    KafkaBroker,
+    PostgresServer,
+    RedisServer,
+)
+
+
+def _folder_in_use(folder: Path, servers: tuple[str, ...]) -> DevStackStateError:
+    names = ", ".join(servers) or "a stack that is starting"
+    hint = "use another folder or run `slackwater dev down` first"
+    return DevStackStateError(f"{names} already running in {folder}", hint)

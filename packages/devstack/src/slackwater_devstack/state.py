@@ -1,14 +1,18 @@
-"""``devstack.json``: what runs in a folder, so that another process can recognise and end it."""
+"""The servers of a folder, for this and for other processes.
+
+``devstack.json`` names the processes, so that another process can recognise, judge and end them.
+"""
 
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 
-from slackwater_devstack.errors import StateFileError
-from slackwater_devstack.processes import ProcessIdentity
+from slackwater_devstack.errors import DevStackStateError
+from slackwater_devstack.processes import ManagedProcess, ProcessIdentity
 
 FORMAT = 1
 FILE_NAME = "devstack.json"
@@ -29,12 +33,64 @@ class ServerRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackState:
-    """All servers of a folder."""
+    """All servers of a folder at the time of writing."""
 
     folder: Path
     prefix: str
     database: str
     servers: tuple[ServerRecord, ...] = field(default=())
+
+
+class RunState(Enum):
+    """State of one server's process."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    """Stopped in order."""
+    GONE = "gone"
+    """It should run, but its process has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """One server now."""
+
+    name: str
+    state: RunState
+    address: str
+    """URL, DSN or ``host:port``; also when it does not run, because ports stay the same if they can."""
+    version: str
+    pid: int | None
+    log_path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackStatus:
+    """All servers of a folder now."""
+
+    folder: Path
+    prefix: str
+    servers: tuple[ServerStatus, ...]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether at least one server runs and none is missing."""
+        states = {server.state for server in self.servers}
+        return RunState.RUNNING in states and states <= {RunState.RUNNING, RunState.STOPPED}
+
+    def server(self, name: str) -> ServerStatus | None:
+        """The status of ``postgres``, ``kafka``, ``redis`` or ``connect``; None if the stack has it not."""
+        return next((server for server in self.servers if server.name == name), None)
+
+
+def look_up_status(state: StackState) -> StackStatus:
+    """Compares what was written with the processes of this machine."""
+    return StackStatus(
+        folder=state.folder,
+        prefix=state.prefix,
+        servers=tuple(_look_up_server(record) for record in state.servers),
+    )
 
 
 def write_state(state: StackState) -> None:
@@ -55,7 +111,7 @@ def read_state(folder: Path) -> StackState | None:
     """The state of a folder; None when no stack was ever started there.
 
     Raises:
-        StateFileError: the file is damaged or of another version.
+        DevStackStateError: the file is damaged or of another version.
     """
     path = folder.absolute() / FILE_NAME
     try:
@@ -63,10 +119,10 @@ def read_state(folder: Path) -> StackState | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise StateFileError(path, f"is not JSON ({error})") from error
+        raise _unusable(path, f"is not JSON ({error})") from error
     try:
         if document["format"] != FORMAT:
-            raise StateFileError(path, f"has format {document['format']}, expected {FORMAT}")
+            raise _unusable(path, f"has format {document['format']}, expected {FORMAT}")
         return StackState(
             folder=folder.absolute(),
             prefix=document["prefix"],
@@ -74,7 +130,7 @@ def read_state(folder: Path) -> StackState | None:
             servers=tuple(_server(part) for part in document["servers"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise StateFileError(path, f"lacks or garbles a field ({error!r})") from error
+        raise _unusable(path, f"lacks or garbles a field ({error!r})") from error
 
 
 def _server_document(server: ServerRecord) -> dict[str, object]:
@@ -117,3 +173,29 @@ def _identity(part: object) -> ProcessIdentity | None:
         created_at=datetime.fromisoformat(part["created_at"]),
         command=tuple(str(argument) for argument in part["command"]),
     )
+
+
+def _unusable(path: Path, reason: str) -> DevStackStateError:
+    return DevStackStateError(f"state file {path}: {reason}", "delete it if nothing runs in that folder")
+
+
+def _look_up_server(record: ServerRecord) -> ServerStatus:
+    state = _run_state(record)
+    is_alive = state in (RunState.RUNNING, RunState.PAUSED)
+    return ServerStatus(
+        name=record.name,
+        state=state,
+        address=record.address,
+        version=record.version,
+        pid=record.process.pid if is_alive and record.process else None,
+        log_path=record.log_path,
+    )
+
+
+def _run_state(record: ServerRecord) -> RunState:
+    if record.process is None:
+        return RunState.STOPPED
+    process = ManagedProcess(record.process)
+    if not process.is_alive:
+        return RunState.GONE
+    return RunState.PAUSED if process.is_paused else RunState.RUNNING

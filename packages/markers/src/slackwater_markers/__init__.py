@@ -12,11 +12,19 @@ from slackwater_markers.errors import (
     MarkerStoreUnavailableError,
 )
 from slackwater_markers.kafka_log import KafkaCutLog
-from slackwater_markers.memory_log import InMemoryCutLog
-from slackwater_markers.memory_store import InMemoryMarkerStore
+from slackwater_markers.memory import InMemoryCutLog, InMemoryMarkerStore
 from slackwater_markers.redis_store import RedisMarkerStore
-from slackwater_markers.status import FrontierState, FrontierStatus, PipelineStatus, RegressionNotice
-from slackwater_markers.store import CutRetention, MarkerStore, StoredPosition, markers_of, merged_markers
+from slackwater_markers.store import (
+    CutRetention,
+    FrontierState,
+    FrontierStatus,
+    MarkerStore,
+    PipelineStatus,
+    RegressionNotice,
+    StoredPosition,
+    markers_of,
+    merged_markers,
+)
 
 __all__ = [
     "CutLog",

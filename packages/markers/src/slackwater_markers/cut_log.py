@@ -55,7 +55,7 @@ class CutLog(Protocol):
         ...
 
     def read_range(self, from_offset: int, to_offset: int) -> list[PublishedCut]:
-        """The cuts at offsets in ``[from_offset, to_offset)``, ascending.
+        """Returns the cuts at offsets in ``[from_offset, to_offset)``, ascending.
 
         Raises:
             CutLogTruncatedError: the log starts above ``from_offset``.
@@ -64,7 +64,7 @@ class CutLog(Protocol):
         ...
 
     def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
-        """The cuts that were readable above ``after_offset`` at the time of the call, ascending.
+        """Returns the cuts that were readable above ``after_offset`` at the time of the call, ascending.
 
         Args:
             after_offset: Exclusive; -1: everything. A log that starts above it is read from its start.
@@ -79,7 +79,7 @@ class CutLog(Protocol):
     def records(
         self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
     ) -> list[LoggedRecord]:
-        """All that was readable above ``after_offset`` at the time of the call, ascending.
+        """Returns all that was readable above ``after_offset`` at the time of the call, ascending.
 
         Args:
             after_offset: As for :meth:`tail`.
@@ -93,7 +93,7 @@ class CutLog(Protocol):
         ...
 
     def newest(self) -> PublishedCut | None:
-        """The last cut in the log; None when it has none or does not exist.
+        """Returns the last cut in the log; None when it has none or does not exist.
 
         Raises:
             CutLogTruncatedError: it has none any more, since its records were deleted.
@@ -101,15 +101,15 @@ class CutLog(Protocol):
         ...
 
     def begin(self) -> int:
-        """The first offset that the log still has, or had; 0 unless records were deleted."""
+        """Returns the first offset that the log still has, or had; 0 unless records were deleted."""
         ...
 
     def end(self) -> int:
-        """The offset that the next record will at least have; 0 when the log does not exist."""
+        """Returns the offset that the next record will at least have; 0 when the log does not exist."""
         ...
 
     def identity(self) -> str | None:
-        """What tells this log from every other, also of the same name: made anew, or in another cluster.
+        """Returns what tells this log from all others, also of its name: made anew, or in another cluster.
 
         None when the log does not exist.
         """
@@ -121,12 +121,12 @@ class CutLog(Protocol):
 
 
 def cuts_of(records: Sequence[LoggedRecord]) -> list[PublishedCut]:
-    """The cuts among records."""
+    """Returns the cuts among records."""
     return [PublishedCut(r.record, r.log_offset) for r in records if isinstance(r.record, Cut)]
 
 
 def beyond_end(topic: str, end: int, read_to: int) -> CutLogReplacedError:
-    """For a log that ends below an offset up to which it was read."""
+    """Returns the error for a log that ends below an offset up to which it was read."""
     return CutLogReplacedError(topic, f"it ends at offset {end}, but was read up to {read_to}")
 
 
@@ -149,28 +149,28 @@ class RecordDecoder:
         """Offsets of damaged records that operators let pass, as far as they were looked for."""
 
     def decode(self, value: bytes | None, log_offset: int) -> LoggedRecord | None:
-        """A record; None when it is passed over.
+        """Returns a record; None when it is passed over.
 
         Raises:
             CutLogDamagedError: it cannot be read.
             slackwater_protocol.UnsupportedVersionError: a newer version wrote it.
         """
         if value is None or not value.startswith(_BEGIN):
-            self._say(log_offset, "it is no record of Slackwater's")
+            self._log_passed(log_offset, "it is no record of Slackwater's")
             return None
         try:
             record = decode_log_record(value)
         except MalformedRecordError as error:
             if log_offset in self.passed:
-                self._say(log_offset, "it is damaged, and an operator decided so")
+                self._log_passed(log_offset, "it is damaged, and an operator decided so")
                 return None
             raise CutLogDamagedError(self._topic, log_offset, error.reason) from error
         if record.source != self._source:
-            self._say(log_offset, f"it is of source {record.source!r}")
+            self._log_passed(log_offset, f"it is of source {record.source!r}")
             return None
         return LoggedRecord(record, log_offset)
 
-    def _say(self, log_offset: int, reason: str) -> None:
+    def _log_passed(self, log_offset: int, reason: str) -> None:
         if log_offset > self._told_up_to:
             self._told_up_to = log_offset
             logger.warning(
@@ -183,12 +183,12 @@ class RecordDecoder:
 
 
 def is_no_cut(value: bytes) -> bool:
-    """Whether a record of ours is no cut, by its first bytes: a cut may be large."""
+    """Says whether a record of ours is no cut, by its first bytes: a cut may be large."""
     return _OTHER_KIND.match(value) is not None
 
 
 def is_pass_decision(value: bytes) -> bool:
-    """Whether a record lets a damaged one pass, by its first bytes."""
+    """Says whether a record lets a damaged one pass, by its first bytes."""
     return _PASS.match(value) is not None
 
 

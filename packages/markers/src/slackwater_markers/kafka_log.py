@@ -306,11 +306,11 @@ class KafkaCutLog:
             if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 read.append(message)
             else:
-                self._look_at_error(error, position, retry)
+                self._raise_unless_transient(error, position, retry)
         return read
 
-    def _look_at_error(self, error: KafkaError, position: int, retry: KafkaRetry) -> None:
-        """Returns if the consumer, which goes on by itself, may get over it."""
+    def _raise_unless_transient(self, error: KafkaError, position: int, retry: KafkaRetry) -> None:
+        """Raises an error that the consumer, which goes on by itself, will not get over."""
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
             raise CutLogTruncatedError(self._topic, position, self._bounds()[0])
         if not retry.is_transient(error):

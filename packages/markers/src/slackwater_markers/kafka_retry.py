@@ -69,12 +69,12 @@ T = TypeVar("T")
 
 
 def is_transient(error: KafkaError) -> bool:
-    """Whether the same request may succeed later although nobody does anything about it."""
+    """Says whether the same request may succeed later although nobody does anything about it."""
     return not error.fatal() and (error.retriable() or error.code() in TRANSIENT_CODES)
 
 
 def kafka_error(error: BaseException) -> KafkaError | None:
-    """What Kafka says, if it is Kafka that does."""
+    """Returns what Kafka says, if it is Kafka that does."""
     first = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return first if isinstance(first, KafkaError) else None
 
@@ -125,7 +125,7 @@ class KafkaRetry:
         return f"tried for {self._timeout:g} s{last}"
 
     def is_transient(self, error: KafkaError) -> bool:
-        """As the function says; or because of the operation."""
+        """Says whether an error may pass, by itself or in this operation."""
         return is_transient(error) or (error.code() in self._also and not error.fatal())
 
     def call(self, request: Callable[[float], T]) -> T:

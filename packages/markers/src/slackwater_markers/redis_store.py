@@ -1,32 +1,25 @@
 """The marker store in Redis (6.2 or later)."""
 
-import dataclasses
-import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import redis
 
-from slackwater_markers import redis_scripts
+from slackwater_markers import redis_layout as layout
 from slackwater_markers.errors import MarkerStoreContentError, MarkerStoreUnavailableError
-from slackwater_markers.status import FrontierState, FrontierStatus, PipelineStatus, RegressionNotice
-from slackwater_markers.store import CutRetention, StoredPosition
+from slackwater_markers.store import CutRetention, FrontierStatus, PipelineStatus, StoredPosition
 from slackwater_protocol import (
-    END_OF_TIME_MS,
     CommitPosition,
     Marker,
     OpenTransaction,
     ProtocolError,
     PublishedCut,
-    decode_cut,
-    decode_marker,
-    decode_open_transaction,
     encode_cut,
     encode_marker,
     encode_open_transaction,
@@ -50,7 +43,7 @@ class RedisMarkerStore:
     Args:
         client: Must return bytes and have a socket time-out; :meth:`connect` makes one.
         address: How errors name the server; no credentials.
-        retention: How many of the cuts that this store publishes are kept.
+        retention: How many of the cuts that this store is given are kept.
     """
 
     def __init__(
@@ -60,9 +53,9 @@ class RedisMarkerStore:
         self._address = address
         self._retention = _RetentionWindow(retention or CutRetention())
         self._log_id = ""
-        self._publish = client.register_script(redis_scripts.PUBLISH)
-        self._set_markers = client.register_script(redis_scripts.SET_MARKERS)
-        self._forget_source = client.register_script(redis_scripts.FORGET)
+        self._put_cut = client.register_script(layout.PUT_CUT)
+        self._set_markers = client.register_script(layout.SET_MARKERS)
+        self._forget_source = client.register_script(layout.FORGET)
 
     @classmethod
     def connect(
@@ -103,7 +96,7 @@ class RedisMarkerStore:
         """See the protocol."""
         self._forget("clear", source, "", timeline)
 
-    def publish(self, cut: PublishedCut, status: FrontierStatus) -> bool:
+    def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
         """See the protocol."""
         source, data = cut.cut.source, encode_cut(cut.cut)
         keys = [cuts_key(source, cut.cut.timeline), frontier_key(source)]
@@ -114,10 +107,10 @@ class RedisMarkerStore:
             cut.log_offset,
             self._retention.add(keys[0], cut.cut.lsn, len(data)),
             self._log_id,
-            *_flat(_frontier_fields(cut, status)),
-            *_flat(_status_fields(status)),
+            *layout.flat(layout.encode_frontier(cut, status)),
+            *layout.flat(layout.encode_status(status)),
         ]
-        return bool(self._ask("publish", lambda: self._publish(keys=keys, args=arguments)) == 1)
+        return bool(self._ask("put_cut", lambda: self._put_cut(keys=keys, args=arguments)) == 1)
 
     def position(self, source: str) -> StoredPosition | None:
         """See the protocol."""
@@ -127,8 +120,8 @@ class RedisMarkerStore:
             log_id, timeline, lsn, log_offset, publisher = fields
             if timeline is None or lsn is None or log_offset is None or self._is_foreign(log_id):
                 return None
-            position = CommitPosition(_number(timeline), _number(lsn))
-            return StoredPosition(position, _number(log_offset), (publisher or b"").decode())
+            position = CommitPosition(layout.decode_number(timeline), layout.decode_number(lsn))
+            return StoredPosition(position, layout.decode_number(log_offset), (publisher or b"").decode())
 
     def set_markers(
         self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
@@ -145,32 +138,32 @@ class RedisMarkerStore:
         with self._guarded("newest"), self._checked(source) as together:
             together.xrevrange(cuts_key(source, timeline), count=1)
             entries = self._unless_foreign(together.execute())
-            return _published(entries[0][0]) if entries and entries[0] else None
+            return layout.decode_published(entries[0][0]) if entries and entries[0] else None
 
     def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
         """See the protocol."""
         with self._guarded("cuts_after"), self._checked(source) as together:
             together.xrange(cuts_key(source, timeline), min=f"{lsn}-2", count=limit)
             entries = self._unless_foreign(together.execute())
-            return [_published(entry) for entry in entries[0]] if entries else []
+            return [layout.decode_published(entry) for entry in entries[0]] if entries else []
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
         """See the protocol."""
         with self._guarded("markers"), self._checked(source) as together:
             together.hgetall(markers_key(source))
             answers = self._unless_foreign(together.execute())
-            return dict(_marker_of(*item) for item in answers[0].items()) if answers else {}
+            return dict(layout.decode_marker_field(*item) for item in answers[0].items()) if answers else {}
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
         """See the protocol."""
         key = frontier_key(source)
-        self._ask("set_status", lambda: self._client.hset(key, mapping=_status_fields(status)))
+        self._ask("set_status", lambda: self._client.hset(key, mapping=layout.encode_status(status)))
 
     def status(self, source: str) -> FrontierStatus | None:
         """See the protocol."""
         fields = self._hash("status", frontier_key(source))
         with self._guarded("status"):
-            return _status(fields) if "state" in fields else None
+            return layout.decode_status(fields) if "state" in fields else None
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
         """See the protocol."""
@@ -185,33 +178,19 @@ class RedisMarkerStore:
         """See the protocol."""
         fields = self._hash("open", open_key(source))
         with self._guarded("open"):
-            return sorted(map(_open_transaction, fields.values()), key=lambda t: (t.since_ms, t.xid))
-
-    def trim(self, source: str, timeline: int, min_lsn: int) -> None:
-        """See the protocol."""
-        key = cuts_key(source, timeline)
-        self._ask("trim", lambda: self._client.xtrim(key, minid=f"{min_lsn}-0", approximate=False))
+            return sorted(map(layout.decode_open, fields.values()), key=lambda t: (t.since_ms, t.xid))
 
     def register_pipeline(self, pipeline: PipelineStatus) -> None:
         """See the protocol."""
-        fields = {
-            "source": pipeline.source,
-            "output": pipeline.output,
-            "query_id": pipeline.query_id,
-            "batch_id": pipeline.batch_id,
-            "timeline": pipeline.timeline,
-            "commit_lsn": pipeline.commit_lsn,
-            "wall_ms": pipeline.wall_ms,
-        }
         with self._guarded("register_pipeline"):
-            self._client.hset(pipeline_key(pipeline.name), mapping=cast("dict[Any, Any]", fields))
+            self._client.hset(pipeline_key(pipeline.name), mapping=layout.encode_pipeline(pipeline))
             self._client.sadd(PIPELINES_KEY, pipeline.name)
 
     def pipeline(self, name: str) -> PipelineStatus | None:
         """See the protocol."""
         fields = self._hash("pipeline", pipeline_key(name))
         with self._guarded("pipeline"):
-            return _pipeline(name, fields) if fields else None
+            return layout.decode_pipeline(name, fields) if fields else None
 
     def pipelines(self) -> list[PipelineStatus]:
         """See the protocol."""
@@ -287,96 +266,12 @@ class _RetentionWindow:
 
 @dataclass(slots=True)
 class _Window:
-    cuts: deque[tuple[int, int]] = dataclasses.field(default_factory=deque)
+    cuts: deque[tuple[int, int]] = field(default_factory=deque)
     total: int = 0
     floor: int = 0
 
 
-def _published(entry: tuple[bytes, dict[bytes, bytes]]) -> PublishedCut:
-    fields = entry[1]
-    return PublishedCut(decode_cut(fields[b"cut"]), _number(fields[b"log"]))
-
-
-def _marker_of(field: bytes, value: bytes) -> tuple[tuple[str, int], Marker]:
-    topic, _, partition = field.decode().rpartition("/")
-    return (topic, _number(partition)), decode_marker(value)
-
-
-def _open_transaction(value: bytes) -> OpenTransaction:
-    found = decode_open_transaction(value)
-    for place in found.places:
-        _number(place.rpartition("/")[2])
-    return found
-
-
-def _number(text: bytes | str, below: int = 2**64) -> int:
-    number = int(text)
-    if not 0 <= number < below:
-        raise ValueError(f"{text!r} is out of range")
-    return number
-
-
 def _address(url: str) -> str:
-    """What may be shown of a URL."""
+    """Returns what may be shown of a URL."""
     parts = urlsplit(url)
     return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def _frontier_fields(cut: PublishedCut, status: FrontierStatus) -> dict[str, Any]:
-    return {
-        "lsn": cut.cut.lsn,
-        "timeline": cut.cut.timeline,
-        "commit_ts_ms": cut.cut.commit_ts_ms,
-        "event_count": cut.cut.event_count,
-        "log": cut.log_offset,
-        "publisher": status.sidecar,
-    }
-
-
-def _status_fields(status: FrontierStatus) -> dict[Any, Any]:
-    return {
-        "wall_ms": status.wall_ms,
-        "sidecar": status.sidecar,
-        "state": str(status.state),
-        "detail": status.detail,
-        "on_timeline": "" if status.timeline is None else status.timeline,
-        "regression": json.dumps(dataclasses.asdict(status.regression)) if status.regression else "",
-    }
-
-
-def _status(fields: Mapping[str, bytes]) -> FrontierStatus:
-    return FrontierStatus(
-        state=FrontierState(fields["state"].decode()),
-        detail=fields["detail"].decode(),
-        wall_ms=_number(fields["wall_ms"], END_OF_TIME_MS),
-        sidecar=fields["sidecar"].decode(),
-        timeline=_number(fields["on_timeline"]) if fields.get("on_timeline") else None,
-        regression=_regression(fields.get("regression", b"")),
-    )
-
-
-def _pipeline(name: str, fields: Mapping[str, bytes]) -> PipelineStatus:
-    return PipelineStatus(
-        name=name,
-        source=fields["source"].decode(),
-        output=fields["output"].decode(),
-        query_id=fields["query_id"].decode(),
-        batch_id=int(fields["batch_id"]),
-        timeline=_number(fields["timeline"]),
-        commit_lsn=_number(fields["commit_lsn"]),
-        wall_ms=_number(fields["wall_ms"], END_OF_TIME_MS),
-    )
-
-
-def _regression(text: bytes) -> RegressionNotice | None:
-    if not text:
-        return None
-    found = RegressionNotice(**json.loads(text))
-    *numbers, has_snapshot = dataclasses.astuple(found)
-    if type(has_snapshot) is not bool or not all(type(n) is int and 0 <= n < 2**64 for n in numbers):
-        raise ValueError(f"{text!r} says of no regression")
-    return found
-
-
-def _flat(fields: Mapping[str, Any]) -> list[Any]:
-    return [item for field in fields.items() for item in field]

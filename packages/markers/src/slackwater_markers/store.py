@@ -1,10 +1,10 @@
-"""The marker store: what readers ask for many times a second."""
+"""The marker store: what readers ask for many times a second, and states of sidecars and pipelines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
-from slackwater_markers.status import FrontierStatus, PipelineStatus
 from slackwater_protocol import CommitPosition, Cut, Marker, OpenTransaction, PublishedCut
 
 
@@ -22,11 +22,79 @@ class StoredPosition:
     """How far a store is, without the cut itself."""
 
     position: CommitPosition
-    """Of the newest cut."""
+    """Position of the newest cut."""
     log_offset: int
     """Where the cut log keeps it."""
     publisher: str
     """Id of the sidecar that published it."""
+
+
+class FrontierState(StrEnum):
+    """Whether a source's frontier can move."""
+
+    RUNNING = "running"
+    WAITING = "waiting"
+    """For something that has to appear first: a topic, the end of an initial snapshot."""
+    STALLED = "stalled"
+    """A transaction cannot complete; the ``open`` hash names it."""
+    REGRESSED = "regressed"
+    """LSNs went back without a new timeline: an operator has to decide."""
+    BAD_INPUT = "bad_input"
+    MISCONFIGURED = "misconfigured"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    """The sidecar gave up on this source; the detail says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionNotice:
+    """Where a source's LSNs went back, for the operator who has to decide."""
+
+    transaction_offset: int
+    """The first END of the lower LSNs, in the transaction topic: a new timeline begins there."""
+    xid: int
+    commit_lsn: int
+    """Commit LSN of that END."""
+    newest_lsn: int
+    """The commit LSN that was the newest until then."""
+    has_snapshot: bool
+    """Whether a snapshot at an LSN that is not higher has begun in the data topics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierStatus:
+    """State of a source's frontier as its sidecar last saw it."""
+
+    state: FrontierState
+    detail: str = ""
+    """What a person needs to know beyond the state; empty when all is well."""
+    wall_ms: int
+    """When the sidecar said so, milliseconds since the epoch."""
+    sidecar: str
+    """Id of the sidecar process."""
+    timeline: int | None = None
+    """The timeline that the sidecar follows; None when it did not say."""
+    regression: RegressionNotice | None = None
+    """Why the state is ``regressed``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineStatus:
+    """A pipeline and how far it has come."""
+
+    name: str
+    source: str
+    output: str
+    """The output topic."""
+    query_id: str
+    """Spark's query id, kept in the checkpoint."""
+    batch_id: int = -1
+    """The newest visible batch; -1 before the first."""
+    timeline: int = 1
+    commit_lsn: int = 0
+    """The view shows everything up to and including this commit; 0 before the first batch."""
+    wall_ms: int
+    """When this was reported, milliseconds since the epoch."""
 
 
 class MarkerStore(Protocol):
@@ -62,7 +130,7 @@ class MarkerStore(Protocol):
         """
         ...
 
-    def publish(self, cut: PublishedCut, status: FrontierStatus) -> bool:
+    def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
         """Makes a cut and the frontier visible at once.
 
         Called by sidecars, after the cut log has acknowledged the cut. Idempotent, and safe with several
@@ -72,7 +140,7 @@ class MarkerStore(Protocol):
         ...
 
     def position(self, source: str) -> StoredPosition | None:
-        """How far the newest timeline is; None when there is no cut. One short round trip."""
+        """Returns how far the newest timeline is; None when there is no cut. One short round trip."""
         ...
 
     def set_markers(
@@ -86,18 +154,18 @@ class MarkerStore(Protocol):
         ...
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
-        """The newest cut of a timeline; None when there is none."""
+        """Returns the newest cut of a timeline; None when there is none."""
         ...
 
     def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
-        """The oldest ``limit`` cuts above ``lsn``, ascending.
+        """Returns the oldest ``limit`` cuts above ``lsn``, ascending.
 
         Not guaranteed: that they connect to ``lsn`` (see ``Cut.previous_lsn``); older ones may be trimmed.
         """
         ...
 
     def markers(self, source: str) -> dict[tuple[str, int], Marker]:
-        """Marker of each topic and partition, as :meth:`set_markers` left them."""
+        """Returns the marker of each topic and partition, as :meth:`set_markers` left them."""
         ...
 
     def set_status(self, source: str, status: FrontierStatus) -> None:
@@ -105,7 +173,7 @@ class MarkerStore(Protocol):
         ...
 
     def status(self, source: str) -> FrontierStatus | None:
-        """What a sidecar last said; None when none ever did."""
+        """Returns what a sidecar last said; None when none ever did."""
         ...
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
@@ -113,11 +181,7 @@ class MarkerStore(Protocol):
         ...
 
     def open(self, source: str) -> list[OpenTransaction]:
-        """The transactions the frontier waits for, longest wait first."""
-        ...
-
-    def trim(self, source: str, timeline: int, min_lsn: int) -> None:
-        """Forgets cuts below ``min_lsn``."""
+        """Returns the transactions the frontier waits for, longest wait first."""
         ...
 
     def register_pipeline(self, pipeline: PipelineStatus) -> None:
@@ -125,11 +189,11 @@ class MarkerStore(Protocol):
         ...
 
     def pipeline(self, name: str) -> PipelineStatus | None:
-        """What a pipeline last said; None when it never did."""
+        """Returns what a pipeline last said; None when it never did."""
         ...
 
     def pipelines(self) -> list[PipelineStatus]:
-        """Every registered pipeline, by name."""
+        """Returns every registered pipeline, by name."""
         ...
 
     def close(self) -> None:
@@ -138,7 +202,7 @@ class MarkerStore(Protocol):
 
 
 def markers_of(cut: Cut) -> dict[tuple[str, int], Marker]:
-    """The marker of every partition at a cut."""
+    """Returns the marker of every partition at a cut."""
     return {
         (topic, number): Marker(cut.lsn, offset)
         for topic, offsets in cut.end_offsets.items()
@@ -149,7 +213,7 @@ def markers_of(cut: Cut) -> dict[tuple[str, int], Marker]:
 def merged_markers(
     at_cut: Mapping[tuple[str, int], Marker], ahead: Mapping[tuple[str, int], Marker]
 ) -> dict[tuple[str, int], Marker]:
-    """Of two markers of a partition, of one timeline, the one that is further."""
+    """Returns for each partition the further one of its two markers, of one timeline."""
     result = dict(at_cut)
     for key, marker in ahead.items():
         held = result.get(key)

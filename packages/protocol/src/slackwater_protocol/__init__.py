@@ -22,6 +22,12 @@ from slackwater_protocol.codec import (
     encode_open_transaction,
     encode_progress_record,
 )
+from slackwater_protocol.commit_position import (
+    SNAPSHOT_XID,
+    CommitPosition,
+    format_position,
+    parse_position,
+)
 from slackwater_protocol.commit_record import (
     BatchHeader,
     CommitRecord,
@@ -31,14 +37,28 @@ from slackwater_protocol.commit_record import (
 )
 from slackwater_protocol.cut import CommittedTransaction, Cut, PublishedCut
 from slackwater_protocol.decision import PassDecision, SkipDecision, TimelineDecision
-from slackwater_protocol.errors import MalformedRecordError, ProtocolError, UnsupportedVersionError
+from slackwater_protocol.errors import (
+    MalformedRecordError,
+    ProtocolError,
+    ServersConfigError,
+    SlackwaterError,
+    UnsupportedVersionError,
+)
 from slackwater_protocol.evidence import Evidence
-from slackwater_protocol.lsn import SNAPSHOT_XID, CommitPosition, format_lsn, parse_lsn, parse_transaction_id
+from slackwater_protocol.folders import user_cache
 from slackwater_protocol.marker import AheadMarkers, Marker, OpenTransaction
+from slackwater_protocol.servers import (
+    NO_SERVERS,
+    KafkaSettings,
+    RedisSettings,
+    RegistrySettings,
+    Servers,
+)
 from slackwater_protocol.topics import SourceTopics
 
 __all__ = [
     "END_OF_TIME_MS",
+    "NO_SERVERS",
     "PROTOCOL_VERSION",
     "SNAPSHOT_XID",
     "AheadMarkers",
@@ -49,6 +69,7 @@ __all__ = [
     "CommittedTransaction",
     "Cut",
     "Evidence",
+    "KafkaSettings",
     "LogRecord",
     "MalformedRecordError",
     "Marker",
@@ -58,7 +79,12 @@ __all__ = [
     "ProgressRecord",
     "ProtocolError",
     "PublishedCut",
+    "RedisSettings",
+    "RegistrySettings",
+    "Servers",
+    "ServersConfigError",
     "SkipDecision",
+    "SlackwaterError",
     "SourceTopics",
     "SystemClock",
     "TimelineDecision",
@@ -78,7 +104,7 @@ __all__ = [
     "encode_marker",
     "encode_open_transaction",
     "encode_progress_record",
-    "format_lsn",
-    "parse_lsn",
-    "parse_transaction_id",
+    "format_position",
+    "parse_position",
+    "user_cache",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slackwater_protocol.lsn import SNAPSHOT_XID, CommitPosition
+from slackwater_protocol.commit_position import SNAPSHOT_XID, CommitPosition
 
 
 @dataclass(frozen=True, slots=True)

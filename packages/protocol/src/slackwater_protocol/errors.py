@@ -1,14 +1,20 @@
-"""Errors of the protocol package.
+"""The root of all errors, and those of the protocol package.
 
 ::
 
-    ProtocolError
-    ├── MalformedRecordError       bytes that are no record of this protocol
-    └── UnsupportedVersionError    written by a newer Slackwater than this one
+    SlackwaterError
+    └── ProtocolError
+        ├── MalformedRecordError       bytes that are no record of this protocol
+        ├── ServersConfigError         an address of a server that cannot be used
+        └── UnsupportedVersionError    written by a newer Slackwater than this one
 """
 
 
-class ProtocolError(Exception):
+class SlackwaterError(Exception):
+    """Root of the errors that Slackwater's packages raise."""
+
+
+class ProtocolError(SlackwaterError):
     """Root of everything this package raises."""
 
 
@@ -40,3 +46,19 @@ class UnsupportedVersionError(ProtocolError):
             f"{self.kind} has protocol version {self.found}, this Slackwater reads up to {self.supported}; "
             "upgrade the readers before the sidecar"
         )
+
+
+class ServersConfigError(ProtocolError):
+    """The address of a server cannot be used as it is written."""
+
+    def __init__(self, what: str, problem: str, hint: str) -> None:
+        super().__init__(what, problem, hint)
+        self.what = what
+        """Which setting of which server."""
+        self.problem = problem
+        """What is wrong with it; never a password."""
+        self.hint = hint
+        """What to write instead."""
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.problem}; {self.hint}"

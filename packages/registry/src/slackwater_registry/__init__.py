@@ -1,25 +1,20 @@
 """Schemas of Avro records from a Confluent-compatible schema registry."""
 
-from slackwater_registry.client import SchemaRegistry
-from slackwater_registry.conversion import avro_to_json
+from slackwater_protocol import RegistrySettings
+from slackwater_registry.client import SchemaRegistry, avro_to_json
 from slackwater_registry.errors import (
+    RegistryConfigError,
     RegistryError,
-    RegistryRefusedError,
-    RegistrySettingsError,
+    RegistryInputError,
     RegistryUnavailableError,
-    UnknownSchemaError,
-    UnsupportedSchemaError,
 )
-from slackwater_registry.settings import RegistrySettings
 
 __all__ = [
+    "RegistryConfigError",
     "RegistryError",
-    "RegistryRefusedError",
+    "RegistryInputError",
     "RegistrySettings",
-    "RegistrySettingsError",
     "RegistryUnavailableError",
     "SchemaRegistry",
-    "UnknownSchemaError",
-    "UnsupportedSchemaError",
     "avro_to_json",
 ]

@@ -1,4 +1,4 @@
-"""Reads schemas from a registry over HTTP."""
+"""Reads schemas from a registry over HTTP, and with them Avro."""
 
 import base64
 import http.client
@@ -9,13 +9,9 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-from slackwater_registry.errors import (
-    RegistryRefusedError,
-    RegistryUnavailableError,
-    UnknownSchemaError,
-    UnsupportedSchemaError,
-)
-from slackwater_registry.settings import RegistrySettings
+from slackwater_cdc.wire import AvroToJson, ToJson
+from slackwater_protocol import RegistrySettings
+from slackwater_registry.errors import RegistryConfigError, RegistryInputError, RegistryUnavailableError
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _REFUSALS = (401, 403)
@@ -77,9 +73,8 @@ class SchemaRegistry:
 
         Raises:
             RegistryUnavailableError: no address gives an answer.
-            RegistryRefusedError: our credentials do not do.
-            UnknownSchemaError: there is no such schema.
-            UnsupportedSchemaError: it is no self-contained Avro.
+            RegistryConfigError: it refuses our credentials.
+            RegistryInputError: there is no such schema, or it is no self-contained Avro.
         """
         known = self._schemas.get(schema_id)
         if known is not None:
@@ -100,18 +95,19 @@ class SchemaRegistry:
         try:
             status, body = self._get(self._settings, address, f"/schemas/ids/{schema_id}")
         except (OSError, http.client.HTTPException) as error:
-            raise RegistryUnavailableError(address, schema_id, f"{type(error).__name__}: {error}") from error
+            raise _no_answer(address, schema_id, f"{type(error).__name__}: {error}") from error
         if status == http.HTTPStatus.NOT_FOUND:
-            raise UnknownSchemaError(address, schema_id)
+            raise RegistryInputError(address, schema_id, f"there is no schema {schema_id}")
         if status in _REFUSALS:
-            raise RegistryRefusedError(address, schema_id, status)
+            problem = f"reading schema {schema_id} was refused (HTTP {status})"
+            raise RegistryConfigError(address, schema_id, problem)
         if status != http.HTTPStatus.OK:
-            raise RegistryUnavailableError(address, schema_id, f"HTTP {status}")
+            raise _no_answer(address, schema_id, f"HTTP {status}")
         return _schema_in(body, address, schema_id)
 
 
 def _body_of(response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """All of an answer, unless it is too long or takes too long: a registry cannot fill our memory."""
+    """Reads an answer unless it is too long or takes too long: a registry cannot fill our memory."""
     body = bytearray()
     while chunk := response.read1(_CHUNK_BYTES):
         body += chunk
@@ -127,10 +123,37 @@ def _schema_in(body: bytes, address: str, schema_id: int) -> str:
         answer = json.loads(body)
         schema, kind, references = answer["schema"], answer.get("schemaType"), answer.get("references")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = f"its answer has no schema: {body[:100]!r}"
-        raise RegistryUnavailableError(address, schema_id, reason) from error
+        raise _no_answer(address, schema_id, f"its answer has no schema: {body[:100]!r}") from error
     if kind not in (None, "AVRO"):
-        raise UnsupportedSchemaError(address, schema_id, f"is {kind}")
+        raise RegistryInputError(address, schema_id, f"schema {schema_id} is {kind}")
     if references:
-        raise UnsupportedSchemaError(address, schema_id, "refers to other schemas")
+        raise RegistryInputError(address, schema_id, f"schema {schema_id} refers to other schemas")
     return str(schema)
+
+
+def _no_answer(address: str, schema_id: int, reason: str) -> RegistryUnavailableError:
+    problem = f"schema {schema_id} cannot be asked for: {reason}"
+    return RegistryUnavailableError(address, schema_id, problem)
+
+
+def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
+    """Returns a function that makes JSON of a source's keys and values, be they Avro or JSON; for one thread.
+
+    Asks the registry once per schema. Calls raise:
+
+    - ``WireFormatError``: the record cannot be read, or the registry does not have its schema.
+    - ``RegistryUnavailableError``, ``RegistryConfigError``: asking again may help.
+
+    Args:
+        settings: Where the registry is.
+        get: How it is asked.
+    """
+    registry = SchemaRegistry(settings, get)
+
+    def schema(schema_id: int) -> str:
+        try:
+            return registry.schema(schema_id)
+        except RegistryInputError as error:
+            raise ValueError(str(error)) from error
+
+    return AvroToJson(schema)

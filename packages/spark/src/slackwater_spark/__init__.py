@@ -6,7 +6,7 @@ Names are imported when they are first used: Spark's workers load this package f
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_protocol import SlackwaterError
 
 if TYPE_CHECKING:
     from slackwater_spark.api.changes import Changes, ChangesOptions, changes
@@ -29,7 +29,7 @@ __all__ = [
     "Pipeline",
     "Rows",
     "RunSettings",
-    "SlackwaterSparkError",
+    "SlackwaterError",
     "StatefulOptions",
     "Transaction",
     "changes",

@@ -84,7 +84,7 @@ class Shop:
             transaction_offset=0,
         )
         [published] = self._log.append([cut])
-        self._store.publish(published, FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="test"))
+        self._store.put_cut(published, FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="test"))
         self._uncut, self._previous = [], self.lsn
         return self.lsn
 

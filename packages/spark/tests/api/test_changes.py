@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater_spark import ApiError, CommitBatch, SlackwaterSparkError, changes, for_each_commit_batch
+from slackwater_spark import ApiError, CommitBatch, SlackwaterError, changes, for_each_commit_batch
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -135,9 +135,9 @@ def test_two_reads_in_one_query_are_refused_since_they_may_be_at_different_commi
 
 def test_arguments_are_refused_with_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
     ddl = "CREATE TABLE s.t (id int PRIMARY KEY, big numeric(60,2));"
-    with pytest.raises(SlackwaterSparkError, match="did you mean 'redis_url'"):
+    with pytest.raises(SlackwaterError, match="did you mean 'redis_url'"):
         changes(spark, source="a", bootstrap="b", tables=["s.t"], redis_ur="x")  # type: ignore[call-arg]
-    with pytest.raises(SlackwaterSparkError, match="'tables' is required"):
+    with pytest.raises(SlackwaterError, match="'tables' is required"):
         changes(spark, source="a", bootstrap="b")
     found = changes(spark, source="a", bootstrap="b", schema=ddl, kafka={"sasl.password": "secret"})
     assert found.tables == ("s.t",)

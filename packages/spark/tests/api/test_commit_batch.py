@@ -8,21 +8,22 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from slackwater_engine.payloads import Document, document_payloads, documents_stage
+from slackwater_engine.scope import Scope
 from slackwater_spark.api.commit_batch import CommitBatches
 from slackwater_spark.api.errors import OffsetLogError, QueryShapeError
 from slackwater_spark.api.offset_log import OffsetLog, file_reader
 from slackwater_spark.api.unpacking import unpacking
 from slackwater_spark.source.errors import OffsetFormatError
-from slackwater_spark.source.offset import SourceOffset
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.stage.wire import Document, document_payloads, documents_stage
+from slackwater_spark.source.position import Position
 
 OPTIONS = {"source": "inv", "bootstrap": "b", "tables": "s.t"}
 Batches = Callable[..., CommitBatches]
 
 
 def offset(lsn: int, **fields: Any) -> str:
-    made = SourceOffset(source="inv", timeline=1, lsn=lsn, event_count=lsn, log=0)
+    made = Position(source="inv", timeline=1, scope=Scope.STRICT, lsns=(lsn,))
     return json.dumps({**made.to_json(), **fields})
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from pyspark.sql.types import DateType, DecimalType, IntegerType, StringType, StructField, StructType
 
+from slackwater_engine.local import LocalEngine
 from slackwater_spark import CommitBatch
 from slackwater_spark.api.function_plan import StageSketch, function_plan
 from slackwater_spark.api.python_evaluator import PythonEvaluators
-from slackwater_spark.stage.testing import LocalEngine
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.postgres import parse_catalog
 
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
 SCHEMA = """

@@ -24,6 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from slackwater_engine.errors import EngineStateError
+from slackwater_engine.local import LocalEngine
 from slackwater_spark.api.document import DocumentEncoder, ValueFault, encoder
 from slackwater_spark.api.errors import (
     ApiError,
@@ -34,10 +36,8 @@ from slackwater_spark.api.errors import (
 from slackwater_spark.api.function_plan import KeyColumns, StageSketch, function_plan
 from slackwater_spark.api.python_evaluator import KeyFunction, PythonEvaluators, Rows
 from slackwater_spark.api.stateful import StatefulOptions
-from slackwater_spark.stage.errors import StateMismatchError
-from slackwater_spark.stage.testing import LocalEngine
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.postgres import parse_catalog
 
 SCHEMA = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer text NOT NULL, at timestamptz, noise text);
@@ -274,7 +274,7 @@ def test_state_of_another_version_is_refused() -> None:
     made.run([order(10, 1)])
     other = engine(options={"version": "2"})
     other.states = made.states
-    with pytest.raises(StateMismatchError):
+    with pytest.raises(EngineStateError):
         other.run([order(20, 1, op="u")])
 
 

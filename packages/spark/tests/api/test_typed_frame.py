@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from slackwater_engine.errors import BadInputError
 from slackwater_spark.api.typed_frame import conversion
-from slackwater_spark.source.errors import BadInputError
 from slackwater_spark.source.typed_rows import TypedTable
-from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.postgres import parse_catalog
 
 [TABLE] = parse_catalog(
     {"s": "CREATE TABLE s.t (id bigint PRIMARY KEY, at timestamptz, n numeric(5,2));"}

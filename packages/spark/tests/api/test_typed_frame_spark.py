@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from slackwater_spark import Changes
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.rows import ROW_SCHEMA
-from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.postgres import parse_catalog
 
 pytestmark = pytest.mark.spark
 

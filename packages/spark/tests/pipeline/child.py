@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_protocol import KafkaSettings, RedisSettings, Servers, SlackwaterError
 from slackwater_spark.pipeline import (
     BatchProgress,
     RunSettings,
@@ -53,14 +53,16 @@ def main(order: dict[str, Any]) -> int:
         emit=Emit(order.get("emit", definition.emit)),
     )
     archives = default_class_archives(os.environ)
-    given = order["settings"] | {"checkpoint": Path(order["settings"]["checkpoint"])}
+    given = dict(order["settings"])
+    servers = Servers(KafkaSettings(given.pop("bootstrap")), RedisSettings(given.pop("redis_url")))
+    given |= {"checkpoint": Path(given["checkpoint"]), "servers": servers}
     settings = RunSettings(**{"class_archives": archives, **given})
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     probe = KillAt(*order["crash"]) if "crash" in order else None
     try:
         run_pipeline(definition, settings, tell_batch, stop=stop, probe=probe)
-    except SlackwaterSparkError as error:
+    except SlackwaterError as error:
         tell(error=type(error).__name__, message=str(error))
         return 1
     tell(ended=True)

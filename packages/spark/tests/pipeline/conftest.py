@@ -133,7 +133,7 @@ class Inventory:
         )
         status = FrontierStatus(state=FrontierState.RUNNING, wall_ms=time_ms(), sidecar="test")
         for published in self._log.append([cut]):
-            self._store.publish(published, status)
+            self._store.put_cut(published, status)
         self._uncut, self._previous_lsn = [], self._lsn
         return self._lsn
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_protocol import ProgressRecord
+from slackwater_protocol import KafkaSettings, ProgressRecord, RedisSettings, Servers
 from slackwater_spark.pipeline import (
     IncompatibleCheckpointError,
     RunSettings,
@@ -286,6 +286,7 @@ def test_a_checkpoint_elsewhere_is_refused() -> None:
 
 def test_secrets_of_a_run_are_not_shown() -> None:
     settings = RunSettings(
-        bootstrap="b:1", checkpoint=Path("c"), redis_password="hush", kafka={"sasl.password": "hush"}
+        servers=Servers(KafkaSettings("b:1", {"sasl.password": "hush"}), RedisSettings("redis://r", "hush")),
+        checkpoint=Path("c"),
     )
     assert "hush" not in repr(settings)

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from slackwater_engine.scope import Scope
 from slackwater_spark.pipeline import DefinitionError, ViewOutput, load_pipeline, pipeline_definition
-from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.errors import ViewError
+from slackwater_sql.errors import SqlTextError
+from slackwater_sql.postgres import parse_catalog
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 
@@ -141,7 +141,7 @@ def test_an_output_has_to_say_which_of_two_views_it_is_of(folder: Path) -> None:
 def test_an_unknown_table_in_the_view_is_named_with_its_place(folder: Path) -> None:
     view = folder / "views" / "orders_with_lines.sql"
     view.write_text(view.read_text().replace("inventory.order_lines", "inventory.order_line"))
-    with pytest.raises(ViewError, match="order_line") as caught:
+    with pytest.raises(SqlTextError, match="order_line") as caught:
         load_pipeline(folder)
     assert str(view) in str(caught.value)
 
@@ -179,7 +179,7 @@ def test_views_that_read_each_other_in_a_circle_are_refused(folder: Path) -> Non
     write(folder, 'name = "o"\nsource = "inv"')
     add_view(folder, "a", "SELECT TRANSACTIONALLY b.id FROM b")
     add_view(folder, "b", "SELECT TRANSACTIONALLY a.id FROM a")
-    with pytest.raises(ViewError, match="reads"):
+    with pytest.raises(SqlTextError, match="reads"):
         load_pipeline(folder)
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
+from slackwater_protocol import NO_SERVERS
 from slackwater_spark.pipeline import RunSettings, SessionStartError
 from slackwater_spark.pipeline.jvm_process import end_jvm, explain_exit, how_jvm_ended
 from slackwater_spark.pipeline.session import spark_session
@@ -49,7 +50,7 @@ def start(java: Path, script: str) -> str:
     """Why the session does not start."""
     java.write_text(f"#!/bin/sh\n{script}\n")
     java.chmod(0o755)
-    settings = RunSettings(bootstrap="b:1", checkpoint=java.parent)
+    settings = RunSettings(servers=NO_SERVERS, checkpoint=java.parent)
     with pytest.raises(SessionStartError) as caught, spark_session("p", settings, java.parent / "spark.log"):
         pass
     return str(caught.value)

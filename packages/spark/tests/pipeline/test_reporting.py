@@ -6,7 +6,7 @@ from slackwater_spark.pipeline import PipelineDefinition, ViewOutput
 from slackwater_spark.pipeline.reporting import BatchJournal, PipelineRegistry
 from slackwater_spark.pipeline.writer import WrittenBatch
 from slackwater_spark.sink import Emit, WriteReport
-from slackwater_sql.stages import EnginePlan
+from slackwater_sql.plan import EnginePlan
 
 AT_ONCE = timedelta(milliseconds=1)
 DEFINITION = PipelineDefinition(

@@ -12,7 +12,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # has no stubs
 from pyspark import SparkContext
 
-from slackwater_protocol import BatchHeader, SystemClock
+from slackwater_protocol import NO_SERVERS, BatchHeader, SystemClock
 from slackwater_spark.pipeline import QueryFailedError, RunSettings, load_pipeline
 from slackwater_spark.pipeline.runner import _PipelineRun
 from slackwater_spark.pipeline.writer import WrittenBatch
@@ -55,7 +55,7 @@ class Run(_PipelineRun):
     """Starts scripted queries."""
 
     def __init__(self, folder: Path, *queries: Query, available_now: bool = False) -> None:
-        settings = RunSettings(bootstrap="nowhere:1", checkpoint=folder, available_now=available_now)
+        settings = RunSettings(servers=NO_SERVERS, checkpoint=folder, available_now=available_now)
         super().__init__(load_pipeline(ORDERS_PIPELINE), settings, None, SystemClock(), lambda _: None)
         self._sink: Any = SimpleNamespace(open=lambda: None, close=lambda: None)
         self._checkpoint.folder.mkdir(parents=True, exist_ok=True)

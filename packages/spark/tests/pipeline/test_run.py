@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from slackwater_protocol import format_lsn
+from slackwater_protocol import format_position
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -260,12 +260,13 @@ def test_separate_executors_compute_the_view_see_no_secret_on_a_command_line_and
 RESCALE = """
 import sys
 from pathlib import Path
+from slackwater_protocol import NO_SERVERS
 from slackwater_spark.pipeline import RunSettings
 from slackwater_spark.pipeline.session import spark_session
 from slackwater_spark.state import rescale
 
 folder, partitions = Path(sys.argv[1]), int(sys.argv[2])
-settings = RunSettings(bootstrap="", checkpoint=folder, master="local[2]")
+settings = RunSettings(servers=NO_SERVERS, checkpoint=folder, master="local[2]")
 with spark_session("rescale", settings, folder / "rescale.log") as session:
     assert rescale(session, folder, partitions, buckets=64) is not None
 """
@@ -360,7 +361,7 @@ def test_a_pipeline_that_starts_before_its_source_goes_on_when_a_row_that_is_too
     assert run.await_end() == 1
     assert run.last["error"] == "OutputRefusedError"
     place = f"view 'orders_with_lines' for topic 'out-{inventory.source}', key {{\"id\":{old['id']}}}"
-    assert f"{place}, commit LSN {format_lsn(lsn)}" in run.last["message"]
+    assert f"{place}, commit LSN {format_position(lsn)}" in run.last["message"]
     inventory.put("inventory.orders", {**old, "status": "mended"}, large)
     inventory.run(5)
     run = start_pipeline()

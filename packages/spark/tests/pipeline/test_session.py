@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from slackwater_protocol import NO_SERVERS
 from slackwater_spark import worker_daemon
+from slackwater_spark.operator.conf import required_conf
 from slackwater_spark.pipeline import RunSettings
 from slackwater_spark.pipeline.session import (
     executor_memory,
@@ -14,9 +16,8 @@ from slackwater_spark.pipeline.session import (
     submitted_settings,
 )
 from slackwater_spark.pipeline.spark_home import link_spark_home
-from slackwater_spark.stage import required_conf
 
-SETTINGS = RunSettings(bootstrap="b:1", checkpoint=Path("c"))
+SETTINGS = RunSettings(servers=NO_SERVERS, checkpoint=Path("c"))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,11 @@ def test_local_masters_repeat_failed_tasks(master: str, made: str) -> None:
 
 def test_a_stage_s_needs_win_over_a_person_s_settings() -> None:
     name, value = next(iter(required_conf().items()))
-    settings = RunSettings(bootstrap="b:1", checkpoint=Path("c"), spark_conf={name: "other", "spark.x": "1"})
+    settings = RunSettings(
+        servers=NO_SERVERS,
+        checkpoint=Path("c"),
+        spark_conf={name: "other", "spark.x": "1"},
+    )
     conf = session_conf("orders", settings, Path("log"))
     assert (conf[name], conf["spark.x"]) == (value, "1")
 

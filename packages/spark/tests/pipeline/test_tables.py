@@ -5,8 +5,8 @@ import pytest
 from slackwater_protocol import SourceTopics
 from slackwater_spark.pipeline import pipeline_definition
 from slackwater_spark.pipeline.tables import keys_move, table_names, view_inputs, without_topic
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.stages import EnginePlan
+from slackwater_sql.plan import EnginePlan
+from slackwater_sql.postgres import parse_catalog
 
 SCHEMA = """
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer_id bigint, total numeric(10, 2));

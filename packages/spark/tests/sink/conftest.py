@@ -10,15 +10,17 @@ import zstandard
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from slackwater_devstack import KafkaBroker
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.payloads import Document
 from slackwater_protocol import (
     BatchHeader,
     CommitRecord,
+    KafkaSettings,
     ProgressRecord,
     decode_commit_record,
     decode_progress_record,
 )
-from slackwater_spark.sink import DocumentBatch, Emit, KafkaSinkSettings, OutputTopic
-from slackwater_spark.stage.wire import Document
+from slackwater_spark.sink import Emit, KafkaSinkSettings, OutputTopic
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]
@@ -116,7 +118,7 @@ def make_settings(bootstrap: str) -> MakeSettings:
             pipeline=name,
             outputs=tuple(OutputTopic(f"{name}.out{view or ''}", partitions) for view in range(views)),
             emit=emit,
-            bootstrap=bootstrap,
+            kafka=KafkaSettings(bootstrap),
             replication_factor=1,
             request_timeout=timedelta(seconds=60),
         )

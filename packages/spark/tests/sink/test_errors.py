@@ -1,10 +1,9 @@
 import pickle
 from collections.abc import Callable
 
+from slackwater_engine.documents import DocumentBatch, malformed_batch
 from slackwater_protocol import ProgressRecord
 from slackwater_spark.sink import (
-    DocumentBatch,
-    MalformedBatchError,
     OutputRefusedError,
     OutputTopicError,
     OutputUnavailableError,
@@ -21,7 +20,7 @@ def test_every_error_survives_pickling_with_its_message(make_batch: MakeBatch) -
         pipeline="orders", query_id="q", batch_id=1, source="inv", timeline=1, commit_lsn=9
     )
     errors = [
-        MalformedBatchError(1, "no header"),
+        malformed_batch(1, "no header"),
         OutputRefusedError("orders", "a document", "too large", "raise the limit"),
         OutputTopicError("t", "1 partition", "2"),
         OutputUnavailableError("orders", "batch 1", 3, "timed out"),

@@ -14,10 +14,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater_devstack import KafkaBroker
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.records.plan import OffsetSpan
 from slackwater_markers import KafkaCutLog
-from slackwater_protocol import SkipDecision
+from slackwater_protocol import KafkaSettings, SkipDecision
 from slackwater_spark.sink import (
-    DocumentBatch,
     Emit,
     KafkaSink,
     KafkaSinkSettings,
@@ -27,11 +28,10 @@ from slackwater_spark.sink import (
     ProducerFencedError,
     ProgressMismatchError,
     SinkStep,
-    read_progress,
 )
 from slackwater_spark.sink.producer import TransactionalProducer, TransactionFailedError
+from slackwater_spark.sink.reading import read_progress
 from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
-from slackwater_spark.source.plan import OffsetSpan
 
 pytestmark = pytest.mark.integration
 
@@ -104,7 +104,7 @@ class NoTransactions(TransactionalProducer):
 
     def __init__(self, settings: KafkaSinkSettings) -> None:
         super().__init__(settings)
-        self._producer = Producer({"bootstrap.servers": settings.bootstrap, "enable.idempotence": True})
+        self._producer = Producer({"bootstrap.servers": settings.kafka.bootstrap, "enable.idempotence": True})
 
     def open(self) -> None:
         pass
@@ -296,7 +296,7 @@ def test_a_broker_that_restarts_is_waited_for_by_whoever_reads_or_writes(
     sink.open()
     sink.write(QUERY, batches[0])
     sink.close()
-    log = KafkaCutLog(settings.pipeline, settings.bootstrap, timeout=timedelta(seconds=120))
+    log = KafkaCutLog(settings.pipeline, settings.kafka.bootstrap, timeout=timedelta(seconds=120))
     log.ensure_topic(replication_factor=1)
     decision = SkipDecision(
         source=settings.pipeline, timeline=1, to_lsn=7, wall_ms=5, decided_by="ann", reason="lost"
@@ -314,7 +314,7 @@ def test_a_broker_that_restarts_is_waited_for_by_whoever_reads_or_writes(
             writer.write(QUERY, batch)
 
     def read() -> list[bytes | None]:
-        with kept_consumer({"bootstrap.servers": settings.bootstrap}) as consumer:
+        with kept_consumer({"bootstrap.servers": settings.kafka.bootstrap}) as consumer:
             reader = SpanReader(consumer, timeout_seconds=300.0)
             return [message.value() for _, messages in reader.read([span]) for message in messages]
 
@@ -489,7 +489,7 @@ def test_an_output_that_outlived_its_progress_is_refused(
 ) -> None:
     settings = make_settings()
     run(settings, [make_batch(0)])
-    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap})
     for future in admin.delete_topics([settings.progress_topic]).values():
         future.result(300)
     with pytest.raises(OutputTopicError, match="wrote up to 0/A"):
@@ -498,7 +498,7 @@ def test_an_output_that_outlived_its_progress_is_refused(
 
 def test_a_progress_topic_that_is_not_compacted_is_refused(make_settings: MakeSettings) -> None:
     settings = make_settings()
-    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap})
     for future in admin.create_topics([NewTopic(settings.progress_topic, 1, 1)]).values():
         future.result(300)
     with pytest.raises(OutputTopicError, match=r"cleanup\.policy=compact"):
@@ -508,7 +508,7 @@ def test_a_progress_topic_that_is_not_compacted_is_refused(make_settings: MakeSe
 def test_a_broker_that_is_away_is_one_clear_error(make_settings: MakeSettings) -> None:
     settings = replace(
         make_settings(),
-        bootstrap="127.0.0.1:1",
+        kafka=KafkaSettings("127.0.0.1:1"),
         request_timeout=timedelta(seconds=1),
     )
     with pytest.raises(OutputUnavailableError, match="start the pipeline again when the broker is back"):
@@ -518,7 +518,7 @@ def test_a_broker_that_is_away_is_one_clear_error(make_settings: MakeSettings) -
 def end_offsets(settings: KafkaSinkSettings, isolation: str) -> int:
     topic = settings.outputs[0].name
     consumer = Consumer(
-        {"bootstrap.servers": settings.bootstrap, "group.id": "ends", "isolation.level": isolation}
+        {"bootstrap.servers": settings.kafka.bootstrap, "group.id": "ends", "isolation.level": isolation}
     )
     try:
         ends = [

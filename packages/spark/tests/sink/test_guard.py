@@ -6,13 +6,13 @@ from itertools import count
 
 import pytest
 
-from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState
+from slackwater_protocol import CommitRecord, KafkaSettings, OffsetRange, ProgressRecord, TopicState
 from slackwater_spark.sink import KafkaSinkSettings, OutputTopic, OutputTopicError, guard
 from slackwater_spark.sink.guard import TopicGuard
 from slackwater_spark.sink.topics import TopicRule, topic_rules
 
 SETTINGS = KafkaSinkSettings(
-    pipeline="orders", outputs=(OutputTopic("out"), OutputTopic("sums")), bootstrap="b:1"
+    pipeline="orders", outputs=(OutputTopic("out"), OutputTopic("sums")), kafka=KafkaSettings("b:1")
 )
 ACCEPTING = replace(SETTINGS, accept_changed_output=True)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from slackwater_engine.documents import DocumentBatch
 from slackwater_markers.testing import FlakyConsumer
-from slackwater_protocol import ProgressRecord, TopicState, encode_progress_record
+from slackwater_protocol import KafkaSettings, ProgressRecord, TopicState, encode_progress_record
 from slackwater_spark.sink import (
-    DocumentBatch,
     KafkaSink,
     KafkaSinkSettings,
     OutputRefusedError,
@@ -21,14 +21,17 @@ from slackwater_spark.sink import (
     OutputUnavailableError,
     ProducerFencedError,
     SinkError,
-    read_progress,
 )
 from slackwater_spark.sink.producer import TransactionalProducer, TransactionFailedError
+from slackwater_spark.sink.reading import read_progress
 from slackwater_spark.sink.topics import SinkTopics
 
 MakeBatch = Callable[..., DocumentBatch]
 SETTINGS = KafkaSinkSettings(
-    pipeline="p", outputs=(OutputTopic("out"),), bootstrap="nowhere:1", request_timeout=timedelta(seconds=20)
+    pipeline="p",
+    outputs=(OutputTopic("out"),),
+    kafka=KafkaSettings("nowhere:1"),
+    request_timeout=timedelta(seconds=20),
 )
 PROGRESS = ProgressRecord(pipeline="p", query_id="q", batch_id=0, source="inv", timeline=1, commit_lsn=10)
 TRANSIENT = ["NOT_LEADER_FOR_PARTITION", "NOT_COORDINATOR", "_TRANSPORT", "_TIMED_OUT"]

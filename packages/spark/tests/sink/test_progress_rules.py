@@ -2,8 +2,9 @@ from collections.abc import Callable
 
 import pytest
 
+from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState
-from slackwater_spark.sink import DocumentBatch, PipelineNameTakenError, ProgressMismatchError, check_owner
+from slackwater_spark.sink import PipelineNameTakenError, ProgressMismatchError, check_owner
 from slackwater_spark.sink.progress import (
     TopicChange,
     commits_change,

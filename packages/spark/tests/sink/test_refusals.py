@@ -13,7 +13,8 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_spark.sink import DocumentBatch, Emit, KafkaSink, KafkaSinkSettings, OutputRefusedError
+from slackwater_engine.documents import DocumentBatch
+from slackwater_spark.sink import Emit, KafkaSink, KafkaSinkSettings, OutputRefusedError
 from slackwater_spark.sink.producer import TransactionalProducer
 from slackwater_spark.sink.refusals import refusal
 
@@ -71,7 +72,7 @@ def test_what_may_pass_is_no_refusal(code: int) -> None:
 
 
 def set_limit(settings: KafkaSinkSettings, limit: int) -> None:
-    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap})
     topic = settings.outputs[0].name
     if topic not in admin.list_topics(timeout=20).topics:
         admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
@@ -143,7 +144,8 @@ def test_only_the_topic_limits_the_size_of_a_document(
 def test_a_document_above_the_producers_own_limit_is_named_too(
     make_settings: MakeSettings, make_batch: MakeBatch
 ) -> None:
-    settings = replace(make_settings(), kafka={"message.max.bytes": "5000"})
+    settings = make_settings()
+    settings = replace(settings, kafka=replace(settings.kafka, options={"message.max.bytes": "5000"}))
     with pytest.raises(
         OutputRefusedError, match=r"key k, commit LSN 0/5, 6,000 bytes.*message.max.bytes of the"
     ):

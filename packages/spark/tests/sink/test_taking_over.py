@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from slackwater_protocol import ProgressRecord, TopicState, decode_progress_record
+from slackwater_engine.documents import DocumentBatch
+from slackwater_protocol import KafkaSettings, ProgressRecord, TopicState, decode_progress_record
 from slackwater_spark.sink import (
-    DocumentBatch,
     KafkaSinkSettings,
     OutputTopic,
     OutputUnavailableError,
@@ -115,7 +115,7 @@ class Guard:
 SETTINGS = KafkaSinkSettings(
     pipeline="orders",
     outputs=(OutputTopic("out"),),
-    bootstrap="b:1",
+    kafka=KafkaSettings("b:1"),
     patience=timedelta(),  # a run that should have ended does not go on for minutes
 )
 BEGUN = ["read progress", "create missing", "open", "read progress", "check", "commit", "answer"]

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater_protocol import ProgressRecord, decode_commit_record, decode_progress_record
-from slackwater_spark.scope import Scope
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.errors import EngineStateError
+from slackwater_engine.payloads import Document
+from slackwater_engine.scope import Scope
+from slackwater_protocol import KafkaSettings, ProgressRecord, decode_commit_record, decode_progress_record
 from slackwater_spark.sink import (
-    DocumentBatch,
     Emit,
     KafkaSinkSettings,
-    MalformedBatchError,
     OutputRefusedError,
     OutputTopic,
     SinkStep,
@@ -19,7 +20,6 @@ from slackwater_spark.sink import (
 )
 from slackwater_spark.sink.producer import DeliveryReport, Headers, TransactionFailedError
 from slackwater_spark.sink.transaction import BatchTransaction, commit_units
-from slackwater_spark.stage.wire import Document
 
 MakeBatch = Callable[..., DocumentBatch]
 Produced = tuple[str, bytes | None, bytes | None, Headers]
@@ -118,7 +118,7 @@ def written(
         outputs=tuple(OutputTopic(topic, keys_move=keys_move) for topic in topics),
         emit=emit,
         scope=scope,
-        bootstrap="nowhere",
+        kafka=KafkaSettings("nowhere"),
     )
     write = BatchTransaction(settings, producer, batch, lambda step: producer.calls.append(f"[{step}]"))
     write.produce(PROGRESS)
@@ -218,7 +218,7 @@ def test_a_batch_that_ends_above_its_last_transaction_is_closed_by_a_record(make
 
 
 def test_a_document_of_a_foreign_transaction_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(MalformedBatchError, match="commit LSN 99"):
+    with pytest.raises(EngineStateError, match="commit LSN 99"):
         written(make_batch(0, [(99, b"a", b"1")]), Emit.TRANSACTIONS)
 
 
@@ -265,7 +265,7 @@ def test_the_delete_of_a_key_that_moved_to_another_bucket_is_not_written(
 def test_documents_of_a_view_that_has_no_output_are_refused(make_batch: MakeBatch) -> None:
     batch = make_batch(0, [], others={1: [(3, b"b", b"2")]})
     producer = FakeProducer()
-    with pytest.raises(MalformedBatchError, match=r"documents of view 1, of 1 view\(s\)"):
+    with pytest.raises(EngineStateError, match=r"documents of view 1, of 1 view\(s\)"):
         written(batch, Emit.LATEST, producer)
     assert producer.calls == []
 
@@ -348,7 +348,7 @@ def test_in_scope_aggregate_each_document_has_its_own_lsn_and_the_batch_one_comm
 
 
 def test_in_scope_aggregate_a_document_from_before_the_batch_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(MalformedBatchError, match="commit LSN 10"):
+    with pytest.raises(EngineStateError, match="commit LSN 10"):
         written(make_batch(1, [(10, b"a", b"1")]), Emit.LATEST, scope=Scope.AGGREGATE)
 
 
@@ -376,7 +376,9 @@ def test_a_batch_that_stays_where_it_began_has_a_record(make_batch: MakeBatch) -
 
 
 def test_documents_and_deletes_are_counted(make_batch: MakeBatch) -> None:
-    settings = KafkaSinkSettings(pipeline="orders", outputs=(OutputTopic("out"),), bootstrap="nowhere")
+    settings = KafkaSinkSettings(
+        pipeline="orders", outputs=(OutputTopic("out"),), kafka=KafkaSettings("nowhere")
+    )
     batch = make_batch(0, [(3, b"a", b"1"), (7, b"b", None), (7, b"d", b"2")])
     counted, _ = BatchTransaction(settings, FakeProducer(), batch, lambda _: None).produce(PROGRESS)
     assert (counted.documents, counted.deletes) == (3, 1)

@@ -7,101 +7,27 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_markers import (
-    CutLogReplacedError,
-    FrontierState,
-    FrontierStatus,
-    InMemoryCutLog,
-    InMemoryMarkerStore,
-    MarkerStore,
-)
-from slackwater_protocol import (
-    AheadMarkers,
-    CommittedTransaction,
-    Marker,
-    PassDecision,
-    PublishedCut,
-    TimelineDecision,
-    decode_batch_header,
-)
-from slackwater_spark.source.aggregate import AggregatePlanner
-from slackwater_spark.source.cut_feed import FeedKey
+from slackwater_engine.scope import Scope
+from slackwater_markers import CutLogReplacedError
+from slackwater_protocol import PassDecision, PublishedCut, TimelineDecision, decode_batch_header
 from slackwater_spark.source.errors import (
     MissingCutsError,
-    OffsetFormatError,
     PartitionsChangedError,
     UnlikePartitionsError,
 )
-from slackwater_spark.source.group_feed import GroupFeed
-from slackwater_spark.source.group_offset import GroupOffset, PartitionPosition
-from slackwater_spark.source.offset import SourceOffset
-from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.position import Position, TopicPosition
+from slackwater_spark.source.testing import World
 
 Published = Callable[..., PublishedCut]
-OPTIONS = {"source": "inv", "bootstrap": "b:9092", "tables": "s.a,s.b", "scope": "aggregate", "packing": "{}"}
-BEGINNING = GroupOffset(source="inv", timeline=1)
-STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=0, sidecar="test")
-
-
-class CountingLog(InMemoryCutLog):
-    looks = 0
-
-    def records(self, after_offset, *, limit=None, with_cuts=True):  # type: ignore[no-untyped-def]
-        self.looks += 1
-        return super().records(after_offset, limit=limit, with_cuts=with_cuts)
-
-
-class World:
-    """Two tables with as many partitions as the first end offsets say."""
-
-    def __init__(self, published: Published, store: MarkerStore | None = None, **options: str) -> None:
-        self._published = published
-        self._options = SourceOptions.parse(OPTIONS | options)
-        self._store = store
-        self.now, self.tick = 0.0, 1.0
-        self.log = CountingLog("inv")
-        self.planner = self.new_planner()
-
-    def new_planner(self) -> AggregatePlanner:
-        feed = GroupFeed(
-            FeedKey("inv", 1),
-            self._options.topics,
-            store=self._store,
-            log=self.log,
-            monotonic=self._monotonic,
-        )
-        return AggregatePlanner(self._options, feed)
-
-    def _monotonic(self) -> float:
-        self.now += self.tick
-        return self.now
-
-    def cut(self, lsn: int, previous: int, a: list[int], b: list[int], **fields: object) -> PublishedCut:
-        ends = {"inv.s.a": tuple(a), "inv.s.b": tuple(b)}
-        [appended] = self.log.append([self._published(lsn, previous, end_offsets=ends, **fields).cut])
-        return appended
-
-    def ahead(self, lsn: int, previous: int, markers: dict[tuple[str, int], tuple[int, int]]) -> None:
-        record = AheadMarkers(
-            source="inv",
-            timeline=1,
-            previous_lsn=previous,
-            lsn=lsn,
-            transactions=tuple(CommittedTransaction(x, x, x) for x in range(previous + 1, lsn + 1)),
-            markers={(f"inv.s.{table}", n): Marker(*m) for (table, n), m in markers.items()},
-        )
-        self.log.append_records([record])
-
-    def next(self, start: GroupOffset, limit: int | None = None, target: int | None = None) -> GroupOffset:
-        return self.planner.next(start, limit, target)
+BEGINNING = Position(source="inv", timeline=1, scope=Scope.AGGREGATE)
 
 
 @pytest.fixture
 def world(published: Published) -> World:
-    return World(published)
+    return World(published, Scope.AGGREGATE, packing="{}")
 
 
-def stalled(world: World) -> GroupOffset:
+def stalled(world: World) -> Position:
     """At a cut at LSN 10; then table ``a`` stalls in partition 1, partition 0 goes on to LSN 30 and more."""
     world.cut(10, 0, [5, 5], [5, 5])
     start = world.next(BEGINNING)
@@ -206,11 +132,11 @@ def test_a_run_that_takes_what_is_there_ends_where_the_log_ended(world: World) -
 
 
 def test_a_query_may_start_at_the_newest_cut(published: Published) -> None:
-    world = World(published, starting="latest")
+    world = World(published, Scope.AGGREGATE, starting="latest")
     assert world.planner.start() == BEGINNING
     world.cut(10, 0, [5, 6], [7, 8])
     start = world.planner.start()
-    assert (start.lsns, start.positions["inv.s.b"][1]) == ((10, 10), PartitionPosition(8, 10, 8))
+    assert (start.lsns, start.topics["inv.s.b"][1]) == ((10, 10), TopicPosition((8,), 10, (8,)))
     world.cut(20, 10, [9, 9], [9, 9])
     assert world.next(start).lsns == (20, 20)
 
@@ -292,7 +218,7 @@ def test_groups_stop_before_late_rows_with_the_lsn_of_a_snapshot_that_they_have_
     assert task.late_snapshots == frozenset()
 
 
-def all_ahead(world: World) -> GroupOffset:
+def all_ahead(world: World) -> Position:
     """At a cut at LSN 10; all partitions are further, the frontier waits for rows that were lost."""
     world.cut(10, 0, [5, 5], [5, 5])
     start = world.next(BEGINNING)
@@ -310,7 +236,7 @@ def test_what_no_cut_has_passed_is_not_said_to_be_reached(world: World) -> None:
 def test_a_transaction_that_is_skipped_when_all_groups_have_passed_it_is_named(world: World) -> None:
     ahead = world.next(all_ahead(world))
     world.cut(50, 10, [40, 41], [42, 43], transactions={x: x for x in range(11, 51)}, skipped=(22,))
-    end = world.next(GroupOffset.from_json(ahead.to_json(), source="inv", timeline=1))
+    end = world.next(world.planner.offset(ahead.to_json()))
 
     for planner in (world.planner, world.new_planner()):
         task, *_ = planner.tasks(ahead, end)
@@ -331,56 +257,11 @@ def test_a_cut_that_skips_is_found_though_all_groups_are_beyond_it(world: World)
 
 def test_an_lsn_of_an_earlier_version_does_not_go_back(world: World) -> None:
     ahead = world.next(all_ahead(world))
-    old = GroupOffset.from_json(
-        {name: part for name, part in ahead.to_json().items() if name != "cut"}, source="inv", timeline=1
-    )
+    old = world.planner.offset({name: part for name, part in ahead.to_json().items() if name != "cut"})
     world.ahead(60, 40, {(table, n): (60, 50) for table in "ab" for n in range(2)})
 
     assert old.lsn == 40
     assert world.next(old).lsn == 40
-
-
-def test_while_nothing_happens_redis_is_asked_and_the_log_only_now_and_then(published: Published) -> None:
-    store = InMemoryMarkerStore()
-    world = World(published, store)
-    world.tick = 0.0
-    store.publish(world.cut(10, 0, [5, 5], [5, 5]), STATUS)
-    start = world.next(BEGINNING)
-    before = world.log.looks
-    for _ in range(20):
-        assert world.next(start) == start
-    assert world.log.looks == before
-    store.publish(world.cut(20, 10, [6, 6], [6, 6]), STATUS)
-    second = world.next(start)
-    assert second.lsns == (20, 20)
-    world.ahead(40, 20, {("a", 0): (30, 20), ("b", 0): (35, 25)})
-    assert world.next(second) == second
-    world.now = 0.3
-    assert world.next(second).lsns == (30, 20)
-
-
-@pytest.mark.parametrize("is_of_another_log", [True, False])
-def test_what_redis_alone_says_is_no_reason_to_look_into_the_log_again_and_again(
-    published: Published, is_of_another_log: bool
-) -> None:
-    store = InMemoryMarkerStore()
-    world = World(published, store)
-    world.tick = 0.0
-    world.cut(10, 0, [5, 5], [5, 5])
-    start = world.next(BEGINNING)
-    if is_of_another_log:
-        store.bind("another log")
-    store.publish(published(2**62, 10, log=99), STATUS)
-    if is_of_another_log:
-        store.bind(world.log.identity() or "")
-    assert world.next(start) == start
-    before = world.log.looks
-    for _ in range(20):
-        assert world.next(start) == start
-    assert world.log.looks == before
-    world.cut(20, 10, [6, 6], [6, 6])
-    world.now = 0.3
-    assert world.next(start).lsns == (20, 20)
 
 
 def test_decisions_are_passed_over(world: World) -> None:
@@ -390,68 +271,34 @@ def test_decisions_are_passed_over(world: World) -> None:
     assert world.next(BEGINNING).lsns == (20, 20)
 
 
-def test_a_log_that_was_made_anew_is_refused(published: Published) -> None:
-    world = World(published)
+def test_a_log_that_was_made_anew_is_refused(world: World) -> None:
     world.cut(10, 0, [5, 5], [5, 5])
     start = world.next(BEGINNING)
     assert start.log_id == world.log.identity()
-    assert GroupOffset.from_json(start.to_json(), source="inv", timeline=1) == start
+    assert world.planner.offset(start.to_json()) == start
     world.log.make_anew()
     world.cut(20, 10, [6, 6], [6, 6])
     world.cut(30, 20, [7, 7], [7, 7])
-    world.now += 6
-    with pytest.raises(CutLogReplacedError):
-        world.next(start)
-    with pytest.raises(CutLogReplacedError):
-        world.new_planner().next(start, None, None)
+    world.clock.seconds += 6
+    for planner in (world.planner, world.new_planner()):
+        with pytest.raises(CutLogReplacedError):
+            planner.next(start, None, None)
     with pytest.raises(MissingCutsError, match="after commit LSN 0"):
         world.new_planner().next(BEGINNING, None, None)
 
 
-def test_the_form_in_the_checkpoint_stays_as_it_is() -> None:
-    """Must stay readable."""
-    text = (
-        '{"version": 2, "scope": "aggregate", "source": "inv", "timeline": 1, "lsns": [30, 10],'
-        ' "commit_ts_ms": 5, "log": 2, "floor": 1, "positions": {"inv.s.a": [[20, 30, 20], [5, 10, 5]]}}'
-    )
-    positions = {"inv.s.a": (PartitionPosition(20, 30, 20), PartitionPosition(5, 10, 5))}
-    offset = replace(BEGINNING, lsns=(30, 10), commit_ts_ms=5, log=2, floor=1, positions=positions)
-    assert GroupOffset.from_json(json.loads(text), source="inv", timeline=1) == offset
-    assert offset.to_json() == json.loads(text)
-    assert (offset.lsn, offset.event_count) == (10, 25)
-
-
-@pytest.mark.parametrize("change", [{"version": 1}, {"lsns": ...}, {"positions": 7}, {"source": "x"}])
-def test_an_offset_that_does_not_fit_is_refused(change: dict[str, object]) -> None:
-    bad = {k: v for k, v in (BEGINNING.to_json() | change).items() if v is not ...}
-    with pytest.raises(OffsetFormatError, match='"commit_ts_ms": 0'):
-        GroupOffset.from_json(bad, source="inv", timeline=1)
-
-
-def test_offsets_of_the_two_scopes_are_not_taken_for_each_other() -> None:
-    strict = SourceOffset.before_everything("inv", 1).to_json()
-    with pytest.raises(OffsetFormatError, match="scope 'aggregate'"):
-        GroupOffset.from_json(strict, source="inv", timeline=1)
-    with pytest.raises(OffsetFormatError, match="expected version 1"):
-        SourceOffset.from_json(BEGINNING.to_json(), source="inv", timeline=1)
-
-
 def test_a_timeline_is_read_from_where_the_one_before_ended(published: Published) -> None:
     """Seen to fail: groups read the old timeline's rows, too."""
-    world = World(published, timeline="2")
+    world = World(published, Scope.AGGREGATE, timeline="2")
     world.cut(10, 0, [5, 6], [7, 8])
     decision = TimelineDecision(source="inv", timeline=2, transaction_offset=3, wall_ms=1, decided_by="ann")
     world.log.append_records([decision])
     ends = {"inv.s.a": (9, 9), "inv.s.b": (9, 9)}
     world.log.append([replace(published(4, 0, end_offsets=ends).cut, timeline=2)])
-    feed = GroupFeed(
-        FeedKey("inv", 2), ["inv.s.a", "inv.s.b"], store=None, log=world.log, monotonic=lambda: 0.0
-    )
-    planner = AggregatePlanner(SourceOptions.parse(OPTIONS | {"timeline": "2"}), feed)
-    start = planner.start()
+    start = world.planner.start()
 
-    end = planner.next(start, None, None)
-    tasks = planner.tasks(start, end)
+    end = world.next(start)
+    tasks = world.tasks(start, end)
 
     spans = sorted((s.topic, s.partition, s.from_offset, s.to_offset) for t in tasks for s in t.spans)
     assert spans == [

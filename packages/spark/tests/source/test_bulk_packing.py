@@ -9,19 +9,18 @@ import pytest
 from confluent_kafka import Message
 from pyspark.sql.types import StructType
 
+from slackwater_engine.errors import BadInputError
+from slackwater_engine.pack.packer import EventPacker
+from slackwater_engine.pack.specification import PackingSpec, packing_spec
+from slackwater_engine.pack.table import TablePacker
+from slackwater_engine.payloads import PACKED_SCHEMA, Event, decode_events
+from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.records.changes import BatchChanges
+from slackwater_engine.records.plan import OffsetSpan
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
-from slackwater_spark.source.batch import BatchTask, TransactionTable
-from slackwater_spark.source.changes import BatchChanges
-from slackwater_spark.source.data_source import PACKED_SCHEMA
-from slackwater_spark.source.errors import BadInputError
 from slackwater_spark.source.packed import PackedWriter
-from slackwater_spark.source.plan import OffsetSpan
-from slackwater_spark.stage.bulk_packer import TablePacker
-from slackwater_spark.stage.event_packer import EventPacker
-from slackwater_spark.stage.packing import PackingSpec, packing_spec
-from slackwater_spark.stage.wire import Event, decode_events
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.postgres import parse_catalog
 from slackwater_sql.row_codec import UNAVAILABLE
 
 Value = Callable[..., bytes]
@@ -117,6 +116,10 @@ class RandomRecords:
         }
 
 
+def not_regular(*_: object) -> None:
+    raise ValueError
+
+
 @pytest.mark.parametrize("view", [JOINED, GROUPED])
 @pytest.mark.parametrize("seed", range(10))
 def test_packing_in_bulk_gives_what_packing_one_by_one_gives(
@@ -124,7 +127,7 @@ def test_packing_in_bulk_gives_what_packing_one_by_one_gives(
 ) -> None:
     messages, spec = RandomRecords(seed, row_value, record).make(400), spec_of(view)
     in_bulk = rows(spec, messages)
-    monkeypatch.setattr(EventPacker, "bulk", lambda *_: None)
+    monkeypatch.setattr(TablePacker, "decode", not_regular)
     one_by_one = rows(spec, messages)
     assert [events_of(row) for row in in_bulk] == [events_of(row) for row in one_by_one]
     assert in_bulk == one_by_one
@@ -135,7 +138,7 @@ def test_regular_records_are_packed_in_bulk(
 ) -> None:
     row = {"id": 1, "order_id": 2, "product": "p", "data": None, "tags": None, "sizes": None}
     value = row_value(7, 1_400, op="u", table=TABLE, before=row, after={**row, "order_id": 3})
-    monkeypatch.delattr(EventPacker, "add")
+    monkeypatch.delattr(TablePacker, "add")
     found = rows(spec_of(GROUPED), [record(value, topic=TOPIC)])
     events = [event for row in found for event in events_of(row)]
     assert sorted(events, key=lambda event: event[2]) == [
@@ -184,8 +187,8 @@ def test_a_table_with_numbers_that_have_several_forms_is_packed_one_by_one() -> 
     ddl = "CREATE TABLE s.t (id bigint PRIMARY KEY, x double precision)"
     view = "SELECT TRANSACTIONALLY t.id, max(t.x) AS x FROM s.t t GROUP BY t.id"
     spec = packing_spec(compile_pipeline([("v.sql", view)], parse_catalog({"schema.sql": ddl})), 8)
-    assert not TablePacker.can_pack(spec.inputs)
-    assert EventPacker(spec).bulk("s.t") is None
+    with pytest.raises(ValueError, match="no record is regular"):
+        EventPacker(spec).table("s.t").decode([b"{}"])
 
 
 def test_events_are_in_order_however_often_they_are_made_bytes() -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message
 
+from slackwater_engine.errors import BadInputError
+from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.records.changes import BatchChanges, find_keyless, find_places
+from slackwater_engine.records.plan import OffsetSpan
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction, SourceTopics
-from slackwater_spark.source.batch import BatchTask, TransactionTable
-from slackwater_spark.source.changes import BatchChanges, find_keyless, find_places
-from slackwater_spark.source.errors import BadInputError
-from slackwater_spark.source.plan import OffsetSpan
 
 Value = Callable[..., bytes]
 Record = Callable[..., Message]

@@ -6,9 +6,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
+from slackwater_engine.scope import Scope
 from slackwater_spark.source import readers
-from slackwater_spark.source.offset import SourceOffset
 from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.position import Position
 from slackwater_spark.source.readers import SlackwaterStreamReader
 
 
@@ -19,22 +20,22 @@ class GrowingSource:
         self.options = options
         self._lsn = 0
 
-    def start(self) -> SourceOffset:
+    def start(self) -> Position:
         return self._newest() if self.options.starting == "latest" else self._at(0)
 
     def next_json(self, start: dict[str, Any], max_events: int | None, target: int | None) -> dict[str, Any]:
         return self._newest().to_json()
 
-    def _newest(self) -> SourceOffset:
+    def _newest(self) -> Position:
         self._lsn += 100
         return self._at(self._lsn)
 
-    def _at(self, lsn: int) -> SourceOffset:
-        return SourceOffset(source="inv", timeline=1, lsn=lsn, event_count=lsn, log=0)
+    def _at(self, lsn: int) -> Position:
+        return Position(source="inv", timeline=1, scope=Scope.STRICT, lsns=(lsn,))
 
 
 def reader(monkeypatch: pytest.MonkeyPatch, **options: str) -> SlackwaterStreamReader:
-    monkeypatch.setattr(readers, "planner", GrowingSource)
+    monkeypatch.setattr(readers, "Planner", GrowingSource)
     required = {"source": "inv", "bootstrap": "b", "tables": "s.t"}
     return SlackwaterStreamReader(SourceOptions.parse({**required, **options}), StructType())
 
@@ -46,15 +47,15 @@ def test_the_first_batch_of_a_query_that_begins_at_the_newest_cut_is_empty(
     ours = reader(monkeypatch, starting="latest")
     start = ours.initialOffset()
     assert ours.latestOffset(start, ReadAllAvailable()) == start
-    assert ours.initialOffset()["lsn"] > start["lsn"]
-    assert ours.latestOffset(start, ReadAllAvailable())["lsn"] > start["lsn"], "the second one is not"
+    assert ours.initialOffset()["lsns"] > start["lsns"]
+    assert ours.latestOffset(start, ReadAllAvailable())["lsns"] > start["lsns"], "the second one is not"
 
 
 def test_other_first_batches_hold_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = reader(monkeypatch)
     start = ours.initialOffset()
-    assert ours.latestOffset(start, ReadAllAvailable())["lsn"] == 100
+    assert ours.latestOffset(start, ReadAllAvailable())["lsns"] == [100]
     restarted = reader(monkeypatch, starting="latest")
-    assert restarted.latestOffset(start, ReadAllAvailable())["lsn"] == 100, (
+    assert restarted.latestOffset(start, ReadAllAvailable())["lsns"] == [100], (
         "a checkpoint says where it begins"
     )

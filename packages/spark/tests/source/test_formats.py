@@ -17,19 +17,20 @@ from pyspark.sql.types import StructType
 from slackwater_cdc import Frontier
 from slackwater_cdc.wire import AvroToJson, ToJson
 from slackwater_devstack import KafkaBroker
+from slackwater_engine.errors import BadInputError
+from slackwater_engine.local import LocalStage
+from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.records.changes import BatchChanges
+from slackwater_engine.records.plan import OffsetSpan
 from slackwater_protocol import CommittedTransaction, Cut, SourceTopics
 from slackwater_registry import RegistrySettings
 from slackwater_registry.testing import RegistryServer
-from slackwater_spark.source.batch import BatchTask, TransactionTable
-from slackwater_spark.source.changes import BatchChanges
-from slackwater_spark.source.errors import BadInputError, SchemaRegistryError
+from slackwater_spark.source.errors import SchemaRegistryError
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.plan import OffsetSpan
 from slackwater_spark.source.readers import read_task
 from slackwater_spark.source.rows import RowWriter
-from slackwater_spark.stage.testing import LocalStage
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.postgres import parse_catalog
 
 RECORDINGS = Path(__file__).parents[3] / "cdc/tests/recordings"
 PREFIXES = {"avro": "av", "json": "js", "json_with_schemas": "jw"}
@@ -269,7 +270,10 @@ def test_avro_in_routed_topics_is_read_from_kafka(kafka_broker: KafkaBroker, sou
         assert sorted(map(str, again)) == sorted(map(str, rows))
         assert len(registry.requests) == asked, "a worker keeps its schemas"
         registry.failure = 500
-        others = dataclasses.replace(options, schema_registry=RegistrySettings(url=registry.url))
+        others = dataclasses.replace(
+            options,
+            servers=dataclasses.replace(options.servers, registry=RegistrySettings(url=registry.url)),
+        )
         with pytest.raises(SchemaRegistryError, match=r"HTTP 500.*loses nothing"):
             list(read_task(others, ROWS, task))
 

@@ -1,4 +1,4 @@
-"""Scope ``aggregate``: what random histories, stalls and batches deliver, judged by who knows every row."""
+"""What random histories, stalls and batches deliver in both scopes, judged by who knows every row."""
 
 import json
 import random
@@ -11,21 +11,22 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slackwater_cdc.testing import change_value, snapshot_value
+from slackwater_engine.records.batch import BatchTask
+from slackwater_engine.records.changes import BatchChanges, find_places
+from slackwater_engine.records.plan import OffsetSpan
+from slackwater_engine.scope import Scope
 from slackwater_markers import InMemoryCutLog
 from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, Marker
-from slackwater_spark.source import aggregate, groups
-from slackwater_spark.source.aggregate import AggregatePlanner
-from slackwater_spark.source.batch import BatchTask
-from slackwater_spark.source.changes import BatchChanges, find_places
-from slackwater_spark.source.cut_feed import FeedKey
-from slackwater_spark.source.group_feed import GroupFeed
-from slackwater_spark.source.group_offset import GroupOffset, PartitionPosition
+from slackwater_spark.source import markers, planner
+from slackwater_spark.source.feed import Feed
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.plan import OffsetSpan
+from slackwater_spark.source.planner import Planner
+from slackwater_spark.source.position import Position, TopicPosition
+from slackwater_spark.source.segments import Segments
 
 TABLES = ("s.a", "s.b")
 GROUPS = 3
-OPTIONS = {"source": "inv", "bootstrap": "b:9092", "tables": ",".join(TABLES), "scope": "aggregate"}
+OPTIONS = {"source": "inv", "bootstrap": "b:9092", "tables": ",".join(TABLES)}
 Place = tuple[str, int]
 """Table and partition."""
 PLACES = tuple((table, number) for table in TABLES for number in range(GROUPS))
@@ -193,18 +194,14 @@ class Reader:
         self.delivered: list[Row] = []
         self.snapshot_rows: list[Row] = []
         """With the LSN that each was given."""
-        self.offset = GroupOffset(source="inv", timeline=1).to_json()
+        self._is_strict = options["scope"] == Scope.STRICT
+        self.offset = Position(source="inv", timeline=1, scope=Scope(options["scope"])).to_json()
         self.start_again()
 
     def start_again(self) -> None:
-        feed = GroupFeed(
-            FeedKey("inv", 1),
-            [f"inv.{table}" for table in TABLES],
-            store=None,
-            log=self._log,
-            monotonic=iter(range(10**9)).__next__,
-        )
-        self.planner = AggregatePlanner(SourceOptions.parse(OPTIONS | self._options), feed)
+        options = SourceOptions.parse(OPTIONS | self._options)
+        feed = Feed(options, store=None, log=self._log, monotonic=iter(range(10**9)).__next__)
+        self.planner = Planner(options, feed)
         self.offset = json.loads(json.dumps(self.offset))
 
     def batch(self, max_events: int | None = None) -> bool:
@@ -238,21 +235,25 @@ class Reader:
         assert len(records) == span.size
         return [message(row, span.from_offset + n) for n, row in enumerate(records)]
 
-    def _check(self, start: GroupOffset, end: GroupOffset, rows: list[Row]) -> None:
+    def _check(self, start: Position, end: Position, rows: list[Row]) -> None:
         """Each group goes from its LSN to its next one: all of the commits in between, nothing else."""
-        before = start.lsns or (0,) * GROUPS
-        assert all(old <= new for old, new in zip(before, end.lsns, strict=True))
+        assert all(old <= new for old, new in zip(start.lsns, end.lsns, strict=False))
+        if self._is_strict:
+            assert end.lsns == (end.lsn,)
+            before, after = ((each.lsn,) * GROUPS for each in (start, end))
+        else:
+            before, after = start.lsns or (0,) * GROUPS, end.lsns
         expected = [
             row
             for transaction in self._kafka.rows
             for row in transaction
-            if before[row.place[1]] < row.commit_lsn <= end.lsns[row.place[1]]
+            if before[row.place[1]] < row.commit_lsn <= after[row.place[1]]
         ]
         commits = [row for row in rows if row.lsn < 10**6]
         assert sorted(commits, key=repr) == sorted(expected, key=repr)
         self.delivered += commits
         for row in (row for row in rows if row.lsn >= 10**6):
-            assert before[row.place[1]] < row.commit_lsn <= end.lsns[row.place[1]]
+            assert before[row.place[1]] < row.commit_lsn <= after[row.place[1]]
             self.snapshot_rows.append(row)
 
 
@@ -270,10 +271,12 @@ def message(row: Row, offset: int) -> Message:
 class World:
     """Kafka, two sidecars and a reader; a step is the name of a method and its argument."""
 
-    def __init__(self, parallelism: int) -> None:
+    def __init__(self, parallelism: int, scope: Scope) -> None:
         self._kafka, log = Kafka(), InMemoryCutLog("inv")
         self._sidecars = [Sidecar(self._kafka, log), Sidecar(self._kafka, log)]
-        self._reader = Reader(self._kafka, log, parallelism=str(parallelism), min_task_events="1")
+        self._reader = Reader(
+            self._kafka, log, parallelism=str(parallelism), min_task_events="1", scope=scope.value
+        )
 
     def commit(self, transactions: list[list[Place]]) -> None:
         for places in transactions:
@@ -341,9 +344,9 @@ STEP = st.one_of(
 )
 
 
-def play(histories: list[list[Step]], parallelism: int = 1) -> None:
+def play(histories: list[list[Step]], scope: Scope, parallelism: int = 1) -> None:
     for steps in histories:
-        world = World(parallelism)
+        world = World(parallelism, scope)
         for name, argument in steps:
             getattr(world, name)(argument)
         world.check_the_end()
@@ -364,7 +367,8 @@ def play(histories: list[list[Step]], parallelism: int = 1) -> None:
 )
 @settings(max_examples=300, deadline=None)
 def test_each_group_gets_every_row_once_in_the_order_of_commits(steps: list[Step], parallelism: int) -> None:
-    play([steps], parallelism)
+    for scope in Scope:
+        play([steps], scope, parallelism)
 
 
 def random_steps(seed: int) -> list[Step]:
@@ -383,46 +387,48 @@ def random_steps(seed: int) -> list[Step]:
 
 
 def no_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregate, "_span", lambda span, window, end: span)
+    monkeypatch.setattr(planner, "_group_span", lambda span, window, end: span)
 
 
 def the_fastest_partition_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "min", max, raising=False)
+    monkeypatch.setattr(markers, "min", max, raising=False)
 
 
 def go_on_where_reading_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = groups._moved  # noqa: SLF001 - the rule that is taken out
+    moved = markers.moved
 
-    def wrong(*arguments: object) -> PartitionPosition:
-        right = moved(*arguments)  # type: ignore[arg-type]
-        return PartitionPosition(right.read_to, right.lsn, right.read_to)
+    def wrong(position: TopicPosition, history: markers.MarkerHistory, lsn: int) -> TopicPosition:
+        right = moved(position, history, lsn)
+        return TopicPosition(right.read_to, right.lsn, right.read_to)
 
-    monkeypatch.setattr(groups, "_moved", wrong)
+    monkeypatch.setattr(markers, "moved", wrong)
 
 
 def repetitions_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GroupFeed, "repeated", lambda *_: frozenset())
+    content = Feed.content
+    monkeypatch.setattr(Feed, "content", lambda *args: replace(content(*args), repeated=frozenset()))
 
 
 def groups_stop_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GroupFeed, "exact_up_to_lsn", 0)
+    monkeypatch.setattr(Segments, "exact_up_to_lsn", property(lambda _: 0, lambda *_: None), raising=False)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        no_windows,
-        the_fastest_partition_decides,
-        go_on_where_reading_ended,
-        repetitions_are_not_compared,
-        groups_stop_anywhere,
-    ],
-)
+FAULTS = {
+    no_windows: [Scope.AGGREGATE],
+    the_fastest_partition_decides: [Scope.AGGREGATE],
+    go_on_where_reading_ended: [Scope.AGGREGATE],
+    repetitions_are_not_compared: [Scope.STRICT, Scope.AGGREGATE],
+    groups_stop_anywhere: [Scope.AGGREGATE],
+}
+"""With the scopes whose promise depends on the rule."""
+
+
+@pytest.mark.parametrize(("fault", "scope"), [(fault, scope) for fault in FAULTS for scope in FAULTS[fault]])
 def test_the_oracle_complains_when_a_rule_is_taken_out(
-    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None]
+    monkeypatch: pytest.MonkeyPatch, fault: Callable[[pytest.MonkeyPatch], None], scope: Scope
 ) -> None:
     histories = [random_steps(seed) for seed in range(20)]
-    play(histories)
+    play(histories, scope)
     fault(monkeypatch)
     with pytest.raises(AssertionError):
-        play(histories)
+        play(histories, scope)

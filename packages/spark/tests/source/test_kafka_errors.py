@@ -3,10 +3,10 @@
 import pytest
 from confluent_kafka import KafkaError
 
+from slackwater_engine.records.plan import OffsetSpan
 from slackwater_markers.testing import FlakyConsumer
 from slackwater_spark.source.errors import KafkaReadError, MissingTopicError, TruncatedTopicError
 from slackwater_spark.source.kafka_reader import SpanReader
-from slackwater_spark.source.plan import OffsetSpan
 
 VALUES = [b"a", b"b", b"c"]
 SPAN = OffsetSpan("t", 0, 0, 3, 0)

@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater_devstack import KafkaBroker
+from slackwater_engine.records.plan import OffsetSpan
 from slackwater_spark.source.errors import KafkaReadError, MissingTopicError, TruncatedTopicError
 from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
-from slackwater_spark.source.plan import OffsetSpan
 
 pytestmark = pytest.mark.integration
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_spark.source import keyless
-from slackwater_spark.source.keyless import KeylessRow, UndecidableError, doubles_of
+from slackwater_engine.records import keyless
+from slackwater_engine.records.keyless import KeylessRow, UndecidableError, doubles_of
 
 PARTITIONS = 3
 

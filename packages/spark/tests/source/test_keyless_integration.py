@@ -11,14 +11,14 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from slackwater_devstack import KafkaBroker
+from slackwater_engine.errors import BadInputError
+from slackwater_engine.records.keyless import RUN_HEADER
 from slackwater_markers import InMemoryCutLog
 from slackwater_protocol import PublishedCut
-from slackwater_spark.source.cut_feed import CutFeed, FeedKey
-from slackwater_spark.source.errors import BadInputError
-from slackwater_spark.source.keyless import RUN_HEADER
-from slackwater_spark.source.offset import SourceOffset
+from slackwater_spark.source.feed import Feed
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.readers import Planner, read_task
+from slackwater_spark.source.planner import Planner
+from slackwater_spark.source.readers import read_task
 from slackwater_spark.source.rows import ROW_SCHEMA
 
 pytestmark = pytest.mark.integration
@@ -69,7 +69,7 @@ class Topic:
             1000, 0, source=self._source, transactions={7: 1000}, end_offsets=ends, repeated=frozenset({1000})
         ).cut
         log = InMemoryCutLog(self._source)
-        [appended] = log.append([cut])
+        log.append([cut])
         options = SourceOptions.parse(
             {
                 "source": self._source,
@@ -79,9 +79,9 @@ class Topic:
                 "min_task_events": "1",
             }
         )
-        feed = CutFeed(FeedKey(self._source, 1), store=None, log=log, monotonic=lambda: 0.0)
-        start = SourceOffset.before_everything(self._source, 1)
-        tasks = Planner(options, feed).tasks(start, start.advanced_to(appended, options.topics))
+        planner = Planner(options, Feed(options, store=None, log=log, monotonic=lambda: 0.0))
+        start = planner.start()
+        tasks = planner.tasks(start, planner.next(start, None, None))
         found: Counter[str] = Counter()
         for task in tasks:
             for batch in read_task(options, row_schema(), task):

@@ -2,7 +2,8 @@ import pickle
 
 import pytest
 
-from slackwater_spark.scope import Scope
+from slackwater_engine.scope import Scope
+from slackwater_protocol import KafkaSettings, RedisSettings, RegistrySettings, Servers
 from slackwater_spark.source.errors import OptionError
 from slackwater_spark.source.options import SourceOptions
 
@@ -14,9 +15,7 @@ def test_the_required_options_are_enough() -> None:
     assert options.source == "inv"
     assert options.tables == ("inventory.orders", "inventory.order_lines")
     assert options.topics == {"inv.inventory.orders", "inv.inventory.order_lines"}
-    assert options.schema_registry is None
-    assert options.consumer_settings == {"bootstrap.servers": "b:9092"}
-    assert options.redis_url is None
+    assert options.servers == Servers(KafkaSettings("b:9092"))
 
 
 def test_every_option_is_read() -> None:
@@ -40,10 +39,10 @@ def test_every_option_is_read() -> None:
     )
     assert options == SourceOptions(
         source="inv",
-        bootstrap="b:9092",
+        servers=Servers(
+            KafkaSettings("b:9092", {"sasl.password": "hush"}), RedisSettings("redis://r:6379/0", "hush")
+        ),
         tables=("inventory.orders", "inventory.order_lines"),
-        redis_url="redis://r:6379/0",
-        redis_password="hush",
         timeline=3,
         scope=Scope.AGGREGATE,
         starting="latest",
@@ -54,9 +53,8 @@ def test_every_option_is_read() -> None:
         target_task_events=13,
         read_timeout_ms=1700,
         packing="{}",
-        kafka={"sasl.password": "hush"},
     )
-    assert options.consumer_settings["sasl.password"] == "hush"
+    assert "hush" not in repr(options)
 
 
 def test_secrets_are_not_shown() -> None:
@@ -138,9 +136,7 @@ def test_topics_that_cannot_be_used_are_refused(topics: str, problem: str) -> No
 def test_a_schema_registry_is_reached_with_user_and_password() -> None:
     registry = {"schema_registry": "http://r:1", "schema_registry.user": "u"}
     options = SourceOptions.parse(REQUIRED | registry | {"schema_registry.password": "hush"})
-    assert options.schema_registry is not None
-    assert (options.schema_registry.url, options.schema_registry.user) == ("http://r:1", "u")
-    assert options.schema_registry.password == "hush"
+    assert options.servers.registry == RegistrySettings(url="http://r:1", user="u", password="hush")
     assert "hush" not in repr(options)
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301 - our own bytes
 

@@ -8,16 +8,16 @@ import pytest
 from confluent_kafka import Message
 from pyspark.sql.types import StructType
 
+from slackwater_engine.errors import BadInputError
+from slackwater_engine.pack.specification import packing_spec
+from slackwater_engine.payloads import EMPTY_KEY, HEADER_BUCKET, TOUCH_INPUT, bucket_of, decode_events
+from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.records.changes import BatchChanges
+from slackwater_engine.records.plan import OffsetSpan
 from slackwater_protocol import BatchHeader, CommittedTransaction, encode_batch_header
-from slackwater_spark.source.batch import BatchTask, TransactionTable
-from slackwater_spark.source.changes import BatchChanges
-from slackwater_spark.source.errors import BadInputError
 from slackwater_spark.source.packed import PackedWriter
-from slackwater_spark.source.plan import OffsetSpan
-from slackwater_spark.stage.packing import packing_spec
-from slackwater_spark.stage.wire import EMPTY_KEY, HEADER_BUCKET, TOUCH_INPUT, bucket_of, decode_events
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.postgres import parse_catalog
 
 Value = Callable[..., bytes]
 Record = Callable[..., Message]

@@ -1,8 +1,8 @@
 """The source in a real Spark, over real Kafka and Redis; cuts are made by the test instead of a sidecar.
 
 How the tests of the promises were seen to fail. Prefix consistency (G1) and parallelism (G6): when
-``SourceOffset.advanced_to`` ends each partition one record before or after the cut. Exactly once (G3): when
-``BatchChanges`` takes rows of any transaction. Derivable markers (G5): when ``CutFeed`` asks only Redis.
+``Feed`` takes each partition's end one record before or after the cut's. Exactly once (G3): when
+``BatchChanges`` takes rows of any transaction. Derivable markers (G5): when ``Feed`` asks only Redis.
 """
 
 from collections.abc import Callable, Iterator
@@ -104,7 +104,7 @@ class Database:
         [published] = self.log.append([cut])
         self.cuts.append(published)
         if to_redis:
-            self.store.publish(published, STATUS)
+            self.store.put_cut(published, STATUS)
         return published
 
     def flush(self) -> None:

@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slackwater_spark.scope import Scope
-from slackwater_spark.stage import EventPacker, packing_spec
-from slackwater_spark.stage.evaluators import SqlEvaluators
-from slackwater_spark.stage.lmdb_index import LmdbIndex
-from slackwater_spark.stage.stage_logic import bucket_stage
-from slackwater_spark.stage.state_log import LogMeta, StateLog
-from slackwater_spark.stage.testing import MemoryCell
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
+from slackwater_engine.bucket.stage import bucket_stage
+from slackwater_engine.evaluate.evaluators import SqlEvaluators
+from slackwater_engine.index.lmdb_index import LmdbIndex
+from slackwater_engine.local import MemoryCell
+from slackwater_engine.pack.packer import EventPacker
+from slackwater_engine.pack.specification import packing_spec
+from slackwater_engine.scope import Scope
+from slackwater_engine.state.log import LogMeta, StateLog
+from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.limits import StatementLimits
+from slackwater_sql.postgres import parse_catalog
 
 BATCH_ROWS = 4_000
 TABLES = "CREATE TABLE s.notes (id bigint PRIMARY KEY, author bigint NOT NULL, text text NOT NULL);"
@@ -125,7 +126,7 @@ class Stage:
         documents = 0
         for _, bucket, payload in packer.payloads():
             outcome = self._stage.process(bucket, [(0, payload)], self._logs[bucket], self._indexes[bucket])
-            documents += sum(map(len, outcome.outbox.documents.values()))
+            documents += sum(map(len, outcome.documents.values()))
         return documents
 
     def lose_indexes(self) -> None:

@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
-from slackwater_spark.stage.entry import (
+from slackwater_engine.errors import EngineStateError
+from slackwater_engine.state.contents import Amount, BucketContents, KeyAmount, count_contents
+from slackwater_engine.state.entry import (
     ACCUMULATORS_TAG,
     DOCUMENT_TAG,
     MULTISET_TAG,
@@ -13,10 +15,8 @@ from slackwater_spark.stage.entry import (
     input_tag,
     part,
 )
-from slackwater_spark.stage.errors import UnreadableStateError
-from slackwater_spark.stage.state_log import encode_changes
+from slackwater_engine.state.log import encode_changes
 from slackwater_spark.state.buckets import BlobReader, on_index
-from slackwater_spark.state.contents import Amount, BucketContents, KeyAmount, count_contents
 from slackwater_spark.state.lookup import shown_key
 
 
@@ -86,7 +86,7 @@ def test_blobs_out_of_order_are_an_error() -> None:
     """Later blobs overwrite earlier ones: in another order they would make another state."""
     changes: list[Change] = [row(packed(1), 1)]
     blobs = [(1, 0, number, encode_changes(changes)) for number in (4, 3)]
-    with pytest.raises(UnreadableStateError, match="blob 3 follows blob 4"):
+    with pytest.raises(EngineStateError, match="blob 3 follows blob 4"):
         list(BlobReader(iter(blobs), 0).changes())
 
 

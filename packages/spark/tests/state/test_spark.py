@@ -18,19 +18,16 @@ import zstandard
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from slackwater_engine.evaluate.evaluators import SqlEvaluators
+from slackwater_engine.pack.packer import EventPacker
+from slackwater_engine.pack.specification import packing_spec
+from slackwater_engine.payloads import HEADER_BUCKET, PACKED_SCHEMA
+from slackwater_engine.settings import StageSettings
+from slackwater_engine.state.log import LOG_VERSION
+from slackwater_protocol import NO_SERVERS
+from slackwater_spark.operator.processor import EngineProcessor, stages
 from slackwater_spark.pipeline import RunSettings
 from slackwater_spark.pipeline.session import spark_session
-from slackwater_spark.stage import (
-    HEADER_BUCKET,
-    ROW_SCHEMA,
-    EventPacker,
-    StageSettings,
-    packing_spec,
-    stages,
-)
-from slackwater_spark.stage.evaluators import SqlEvaluators
-from slackwater_spark.stage.processor import EngineProcessor
-from slackwater_spark.stage.state_log import LOG_VERSION
 from slackwater_spark.state import (
     PipelineState,
     UnknownKeyError,
@@ -43,9 +40,9 @@ from slackwater_spark.state import (
 )
 from slackwater_spark.state.checkpoint import begun_batch, drop_begun_batch
 from slackwater_spark.state.reading import state_digests
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
-from slackwater_sql.stages import EnginePlan
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.plan import EnginePlan
+from slackwater_sql.postgres import parse_catalog
 
 pytestmark = pytest.mark.spark
 
@@ -115,7 +112,7 @@ class Job:
 
     def run(self, stages: Stages = stages) -> None:
         """All batches that are there."""
-        reader = self.session.readStream.schema(ROW_SCHEMA).option("maxFilesPerTrigger", 1)
+        reader = self.session.readStream.schema(PACKED_SCHEMA).option("maxFilesPerTrigger", 1)
         documents = stages(reader.parquet(str(self.batches)), PLAN, self.settings)
         writer = documents.writeStream.foreachBatch(self._take).trigger(availableNow=True)
         writer.option("checkpointLocation", str(self.checkpoint)).start().awaitTermination()
@@ -279,7 +276,7 @@ def stages_that_kill_their_executor(
 
     for stage in plan.stages:
         processor = Killer(plan, stage.number, settings, SqlEvaluators())
-        rows = rows.groupBy("stage", "bucket").transformWithState(processor, ROW_SCHEMA, "Append", "None")
+        rows = rows.groupBy("stage", "bucket").transformWithState(processor, PACKED_SCHEMA, "Append", "None")
     return rows
 
 
@@ -287,7 +284,7 @@ def lose_an_executor(folder: Path) -> None:
     """Three batches on two executors, one of which dies within the second; in a process of its own."""
     folder.mkdir()
     settings = RunSettings(
-        bootstrap="", checkpoint=folder, master="local-cluster[2,1,1024]", shuffle_partitions=4
+        servers=NO_SERVERS, checkpoint=folder, master="local-cluster[2,1,1024]", shuffle_partitions=4
     )
     killed = folder / "killed"
     with spark_session("executor loss", settings, folder / "log" / "spark.log") as session:

@@ -1,4 +1,6 @@
-"""Types of declared columns: how a value travels from PostgreSQL through Debezium's JSON into DuckDB.
+"""Types of columns: how a value travels from Debezium's JSON into DuckDB, and between stages.
+
+A database's own room (:mod:`slackwater_sql.postgres`) makes the types of its tables, with its habits as data.
 
 Debezium is expected to write schemaless JSON with `decimal.handling.mode=string`,
 `time.precision.mode=adaptive` and `binary.handling.mode=bytes` (base64); the other modes contradict the
@@ -20,7 +22,9 @@ MAX_DECIMAL_DIGITS = 38
 UNCONSTRAINED_SCALE = 18
 """Digits after the point kept for `numeric` without precision; a value with more is bad input."""
 
-_MILLISECONDS = 3  # Debezium writes times of at most this precision in milliseconds, others in microseconds
+MILLISECOND_DIGITS = 3
+"""Debezium writes times of at most this precision in milliseconds, others in microseconds."""
+
 _DAY_US = 86_400_000_000
 
 
@@ -53,11 +57,6 @@ FLOAT_KINDS = frozenset({TypeKind.REAL, TypeKind.DOUBLE})
 ELEMENT_KINDS = frozenset(
     set(TypeKind) - {TypeKind.ARRAY, TypeKind.BYTEA, TypeKind.CARRIED, TypeKind.UNSUPPORTED}
 )
-
-# What Debezium 3.7 writes for -infinity and infinity, as observed.
-_INFINITE_DATES = (-2_147_472_691, 2_146_033_979)
-_INFINITE_MS = (-9_223_372_036_832_400_000, 9_223_372_036_825_200_000)
-_INFINITE_US = (-(2**63), 2**63 - 1)
 
 _NESTED_JSON = re.compile(r"\bJSON(?=[\[\],)]|$)")
 
@@ -99,26 +98,35 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A PostgreSQL type, with all that is needed to carry its values.
+    """A type, with all that is needed to carry its values.
 
     Attributes:
         kind: The family.
-        postgres: The type's canonical PostgreSQL name, as `format_type` gives it.
+        name: The type's canonical name in its database; of a carried value DuckDB's.
         precision: Digits of a numeric, or fractional digits of seconds; None if not given.
         scale: Digits after the point of a numeric.
         element: Type of an array's elements.
         reason: Why the type is unsupported.
+        hint: For an unsupported type: which ones are supported.
+        is_one_text: Texts that are equal in the database are the same text: letters of both cases differ, and
+            nothing is padded.
+        may_be_unavailable: The database may leave the value out of updates that do not change it.
+        infinities: The numbers that stand for -infinity and infinity, if the type has them.
     """
 
     kind: TypeKind
-    postgres: str
+    name: str
     precision: int | None = None
     scale: int | None = None
     element: "ColumnType | None" = None
     reason: str = ""
+    hint: str = ""
+    is_one_text: bool = True
+    may_be_unavailable: bool = False
+    infinities: tuple[int, int] | None = None
 
     def __str__(self) -> str:
-        return self.postgres
+        return self.name
 
     @property
     def is_supported(self) -> bool:
@@ -128,27 +136,21 @@ class ColumnType:
     @property
     def is_key_safe(self) -> bool:
         """Equal in SQL means equal on the wire, and the wire form stands in documents as it is."""
-        blank_padded_or_folded = self.postgres == "citext" or self.postgres.startswith("character(")
         return self.kind in INTEGER_KINDS | {TypeKind.UUID, TypeKind.BOOLEAN, TypeKind.CARRIED} or (
-            self.kind is TypeKind.TEXT and not blank_padded_or_folded
+            self.kind is TypeKind.TEXT and self.is_one_text
         )
 
     @property
     def wire_family(self) -> str:
         """Types of one family that are key safe have equal wire values exactly when they are equal in SQL."""
         if self.kind is TypeKind.CARRIED:
-            return self.postgres
+            return self.name
         return "integer" if self.kind in INTEGER_KINDS else self.kind.value
-
-    @property
-    def is_toastable(self) -> bool:
-        """PostgreSQL may store the value out of line and leave it out of updates that do not change it."""
-        return self.kind in {TypeKind.TEXT, TypeKind.JSON, TypeKind.BYTEA, TypeKind.ARRAY}
 
     @property
     def is_millisecond(self) -> bool:
         """Debezium writes this type's values in milliseconds, not microseconds."""
-        return self.precision is not None and self.precision <= _MILLISECONDS
+        return self.precision is not None and self.precision <= MILLISECOND_DIGITS
 
     @property
     def wire(self) -> Any:
@@ -170,7 +172,7 @@ class ColumnType:
         if self.element is not None:
             return f"{self.element.duckdb}[]"
         if self.kind is TypeKind.CARRIED:
-            return self.postgres
+            return self.name
         if self.kind is TypeKind.NUMERIC:
             return f"DECIMAL({self.digits},{self.decimals})"
         return _DUCKDB.get(self.kind, self.kind.value.upper())
@@ -213,11 +215,10 @@ class ColumnType:
             # Years above 9999 come as +10000, which DuckDB does not read.
             return f"CAST(ltrim({column}, '+') AS TIMESTAMPTZ)"
         if self.kind is TypeKind.DATE:
-            return _with_infinities(column, "DATE", _INFINITE_DATES, f"DATE '1970-01-01' + {column}")
-        if self.kind is TypeKind.TIMESTAMP and self.is_millisecond:
-            return _with_infinities(column, "TIMESTAMP", _INFINITE_MS, f"epoch_ms({column})")
+            return self._with_infinities(column, f"DATE '1970-01-01' + {column}")
         if self.kind is TypeKind.TIMESTAMP:
-            return _with_infinities(column, "TIMESTAMP", _INFINITE_US, f"make_timestamp({column})")
+            make = "epoch_ms" if self.is_millisecond else "make_timestamp"
+            return self._with_infinities(column, f"{make}({column})")
         if self.kind is TypeKind.CARRIED and self.text_form != self.duckdb:
             return f"CAST(CAST({column} AS {self.text_form}) AS {self.duckdb})"
         if self.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON, TypeKind.CARRIED}:
@@ -237,6 +238,15 @@ class ColumnType:
             expression = f"CAST({expression} AS {self.text_form})"
         return f"CAST({expression} AS VARCHAR)"
 
+    def _with_infinities(self, column: str, finite: str) -> str:
+        if self.infinities is None:
+            return finite
+        minus, plus = self.infinities
+        return (
+            f"CASE {column} WHEN {plus} THEN CAST('infinity' AS {self.duckdb}) "
+            f"WHEN {minus} THEN CAST('-infinity' AS {self.duckdb}) ELSE {finite} END"
+        )
+
     def _array_expression(self, column: str, element: "ColumnType") -> str:
         if element.kind in {TypeKind.NUMERIC, TypeKind.UUID, TypeKind.JSON}:
             return f"CAST({column} AS {self.duckdb})"
@@ -245,7 +255,7 @@ class ColumnType:
 
 
 def carried(duckdb_type: str) -> ColumnType:
-    """How values of this DuckDB type travel between stages: as JSON has them if that is exact, else as text.
+    """The type in which values of a DuckDB type travel between stages: JSON's if that is exact, else text.
 
     Texts are DuckDB's own, so equal values of one type have equal texts, but for floats: 0.0 and -0.0.
     """
@@ -262,14 +272,6 @@ _NATIVE = {
     "VARCHAR": ColumnType(TypeKind.TEXT, "text"),
     "UUID": ColumnType(TypeKind.UUID, "uuid"),
 }
-
-
-def _with_infinities(column: str, duckdb: str, infinities: tuple[int, int], finite: str) -> str:
-    minus, plus = infinities
-    return (
-        f"CASE {column} WHEN {plus} THEN CAST('infinity' AS {duckdb}) "
-        f"WHEN {minus} THEN CAST('-infinity' AS {duckdb}) ELSE {finite} END"
-    )
 
 
 @lru_cache(maxsize=1024)

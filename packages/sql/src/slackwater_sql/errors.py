@@ -1,27 +1,58 @@
-"""Errors of this package. Each one pickles, so that Spark can carry it between processes.
+"""Errors of this package, and the places in the user's texts that they name.
 
-SqlError
-├── SchemaError                 a declared table cannot be read, or is not what a view needs
-├── ViewError                   a view's SQL is outside of what is supported
-├── RowContradictsSchemaError   a record is not what its declared table says
-└── EvaluationError             the view's SQL failed on the rows of a key
+Each error pickles, so that Spark can carry it between processes, and says in `hint` what to do::
+
+    SqlError
+    ├── SqlTextError             a schema file or a view that its author has to correct
+    ├── MissingTablesError          the database lacks tables that were asked for
+    ├── RowContradictsSchemaError   a record is not what its declared table says
+    └── EvaluationError             a view's SQL failed on rows of a key, or took more than it may
 """
 
-from slackwater_protocol import format_lsn
-from slackwater_sql.place import Place
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from slackwater_protocol import SlackwaterError, format_position
+
+_SHOWN_CHARACTERS = 60
 
 
-class SqlError(Exception):
-    """Root of this package's errors."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a file, as an editor counts: lines and columns start at 1.
+
+    Attributes:
+        path: The file as the user named it.
+        line: Line number.
+        column: Column number, in characters.
+        text: The offending text, shortened; may be empty.
+    """
+
+    path: str
+    line: int
+    column: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}"
 
 
-class _PlacedError(SqlError):
-    """An error in a text the user wrote.
+class SqlError(SlackwaterError):
+    """Root of this package's errors.
+
+    Attributes:
+        hint: What is supported, or what to do.
+    """
+
+    hint: str = ""
+
+
+class SqlTextError(SqlError):
+    """A schema file or a view cannot be taken as its author wrote it.
 
     Attributes:
         place: Where in which file.
         problem: What was found and what was expected.
-        hint: What is supported, or what to do.
     """
 
     def __init__(self, place: Place, problem: str, hint: str) -> None:
@@ -35,12 +66,53 @@ class _PlacedError(SqlError):
         return f"{self.place}{at}: {self.problem}. {self.hint}"
 
 
-class SchemaError(_PlacedError):
-    """A `CREATE TABLE` file holds something that cannot be read, or lacks something that is needed."""
+@dataclass(frozen=True)
+class SourceText:
+    """A text that a user wrote, with its file name: turns offsets into places.
+
+    Attributes:
+        path: The file as the user named it.
+        text: The whole text.
+    """
+
+    path: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The file's name without folder and extension."""
+        return PurePath(self.path).stem
+
+    def place(self, start: int, end: int) -> Place:
+        """The place of the characters `[start, end)`; an offset behind the text means its end."""
+        start = max(0, min(start, len(self.text)))
+        before = self.text[:start]
+        line_start = before.rfind("\n") + 1
+        shown = " ".join(self.text[start:end].split())
+        if len(shown) > _SHOWN_CHARACTERS:
+            shown = shown[: _SHOWN_CHARACTERS - 1] + "…"
+        return Place(self.path, before.count("\n") + 1, start - line_start + 1, shown)
+
+    def error(self, start: int, end: int, problem: str, hint: str) -> SqlTextError:
+        """An error at the characters `[start, end)`; an offset before the text means its start."""
+        return SqlTextError(self.place(max(start, 0), max(end, 0)), problem, hint)
 
 
-class ViewError(_PlacedError):
-    """A view's SQL cannot be kept up to date as written."""
+class MissingTablesError(SqlError):
+    """The database lacks tables that were asked for.
+
+    Attributes:
+        tables: The missing ones, as `schema.table`.
+    """
+
+    hint = "Name tables as schema.table, as they are in the database, without quotes"
+
+    def __init__(self, tables: tuple[str, ...]) -> None:
+        super().__init__(tables)
+        self.tables = tables
+
+    def __str__(self) -> str:
+        return f"the database has no table {', '.join(self.tables)}. {self.hint}"
 
 
 class RowContradictsSchemaError(SqlError):
@@ -53,6 +125,13 @@ class RowContradictsSchemaError(SqlError):
         got: What the record holds, shortened.
     """
 
+    hint = (
+        "Compare the declared tables with the database (slackwater schema check) and the settings of the "
+        "connector: it sends neither generated columns nor those of column.exclude.list, so no view can "
+        "use them. A table that has changed is declared anew (slackwater schema pull), for a new "
+        "revision of the pipeline"
+    )
+
     def __init__(self, table: str, column: str, expected: str, got: str) -> None:
         super().__init__(table, column, expected, got)
         self.table = table
@@ -62,13 +141,7 @@ class RowContradictsSchemaError(SqlError):
 
     def __str__(self) -> str:
         where = f"column {self.column} of {self.table}" if self.column else f"a row of {self.table}"
-        return (
-            f"{where} contradicts its declaration: expected {self.expected}, got {self.got}. "
-            "Compare the declared tables with the database (slackwater schema check) and the settings of the "
-            "connector: it sends neither generated columns nor those of column.exclude.list, so no view can "
-            "use them. A table that has changed is declared anew (slackwater schema pull), for a new "
-            "revision of the pipeline"
-        )
+        return f"{where} contradicts its declaration: expected {self.expected}, got {self.got}. {self.hint}"
 
 
 class EvaluationError(SqlError):
@@ -79,8 +152,8 @@ class EvaluationError(SqlError):
         key: The failing key as text; empty if the failure does not belong to one key.
         problem: What DuckDB reported, or which limit was met.
         rows: The rows that make it fail, each with its table's name before it, as far as they were found.
-        commit_lsn: Of the newest of the rows; 0 if unknown.
-        is_limit: A limit was met.
+        commit_lsn: Commit LSN of the newest of these rows; 0 if unknown.
+        is_limit: Whether a limit was met.
     """
 
     def __init__(
@@ -99,21 +172,21 @@ class EvaluationError(SqlError):
         self.rows = rows
         self.commit_lsn = commit_lsn
         self.is_limit = is_limit
+        self.hint = _COMPUTE_LESS if is_limit else _ACCEPT_VALUE
 
     def __str__(self) -> str:
         of_key = f" for key {self.key}" if self.key else ""
-        at = f", commit LSN {format_lsn(self.commit_lsn)}" if self.commit_lsn else ""
+        at = f", commit LSN {format_position(self.commit_lsn)}" if self.commit_lsn else ""
         rows = f" Evaluated: {'; '.join(self.rows)}." if self.rows else ""
-        ways_out = _WAYS_OUT_OF_LIMITS if self.is_limit else _WAYS_OUT_OF_VALUES
-        return f"view {self.view} cannot be evaluated{of_key}{at}: {self.problem}.{rows} {ways_out}"
+        return f"view {self.view} cannot be evaluated{of_key}{at}: {self.problem}.{rows} {self.hint}"
 
 
-_WAYS_OUT_OF_VALUES = (
+_ACCEPT_VALUE = (
     "Either correct the row in the database and start the pipeline again: with emit = latest it goes on when "
     "the correction has reached Kafka. Or make the view accept the value, for instance with TRY_CAST, as a "
     "new revision of the pipeline"
 )
-_WAYS_OUT_OF_LIMITS = (
+_COMPUTE_LESS = (
     "Make the view compute less, as a new revision of the pipeline, correct the values in the database, or "
     "raise the limit"
 )

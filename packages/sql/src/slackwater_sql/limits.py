@@ -1,4 +1,4 @@
-"""What a statement of a view may take, enforced from outside of DuckDB.
+"""Limits of a view's statements, enforced from outside of DuckDB.
 
 DuckDB's own memory limit does not count the values of functions: ``range(50000000)`` passes any. So while a
 statement runs, the process's data segment (heap and private memory, not mapped files) may grow by so much and
@@ -20,7 +20,7 @@ _GROWTH: Final = 3
 """By how many times DuckDB's memory limit the process may grow during a statement: results are copied."""
 _LOOK_SECONDS: Final = 0.5
 _LEAST_GRACE_SECONDS: Final = 5.0
-"""Of CPU time, for a statement that was interrupted to end in."""
+"""CPU time that an interrupted statement has at least to end in."""
 _UNSTOPPABLE_EXIT_CODE: Final = 70
 _SIZES: Final = "/proc/self/statm"
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -29,12 +29,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StatementLimits:
-    """Of one statement of a view, when it is planned and when it is evaluated; travels to the executors."""
+    """What one statement of a view may take, to be planned or evaluated; travels to the executors."""
 
     memory_mib: int = 512
     """DuckDB's limit for intermediate results; the process may grow by three times as much meanwhile."""
     cpu_seconds: float = 120
-    """How long it may compute, in CPU time of its process: a slow or paused machine does not count."""
+    """CPU time of its process that it may take: a slow or paused machine does not count."""
 
     @property
     def duckdb_memory(self) -> str:
@@ -42,7 +42,7 @@ class StatementLimits:
         return f"{self.memory_mib}MiB"
 
     def problem(self, error: BaseException) -> str | None:
-        """What to tell of an error that is one of these limits; None if it is none."""
+        """Describes an error that is one of these limits; None if it is none."""
         kind = type(error).__name__
         if kind == "InterruptException":
             return f"it computed for more than {self.cpu_seconds:g} s (run.statement_seconds)"
@@ -73,7 +73,7 @@ def bounded(connection: Interruptible, limits: StatementLimits, name: str) -> It
     Args:
         connection: Is used by this thread alone.
         limits: The bounds.
-        name: Of what is computed, for the log.
+        name: The name of what is computed, for the log.
     """
     statement = Statement(connection, time.process_time() + limits.cpu_seconds, limits.cpu_seconds, name)
     _running.enter(statement, limits.memory_mib * _GROWTH * 2**20)
@@ -105,7 +105,7 @@ class RunningStatements:
         """In a forked process, which has neither the thread nor the statements of the one it comes from."""
         self._lock = threading.Lock()
         self._data_bytes: dict[Statement, int] = {}
-        """How large the data segment may be for each."""
+        """The size that the data segment may have for each."""
         self._sizes = os.open(_SIZES, os.O_RDONLY | os.O_CLOEXEC) if os.path.exists(_SIZES) else None
         """None (not Linux): memory is bounded by DuckDB alone."""
         self._before = (0, 0)

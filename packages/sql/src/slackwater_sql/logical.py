@@ -5,12 +5,14 @@ expressions are DuckDB SQL over these ids. Relations are bags; `identity` tells 
 are unique, NULL being equal to NULL.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
 from slackwater_sql.catalog import Table
+from slackwater_sql.duckdb_sql import identifier
+from slackwater_sql.errors import SourceText
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,20 @@ class Expression:
     def column(self) -> str | None:
         """The id, if the expression is nothing but a column."""
         return self.columns[0] if len(self.columns) == 1 and self.sql == f'"{self.columns[0]}"' else None
+
+
+def column_expression(column: str, like: Expression) -> Expression:
+    """An expression that is nothing but a column, at the place of another one."""
+    return Expression(identifier(column), (column,), like.span, like.text)
+
+
+def conjunction(parts: Sequence[Expression]) -> Expression | None:
+    """An expression that holds where all of them do; None for none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    sql = " AND ".join(f"({each.sql})" for each in parts)
+    columns = tuple(dict.fromkeys(column for each in parts for column in each.columns))
+    return Expression(sql, columns, parts[0].span, " AND ".join(each.text for each in parts))
 
 
 @dataclass(frozen=True)
@@ -79,12 +95,12 @@ class Extend:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The child's and the computed ones."""
+        """The child's columns and the computed ones."""
         return (*self.child.columns, *(name for name, _ in self.computed))
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The child's."""
+        """The child's own."""
         return self.child.identity
 
 
@@ -97,12 +113,12 @@ class Filter:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The child's."""
+        """The child's own."""
         return self.child.columns
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The child's."""
+        """The child's own."""
         return self.child.identity
 
 
@@ -143,7 +159,7 @@ class Join:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Of both sides, or of the left one."""
+        """The columns of both sides, or of the left one."""
         return self.left.columns if self.kind.keeps_left_only else (*self.left.columns, *self.right.columns)
 
     @cached_property
@@ -204,7 +220,7 @@ class Aggregate:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Groups and aggregates."""
+        """The groups and the aggregates."""
         return (*(name for name, _ in self.groups), *(name for name, _ in self.calls))
 
 
@@ -250,12 +266,12 @@ class Window:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The child's and the computed ones."""
+        """The child's columns and the computed ones."""
         return (*self.child.columns, *(name for name, _ in self.calls))
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The child's."""
+        """The child's own."""
         return self.child.identity
 
 
@@ -264,7 +280,7 @@ class Leaf:
     """Rows that a stage is handed; stands for a scan or for what an earlier stage computes.
 
     Attributes:
-        number: Of the leaf, in the pipeline.
+        number: The leaf's number in the pipeline.
         columns: Ids.
         identity: Ids.
     """
@@ -282,18 +298,14 @@ class LogicalView:
     """A view as a tree.
 
     Attributes:
-        name: Its name.
-        sql: The user's text.
-        path: The file, for messages.
+        text: What the user wrote; its name is the view's.
         relation: The tree.
         outputs: Name and id of each column, in select order.
         types: DuckDB type of each output, as DuckDB's own binder gives it for the user's text.
         labels: For ids of base columns and groups, what the user calls them (``o.id``).
     """
 
-    name: str
-    sql: str
-    path: str
+    text: SourceText
     relation: Relation
     outputs: tuple[tuple[str, str], ...]
     types: tuple[str, ...]
@@ -311,11 +323,3 @@ def children(relation: Relation) -> tuple[Relation, ...]:
             return branches
         case Extend(child=child) | Filter(child=child) | Aggregate(child=child) | Window(child=child):
             return (child,)
-
-
-def scans(relation: Relation) -> Iterator[Scan]:
-    """All table scans below, left to right."""
-    if isinstance(relation, Scan):
-        yield relation
-    for child in children(relation):
-        yield from scans(child)

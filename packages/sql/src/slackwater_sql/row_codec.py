@@ -14,7 +14,7 @@ WireRow = tuple[Any, ...]
 """Wire values in the codec's column order: int, float, str, bool, list or None, as in the record's JSON."""
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
-"""What Debezium writes for an unchanged value that PostgreSQL stores out of line (TOAST)."""
+"""The placeholder that Debezium writes for an unchanged value that the database left out of its log."""
 
 _UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 UNAVAILABLE_NUMBERS: Final = tuple(UNAVAILABLE.encode())
@@ -52,7 +52,7 @@ class RowCodec:
             for position, column in enumerate(self.columns)
             if (column.type.element or column.type).kind in FLOAT_KINDS
         )
-        self._toastable = tuple(i for i, c in enumerate(self.columns) if c.type.is_toastable)
+        self._may_be_unavailable = tuple(i for i, c in enumerate(self.columns) if c.type.may_be_unavailable)
 
     def decode(self, raw: bytes | memoryview) -> WireRow:
         """The columns' values in `raw`, the JSON object of Debezium's `before` or `after`.
@@ -82,13 +82,13 @@ class RowCodec:
         return list(zip(*self._unpack_many(header + b"".join(packed)), strict=True))
 
     def has_unavailable(self, row: WireRow) -> bool:
-        """Some value was left out of the record because the update did not change it (TOAST)."""
-        return any(row[position] in _UNAVAILABLE_VALUES for position in self._toastable)
+        """Some value was left out of the record because the update did not change it."""
+        return any(row[position] in _UNAVAILABLE_VALUES for position in self._may_be_unavailable)
 
     def merge(self, row: WireRow, previous: WireRow) -> WireRow:
         """The row with the values it left out taken from the row's previous version."""
         return tuple(
-            old if position in self._toastable and new in _UNAVAILABLE_VALUES else new
+            old if position in self._may_be_unavailable and new in _UNAVAILABLE_VALUES else new
             for position, (new, old) in enumerate(zip(row, previous, strict=True))
         )
 

@@ -1,20 +1,25 @@
 """DuckDB connections as views need them: one thread, in memory, closed to files and network, UTC."""
 
-import re
-from dataclasses import dataclass
-from functools import lru_cache
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import duckdb
 
 from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 
-_IMPURE_AGGREGATES = frozenset({"reservoir_quantile"})  # samples at random, but is not marked as volatile
-_IMPURE_BY_PARAMETERS = frozenset({("age", 1)})  # age(x) is measured from today
-_ROW_MAKERS = frozenset({"unnest"})
-_CALL = re.compile(r'"?(\w+)"?\(')
-_PLAIN_KEYWORDS = frozenset(
-    {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
-)
+
+class _Kept(threading.local):
+    """One connection per thread: opening one costs more than reading a view."""
+
+    connection: duckdb.DuckDBPyConnection | None = None
+    process = 0
+
+
+_kept = _Kept()
+_inherited: list[duckdb.DuckDBPyConnection | None] = []
+"""Connections of a parent process, which must not even be closed here."""
 
 
 def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> duckdb.DuckDBPyConnection:
@@ -41,61 +46,22 @@ def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> duckdb.DuckDBPy
     return connection
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionFacts:
-    """What DuckDB knows of its functions, macros looked through.
-
-    Attributes:
-        aggregates: Names of functions that compute one value of many rows.
-        impure: Names whose result depends on time, chance, session or settings.
-        row_makers: Names that make several rows of one.
-    """
-
-    aggregates: frozenset[str]
-    impure: frozenset[str]
-    row_makers: frozenset[str]
-
-    def is_impure(self, name: str, parameters: int) -> bool:
-        """A call with so many arguments is not a pure function of them."""
-        return name in self.impure or (name, parameters) in _IMPURE_BY_PARAMETERS
+@contextmanager
+def scratch_database() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to try SQL on; what is created in it is gone afterwards."""
+    connection = _connection()
+    connection.begin()
+    try:
+        yield connection
+    finally:
+        connection.rollback()
+        connection.execute("SET errors_as_json = false")
 
 
-@lru_cache(maxsize=1)
-def function_facts() -> FunctionFacts:
-    """The facts of the installed DuckDB; read once per process."""
-    with open_connection() as connection:
-        functions = connection.execute(
-            "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions()"
-        ).fetchall()
-    aggregates = {name for name, kind, _, _ in functions if kind == "aggregate"}
-    impure = {
-        name for name, kind, stability, _ in functions if kind == "scalar" and stability != "CONSISTENT"
-    }
-    macros = [(name, definition) for name, kind, _, definition in functions if kind == "macro"]
-    return FunctionFacts(
-        aggregates=_closed_over_macros(aggregates, macros),
-        impure=_closed_over_macros(impure | _IMPURE_AGGREGATES | _PLAIN_KEYWORDS, macros),
-        row_makers=_closed_over_macros(set(_ROW_MAKERS), macros),
-    )
-
-
-def _closed_over_macros(names: set[str], macros: list[tuple[str, str]]) -> frozenset[str]:
-    """The names, with all macros whose definition uses one of them, directly or through other macros."""
-    names = set(names)
-    while True:
-        found = {
-            name
-            for name, definition in macros
-            if name not in names
-            and (
-                not names.isdisjoint(_CALL.findall(definition))
-                or _PLAIN_KEYWORDS & names & _words(definition)
-            )
-        }
-        if not found:
-            return frozenset(names)
-        names |= found
-
-
-def _words(definition: str) -> set[str]:
-    return set(re.findall(r"\w+", definition))
+def _connection() -> duckdb.DuckDBPyConnection:
+    if _kept.process != os.getpid():
+        _inherited.append(_kept.connection)
+        _kept.connection, _kept.process = None, os.getpid()
+    if _kept.connection is None:
+        _kept.connection = open_connection()
+    return _kept.connection

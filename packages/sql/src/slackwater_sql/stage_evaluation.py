@@ -1,20 +1,14 @@
-"""Evaluating the statements of stages over many keys in one DuckDB call each."""
+"""Evaluates the rows of stages over many keys in one DuckDB call each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import duckdb
 import msgspec
 import pyarrow as pa
 
-from slackwater_sql.errors import EvaluationError
-from slackwater_sql.failing_rows import failing_rows
 from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
-from slackwater_sql.plan import InputPlan, KeyColumn
-from slackwater_sql.prepared import PreparedQuery
-from slackwater_sql.stages import PartialsOutput, RowsPart
-from slackwater_sql.statement import (
+from slackwater_sql.plan import (
     FROM_LSN,
     GROUP,
     LSN,
@@ -23,24 +17,41 @@ from slackwater_sql.statement import (
     STEPS_TABLE,
     TO_LSN,
     WEIGHT,
+    Accumulator,
+    AccumulatorKind,
+    InputPlan,
+    KeyColumn,
+    PartialsOutput,
+    RowsPart,
     rows_table,
 )
+from slackwater_sql.statement_evaluator import KeyName, ResultRows, StatementEvaluator
 
 OPEN_LSN: Final = 2**63 - 1
 """`to_lsn` of a row version that is still live."""
-
-ResultRows = Sequence[tuple[Any, ...]]
-"""What a statement gives; for the columns see :mod:`slackwater_sql.stages`."""
-
-KeyName = Callable[[int], str]
-"""The key of this number as a person reads it; asked for errors only."""
 
 POINTS_SCHEMA: Final = pa.schema([(POINT, pa.int32()), (GROUP, pa.int32()), (LSN, pa.int64())])
 STEPS_SCHEMA: Final = pa.schema([(POINT, pa.int32()), (LSN, pa.int64()), (WEIGHT, pa.int32())])
 
 
+def accumulators_schema(key: Sequence[KeyColumn], accumulators: Sequence[Accumulator]) -> pa.Schema:
+    """The columns of ``ACCUMULATORS_TABLE``, as :class:`AccumulatorKind` describes them."""
+    fields = [(POINT, pa.int32()), (GROUP, pa.int32())]
+    fields += [(f"k{number}", column.type.arrow) for number, column in enumerate(key)]
+    fields.append(("n", pa.int64()))
+    for number, accumulator in enumerate(accumulators):
+        match accumulator.kind:
+            case AccumulatorKind.COUNT | AccumulatorKind.DISTINCT:
+                fields.append((f"a{number}", pa.int64()))
+            case AccumulatorKind.SUM:
+                fields += [(f"a{number}_n", pa.int64()), (f"a{number}", pa.string())]
+            case AccumulatorKind.MIN | AccumulatorKind.MAX:
+                fields.append((f"a{number}", pa.string()))
+    return pa.schema(fields)
+
+
 class PointColumns(Protocol):
-    """Where results are wanted, column by column."""
+    """The points at which results are wanted, column by column."""
 
     @property
     def groups(self) -> Sequence[int]:
@@ -54,7 +65,7 @@ class PointColumns(Protocol):
 
 
 class StepColumns(Protocol):
-    """What the points add and take away, column by column: see ``STEPS_TABLE``."""
+    """The rows of ``STEPS_TABLE``, column by column: what points add and take away."""
 
     @property
     def points(self) -> Sequence[int]:
@@ -89,95 +100,6 @@ class RowVersions:
     to_lsn: Sequence[int] | None = None
 
 
-class StatementEvaluator:
-    """Runs one statement over tables that are handed to it. Keeps a DuckDB connection; for one thread."""
-
-    def __init__(
-        self,
-        statement: str,
-        tables: Mapping[str, pa.Schema],
-        *,
-        name: str,
-        inputs: Mapping[str, str],
-        limits: StatementLimits = DEFAULT_LIMITS,
-    ) -> None:
-        """An evaluator; DuckDB plans the statement when it is first used.
-
-        Args:
-            statement: DuckDB SQL over `tables`.
-            tables: The tables' columns, by name.
-            name: Of what is computed, for errors.
-            inputs: What errors call the tables that hold rows.
-            limits: Of one call.
-        """
-        self._statement = statement
-        self._schemas = dict(tables)
-        self._name = name
-        self._inputs = dict(inputs)
-        self._limits = limits
-        self._query: PreparedQuery | None = None
-
-    def close(self) -> None:
-        """Give the connection's memory back; may be called twice."""
-        if self._query is not None:
-            self._query.close()
-            self._query = None
-
-    def rows(
-        self, tables: Mapping[str, pa.Table], key_name: KeyName, lsns: Sequence[int] | None = None
-    ) -> ResultRows:
-        """The statement's rows over these tables.
-
-        Args:
-            tables: All tables; keys are numbered by their column `GROUP`, or else by `POINT`.
-            key_name: Of the key with a number.
-            lsns: For each key the commit LSN of its newest change, if the tables do not say.
-
-        Raises:
-            EvaluationError: The SQL failed on some row, or met a limit; names the key, row and commit.
-        """
-        try:
-            return self._run(tables)
-        except (duckdb.Error, MemoryError) as error:
-            raise self._named(tables, key_name, error, lsns) from error
-
-    def _run(self, tables: Mapping[str, pa.Table]) -> ResultRows:
-        if self._query is None:
-            empty = {name: schema.empty_table() for name, schema in self._schemas.items()}
-            self._query = PreparedQuery(self._statement, empty, limits=self._limits, name=self._name)
-        return self._query.rows(tables)
-
-    def _named(
-        self, tables: Mapping[str, pa.Table], key_name: KeyName, error: Exception, lsns: Sequence[int] | None
-    ) -> EvaluationError:
-        """The error with what it belongs to."""
-        limit = self._limits.problem(error)
-        if isinstance(error, duckdb.InterruptException):
-            return EvaluationError(self._name, "", limit or "", is_limit=True)
-        inputs = {} if limit else self._inputs
-        found = failing_rows(tables, inputs, error, self._failure, self._limits.cpu_seconds)
-        problem = self._limits.problem(found.error)
-        lsn = found.commit_lsn
-        if lsns is not None and found.group is not None:
-            lsn = lsns[found.group]
-        return EvaluationError(
-            self._name,
-            "" if found.group is None else key_name(found.group),
-            problem or str(found.error).splitlines()[0].rstrip("."),
-            rows=tuple(found.rows),
-            commit_lsn=lsn,
-            is_limit=problem is not None,
-        )
-
-    def _failure(self, tables: Mapping[str, pa.Table]) -> Exception | None:
-        """What fails over these tables."""
-        try:
-            self._run(tables)
-        except (duckdb.Error, MemoryError) as error:
-            return error
-        return None
-
-
 class RowsEvaluator:
     """Evaluates the rows part of a stage; for one thread.
 
@@ -197,8 +119,8 @@ class RowsEvaluator:
         Args:
             part: The part.
             key: The stage's key.
-            name: Of what is computed, for errors.
-            limits: Of one call.
+            name: The name of what is computed, for errors.
+            limits: What one call may take.
         """
         self._key_names = [column.name for column in key]
         self._inputs = part.inputs
@@ -233,7 +155,7 @@ class RowsEvaluator:
 
         Args:
             versions: For each input the rows that are live at some point.
-            points: Where it is wanted.
+            points: The points at which it is wanted.
             steps: For partials: what the points add and take away.
             keys: The keys by number: msgpack arrays of wire values.
 
@@ -253,7 +175,7 @@ class RowsEvaluator:
         """The result of `latest_statement`, over rows that all are live.
 
         Args:
-            rows: Of each input.
+            rows: The rows of each input.
             keys: The keys by number: msgpack arrays of wire values.
             lsns: For each key the commit LSN of its newest change, for errors.
 

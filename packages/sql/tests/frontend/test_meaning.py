@@ -10,10 +10,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.frontend import ViewText, read_view
-from slackwater_sql.frontend.plain import plain, plain_view
 from slackwater_sql.logical import LogicalView, Relation, children
+from slackwater_sql.postgres import parse_catalog
+from slackwater_sql.rendering import render_over_tables
 
 TABLES = """
 CREATE TABLE a (id bigint PRIMARY KEY, name text, x integer, g integer NOT NULL);
@@ -298,29 +298,31 @@ TRANSLATED = {
 def test_that_views_over_views_are_views() -> None:
     texts = {
         "totals": ViewText(
-            "SELECT TRANSACTIONALLY a.id, a.name, sum(b.y) AS total FROM a JOIN b ON b.a_id = a.id GROUP BY a.id",
             "totals.sql",
+            "SELECT TRANSACTIONALLY a.id, a.name, sum(b.y) AS total FROM a JOIN b ON b.a_id = a.id GROUP BY a.id",
         ),
-        "big": ViewText("SELECT TRANSACTIONALLY * FROM totals WHERE total > 1", "big.sql"),
+        "big": ViewText("big.sql", "SELECT TRANSACTIONALLY * FROM totals WHERE total > 1"),
     }
     view = read_view(
-        "SELECT TRANSACTIONALLY t.name, count(*) AS n, max(b.total) AS m FROM totals t LEFT JOIN big b ON b.id = t.id GROUP BY t.name",
+        ViewText(
+            "v.sql",
+            "SELECT TRANSACTIONALLY t.name, count(*) AS n, max(b.total) AS m FROM totals t LEFT JOIN big b ON b.id = t.id GROUP BY t.name",
+        ),
         CATALOG,
-        path="v.sql",
-        views=texts,
+        texts,
     )
 
     expected = """WITH totals AS (SELECT a.id, a.name, sum(b.y) AS total FROM a JOIN b ON b.a_id = a.id GROUP BY a.id, a.name),
         big AS (SELECT * FROM totals WHERE total > 1)
         SELECT t.name, count(*) AS n, max(b.total) AS m FROM totals t LEFT JOIN big b ON b.id = t.id GROUP BY t.name"""
     for database in _databases():
-        assert _rows(database, plain_view(view)) == _rows(database, expected)
+        assert _rows(database, _query(view)) == _rows(database, expected)
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_tree_means_what_the_text_means(name: str) -> None:
     view = _view(SAME[name])
-    plain_text = ViewText(SAME[name], "v.sql").query
+    plain_text = ViewText("v.sql", SAME[name]).query
 
     _assert_same(view, plain_text)
 
@@ -335,7 +337,7 @@ def test_tree_means_what_the_text_means_here(name: str) -> None:
 def _assert_same(view: LogicalView, expected: str) -> None:
     repeated = " UNION ALL ".join(f"SELECT * FROM ({_repeated(node)})" for node in _nodes(view.relation))
     for number, database in enumerate(_databases()):
-        assert _rows(database, plain_view(view)) == _rows(database, expected), (number, plain_view(view))
+        assert _rows(database, _query(view)) == _rows(database, expected), (number, _query(view))
         if number % 4 != 1:  # there are rows
             assert database.execute(repeated).fetchall() == [], (number, repeated)
 
@@ -344,11 +346,17 @@ def _repeated(relation: Relation) -> str:
     """Counts the rows that have one identity, where these are several."""
     columns = ", ".join(f'"{column}"' for column in relation.identity)
     groups = f"GROUP BY {columns}" if columns else ""
-    return f"SELECT count(*) FROM (\n{plain(relation)}\n) {groups} HAVING count(*) > 1"
+    return f"SELECT count(*) FROM (\n{render_over_tables(relation)}\n) {groups} HAVING count(*) > 1"
+
+
+def _query(view: LogicalView) -> str:
+    """The view's rows under its columns' names."""
+    outputs = ", ".join(f'"{column}" AS "{name}"' for name, column in view.outputs)
+    return f"SELECT {outputs} FROM (\n{render_over_tables(view.relation)}\n)"
 
 
 def _view(sql: str) -> LogicalView:
-    return read_view(sql, CATALOG, path="views/v.sql")
+    return read_view(ViewText("views/v.sql", sql), CATALOG)
 
 
 def _nodes(relation: Relation) -> Iterator[Relation]:

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.errors import ViewError
+from slackwater_sql.errors import SqlTextError
 from slackwater_sql.frontend import ViewText, read_view
 
 S = "SELECT TRANSACTIONALLY"
@@ -112,8 +112,8 @@ REFUSED = {
 def test_refusal_names_the_place_and_what_is_wrong(sql: str, catalog: Catalog) -> None:
     line, column, text, message = REFUSED[sql]
 
-    with pytest.raises(ViewError) as raised:
-        read_view(sql, catalog, path="views/v.sql")
+    with pytest.raises(SqlTextError) as raised:
+        read_view(ViewText("views/v.sql", sql), catalog)
 
     place = raised.value.place
     assert message in str(raised.value)
@@ -122,8 +122,8 @@ def test_refusal_names_the_place_and_what_is_wrong(sql: str, catalog: Catalog) -
 
 
 def test_errors_survive_the_way_between_processes(catalog: Catalog) -> None:
-    with pytest.raises(ViewError) as raised:
-        read_view("SELECT 1", catalog, path="v.sql")
+    with pytest.raises(SqlTextError) as raised:
+        read_view(ViewText("v.sql", "SELECT 1"), catalog)
 
     copy = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own bytes
 
@@ -132,33 +132,33 @@ def test_errors_survive_the_way_between_processes(catalog: Catalog) -> None:
 
 def test_views_that_read_each_other_in_a_circle_are_refused(catalog: Catalog) -> None:
     views = {
-        "v": ViewText(f"{S} id FROM w", "v.sql"),
-        "w": ViewText(f"{S} id FROM orders UNION SELECT id FROM v", "w.sql"),
+        "v": ViewText("v.sql", f"{S} id FROM w"),
+        "w": ViewText("w.sql", f"{S} id FROM orders UNION SELECT id FROM v"),
     }
 
-    with pytest.raises(ViewError, match="view v reads itself through w") as raised:
-        read_view(views["v"].sql, catalog, path="v.sql", views=views)
+    with pytest.raises(SqlTextError, match="view v reads itself through w") as raised:
+        read_view(views["v"], catalog, views)
 
     assert str(raised.value.place) == "w.sql:1:60"
 
 
 def test_a_name_of_a_table_and_a_view_is_ambiguous(catalog: Catalog) -> None:
-    views = {"orders": ViewText(f"{S} id FROM inventory.orders", "orders.sql")}
+    views = {"orders": ViewText("orders.sql", f"{S} id FROM inventory.orders")}
 
-    with pytest.raises(ViewError, match=r"Write inventory\.orders, or rename the view"):
-        read_view(f"{S} id FROM orders", catalog, path="v.sql", views=views)
+    with pytest.raises(SqlTextError, match=r"Write inventory\.orders, or rename the view"):
+        read_view(ViewText("v.sql", f"{S} id FROM orders"), catalog, views)
 
 
 def test_a_view_may_read_the_table_of_its_own_name(catalog: Catalog) -> None:
-    views = {"orders": ViewText(f"{S} id FROM orders", "orders.sql")}
+    views = {"orders": ViewText("orders.sql", f"{S} id FROM orders")}
 
-    view = read_view(views["orders"].sql, catalog, path="orders.sql", views=views)
+    view = read_view(views["orders"], catalog, views)
 
     assert view.outputs == (("id", "c1"),)
 
 
 def test_a_mistake_in_another_view_is_shown_in_its_own_text(catalog: Catalog) -> None:
-    views = {"w": ViewText(f"{S}\n  o.idd FROM orders o", "views/w.sql")}
+    views = {"w": ViewText("views/w.sql", f"{S}\n  o.idd FROM orders o")}
 
-    with pytest.raises(ViewError, match=r"views/w\.sql:2:3 at `o\.idd`"):
-        read_view(f"{S} idd FROM w", catalog, path="views/v.sql", views=views)
+    with pytest.raises(SqlTextError, match=r"views/w\.sql:2:3 at `o\.idd`"):
+        read_view(ViewText("views/v.sql", f"{S} idd FROM w"), catalog, views)

@@ -8,12 +8,11 @@ from typing import Any
 import duckdb
 import pytest
 
-import slackwater_sql.frontend.binding
+import slackwater_sql.frontend.view
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.engine import compile_pipeline
-from slackwater_sql.errors import ViewError
-from slackwater_sql.frontend import ViewText
-from slackwater_sql.frontend.binding import planned
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.errors import SqlTextError
+from slackwater_sql.frontend import ViewText, planning
 from slackwater_sql.limits import bounded
 
 S = "SELECT TRANSACTIONALLY o.id"
@@ -73,7 +72,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_nested_too_deeply_is_refused_with_its_place(shape: str, catalog: Catalog) -> None:
-    with pytest.raises(ViewError, match=r"nested too deeply|more than 300 queries") as raised:
+    with pytest.raises(SqlTextError, match=r"nested too deeply|more than 300 queries") as raised:
         compile_pipeline([("v.sql", SHAPES[shape](1200))], catalog)
     assert raised.value.place.column > 1
 
@@ -84,18 +83,18 @@ def test_what_is_nested_as_people_nest_is_not_refused(shape: str, catalog: Catal
 
 
 def test_a_chain_of_ten_thousand_conditions_is_refused(catalog: Catalog) -> None:
-    with pytest.raises(ViewError, match=r"20,000 expressions|100,000 characters"):
+    with pytest.raises(SqlTextError, match=r"20,000 expressions|100,000 characters"):
         compile_pipeline([("v.sql", conditions(10_000))], catalog)
 
 
 def test_a_long_chain_of_conditions_is_refused_or_planned(catalog: Catalog) -> None:
-    with pytest.raises(ViewError, match="too many queries, joins or conditions"):
+    with pytest.raises(SqlTextError, match="too many queries, joins or conditions"):
         compile_pipeline([("v.sql", conditions(1_000))], catalog)
 
 
 def test_a_long_text_is_refused_at_its_length(catalog: Catalog) -> None:
     sql = f"{S} FROM orders o WHERE o.id IN ({', '.join(map(str, range(20_000)))})"
-    with pytest.raises(ViewError, match="longer than 100,000 characters") as raised:
+    with pytest.raises(SqlTextError, match="longer than 100,000 characters") as raised:
         compile_pipeline([("v.sql", sql)], catalog)
     assert raised.value.place.column == 100_001
 
@@ -106,7 +105,7 @@ def test_many_values_of_in_are_no_nesting(catalog: Catalog) -> None:
 
 
 def test_queries_that_are_read_again_and_again_are_refused(catalog: Catalog) -> None:
-    with pytest.raises(ViewError, match="more than 300 queries"):
+    with pytest.raises(SqlTextError, match="more than 300 queries"):
         compile_pipeline([("v.sql", doubled(30))], catalog)
 
 
@@ -121,7 +120,7 @@ def test_planning_is_bounded_from_the_text_to_the_stages(
         with bounded(*arguments):
             yield
 
-    monkeypatch.setattr(slackwater_sql.frontend.binding, "bounded", recorded)
+    monkeypatch.setattr(slackwater_sql.frontend.view, "bounded", recorded)
     compile_pipeline([("v.sql", f"{S} FROM orders o")], catalog)
     assert names == ["v", "v"]
 
@@ -136,12 +135,16 @@ def test_planning_is_bounded_from_the_text_to_the_stages(
     ],
 )
 def test_a_limit_that_planning_meets_is_an_error_of_the_view(error: Exception, said: str) -> None:
-    text = ViewText(f"{S} FROM orders o", "v.sql")
-    with duckdb.connect() as connection, pytest.raises(ViewError, match=said), planned(connection, text):
+    text = ViewText("v.sql", f"{S} FROM orders o")
+    with (
+        duckdb.connect() as connection,
+        pytest.raises(SqlTextError, match=said),
+        planning(connection, text),
+    ):
         raise error
 
 
 def test_other_errors_of_planning_pass() -> None:
-    text = ViewText(f"{S} FROM orders o", "v.sql")
-    with duckdb.connect() as connection, pytest.raises(duckdb.BinderException), planned(connection, text):
+    text = ViewText("v.sql", f"{S} FROM orders o")
+    with duckdb.connect() as connection, pytest.raises(duckdb.BinderException), planning(connection, text):
         raise duckdb.BinderException

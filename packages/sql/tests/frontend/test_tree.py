@@ -8,8 +8,7 @@ from typing import TypeVar
 import pytest
 
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.frontend import ViewText, plain_view, read_view
+from slackwater_sql.frontend import ViewText, read_view
 from slackwater_sql.logical import (
     Aggregate,
     Extend,
@@ -22,15 +21,24 @@ from slackwater_sql.logical import (
     Union,
     Window,
     children,
-    scans,
 )
+from slackwater_sql.postgres import parse_catalog
+from slackwater_sql.rendering import render_over_tables
 
 S = "SELECT TRANSACTIONALLY"
 T = TypeVar("T", bound=Relation)
 
 
+def scans(relation: Relation) -> Iterator[Scan]:
+    """All table scans below, left to right."""
+    if isinstance(relation, Scan):
+        yield relation
+    for child in children(relation):
+        yield from scans(child)
+
+
 def test_scans_have_the_used_columns_and_the_key(catalog: Catalog) -> None:
-    view = read_view(f"{S} o.customer FROM orders o WHERE o.total > 1", catalog, path="v.sql")
+    view = read_view(ViewText("v.sql", f"{S} o.customer FROM orders o WHERE o.total > 1"), catalog)
 
     (scan,) = scans(view.relation)
 
@@ -42,7 +50,7 @@ def test_columns_of_a_common_table_that_nothing_uses_are_not_computed(catalog: C
     sql = f"""WITH s AS (SELECT *, upper(product) AS u, row_number() OVER (PARTITION BY order_id) AS n,
               (SELECT max(note) FROM notes) AS m FROM order_lines) {S} id FROM s"""
 
-    view = read_view(sql, catalog, path="v.sql")
+    view = read_view(ViewText("v.sql", sql), catalog)
 
     assert view.relation == Scan(view.relation.table, {"id": "c1"}, "order_lines", view.relation.span)  # type: ignore[union-attr]
 
@@ -52,17 +60,17 @@ def test_a_view_under_other_spacing_and_with_more_columns_in_its_tables_is_the_s
     sql = f"{S} t.id, sum(t.x) AS s FROM t JOIN u ON u.t_id = t.id WHERE x > 1 GROUP BY t.id"
     spaced = sql.replace(" FROM", " -- of c1\n FROM").replace("t.id, ", "t.id,\n\n").replace("c1", "columns")
 
-    first = read_view(sql, parse_catalog({"t.sql": table.format("")}), path="v.sql")
-    second = read_view(spaced, parse_catalog({"t.sql": table.format("added text, ")}), path="v.sql")
+    first = read_view(ViewText("v.sql", sql), parse_catalog({"t.sql": table.format("")}))
+    second = read_view(ViewText("v.sql", spaced), parse_catalog({"t.sql": table.format("added text, ")}))
 
-    assert plain_view(first) == plain_view(second)
+    assert render_over_tables(first.relation) == render_over_tables(second.relation)
     assert first.outputs == second.outputs
 
 
 def test_expressions_know_what_the_user_wrote_and_where(catalog: Catalog) -> None:
     sql = f"{S} o.id, (o.total /* € */ + 1) * 2 AS x FROM orders o"
 
-    view = read_view(sql, catalog, path="v.sql")
+    view = read_view(ViewText("v.sql", sql), catalog)
 
     (extend,) = _all(view.relation, Extend)
     ((_, expression),) = extend.computed
@@ -72,10 +80,10 @@ def test_expressions_know_what_the_user_wrote_and_where(catalog: Catalog) -> Non
 
 
 def test_places_in_other_views_are_those_where_they_are_read(catalog: Catalog) -> None:
-    views = {"w": ViewText(f"{S} o.id, n.note FROM orders o JOIN notes n ON n.order_id = o.id", "w.sql")}
+    views = {"w": ViewText("w.sql", f"{S} o.id, n.note FROM orders o JOIN notes n ON n.order_id = o.id")}
     sql = f"{S} w.note FROM w"
 
-    view = read_view(sql, catalog, path="v.sql", views=views)
+    view = read_view(ViewText("v.sql", sql), catalog, views)
 
     (join,) = _all(view.relation, Join)
     assert sql[join.span.start : join.span.end] == "w"
@@ -85,16 +93,16 @@ def test_places_in_other_views_are_those_where_they_are_read(catalog: Catalog) -
 def test_types_and_names_are_those_of_duckdb(catalog: Catalog) -> None:
     sql = f"{S} O.ID, o.total * 2 AS \"Double\", [o.customer] AS l, {{'n': o.line_count}} AS s FROM orders o"
 
-    view = read_view(sql, catalog, path="dir/v.sql")
+    view = read_view(ViewText("dir/v.sql", sql), catalog)
 
-    assert view.name == "v"
+    assert view.text.name == "v"
     assert [name for name, _ in view.outputs] == ["id", "Double", "l", "s"]
     assert view.types == ("BIGINT", "DECIMAL(18,2)", "VARCHAR[]", "STRUCT(n INTEGER)")
 
 
 def test_labels_are_what_the_user_calls_columns(catalog: Catalog) -> None:
     view = read_view(
-        f"{S} o.customer, count(*) AS n FROM orders o GROUP BY o.customer", catalog, path="v.sql"
+        ViewText("v.sql", f"{S} o.customer, count(*) AS n FROM orders o GROUP BY o.customer"), catalog
     )
 
     (aggregate,) = _all(view.relation, Aggregate)
@@ -103,10 +111,12 @@ def test_labels_are_what_the_user_calls_columns(catalog: Catalog) -> None:
 
 def test_identity_of_groups_leaves_out_what_depends_on_a_key(catalog: Catalog) -> None:
     view = read_view(
-        f"{S} o.id, o.customer, l.product, o.status, count(*) AS n FROM orders o "
-        "JOIN order_lines l ON l.order_id = o.id GROUP BY o.customer, o.id, l.product",
+        ViewText(
+            "v.sql",
+            f"{S} o.id, o.customer, l.product, o.status, count(*) AS n FROM orders o "
+            "JOIN order_lines l ON l.order_id = o.id GROUP BY o.customer, o.id, l.product",
+        ),
         catalog,
-        path="v.sql",
     )
 
     (aggregate,) = _all(view.relation, Aggregate)
@@ -121,26 +131,27 @@ def test_identity_of_groups_leaves_out_what_depends_on_a_key(catalog: Catalog) -
 
 def test_identity_of_a_left_join_by_key_is_the_left_sides(catalog: Catalog) -> None:
     view = read_view(
-        f"{S} l.id, o.customer FROM order_lines l LEFT JOIN orders o ON o.id = l.order_id",
+        ViewText("v.sql", f"{S} l.id, o.customer FROM order_lines l LEFT JOIN orders o ON o.id = l.order_id"),
         catalog,
-        path="v.sql",
     )
 
     assert [view.labels[name] for name in view.relation.identity] == ["l.id"]
 
 
 def test_distinct_of_rows_that_differ_anyway_is_nothing(catalog: Catalog) -> None:
-    view = read_view(f"{S} DISTINCT o.id, o.customer FROM orders o", catalog, path="v.sql")
+    view = read_view(ViewText("v.sql", f"{S} DISTINCT o.id, o.customer FROM orders o"), catalog)
 
     assert not list(_all(view.relation, Aggregate))
 
 
 def test_equalities_of_where_join_the_parts_that_they_compare(catalog: Catalog) -> None:
     view = read_view(
-        f"{S} o.id, l.id AS l, n.note FROM order_lines l, notes n, orders o "
-        "WHERE n.order_id = o.id AND o.id = l.order_id AND o.total > 1 AND l.quantity + o.line_count > 2",
+        ViewText(
+            "v.sql",
+            f"{S} o.id, l.id AS l, n.note FROM order_lines l, notes n, orders o "
+            "WHERE n.order_id = o.id AND o.id = l.order_id AND o.total > 1 AND l.quantity + o.line_count > 2",
+        ),
         catalog,
-        path="v.sql",
     )
 
     joins = list(_all(view.relation, Join))
@@ -153,10 +164,12 @@ def test_equalities_of_where_join_the_parts_that_they_compare(catalog: Catalog) 
 
 def test_on_is_split_into_equal_pairs_filters_of_the_right_side_and_the_rest(catalog: Catalog) -> None:
     view = read_view(
-        f"{S} o.id, l.id AS l FROM orders o LEFT JOIN order_lines l "
-        "ON l.order_id = o.id AND l.quantity > 1 AND l.price < o.total AND o.status = 'x'",
+        ViewText(
+            "v.sql",
+            f"{S} o.id, l.id AS l FROM orders o LEFT JOIN order_lines l "
+            "ON l.order_id = o.id AND l.quantity > 1 AND l.price < o.total AND o.status = 'x'",
+        ),
         catalog,
-        path="v.sql",
     )
 
     (join,) = _all(view.relation, Join)
@@ -169,9 +182,8 @@ def test_on_is_split_into_equal_pairs_filters_of_the_right_side_and_the_rest(cat
 
 def test_a_right_join_is_a_left_join_of_exchanged_sides(catalog: Catalog) -> None:
     view = read_view(
-        f"{S} o.id, l.id AS l FROM orders o RIGHT JOIN order_lines l ON l.order_id = o.id",
+        ViewText("v.sql", f"{S} o.id, l.id AS l FROM orders o RIGHT JOIN order_lines l ON l.order_id = o.id"),
         catalog,
-        path="v.sql",
     )
 
     (join,) = _all(view.relation, Join)
@@ -180,10 +192,12 @@ def test_a_right_join_is_a_left_join_of_exchanged_sides(catalog: Catalog) -> Non
 
 def test_calls_of_aggregates_are_taken_apart(catalog: Catalog) -> None:
     view = read_view(
-        f"""{S} count(*) AS n, sum(DISTINCT quantity) FILTER (WHERE price > 1) AS s, any_value(product) AS p,
+        ViewText(
+            "v.sql",
+            f"""{S} count(*) AS n, sum(DISTINCT quantity) FILTER (WHERE price > 1) AS s, any_value(product) AS p,
             mean(price) AS a, list(product ORDER BY price DESC) AS l FROM order_lines""",
+        ),
         catalog,
-        path="v.sql",
     )
 
     (aggregate,) = _all(view.relation, Aggregate)
@@ -206,11 +220,13 @@ def test_calls_of_aggregates_are_taken_apart(catalog: Catalog) -> None:
 
 def test_equal_aggregates_and_windows_are_computed_once(catalog: Catalog) -> None:
     view = read_view(
-        f"""{S} o.customer, sum(o.total) AS s, sum(o.total) * 2 AS d, rank() OVER w AS r, rank() OVER w + 1 AS q,
+        ViewText(
+            "v.sql",
+            f"""{S} o.customer, sum(o.total) AS s, sum(o.total) * 2 AS d, rank() OVER w AS r, rank() OVER w + 1 AS q,
             count(*) OVER v AS n FROM orders o GROUP BY o.customer, o.status
             WINDOW w AS (PARTITION BY o.status ORDER BY sum(o.total)), v AS (PARTITION BY o.customer)""",
+        ),
         catalog,
-        path="v.sql",
     )
 
     (aggregate,) = _all(view.relation, Aggregate)
@@ -223,9 +239,11 @@ def test_equal_aggregates_and_windows_are_computed_once(catalog: Catalog) -> Non
 
 def test_a_scalar_subquery_is_joined_once_however_often_its_place_is_read(catalog: Catalog) -> None:
     view = read_view(
-        f"{S} sum((SELECT o.total FROM orders o WHERE o.id = l.order_id)) AS s FROM order_lines l",
+        ViewText(
+            "v.sql",
+            f"{S} sum((SELECT o.total FROM orders o WHERE o.id = l.order_id)) AS s FROM order_lines l",
+        ),
         catalog,
-        path="v.sql",
     )
 
     (join,) = _all(view.relation, Join)
@@ -235,7 +253,7 @@ def test_a_scalar_subquery_is_joined_once_however_often_its_place_is_read(catalo
 
 def test_branches_of_a_union_have_one_type(catalog: Catalog) -> None:
     view = read_view(
-        f"{S} total AS v FROM orders UNION ALL SELECT quantity FROM order_lines", catalog, path="v.sql"
+        ViewText("v.sql", f"{S} total AS v FROM orders UNION ALL SELECT quantity FROM order_lines"), catalog
     )
 
     (union,) = _all(view.relation, Union)
@@ -249,7 +267,7 @@ def test_branches_of_a_union_have_one_type(catalog: Catalog) -> None:
 )
 def test_ids_are_none_that_the_text_could_mean(sql: str) -> None:
     view = read_view(
-        sql, parse_catalog({"t.sql": "CREATE TABLE a (id int PRIMARY KEY, x int);"}), path="v.sql"
+        ViewText("v.sql", sql), parse_catalog({"t.sql": "CREATE TABLE a (id int PRIMARY KEY, x int);"})
     )
 
     assert view.outputs[0] == ("id", "c4")
@@ -264,7 +282,7 @@ def _all(relation: Relation, kind: type[T]) -> Iterator[T]:
 
 def test_views_pickle(catalog: Catalog) -> None:
 
-    view = read_view(f"{S} o.id FROM orders o", catalog, path="v.sql")
+    view = read_view(ViewText("v.sql", f"{S} o.id FROM orders o"), catalog)
 
     copy: LogicalView = pickle.loads(pickle.dumps(view))  # noqa: S301 - our own bytes
 

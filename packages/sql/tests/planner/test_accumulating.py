@@ -7,14 +7,14 @@ import duckdb
 import pytest
 
 from slackwater_sql.logical import Aggregate, AggregateCall, Expression, Leaf, Span
+from slackwater_sql.plan import LSN, POINT, STEPS_TABLE, WEIGHT
 from slackwater_sql.planner.accumulating import (
     Accumulation,
     accumulated_relation,
     accumulation,
     partials_statement,
 )
-from slackwater_sql.planner.rendering import AT
-from slackwater_sql.statement import LSN, POINT, STEPS_TABLE, WEIGHT
+from slackwater_sql.rendering import AT
 
 NOWHERE = Span(0, 0)
 GROUP = (("g", Expression('"g"', ("g",), NOWHERE)),)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from slackwater_sql.ddl import parse_catalog
 from slackwater_sql.logical import Leaf, Scan, Span
-from slackwater_sql.planner.fragment import StageRows, table_input
-from slackwater_sql.planner.leaves import Leaves
-from slackwater_sql.planner.partitioning import LeafKey
+from slackwater_sql.plan import Reads
+from slackwater_sql.planner.fragments import table_input
+from slackwater_sql.planner.partitioning import LeafKey, Leaves, StageRows
+from slackwater_sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.plain (id bigint PRIMARY KEY, other bigint, price numeric(10,2));
@@ -80,8 +80,8 @@ def test_rows_move_when_their_key_is_not_their_primary_key(leaves: Leaves) -> No
     scan = leaves.origins[complete.number]
     assert isinstance(scan, Scan)
 
-    still, _ = table_input(scan, "c", (), LeafKey(complete, ("complete.id",), True))
-    moving, _ = table_input(scan, "c", (), LeafKey(complete, ("complete.other",), True))
+    still, _ = table_input(scan, "c", (), LeafKey(complete, ("complete.id",), True), Reads.GROUP)
+    moving, _ = table_input(scan, "c", (), LeafKey(complete, ("complete.other",), True), Reads.GROUP)
     assert (still.needs_replica_identity_full, moving.needs_replica_identity_full) == (False, True)
     assert [each.name for each in moving.columns] == ["id", "other"], "the primary key tells rows apart"
 
@@ -93,7 +93,7 @@ def test_rows_with_null_in_the_key_are_packed_where_they_count_and_can_be(leaves
 
     def keeps(column: str, *, counts: bool) -> bool:
         part = LeafKey(complete, (f"complete.{column}",), counts)
-        return table_input(scan, "c", (), part)[0].keeps_null_keys
+        return table_input(scan, "c", (), part, Reads.GROUP)[0].keeps_null_keys
 
     assert keeps("name", counts=True)
     assert not keeps("name", counts=False)

@@ -15,16 +15,9 @@ from slackwater_sql.logical import (
     Union,
     Window,
 )
-from slackwater_sql.planner.partitioning import (
-    Key,
-    Partitioning,
-    keys_of_group,
-    keys_of_join,
-    partitioning,
-    split_join,
-)
+from slackwater_sql.plan import Reads
+from slackwater_sql.planner.partitioning import Key, Leaves, Partitioning, keys_of_group, keys_of_join
 from slackwater_sql.planner.reads import reads
-from slackwater_sql.stages import Reads
 
 NOWHERE = Span(0, 0)
 LEFT = Leaf(0, ("a", "b"), ("a",))
@@ -52,6 +45,17 @@ def join(
     return Join(kind, left, right, equal, residual, NOWHERE)
 
 
+class SomeLeaves(Leaves):
+    """Leaves of which some columns may be no key."""
+
+    def __init__(self, *never: str) -> None:
+        super().__init__()
+        self._never = set(never)
+
+    def may_be_key(self, leaf: Leaf, key: Key) -> bool:
+        return not set(key) & self._never
+
+
 def keys(found: Partitioning | None) -> list[tuple[Key, bool]] | None:
     """Of the leaves: key, and whether rows with NULL in it are kept."""
     return None if found is None else [(part.key, part.keeps_nulls) for part in found]
@@ -59,7 +63,7 @@ def keys(found: Partitioning | None) -> list[tuple[Key, bool]] | None:
 
 def split(relation: Relation, *key: str, never: tuple[str, ...] = ()) -> list[tuple[Key, bool]] | None:
     """How to split a relation by a key; some columns may be none."""
-    return keys(partitioning(relation, key, lambda _, found: not set(found) & set(never)))
+    return keys(SomeLeaves(*never).split(relation, key))
 
 
 def modes(relation: Relation, *of_leaves: tuple[Leaf, str]) -> list[Reads]:
@@ -71,7 +75,7 @@ def modes(relation: Relation, *of_leaves: tuple[Leaf, str]) -> list[Reads]:
 def partitioning_of(*of_leaves: tuple[Leaf, str]) -> Partitioning:
     found: Partitioning = ()
     for leaf, key in of_leaves:
-        part = partitioning(leaf, (key,), lambda *_: True)
+        part = SomeLeaves().split(leaf, (key,))
         assert part is not None
         found += part
     return found
@@ -155,7 +159,7 @@ def test_only_an_inner_join_is_split_by_a_column_of_its_right_side(kind: JoinKin
 def test_rows_with_null_in_the_key_are_kept_where_the_join_keeps_them(
     kind: JoinKind, keeps: tuple[bool, bool]
 ) -> None:
-    found = split_join(join(kind, ("b", "y")), (("b",), ("y",)), lambda *_: True)
+    found = SomeLeaves().split_join(join(kind, ("b", "y")), (("b",), ("y",)))
 
     assert keys(found) == [(("b",), keeps[0]), (("y",), keeps[1])]
 
@@ -169,7 +173,7 @@ def test_what_a_join_drops_is_dropped_below_it() -> None:
 
 def test_a_join_is_split_only_if_both_sides_are() -> None:
     assert split(join(JoinKind.INNER, ("b", "y")), "b", never=("y",)) is None
-    found = split_join(join(JoinKind.INNER, ("b", "y")), (("b",), ("y",)), lambda leaf, _: leaf is LEFT)
+    found = SomeLeaves("y").split_join(join(JoinKind.INNER, ("b", "y")), (("b",), ("y",)))
     assert found is None
 
 

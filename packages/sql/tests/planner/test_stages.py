@@ -6,17 +6,10 @@ import pickle
 import pytest
 
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
-from slackwater_sql.errors import ViewError
-from slackwater_sql.stages import (
-    DocumentsOutput,
-    EnginePlan,
-    Output,
-    PartialsOutput,
-    RowsPart,
-    StagePlan,
-)
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.errors import SqlTextError
+from slackwater_sql.plan import DocumentsOutput, EnginePlan, Output, PartialsOutput, RowsPart, StagePlan
+from slackwater_sql.postgres import parse_catalog
 
 TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, name text, region text);
@@ -258,7 +251,7 @@ def test_columns_of_a_record_key_that_are_called_the_same_are_told_apart() -> No
 
 def test_a_record_key_that_cannot_be_written_as_json_exactly_is_refused_though_it_is_not_selected() -> None:
     sql = "SELECT TRANSACTIONALLY count(*) AS n FROM orders GROUP BY map {'a': 1.5 * total}"
-    with pytest.raises(ViewError, match=r"of type MAP\(VARCHAR, .*cannot be written as JSON exactly"):
+    with pytest.raises(SqlTextError, match=r"of type MAP\(VARCHAR, .*cannot be written as JSON exactly"):
         compile_pipeline([("v.sql", sql)], CATALOG)
 
 
@@ -327,7 +320,7 @@ def test_quoted_and_mixed_case_names_are_found() -> None:
 def test_a_table_in_two_schemas_needs_its_schema() -> None:
     ddl = "CREATE TABLE a.t (id int PRIMARY KEY); CREATE TABLE b.t (id int PRIMARY KEY);"
 
-    with pytest.raises(ViewError, match=r"Write a\.t or b\.t"):
+    with pytest.raises(SqlTextError, match=r"Write a\.t or b\.t"):
         compile_pipeline([("v.sql", "SELECT TRANSACTIONALLY id FROM t")], parse_catalog({"t": ddl}))
 
 
@@ -342,7 +335,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("sql", "message"), REFUSED.items())
 def test_values_that_cannot_be_compared_as_texts_are_refused_with_their_place(sql: str, message: str) -> None:
-    with pytest.raises(ViewError, match=message) as raised:
+    with pytest.raises(SqlTextError, match=message) as raised:
         compile_pipeline([("v.sql", sql)], CATALOG)
 
     assert str(raised.value).startswith("v.sql:1:")
@@ -370,11 +363,11 @@ def _stage(stage: StagePlan) -> str:
 
 def _rows(rows: RowsPart) -> str:
     inputs = []
-    for plan, origin, reads in zip(rows.inputs, rows.origins, rows.reads, strict=True):
-        name = f"stage {origin}" if origin else plan.alias
-        key = "" if origin else f" by {', '.join(plan.key) or 'nothing'}"
+    for plan in rows.inputs:
+        name = f"stage {plan.origin}" if plan.origin else plan.alias
+        key = "" if plan.origin else f" by {', '.join(plan.key) or 'nothing'}"
         nulls = " with nulls" if plan.keeps_null_keys else ""
-        inputs.append(f"{name}{key}{nulls} [{reads.value}]")
+        inputs.append(f"{name}{key}{nulls} [{plan.reads.value}]")
     return " + ".join(inputs)
 
 

@@ -21,8 +21,8 @@ from slackwater_protocol import (
     PublishedCut,
     SystemClock,
 )
+from slackwater_sidecar.mirror import MARKERS_INTERVAL
 from slackwater_sidecar.publisher import Publisher
-from slackwater_sidecar.store_keeper import MARKERS_INTERVAL
 
 SOURCE = "inv"
 STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="me")
@@ -62,9 +62,9 @@ class FailingStore(InMemoryMarkerStore):
         self._answer()
         return self.forged_newest[0] if self.forged_newest else super().newest(source, timeline)
 
-    def publish(self, cut: PublishedCut, status: FrontierStatus) -> bool:
+    def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
         """False while it refuses."""
-        return not self.refuses and super().publish(cut, status)
+        return not self.refuses and super().put_cut(cut, status)
 
     def clear(self, source: str, timeline: int) -> None:
         """Ends all damage; takes its time."""

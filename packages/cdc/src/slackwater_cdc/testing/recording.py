@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slackwater_cdc.frontier import Frontier
+from slackwater_cdc.postgres import parse_transaction_id
 from slackwater_cdc.testing.oracle import Oracle
 from slackwater_protocol import SNAPSHOT_XID, Cut
 from slackwater_protocol.keys import notification_topic, transaction_topic
@@ -99,7 +100,7 @@ class Recording:
         for record in self.topics.get((transaction_topic(self.source), 0), ()):
             document = _document(record.value)
             if document.get("status") == "END":
-                xid, lsn = map(int, document["id"].split(":"))
+                xid, lsn = parse_transaction_id(document["id"])
                 collections = document["data_collections"] or []
                 count = sum(
                     c["event_count"]

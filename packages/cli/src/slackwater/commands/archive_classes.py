@@ -4,7 +4,7 @@ import os
 
 import click
 
-from slackwater.invocation import Invocation
+from slackwater.invocation import start_command
 
 
 @click.command("archive-classes")
@@ -24,9 +24,10 @@ def archive_classes(ctx: click.Context) -> None:
     from slackwater.output import Output
     from slackwater_spark.pipeline import ClassArchiveError, default_class_archives, make_class_archive
 
-    invocation: Invocation = ctx.obj
-    invocation.start({})
+    start_command(ctx)
     archives = default_class_archives(os.environ)
     if archives is None:
-        raise ClassArchiveError("this account has no home folder, and XDG_CACHE_HOME is not set")
+        raise ClassArchiveError(
+            "this account has no home folder, and neither SLACKWATER_CACHE nor XDG_CACHE_HOME is set"
+        )
     Output().line(str(make_class_archive(archives)))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation, given_flags, setting
+from slackwater.invocation import setting, start_command
 
 if TYPE_CHECKING:
     from slackwater.output import Output
@@ -98,9 +98,8 @@ def certify(
     from slackwater_certify import Mode, load_specification, report
     from slackwater_certify import certify as judge
 
-    invocation: Invocation = ctx.obj
     specification, output = load_specification(spec), Output()
-    connections = _connections(invocation.start(given_flags(ctx)), output_dsn)
+    connections = _connections(start_command(ctx), output_dsn)
     try:
         records = _watch(specification, connections, follow, output) if follow else None
         certificate = judge(

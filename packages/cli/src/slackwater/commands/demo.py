@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation, terminate_as_interrupt
+from slackwater.invocation import Invocation, needs_extra, terminate_as_interrupt
 
 if TYPE_CHECKING:
     from slackwater.demo.run import Demo, DemoSettings
@@ -63,9 +63,11 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
       slackwater demo
       slackwater demo --keep --seconds 120 --seed 7
     """
-    from slackwater.demo.run import Demo
     from slackwater.output import Output
     from slackwater_protocol import SystemClock
+
+    with needs_extra("demo"):
+        from slackwater.demo.run import Demo
 
     invocation: Invocation = ctx.obj
     clock, output = SystemClock(), Output()
@@ -75,18 +77,18 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
     invocation.start({})
     try:
         with terminate_as_interrupt(), Demo(settings, output, clock) as run:
-            outcome = run.run()
+            report = run.run()
             output.end_progress()
     finally:
         output.end_progress()
         output.line(f"logs: {settings.logs}")
-    output.table(outcome.rows())
-    _print_examples(outcome.certificate, output)
+    output.table(report.rows())
+    _print_examples(report.certificate, output)
     if json_file is not None:
-        _write_json(json_file, outcome.as_json())
+        _write_json(json_file, report.as_json())
     if run.is_kept:
         _print_how_to_look(run, output)
-    ctx.exit(0 if outcome.has_passed else 1)
+    ctx.exit(0 if report.has_passed else 1)
 
 
 def _settings(now: datetime, options: dict[str, object]) -> "DemoSettings":
@@ -128,7 +130,7 @@ def _write_json(file: Path, numbers: dict[str, object]) -> None:
 
 def _print_how_to_look(run: "Demo", output: "Output") -> None:
     redis, folder = run.stack.redis.url, run.settings.folder
-    pids = " ".join(str(service.pid) for service in run.services)
+    pids = " ".join(str(program.pid) for program in run.programs)
     output.line("")
     output.line("Everything is still up. Look into it:")
     output.table(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation, given_flags, required, setting
+from slackwater.invocation import needs_extra, setting, start_command
 
 if TYPE_CHECKING:
     from slackwater_devstack import StackStatus
@@ -46,11 +46,12 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
     Returns when all servers are ready and the connector runs. Tables must exist; with --no-connect the
     servers start without connector: create the tables, then call `up` again.
     """
-    import slackwater_devstack as devstack
     from slackwater.output import Output
 
-    invocation: Invocation = ctx.obj
-    settings, output = invocation.start(given_flags(ctx)), Output()
+    with needs_extra("dev"):
+        import slackwater_devstack as devstack
+
+    settings, output = start_command(ctx), Output()
     wanted = devstack.DevStackSettings(
         folder=settings.dev.folder,
         prefix=settings.source or "inv",
@@ -70,11 +71,12 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
 @click.pass_context
 def status_(ctx: click.Context) -> None:
     """Show what runs, and where. Exit code 1 if nothing does or a server is missing."""
-    import slackwater_devstack as devstack
     from slackwater.output import Output
 
-    invocation: Invocation = ctx.obj
-    settings, output = invocation.start(given_flags(ctx)), Output()
+    with needs_extra("dev"):
+        import slackwater_devstack as devstack
+
+    settings, output = start_command(ctx), Output()
     status = devstack.status(settings.dev.folder)
     if status is None:
         output.line(f"no stack was ever started in {settings.dev.folder}; start one with `slackwater dev up`")
@@ -88,11 +90,12 @@ def status_(ctx: click.Context) -> None:
 @click.pass_context
 def down(ctx: click.Context) -> None:
     """Stop everything in the folder; data, logs and ports are kept for the next `up`."""
-    import slackwater_devstack as devstack
     from slackwater.output import Output
 
-    invocation: Invocation = ctx.obj
-    settings, output = invocation.start(given_flags(ctx)), Output()
+    with needs_extra("dev"):
+        import slackwater_devstack as devstack
+
+    settings, output = start_command(ctx), Output()
     status = devstack.down(settings.dev.folder)
     if status is None:
         output.line(f"no stack was ever started in {settings.dev.folder}")
@@ -114,14 +117,13 @@ def read(ctx: click.Context, topic: str, last: int | None) -> None:
     """
     from collections import deque
 
-    from slackwater.conversion import kafka_options
+    from slackwater.conversion import kafka_settings
     from slackwater.output import Output
     from slackwater.topics import read_to_end, record_line
 
-    invocation: Invocation = ctx.obj
-    settings, output = invocation.start(given_flags(ctx)), Output()
-    bootstrap = required(settings.kafka.bootstrap, "kafka.bootstrap", "--bootstrap", "where to read from")
-    messages = read_to_end(bootstrap, [topic], kafka_options(settings))
+    settings, output = start_command(ctx), Output()
+    kafka = kafka_settings(settings, "where to read from")
+    messages = read_to_end(kafka.bootstrap, [topic], kafka.options)
     for message in messages if last is None else deque(messages, last):
         output.line(record_line(message))
 

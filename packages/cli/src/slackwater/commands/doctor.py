@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation, given_flags, setting
+from slackwater.invocation import setting, start_command
 
 if TYPE_CHECKING:
     from slackwater.settings import Settings
@@ -34,8 +34,7 @@ def doctor(ctx: click.Context, source: str | None, as_json: bool) -> None:
     """
     from slackwater.conversion import sources_of
 
-    invocation: Invocation = ctx.obj
-    settings = invocation.start(given_flags(ctx) | {"sources": source})
+    settings = start_command(ctx, {"sources": source})
     healthy = [_examined(settings, source, as_json=as_json) for source in sources_of(settings)]
     ctx.exit(0 if all(healthy) else 1)
 
@@ -43,9 +42,8 @@ def doctor(ctx: click.Context, source: str | None, as_json: bool) -> None:
 def _examined(settings: "Settings", source: str, *, as_json: bool) -> bool:
     """Shows what is known of a source; returns whether it is healthy."""
     from slackwater.doctor.causes import diagnose
-    from slackwater.doctor.examination import examine
+    from slackwater.doctor.examination import examine, open_sources
     from slackwater.doctor.report import report_json, report_lines
-    from slackwater.doctor.services import open_sources
     from slackwater.output import Output
 
     with open_sources(settings, source) as sources:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from slackwater.invocation import Invocation
+from slackwater.invocation import start_command
 
 
 @click.command()
@@ -31,8 +31,7 @@ def explain(ctx: click.Context, folder: Path, with_sql: bool, as_json: bool) -> 
     from slackwater_spark.explain import explanation_lines, without_sql
     from slackwater_spark.pipeline import load_pipeline
 
-    invocation: Invocation = ctx.obj
-    invocation.start({})
+    start_command(ctx)
     explanation = explained(load_pipeline(folder))
     output = Output()
     if as_json:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation, given_flags, setting, stop_on_signals
+from slackwater.invocation import setting, start_command, stop_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,8 +62,7 @@ def run(ctx: click.Context, folder: Path) -> None:
     from slackwater.output import Output
     from slackwater_spark.pipeline import load_pipeline, run_pipeline
 
-    invocation: Invocation = ctx.obj
-    settings, output = run_settings(invocation.start(given_flags(ctx))), Output()
+    settings, output = run_settings(start_command(ctx)), Output()
     with stop_on_signals(f"the run of {folder}") as stop:
         try:
             definition = load_pipeline(folder)
@@ -81,11 +80,11 @@ def run(ctx: click.Context, folder: Path) -> None:
 
 def batch_line(batch: "BatchProgress") -> str:
     """One visible batch in a line."""
-    from slackwater_protocol import format_lsn
+    from slackwater_protocol import format_position
 
     lag_ms = batch.lag.total_seconds() * 1000
     return (
-        f"{batch.pipeline}: batch {batch.batch_id} at {format_lsn(batch.commit_lsn)}: "
+        f"{batch.pipeline}: batch {batch.batch_id} at {format_position(batch.commit_lsn)}: "
         f"{batch.events:,} events, {batch.documents:,} documents, "
         f"visible {lag_ms:,.0f} ms after its newest commit{_parts(batch.seconds)}"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slackwater.invocation import Invocation, given_flags, required, setting
+from slackwater.invocation import required, setting, start_command
 
 if TYPE_CHECKING:
     import psycopg
@@ -52,7 +52,7 @@ def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> No
     Better than in a flag, a URL with a password stands in SLACKWATER_POSTGRES_URL or in slackwater.toml
     (url under [postgres]).
     """
-    from slackwater_sql.pull import pull_schema
+    from slackwater_sql.postgres import pull_schema
 
     with _database(ctx) as connection:
         text = pull_schema(connection, tables)
@@ -83,7 +83,7 @@ def check(ctx: click.Context, folder: Path) -> None:
     from slackwater.output import Output
     from slackwater.schema_check import affected, difference_lines, differences, pulled_catalog
     from slackwater_spark.pipeline import load_pipeline, read_sources
-    from slackwater_sql.pull import published_apart
+    from slackwater_sql.postgres import published_apart
 
     output = Output()
     definition = load_pipeline(folder)
@@ -101,18 +101,17 @@ def _database(ctx: click.Context) -> Iterator["psycopg.Connection[tuple[Any, ...
     """A connection to the source database.
 
     Raises:
-        ServerUnreachableError: it cannot be reached, or refuses what is asked within the block.
+        CommandUnavailableError: it cannot be reached, or refuses what is asked within the block.
     """
     import psycopg
 
-    from slackwater.errors import ServerUnreachableError
+    from slackwater.errors import unreachable
 
-    invocation: Invocation = ctx.obj
-    secret = invocation.start(given_flags(ctx)).postgres.url
+    secret = start_command(ctx).postgres.url
     url = secret.get_secret_value() if secret else None
     url = required(url, "postgres.url", "--postgres-url", "whose tables to read")
     try:
         with psycopg.connect(url, connect_timeout=_CONNECT_SECONDS) as connection:
             yield connection
     except psycopg.Error as error:
-        raise ServerUnreachableError("PostgreSQL", "reading the catalogue", str(error).strip()) from error
+        raise unreachable("PostgreSQL", "reading the catalogue", str(error).strip()) from error

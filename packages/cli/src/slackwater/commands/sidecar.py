@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation, given_flags, required, setting, stop_on_signals
+from slackwater.invocation import setting, start_command, stop_on_signals
 
 if TYPE_CHECKING:
     from slackwater.output import Output
@@ -54,14 +54,13 @@ def sidecar(ctx: click.Context, sources: tuple[str, ...]) -> None:
     Something is wrong with a source? `slackwater doctor --source NAME` says what and what helps.
     Passwords and TLS: settings under kafka. and redis., see `slackwater config`.
     """
-    from slackwater.conversion import sidecar_settings, sources_of
+    from slackwater.conversion import redis_settings, sidecar_settings, sources_of
     from slackwater.output import Output
     from slackwater_sidecar import run_sidecars
 
-    invocation: Invocation = ctx.obj
-    settings = invocation.start(given_flags(ctx) | {"sources": ",".join(sources) or None})
+    settings = start_command(ctx, {"sources": ",".join(sources) or None})
     output = Output()
-    required(settings.redis.full_url(), "redis.url", "--redis-url", "where to publish")
+    redis_settings(settings, "where to publish")
     followed = [sidecar_settings(settings, source) for source in sources_of(settings)]
     with stop_on_signals("the sidecar") as stop:
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Command, Invocation, given_flags, required, setting
+from slackwater.invocation import Command, required, setting, start_command
 
 if TYPE_CHECKING:
     from slackwater.decisions import Decision, SkipPlan, TimelinePlan
@@ -49,8 +49,8 @@ def show(ctx: click.Context) -> None:
     Example:
       slackwater source show --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
     """
+    from slackwater.decisions import show_lines
     from slackwater.output import Output
-    from slackwater.source_report import show_lines
 
     with _opened(ctx) as sources:
         name = sources.topics.source
@@ -78,13 +78,12 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     Example:
       slackwater source skip --source inv --to 0/153D218 --reason "rows dropped by a transform, ticket 17"
     """
-    from slackwater.decisions import plan_skip
+    from slackwater.decisions import plan_skip, skip_lines
     from slackwater.doctor.examination import examine
     from slackwater.output import Output
-    from slackwater.source_report import skip_lines
-    from slackwater_protocol import SkipDecision, parse_lsn
+    from slackwater_protocol import SkipDecision, parse_position
 
-    output, lsn = Output(), parse_lsn(to_lsn)
+    output, lsn = Output(), parse_position(to_lsn)
     with _opened(ctx) as sources:
         facts = examine(sources)
         plan: SkipPlan = plan_skip(facts, lsn)
@@ -121,10 +120,9 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
     Example:
       slackwater source new-timeline --source inv --reason "restored from backup of Monday"
     """
-    from slackwater.decisions import plan_timeline
+    from slackwater.decisions import pipeline_lines, plan_timeline, timeline_lines
     from slackwater.doctor.examination import examine
     from slackwater.output import Output
-    from slackwater.source_report import pipeline_lines, timeline_lines
     from slackwater_protocol import TimelineDecision
 
     output = Output()
@@ -183,10 +181,9 @@ def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None
 
 @contextmanager
 def _opened(ctx: click.Context) -> "Iterator[Sources]":
-    from slackwater.doctor.services import open_sources
+    from slackwater.doctor.examination import open_sources
 
-    invocation: Invocation = ctx.obj
-    settings = invocation.start(given_flags(ctx))
+    settings = start_command(ctx)
     name = required(settings.source, "source", "--source", "which source")
     with open_sources(settings, name) as sources:
         yield sources

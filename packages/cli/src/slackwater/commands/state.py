@@ -1,14 +1,23 @@
 """``slackwater state``."""
 
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from slackwater.invocation import Invocation, given_flags, setting
+from slackwater.errors import CommandInputError
+from slackwater.invocation import required, setting, start_command
 
 if TYPE_CHECKING:
-    from slackwater.state_target import StateTarget
+    from pyspark.sql import SparkSession
+
+    from slackwater_sql.plan import EnginePlan
 
 SHOWN = 5
 
@@ -107,8 +116,105 @@ def rescale(ctx: click.Context, place: Path, partitions: int) -> None:
     output.line(f"{target.name}: {rescaled_line(done, partitions)}")
 
 
-def _target(ctx: click.Context, place: Path) -> "StateTarget":
-    from slackwater.state_target import state_target
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The checkpoint that a command is about, and what is known of its pipeline."""
 
-    invocation: Invocation = ctx.obj
-    return state_target(place, invocation.start(given_flags(ctx)))
+    name: str
+    checkpoint: Path
+    buckets: int | None
+    plan: "EnginePlan | None"
+    """None if only the checkpoint was named."""
+    driver_memory: str
+    class_archives: Path | None = None
+    """Where an archive of Spark's classes may be."""
+
+    def known_buckets(self) -> int:
+        """Returns how many buckets each stage has.
+
+        Raises:
+            CommandInputError: nobody has said.
+        """
+        if self.buckets is None:
+            problem = "it does not say how many buckets its stages have"
+            raise CommandInputError(f"{self.checkpoint}: {problem}", "name the pipeline's folder")
+        return self.buckets
+
+    def known_plan(self) -> "EnginePlan":
+        """Returns the plan that says what the rows mean.
+
+        Raises:
+            CommandInputError: only the checkpoint was named.
+        """
+        if self.plan is None:
+            problem = "only the pipeline's views say what its rows mean"
+            raise CommandInputError(f"{self.checkpoint}: {problem}", "name the pipeline's folder")
+        return self.plan
+
+    def key(self, text: str) -> dict[str, Any]:
+        """Reads a key as a person writes it.
+
+        Raises:
+            CommandInputError: it is no JSON object.
+        """
+        try:
+            key = json.loads(text)
+        except ValueError:
+            key = None
+        if not isinstance(key, dict):
+            problem = f"""--key is {text!r}, expected a JSON object such as '{{"id": 5}}'"""
+            raise CommandInputError(f"{self.checkpoint}: {problem}")
+        return key
+
+    @contextmanager
+    def session(self) -> Iterator["SparkSession"]:
+        """Starts a Spark on this machine that can read the state."""
+        from slackwater_protocol import NO_SERVERS
+        from slackwater_spark.pipeline import RunSettings
+        from slackwater_spark.pipeline.session import spark_session
+
+        settings = RunSettings(
+            servers=NO_SERVERS,
+            checkpoint=self.checkpoint,
+            driver_memory=self.driver_memory,
+            shuffle_partitions=8,
+            class_archives=self.class_archives,
+        )
+        with (
+            TemporaryDirectory(prefix="slackwater-state-") as logs,
+            spark_session(f"state of {self.name}", settings, Path(logs) / "spark.log") as session,
+        ):
+            yield session
+
+
+def _target(ctx: click.Context, place: Path) -> _Target:
+    """Finds out what a folder given to the command is: a checkpoint or a pipeline.
+
+    Raises:
+        CommandConfigError: it is a pipeline, and its checkpoint was not given.
+        PipelineError: it is neither.
+    """
+    from slackwater.conversion import class_archives
+    from slackwater_spark.pipeline import RunSettings, load_pipeline
+    from slackwater_spark.state import is_checkpoint
+
+    settings = start_command(ctx)
+    memory, archives = settings.run.driver_memory, class_archives(settings, os.environ)
+    if is_checkpoint(place):
+        name, buckets = _written_in(place)
+        return _Target(name or place.name, place, buckets, None, memory, archives)
+    definition = load_pipeline(place)
+    folder = required(settings.run.checkpoint, "run.checkpoint", "--checkpoint", "where its state is")
+    checkpoint = definition.checkpoint(RunSettings.local_folder(folder))
+    return _Target(definition.name, checkpoint, definition.buckets, definition.plan, memory, archives)
+
+
+def _written_in(checkpoint: Path) -> tuple[str | None, int | None]:
+    """Reads name and buckets of the pipeline, as its first run noted them."""
+    from slackwater_spark.pipeline.checkpoint import FINGERPRINT_FILE
+
+    try:
+        noted = json.loads((checkpoint / FINGERPRINT_FILE).read_text(encoding="utf-8"))
+        return str(noted["name"]), int(noted["buckets"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, None

@@ -2,7 +2,7 @@
 
 import click
 
-from slackwater.invocation import Invocation, given_flags, required, setting
+from slackwater.invocation import required, setting, start_command
 
 
 @click.command()
@@ -21,16 +21,16 @@ def status(ctx: click.Context) -> None:
     Example:
       slackwater status --source inv --redis-url redis://localhost:6379
     """
+    from slackwater.conversion import redis_settings
     from slackwater.output import Output
     from slackwater.status_report import status_lines
     from slackwater_markers import RedisMarkerStore
     from slackwater_protocol import SystemClock
 
-    invocation: Invocation = ctx.obj
-    settings = invocation.start(given_flags(ctx))
+    settings = start_command(ctx)
     source = required(settings.source, "source", "--source", "which source to show")
-    url = required(settings.redis.full_url(), "redis.url", "--redis-url", "where the sidecar publishes")
-    store = RedisMarkerStore.connect(url)
+    redis = redis_settings(settings, "where the sidecar publishes")
+    store = RedisMarkerStore.connect(redis.url, password=redis.password)
     try:
         lines, output = status_lines(store, source, settings.timeline, SystemClock().now()), Output()
         for line in lines:

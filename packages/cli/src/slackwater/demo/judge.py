@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 
 import psycopg
 
-from slackwater.demo.database import broken_orders, count_orders
-from slackwater.demo.errors import WorkloadError
 from slackwater_certify import (
     Certificate,
     Connections,
@@ -18,11 +17,12 @@ from slackwater_certify import (
     read_records,
 )
 from slackwater_protocol.keys import commit_topic
+from slackwater_testing.errors import RunFailedError
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What there is to say in the end."""
+    """The findings of the judge, with the size of the run."""
 
     certificate: Certificate
     orders: int
@@ -33,7 +33,7 @@ def demo_specification(pipeline: Path, output: str) -> Specification:
     """The pipeline's ``certify.toml``, for the topic it writes to.
 
     Raises:
-        SpecificationError: there is none, or it cannot be used.
+        CertifyConfigError: there is none, or it cannot be used.
     """
     specification = load_specification(pipeline)
     topics = replace(specification.output, name=output, commits=commit_topic(output))
@@ -60,13 +60,13 @@ def judge(
         on_progress: is told what is being done.
 
     Raises:
-        WorkloadError: the database itself breaks the invariant.
+        RunFailedError: the database itself breaks the invariant.
         CertifyError: a topic cannot be read.
     """
     with psycopg.connect(dsn) as connection:
         broken = broken_orders(connection)
         if broken:
-            raise WorkloadError(tuple(order_id for order_id, *_ in broken))
+            raise RunFailedError("the writers", f"broke the invariant in PostgreSQL itself: {broken}")
         orders = count_orders(connection)
     connections = Connections(bootstrap=bootstrap, dsn=dsn)
     records = read_records(specification, connections)
@@ -82,3 +82,20 @@ def judge(
         on_progress=on_progress,
     )
     return Evidence(certificate, orders)
+
+
+def broken_orders(connection: psycopg.Connection[tuple[object, ...]]) -> list[tuple[int, int, Decimal]]:
+    """Orders whose header contradicts their lines. Not empty: the workload, not Slackwater, is wrong."""
+    rows = connection.execute(
+        "SELECT o.id, o.line_count, o.total FROM inventory.orders o LEFT JOIN ("
+        "  SELECT order_id, count(*) AS n, sum(quantity * price) AS amount"
+        "  FROM inventory.order_lines GROUP BY order_id) l ON l.order_id = o.id "
+        "WHERE o.line_count <> coalesce(l.n, 0) OR o.total <> coalesce(l.amount, 0) LIMIT 10"
+    ).fetchall()
+    return [(row[0], row[1], row[2]) for row in rows]  # type: ignore[misc]
+
+
+def count_orders(connection: psycopg.Connection[tuple[object, ...]]) -> int:
+    """Counts the orders in PostgreSQL."""
+    row = connection.execute("SELECT count(*) FROM inventory.orders").fetchone()
+    return int(str(row[0])) if row else 0

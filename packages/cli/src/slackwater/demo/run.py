@@ -1,35 +1,37 @@
 """The demo from start to verdict: stack, connector, sidecar, pipeline, writers, comparison, shutdown."""
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
-import psycopg
-
-from slackwater.demo.database import TABLES, create_tables, execute
-from slackwater.demo.errors import NotVisibleError, UnsuitablePipelineError
+from slackwater.demo.errors import UnsuitablePipelineError
 from slackwater.demo.judge import demo_specification, judge
-from slackwater.demo.observers import CommitWatcher, NaiveReader, SeenCommit
-from slackwater.demo.outcome import Outcome
-from slackwater.demo.services import Service
-from slackwater.demo.statements import SetStatus
-from slackwater.demo.writers import Writers, write_first_rows
+from slackwater.demo.naive import ORDER_LINES, ORDERS, NaiveReader
+from slackwater.demo.report import DemoReport
 from slackwater.output import Output
 from slackwater_devstack import DevStack, DevStackSettings
 from slackwater_devstack.processes import Lifetime
 from slackwater_markers import MarkersError, RedisMarkerStore
-from slackwater_protocol import Clock, format_lsn, parse_lsn
-from slackwater_protocol.keys import commit_topic, data_topic
+from slackwater_protocol import Clock, format_position
+from slackwater_protocol.keys import data_topic
 from slackwater_spark.pipeline import load_pipeline
+from slackwater_testing.database import Writers, create_tables, write_first, write_last
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.programs import Program
+from slackwater_testing.watching import SeenCommit, Visibility
+from slackwater_testing.workloads.mixed import MixedWorkload
+from slackwater_testing.workloads.workload import PipelineOf
 
 SOURCE = "inv"
-FIRST_TRANSACTIONS = 300
-FIRST_WRITER = 90
-"""Writes the rows that exist before the connector starts; the others count from 0."""
+TABLES = (ORDERS, ORDER_LINES)
+FIRST_ORDERS = 300
+"""There are so many before the connector starts."""
 START_TIMEOUT = timedelta(seconds=240)
 VISIBLE_TIMEOUT = timedelta(seconds=60)
 REPORT_SECONDS = 2.0
@@ -74,8 +76,9 @@ class Demo:
             folder=settings.folder, prefix=SOURCE, tables=TABLES, keep_data=settings.keep
         )
         self.stack = DevStack(stack, lifetime, self._output.progress)
-        self.services: list[Service] = []
-        self._observers: list[CommitWatcher | NaiveReader] = []
+        self.programs: list[Program] = []
+        self._observers: list[Visibility | NaiveReader] = []
+        self._workload = PipelineOf(MixedWorkload(settings.seed, FIRST_ORDERS), settings.pipeline)
 
     def __enter__(self) -> "Demo":
         return self
@@ -88,22 +91,22 @@ class Demo:
             self.stack.release()
             return
         self._output.progress("stopping")
-        for service in reversed(self.services):
-            service.stop()
+        for program in reversed(self.programs):
+            program.stop()
         self.stack.stop()
         self._output.end_progress()
 
-    def run(self) -> Outcome:
+    def run(self) -> DemoReport:
         """Runs everything; returns what was found.
 
         Raises:
-            DemoError: a part failed, so nothing could be judged.
+            TestingError: a part failed, so nothing could be judged.
             DevStackError: the stack could not be started.
         """
         self._start_stack()
-        watcher, naive = self._start_pipeline()
-        writers, started_ms, seconds = self._write(watcher)
-        self._await_last_commit(watcher)
+        visible, naive = self._start_pipeline()
+        writers, started_ms, seconds = self._write(visible)
+        self._await_last_commit(visible)
         self._output.progress("comparing every document, every commit and the final state")
         for observer in self._observers:
             observer.stop()
@@ -112,15 +115,15 @@ class Demo:
             self._specification,
             bootstrap=self.bootstrap,
             dsn=self.dsn,
-            arrivals={seen.record.commit_lsn: seen.seen_ms for seen in watcher.seen},
+            arrivals={seen.commit_lsn: int(seen.wall_ms) for seen in visible.seen},
             since_ms=started_ms,
             on_progress=self._output.progress,
         )
         self.is_kept = self.settings.keep
-        return Outcome(
+        return DemoReport(
             seed=self.settings.seed,
             seconds=seconds,
-            writes=writers.statistics.counts(),
+            writes=writers.counts(),
             orders=evidence.orders,
             naive_published=naive.join.published,
             naive_torn=naive.join.torn,
@@ -145,42 +148,41 @@ class Demo:
     def _start_stack(self) -> None:
         self._output.progress("starting PostgreSQL, Kafka and Redis")
         self.stack.start()
-        with psycopg.connect(self.dsn) as connection:
-            create_tables(connection)
-        write_first_rows(
-            self.dsn, seed=self.settings.seed, writer=FIRST_WRITER, transactions=FIRST_TRANSACTIONS
-        )
+        create_tables(self.dsn, self._workload)
+        write_first(self.dsn, self._workload)
         self._output.progress("starting Connect with Debezium: snapshot of the rows that are there")
         self.stack.start_connector(TABLES)
         self.stack.wait_until_streaming()
 
-    def _start_pipeline(self) -> tuple[CommitWatcher, NaiveReader]:
-        """Starts both services and both readers; returns when the snapshot is visible in the output."""
+    def _start_pipeline(self) -> tuple[Visibility, NaiveReader]:
+        """Starts both programs and both readers; returns when the snapshot is visible in the output."""
         logs, redis = self.settings.logs, self.stack.redis.url
         servers = ["--bootstrap", self.bootstrap, "--redis-url", redis]
         hermetic = ["--config", os.devnull]
         checkpoint = str(self.settings.folder / "checkpoint")
-        sidecar = Service("sidecar", [*hermetic, "sidecar", "--source", SOURCE, *servers], logs)
-        run = [*hermetic, "run", str(self.settings.pipeline), *servers, "--checkpoint", checkpoint]
-        self.services += [sidecar, Service("pipeline", run, logs)]
-        for service in self.services:
-            self._output.progress(f"starting: {service.command}")
-            service.start(self.stack.lifetime, {})
-        watcher = CommitWatcher(self.bootstrap, commit_topic(self._topic), self._clock)
+        run = ["run", str(self.settings.pipeline), *servers, "--checkpoint", checkpoint]
+        for name, command in (("sidecar", ["sidecar", "--source", SOURCE, *servers]), ("pipeline", run)):
+            self._start(Program(name, partial(slackwater_command, *hermetic, *command), logs))
+        visible = Visibility(self.bootstrap, self._topic, self._clock)
         naive = NaiveReader(self.bootstrap, [data_topic(SOURCE, table) for table in TABLES])
-        self._observers += [watcher, naive]
+        self._observers += [visible, naive]
         for observer in self._observers:
             observer.start()
         self._output.progress("waiting until the initial snapshot is visible in the output")
-        self._await("initial snapshot", lambda: watcher.newest_lsn > 0, START_TIMEOUT, watcher)
-        return watcher, naive
+        self._await("initial snapshot", 1, START_TIMEOUT, visible)
+        return visible, naive
 
-    def _write(self, watcher: CommitWatcher) -> tuple[Writers, int, float]:
+    def _start(self, program: Program) -> None:
+        self._output.progress(f"starting: {' '.join(program.command[2:])}")
+        program.start(self.stack.lifetime)
+        self.programs.append(program)
+
+    def _write(self, visible: Visibility) -> tuple[Writers, int, float]:
         """Writes for the time that was asked for; returns the writers, when they started and for how long."""
         settings = self.settings
         writers = Writers(
             self.dsn,
-            seed=settings.seed,
+            self._workload,
             count=settings.writers,
             changes_per_second=settings.changes_per_second,
             clock=self._clock,
@@ -193,39 +195,42 @@ class Demo:
                     self._check()
                     writers.raise_failure()
                     self._output.progress(
-                        _progress(elapsed, writers, frontier(), recent(watcher, started_ms))
+                        _progress(elapsed, writers, frontier(), recent(visible, started_ms))
                     )
                     threading.Event().wait(min(REPORT_SECONDS, settings.seconds - elapsed))
             finally:
                 writers.stop()
         return writers, started_ms, self._clock.monotonic() - started
 
-    def _await_last_commit(self, watcher: CommitWatcher) -> None:
+    def _await_last_commit(self, visible: Visibility) -> None:
         """Commits one last change, waits until it is visible: by commit order, so is all before it."""
-        with psycopg.connect(self.dsn) as connection:
-            row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
-            before = parse_lsn(str(row[0])) if row else 0
-            with connection.cursor() as cursor:
-                execute(cursor, SetStatus(1, "last"))
+        last = write_last(self.dsn, ORDERS)
         self._output.progress("writers stopped; waiting until their last commit is visible")
-        self._await("last commit", lambda: watcher.newest_lsn > before, VISIBLE_TIMEOUT, watcher)
+        self._await("last commit", last + 1, VISIBLE_TIMEOUT, visible)
 
-    def _await(
-        self, what: str, condition: Callable[[], bool], timeout: timedelta, watcher: CommitWatcher
-    ) -> None:
+    def _await(self, what: str, lsn: int, timeout: timedelta, visible: Visibility) -> None:
         started = self._clock.monotonic()
-        while not condition():
+        while visible.newest_lsn < lsn:
             self._check()
             elapsed = self._clock.monotonic() - started
             if elapsed > timeout.total_seconds():
-                raise NotVisibleError(what, elapsed, format_lsn(watcher.newest_lsn), self.settings.logs)
+                raise RunFailedError(
+                    "the output",
+                    f"the {what} was not visible after {elapsed:.0f} s; the newest commit record is at "
+                    f"{format_position(visible.newest_lsn)}. Logs of all parts: {self.settings.logs}",
+                )
             threading.Event().wait(_LOOK_SECONDS)
 
     def _check(self) -> None:
-        for service in self.services:
-            service.check()
+        for program in self.programs:
+            program.check()
         for observer in self._observers:
             observer.raise_failure()
+
+
+def slackwater_command(*arguments: str) -> tuple[str, ...]:
+    """What starts the command in this environment; without the first two words it is what a user types."""
+    return (sys.executable, "-m", "slackwater", *arguments)
 
 
 def output_topic(folder: Path) -> str:
@@ -251,7 +256,7 @@ def frontier_reader(redis_url: str) -> Iterator[Callable[[], str]]:
             cut = store.newest(SOURCE, 1)
         except MarkersError as error:
             return f"unknown ({type(error).__name__})"
-        return f"{format_lsn(cut.cut.lsn)}, {cut.cut.event_count:,} events" if cut else "none yet"
+        return f"{format_position(cut.cut.lsn)}, {cut.cut.event_count:,} events" if cut else "none yet"
 
     try:
         yield newest
@@ -259,14 +264,14 @@ def frontier_reader(redis_url: str) -> Iterator[Callable[[], str]]:
         store.close()
 
 
-def recent(watcher: CommitWatcher, since_ms: int) -> list[SeenCommit]:
+def recent(visible: Visibility, since_ms: int) -> list[SeenCommit]:
     """Commit records whose newest transaction was committed since then."""
-    return [commit for commit in watcher.seen if commit.record.commit_ts_ms >= since_ms]
+    return [commit for commit in visible.seen if commit.record.commit_ts_ms >= since_ms]
 
 
 def _progress(elapsed: float, writers: Writers, frontier: str, commits: list[SeenCommit]) -> str:
-    committed = writers.statistics.counts()["committed"]
-    lag = f"{commits[-1].lag_ms:,} ms" if commits else "-"
+    committed = writers.counts().committed
+    lag = f"{commits[-1].delay_ms:,.0f} ms" if commits else "-"
     documents = sum(commit.documents for commit in commits)
     return (
         f"{elapsed:4.0f} s  transactions {committed:>6,}  frontier {frontier}  lag {lag}  "

@@ -1,1 +1,1 @@
-"""What is wrong with a source, why, and which command helps: facts, the causes they show, their text."""
+"""Says what is wrong with a source, why, and which command helps."""

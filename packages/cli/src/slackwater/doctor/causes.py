@@ -1,17 +1,11 @@
-"""What is wrong with a source: a pure function of the facts."""
+"""Finds everything that is wrong with a source: a pure function of the facts."""
 
 from collections.abc import Iterator
-from datetime import timedelta
 
-from slackwater.doctor.facts import SourceFacts
-from slackwater.doctor.findings import Cause, Finding
+from slackwater.doctor.facts import Cause, Finding, SourceFacts, absence
 from slackwater.doctor.transactions import likely_cause
-from slackwater_markers import FrontierState, FrontierStatus
+from slackwater_markers import FrontierState
 from slackwater_protocol import SNAPSHOT_XID
-
-SILENT_AFTER = timedelta(seconds=15)
-"""A sidecar that has said nothing for so long does not run."""
-_GONE = frozenset({FrontierState.STOPPED, FrontierState.FAILED})
 
 
 def diagnose(facts: SourceFacts) -> list[Finding]:
@@ -54,7 +48,7 @@ def _reachability(facts: SourceFacts) -> Iterator[Finding]:
 def _sidecar(facts: SourceFacts) -> Iterator[Finding]:
     if facts.redis_error is not None or (facts.redis_wrong is not None and facts.status is None):
         return
-    what = _absence(facts.status, facts.now_ms)
+    what = absence(facts.status, facts.now_ms)
     if what is not None:
         yield Finding(
             cause=Cause.NO_SIDECAR,
@@ -64,19 +58,6 @@ def _sidecar(facts: SourceFacts) -> Iterator[Finding]:
                 "docs/runbooks/sidecar-restart.md",
             ),
         )
-
-
-def _absence(status: FrontierStatus | None, now_ms: int) -> str | None:
-    if status is None:
-        return "no sidecar has reported to this Redis"
-    if status.state in _GONE:
-        return f"sidecar {status.sidecar} has {status.state}" + (
-            f": {status.detail}" if status.detail else ""
-        )
-    seconds = (now_ms - status.wall_ms) / 1000
-    if seconds > SILENT_AFTER.total_seconds():
-        return f"sidecar {status.sidecar} was last heard {seconds:,.0f} s ago"
-    return None
 
 
 def _state(facts: SourceFacts) -> Iterator[Finding]:

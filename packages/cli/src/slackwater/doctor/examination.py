@@ -1,26 +1,36 @@
 """Collects the facts about a source from Redis and Kafka."""
 
+import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
+from slackwater.conversion import redis_settings, sidecar_settings
 from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
 from slackwater.doctor.kafka import KafkaProbe
-from slackwater.errors import ServerUnreachableError
+from slackwater.errors import CommandUnavailableError
+from slackwater.settings import Settings
 from slackwater_markers import (
     CutLog,
     CutLogError,
     CutLogUnavailableError,
+    KafkaCutLog,
     MarkerStore,
     MarkerStoreContentError,
     MarkerStoreUnavailableError,
+    RedisMarkerStore,
     cuts_of,
 )
-from slackwater_protocol import Clock, Cut, Evidence, OpenTransaction, SourceTopics
+from slackwater_protocol import Clock, Cut, Evidence, OpenTransaction, SourceTopics, SystemClock
+from slackwater_protocol.keys import cut_log_topic
 
 _SIDECAR_SECONDS = 3.0
 """A sidecar reports every second: positions older than Kafka's ends must not look like a slow sidecar."""
 _LOOK_AGAIN_SECONDS = 0.2
+_TIMEOUT = timedelta(seconds=5)
+"""One question to Redis or the cut log may take so long."""
 _MANY_PLACES = 1_000
 """Partitions of which the last rows are read."""
 
@@ -36,18 +46,45 @@ class Sources:
     probe: Callable[[], KafkaProbe]
     clock: Clock
     tables: frozenset[str] = frozenset()
-    """Those that the settings name; empty: all are followed."""
+    """Tables that the settings name; empty: all are followed."""
+
+
+@contextmanager
+def open_sources(settings: Settings, source: str) -> Iterator[Sources]:
+    """Connects with where the facts about a source come from; nothing is asked yet.
+
+    Raises:
+        CommandConfigError: brokers or Redis were not given.
+    """
+    redis = redis_settings(settings, "where the sidecar publishes")
+    followed = sidecar_settings(settings, source)
+    kafka, topics = followed.servers.kafka, followed.source_topics
+    store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_TIMEOUT)
+    log = KafkaCutLog(source, kafka.bootstrap, kafka=kafka.options, timeout=_TIMEOUT)
+    try:
+        yield Sources(
+            topics=topics,
+            evidence=followed.evidence,
+            tables=followed.tables or frozenset(),
+            store=store,
+            log=log,
+            probe=lambda: KafkaProbe(kafka, topics, _data_topics(topics, followed.tables)),
+            clock=SystemClock(),
+        )
+    finally:
+        log.close()
+        store.close()
 
 
 def examine(sources: Sources) -> SourceFacts:
-    """All that can be learnt of a source now; what cannot be asked is noted, not raised. Takes seconds."""
+    """Collects all that can be learnt of a source now; what cannot be asked is noted. Takes seconds."""
     now_ms = int(sources.clock.now().timestamp() * 1000)
     facts = SourceFacts(
         topics=sources.topics, evidence=sources.evidence, tables=sources.tables, now_ms=now_ms
     )
     try:
         with sources.probe() as probe:
-            seen = probe.look()
+            seen = probe.ask()
             facts = replace(
                 facts,
                 data_topics=seen.data_topics,
@@ -57,12 +94,12 @@ def examine(sources: Sources) -> SourceFacts:
             facts = _with_redis(sources, facts)
             facts = replace(facts, newest_end=newest_end(seen.ends, facts.cut))
             return _with_tails(probe, facts)
-    except ServerUnreachableError as error:
+    except CommandUnavailableError as error:
         return replace(_with_redis(sources, facts), kafka_error=str(error))
 
 
 def newest_end(ends: Sequence[EndFacts], cut: Cut | None) -> EndFacts | None:
-    """The newest END of the cut's timeline: what stands before the cut's last END may be of an earlier one.
+    """Finds the newest END of the cut's timeline; an END before the cut's last one may be of an earlier one.
 
     The connector repeats ENDs behind newer ones, so the largest LSN counts.
     """
@@ -133,7 +170,7 @@ def _with_cut(sources: Sources, facts: SourceFacts) -> SourceFacts:
 
 
 def _wrong(sources: Sources) -> str | None:
-    """What the frontier in Redis says that the cut log does not; None: nothing, as far as can be seen."""
+    """Says how the frontier in Redis contradicts the cut log; None: not at all, as far as can be seen."""
     try:
         held = sources.store.position(sources.topics.source)
         if held is None:
@@ -149,3 +186,13 @@ def _wrong(sources: Sources) -> str | None:
     return (
         f"Redis names a cut at {held.position}, but offset {held.log_offset} of the cut log is not that cut"
     )
+
+
+def _data_topics(topics: SourceTopics, tables: frozenset[str] | None) -> Callable[[str], bool]:
+    """Says which topics hold rows: those of the tables, or everything named like one."""
+    if tables is not None:
+        return frozenset(map(topics.data, tables)).__contains__
+    others = {topics.transactions, topics.notifications, cut_log_topic(topics.source)}
+    routed = frozenset(topics.routed.values())
+    named = re.compile(re.escape(topics.source) + r"\.[^.]+\.[^.]+").fullmatch
+    return lambda topic: topic in routed or (topic not in others and named(topic) is not None)

@@ -1,10 +1,16 @@
-"""What a doctor knows of a source: read from Redis and Kafka, judged elsewhere."""
+"""Facts about a source, read from Redis and Kafka, and findings that follow from them: plain values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
 
-from slackwater_markers import FrontierStatus
+from slackwater_markers import FrontierState, FrontierStatus
 from slackwater_protocol import Cut, Evidence, OpenTransaction, SourceTopics
+
+SILENT_AFTER = timedelta(seconds=15)
+"""A sidecar that has said nothing for so long does not run."""
+_GONE = frozenset({FrontierState.STOPPED, FrontierState.FAILED})
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -48,7 +54,7 @@ class SourceFacts:
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     """What proves a table complete, as the settings say; not listed: counts."""
     tables: frozenset[str] = frozenset()
-    """Those that the settings name; empty: all are followed."""
+    """Tables that the settings name; empty: all are followed."""
     redis_error: str | None = None
     """Why Redis could not be asked; what the sidecar says is then unknown."""
     redis_wrong: str | None = None
@@ -73,7 +79,7 @@ class SourceFacts:
 
     @property
     def source(self) -> str:
-        """Whose facts these are."""
+        """The connector's ``topic.prefix``."""
         return self.topics.source
 
     @property
@@ -82,3 +88,66 @@ class SourceFacts:
         if self.kafka_error is not None:
             return ()
         return tuple(sorted(t for t in self.tables if self.topics.data(t) not in self.data_topics))
+
+
+def is_silent(status: FrontierStatus, now_ms: int) -> bool:
+    """Whether a sidecar that did not say that it ends has said nothing for long."""
+    return status.state not in _GONE and now_ms - status.wall_ms > SILENT_AFTER / timedelta(milliseconds=1)
+
+
+def absence(status: FrontierStatus | None, now_ms: int) -> str | None:
+    """Returns why no sidecar works; None if one does."""
+    if status is None:
+        return "no sidecar has reported to this Redis"
+    if status.state in _GONE:
+        detail = f": {status.detail}" if status.detail else ""
+        return f"sidecar {status.sidecar} has {status.state}{detail}"
+    if is_silent(status, now_ms):
+        return f"sidecar {status.sidecar} was last heard {(now_ms - status.wall_ms) / 1000:,.0f} s ago"
+    return None
+
+
+class Cause(StrEnum):
+    """A reason for which a source does not go on, as far as the facts show."""
+
+    KAFKA_AWAY = "kafka_away"
+    REDIS_AWAY = "redis_away"
+    REDIS_WRONG = "redis_wrong"
+    """It holds what no sidecar published."""
+    CUT_LOG = "cut_log"
+    """It has lost its cuts, or one cannot be read."""
+    NO_SIDECAR = "no_sidecar"
+    """None has reported, or the last one has stopped, failed or fallen silent."""
+    REGRESSED = "regressed"
+    BAD_INPUT = "bad_input"
+    MISCONFIGURED = "misconfigured"
+    WAITING = "waiting"
+    SNAPSHOT = "snapshot"
+    """An initial snapshot is being written, or its notifications are missing."""
+    TRANSACTION_TOPIC_MISSING = "transaction_topic_missing"
+    TOPIC_MISSING = "topic_missing"
+    TOPIC_MADE_ANEW = "topic_made_anew"
+    RETENTION = "retention"
+    HANGING = "hanging"
+    """A Kafka transaction of an exactly-once connector is open."""
+    SIDECAR_BEHIND = "sidecar_behind"
+    CONNECTOR_DOWN = "connector_down"
+    END_LOST = "end_lost"
+    DROPPED = "dropped"
+    """Records were lost between the connector and the topic."""
+    NOT_OVERTAKEN = "not_overtaken"
+    """A table is judged by later rows in every partition, and one has none yet."""
+    RENUMBERED = "renumbered"
+    """The connector was restarted within the transaction."""
+    WAITS_FOR_OTHERS = "waits_for_others"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong, the facts that show it, and what helps."""
+
+    cause: Cause
+    what: str
+    evidence: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    """Commands and settings, most likely first."""

@@ -1,17 +1,18 @@
 """Kafka's side of the facts: which topics there are, where they begin and end, what stands last in them."""
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from slackwater.doctor.facts import EndFacts, Place, PlaceFacts
-from slackwater.errors import ServerUnreachableError
+from slackwater.errors import unreachable
 from slackwater.topics import open_consumer
+from slackwater_cdc import UndecodableRecordError
+from slackwater_cdc.envelope import End, decode_full_row, decode_transaction
 from slackwater_markers.kafka_retry import KafkaRetry, is_transient
-from slackwater_protocol import MalformedRecordError, SourceTopics, SystemClock, parse_transaction_id
+from slackwater_protocol import KafkaSettings, SourceTopics, SystemClock
 
 REQUEST_SECONDS = 5.0
 _TAIL = 20
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KafkaFacts:
-    """What Kafka says about a source."""
+    """Everything that Kafka says about a source at one moment."""
 
     data_topics: frozenset[str]
     places: Mapping[Place, PlaceFacts]
@@ -37,22 +38,17 @@ class KafkaProbe:
     """Asks Kafka. Use it with ``with``; not thread-safe.
 
     Args:
-        bootstrap: ``bootstrap.servers``.
-        kafka: Further librdkafka settings.
+        kafka: Where it is.
         topics: Names of the source's topics.
         is_data_topic: Which topics hold rows of its tables.
     """
 
     def __init__(
-        self,
-        bootstrap: str,
-        kafka: Mapping[str, str],
-        topics: SourceTopics,
-        is_data_topic: Callable[[str], bool],
+        self, kafka: KafkaSettings, topics: SourceTopics, is_data_topic: Callable[[str], bool]
     ) -> None:
-        at_end = {"enable.partition.eof": "true"}
-        self._committed = open_consumer(bootstrap, {**kafka, **at_end})
-        self._all = open_consumer(bootstrap, {**kafka, "isolation.level": "read_uncommitted"})
+        at_end, everything = {"enable.partition.eof": "true"}, {"isolation.level": "read_uncommitted"}
+        self._committed = open_consumer(kafka.bootstrap, {**kafka.options, **at_end})
+        self._all = open_consumer(kafka.bootstrap, {**kafka.options, **everything})
         self._topics = topics
         self._is_data_topic = is_data_topic
 
@@ -65,11 +61,11 @@ class KafkaProbe:
         self._committed.close()
         self._all.close()
 
-    def look(self) -> KafkaFacts:
-        """Where everything begins and ends now, and the last ENDs.
+    def ask(self) -> KafkaFacts:
+        """Asks where everything begins and ends now, and for the last ENDs.
 
         Raises:
-            ServerUnreachableError: Kafka does not answer.
+            CommandUnavailableError: Kafka does not answer.
         """
         known = _asked("list topics", lambda: self._committed.list_topics(timeout=REQUEST_SECONDS)).topics
         data = frozenset(filter(self._is_data_topic, known))
@@ -84,7 +80,7 @@ class KafkaProbe:
         return tuple(end for record in records if (end := _end(record)) is not None)
 
     def with_newest_rows(self, places: Mapping[Place, PlaceFacts]) -> dict[Place, PlaceFacts]:
-        """The same places with the LSN of the last row in each."""
+        """Adds the LSN of the last row of each place."""
         result = dict(places)
         for place, records in self._tails(places, _TAIL).items():
             lsns = [lsn for record in records if (lsn := _row_lsn(record.value())) is not None]
@@ -93,7 +89,7 @@ class KafkaProbe:
         return result
 
     def still_hanging(self, places: Mapping[Place, PlaceFacts]) -> dict[Place, PlaceFacts]:
-        """The same places; nothing hangs where the readable end has moved meanwhile."""
+        """Asks again: nothing hangs where the readable end has moved meanwhile."""
         result = dict(places)
         for place, facts in places.items():
             if facts.hangs and self._bounds(self._committed, place)[1] > facts.stable_end:
@@ -110,7 +106,7 @@ class KafkaProbe:
             lambda: consumer.get_watermark_offsets(TopicPartition(*place), REQUEST_SECONDS),
         )
         if bounds is None:
-            raise ServerUnreachableError("Kafka", f"offsets of {place[0]}/{place[1]}", "no answer in time")
+            raise unreachable("Kafka", f"offsets of {place[0]}/{place[1]}", "no answer in time")
         return bounds
 
     def _tails(self, places: Mapping[Place, PlaceFacts], count: int) -> dict[Place, list[Message]]:
@@ -145,7 +141,7 @@ class KafkaProbe:
                 elif error.code() == _AT_END:
                     left.discard(place)
                 elif not is_transient(error):
-                    raise ServerUnreachableError("Kafka", f"reading {place[0]}/{place[1]}", error.str())
+                    raise unreachable("Kafka", f"reading {place[0]}/{place[1]}", error.str())
         return found
 
 
@@ -155,36 +151,24 @@ def _asked(what: str, question: Callable[[], T]) -> T:
     except KafkaException as error:
         first = error.args[0]
         reason = first.str() if isinstance(first, KafkaError) else str(error)
-        raise ServerUnreachableError("Kafka", what, reason) from error
+        raise unreachable("Kafka", what, reason) from error
 
 
 def _end(message: Message) -> EndFacts | None:
     """An END in JSON, with or without schema; None for anything else."""
-    record = _unwrapped(message.value())
-    if record is None or record.get("status") != "END":
-        return None
     try:
-        xid, lsn = parse_transaction_id(str(record.get("id")))
-    except MalformedRecordError:
+        end = decode_transaction(message.value() or b"")
+    except UndecodableRecordError:
         return None
-    committed = record.get("ts_ms")
-    committed_ms = committed if isinstance(committed, int) else 0
-    return EndFacts(offset=message.offset() or 0, xid=xid, commit_lsn=lsn, commit_ts_ms=committed_ms)
+    if not isinstance(end, End):
+        return None
+    offset = message.offset() or 0
+    return EndFacts(offset=offset, xid=end.xid, commit_lsn=end.commit_lsn, commit_ts_ms=end.commit_ts_ms)
 
 
 def _row_lsn(value: bytes | None) -> int | None:
     """The LSN of a row in JSON, with or without schema; None for anything else."""
-    record = _unwrapped(value)
-    origin = record.get("source") if record else None
-    lsn = origin.get("lsn") if isinstance(origin, dict) else None
-    return lsn if isinstance(lsn, int) else None
-
-
-def _unwrapped(value: bytes | None) -> dict[str, Any] | None:
     try:
-        record = json.loads(value or b"null")
-    except (ValueError, RecursionError):
+        return decode_full_row(value or b"").source.lsn
+    except UndecodableRecordError:
         return None
-    if isinstance(record, dict) and isinstance(record.get("payload"), dict):
-        record = record["payload"]
-    return record if isinstance(record, dict) else None

@@ -1,19 +1,18 @@
-"""What a doctor says, as text and as JSON."""
+"""Writes the facts and findings about a source as text and as JSON."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from slackwater.doctor.facts import SourceFacts
-from slackwater.doctor.findings import Finding
+from slackwater.doctor.facts import Finding, SourceFacts
 from slackwater.output import ago, aligned
-from slackwater_protocol import OpenTransaction, format_lsn
+from slackwater_protocol import OpenTransaction, format_position
 
 _SHOWN_PLACES = 12
 
 
 def report_lines(facts: SourceFacts, findings: Sequence[Finding]) -> list[str]:
-    """What is known and what is wrong, for people."""
+    """Writes what is known and what is wrong, for people."""
     lines = aligned(_overview(facts))
     for transaction in facts.open:
         lines += ["", *_open_lines(transaction, facts)]
@@ -25,16 +24,16 @@ def report_lines(facts: SourceFacts, findings: Sequence[Finding]) -> list[str]:
 
 
 def report_json(facts: SourceFacts, findings: Sequence[Finding]) -> dict[str, object]:
-    """The same, for programs."""
+    """Writes the same for programs."""
     cut, status = facts.cut, facts.status
     return {
         "source": facts.source,
         "is_healthy": not findings,
         "state": str(status.state) if status else None,
         "timeline": cut.timeline if cut else None,
-        "frontier": format_lsn(cut.lsn) if cut else None,
+        "frontier": format_position(cut.lsn) if cut else None,
         "lag_ms": facts.now_ms - cut.commit_ts_ms if cut else None,
-        "newest_end": format_lsn(facts.newest_end.commit_lsn) if facts.newest_end else None,
+        "newest_end": format_position(facts.newest_end.commit_lsn) if facts.newest_end else None,
         "without_topic": list(facts.without_topic),
         "open_transactions": [_open_json(t, facts) for t in facts.open],
         "findings": [asdict(finding) for finding in findings],
@@ -48,14 +47,17 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
     if cut is not None:
         yield (
             "frontier",
-            f"{format_lsn(cut.lsn)} on timeline {cut.timeline}, {cut.event_count:,} change events",
+            f"{format_position(cut.lsn)} on timeline {cut.timeline}, {cut.event_count:,} change events",
         )
         yield "newest commit", ago(cut.commit_ts_ms, facts.now_ms)
     else:
         yield "frontier", "no cut yet"
     if facts.newest_end is not None:
         end = facts.newest_end
-        yield "newest END", f"{format_lsn(end.commit_lsn)}, committed {ago(end.commit_ts_ms, facts.now_ms)}"
+        yield (
+            "newest END",
+            f"{format_position(end.commit_lsn)}, committed {ago(end.commit_ts_ms, facts.now_ms)}",
+        )
     yield "topics", f"{len(facts.data_topics)} of tables with {len(facts.places)} partitions"
     if facts.without_topic:
         yield (
@@ -69,7 +71,7 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
 def _open_lines(transaction: OpenTransaction, facts: SourceFacts) -> list[str]:
     lsn = transaction.commit_lsn
     since = datetime.fromtimestamp(transaction.since_ms / 1000, UTC)
-    at = f"commit {format_lsn(lsn)}" if lsn else "END not read"
+    at = f"commit {format_position(lsn)}" if lsn else "END not read"
     lines = [f"transaction {transaction.xid}: {at}, waited for since {since:%Y-%m-%d %H:%M:%S} UTC"]
     tables = sorted({*transaction.expected, *transaction.received})
     rows = [("  table", "received", "expected")]
@@ -101,7 +103,7 @@ def _end_of(name: str, facts: SourceFacts) -> int | None:
 def _open_json(transaction: OpenTransaction, facts: SourceFacts) -> dict[str, object]:
     return {
         "xid": transaction.xid,
-        "commit_lsn": format_lsn(transaction.commit_lsn) if transaction.commit_lsn else None,
+        "commit_lsn": format_position(transaction.commit_lsn) if transaction.commit_lsn else None,
         "since_ms": transaction.since_ms,
         "expected": transaction.expected,
         "received": transaction.received,

@@ -1,10 +1,9 @@
-"""Why a transaction stays open: the likely cause, from facts alone."""
+"""Finds the likely cause for which a transaction stays open, from facts alone."""
 
 from collections.abc import Callable, Iterator
 
-from slackwater.doctor.facts import Place, PlaceFacts, SourceFacts
-from slackwater.doctor.findings import Cause, Finding
-from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, format_lsn
+from slackwater.doctor.facts import Cause, Finding, Place, PlaceFacts, SourceFacts
+from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, format_position
 from slackwater_sidecar import describe_open
 
 _LISTED = 12
@@ -32,7 +31,7 @@ class OpenCase:
         return [table for table, count in sorted(expected.items()) if received.get(table, 0) < count]
 
     def places(self) -> Iterator[tuple[Place, PlaceFacts, int]]:
-        """Those of tables that are incomplete, or all before END: place, facts, the sidecar's position."""
+        """Yields places of incomplete tables, or before END all, with facts and the sidecar's position."""
         topics = {self.facts.topics.data(table) for table in self.incomplete}
         for place, position in sorted(self.positions.items()):
             known = self.facts.places.get(place)
@@ -48,7 +47,8 @@ class OpenCase:
     def skip(self) -> str:
         """The command that lets it pass."""
         lsn = self.transaction.commit_lsn
-        return f"slackwater source skip --source {self.facts.source} --to {format_lsn(lsn) if lsn else 'LSN'}"
+        to = format_position(lsn) if lsn else "LSN"
+        return f"slackwater source skip --source {self.facts.source} --to {to}"
 
 
 def likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
@@ -185,12 +185,12 @@ def _without_end(case: OpenCase) -> Finding | None:
     return case.finding(
         Cause.END_LOST,
         [
-            f"{topic} has newer ENDs, up to xid {newest.xid} at {format_lsn(newest.commit_lsn)}, "
+            f"{topic} has newer ENDs, up to xid {newest.xid} at {format_position(newest.commit_lsn)}, "
             "but not this one"
         ],
         "is something between the connector and the topic dropping records (transforms, errors.tolerance)?",
         "cleanup.policy of the transaction topic must be delete, not compact",
-        f"slackwater source skip --source {case.facts.source} --to {format_lsn(newest.commit_lsn)}",
+        f"slackwater source skip --source {case.facts.source} --to {format_position(newest.commit_lsn)}",
     )
 
 
@@ -235,7 +235,7 @@ def _missing_rows(case: OpenCase) -> Finding | None:
     evidence = [f"{tables}: every partition was read to its end"]
     evidence += [f"{_named(place)}: rows of later transactions came, up to {text}" for place, text in later]
     if newest is not None and newest.commit_lsn > lsn:
-        evidence.append(f"ENDs of later transactions came, up to {format_lsn(newest.commit_lsn)}")
+        evidence.append(f"ENDs of later transactions came, up to {format_position(newest.commit_lsn)}")
     overtaken = ",".join(f"{table}=overtaken" for table in case.incomplete)
     return case.finding(
         Cause.DROPPED,
@@ -266,7 +266,7 @@ def _later_rows(case: OpenCase) -> list[tuple[Place, str]]:
     """Places where a row was written after the transaction's commit: none of its own can follow there."""
     lsn = case.transaction.commit_lsn
     return [
-        (place, format_lsn(known.newest_row_lsn))
+        (place, format_position(known.newest_row_lsn))
         for place, known, _ in case.places()
         if lsn is not None and known.newest_row_lsn is not None and known.newest_row_lsn > lsn
     ]

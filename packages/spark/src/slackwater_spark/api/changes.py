@@ -175,7 +175,7 @@ def changes(
 
     Raises:
         OptionError: names the first option that cannot be used.
-        SchemaError: the schema cannot be read; with its place.
+        SqlTextError: the schema cannot be read; with its place.
     """
     catalog = None if schema is None else declared_tables(schema)
     if tables is None and catalog is not None:

@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from slackwater_engine.scope import Scope
 from slackwater_spark.api.errors import QueryShapeError
 from slackwater_spark.api.offset_log import OffsetLog, file_reader
-from slackwater_spark.scope import Scope
-from slackwater_spark.source.offset import SourceOffset
 from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.position import Position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,10 +50,10 @@ class CommitBatch:
     def transactions(self) -> tuple[Transaction, ...]:
         """All transactions with a change event, in commit order, whichever tables they touch.
 
-        Looked up when first asked for: in Redis, or in the cut log in Kafka.
+        Looked up in the cut log in Kafka when first asked for.
 
         Raises:
-            MissingCutsError: neither lists them any more.
+            MissingCutsError: it does not list them any more.
         """
         return self.load()
 
@@ -156,22 +156,21 @@ class CommitBatches:
             batch_id, end.source, end.timeline, start.lsn, end.lsn, lambda: self._transactions(start, end)
         )
 
-    def _start(self, batch_id: int, end: SourceOffset) -> SourceOffset:
+    def _start(self, batch_id: int, end: Position) -> Position:
         if batch_id > 0:
             return self._log.end(batch_id - 1)
         if self._options.starting == "latest":
             return end  # the source makes such a first batch empty
-        return SourceOffset.before_everything(end.source, end.timeline)
+        return Position(source=end.source, timeline=end.timeline, scope=end.scope)
 
-    def _transactions(self, start: SourceOffset, end: SourceOffset) -> tuple[Transaction, ...]:
-        from slackwater_spark.source.batch import BatchContent
-        from slackwater_spark.source.readers import Planner
+    def _transactions(self, start: Position, end: Position) -> tuple[Transaction, ...]:
+        from slackwater_spark.source.planner import Planner
 
         if start.lsn >= end.lsn:
             return ()
         planner = Planner(self._options)
         try:
-            content = BatchContent.of(planner.feed.between(start, end), start, end)
+            content = planner.content(start, end)
         finally:
             planner.close()
         return tuple(

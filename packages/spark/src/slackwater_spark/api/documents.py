@@ -3,17 +3,17 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from slackwater_engine.pack.specification import packing_spec
+from slackwater_engine.scope import Scope
+from slackwater_engine.settings import StageSettings
 from slackwater_spark.api.changes import Changes
 from slackwater_spark.api.errors import QueryShapeError
 from slackwater_spark.api.unpacking import unpacking
 from slackwater_spark.pipeline import PipelineDefinition
-from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
 from slackwater_spark.source.data_source import FORMAT
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.stage.packing import packing_spec
-from slackwater_spark.stage.settings import StageSettings
-from slackwater_sql.stages import DocumentsOutput, EnginePlan
+from slackwater_sql.plan import DocumentsOutput, EnginePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,7 @@ class Documents:
 
     def packed(self) -> "DataFrame":
         """As sinks take them: batch headers and packed documents."""
-        from slackwater_spark.stage.processor import stages
+        from slackwater_spark.operator.processor import stages
 
         definition, changes = self.definition, self.changes
         options = {**changes.spark_options, "tables": ",".join(definition.tables)}

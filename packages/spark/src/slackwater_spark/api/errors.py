@@ -13,10 +13,10 @@
     └── DocumentError           the user's function returned what the declared type cannot hold
 """
 
-from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_protocol import SlackwaterError
 
 
-class ApiError(SlackwaterSparkError):
+class ApiError(SlackwaterError):
     """Root of the Python API's errors."""
 
 

@@ -13,8 +13,17 @@ from slackwater_spark.api.errors import StageDefinitionError, UndeclaredTableErr
 from slackwater_spark.api.python_evaluator import FunctionPlan, KeyFunction
 from slackwater_spark.api.schema import declared_table
 from slackwater_sql.catalog import Catalog, Column, Table
-from slackwater_sql.plan import InputPlan, KeyColumn, OutputColumn
-from slackwater_sql.stages import DocumentsOutput, EnginePlan, PublishedView, Reads, RowsPart, StagePlan
+from slackwater_sql.plan import (
+    DocumentsOutput,
+    EnginePlan,
+    InputPlan,
+    KeyColumn,
+    OutputColumn,
+    PublishedView,
+    Reads,
+    RowsPart,
+    StagePlan,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -99,11 +108,8 @@ def function_plan(sketch: StageSketch, function: KeyFunction) -> tuple[EnginePla
     """A plan of one stage whose rows part calls the function, and the function."""
     schema = json.dumps(sketch.schema.jsonValue(), sort_keys=True)
     meaning = json.dumps(["python", sketch.name, sketch.version, schema, sketch.as_text])
-    count = len(sketch.inputs)
     rows = RowsPart(
         inputs=sketch.inputs,
-        origins=(0,) * count,
-        reads=(Reads.GROUP,) * count,
         statement=meaning,
         latest_statement=meaning,
         output=DocumentsOutput(0),
@@ -166,6 +172,8 @@ def _input(name: str, table: Table, key: tuple[str, ...], options: "StatefulOpti
         key=key,
         needs_replica_identity_full=moves,
         keeps_null_keys=False,
+        origin=0,
+        reads=Reads.GROUP,
     )
 
 

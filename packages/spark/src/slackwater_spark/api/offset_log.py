@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slackwater_engine.scope import Scope
 from slackwater_spark.api.errors import OffsetLogError, QueryShapeError
-from slackwater_spark.source.offset import SourceOffset
+from slackwater_spark.source.position import Position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +37,7 @@ class OffsetLog:
         self._timeline = timeline
         self._read = read
 
-    def end(self, batch_id: int) -> SourceOffset:
+    def end(self, batch_id: int) -> Position:
         """Where a batch ends.
 
         Raises:
@@ -59,7 +60,7 @@ class OffsetLog:
             )
         if not ours:
             raise OffsetLogError(self._checkpoint, batch_id, "the query reads no changes")
-        return SourceOffset.from_json(ours[0], source=self._source, timeline=self._timeline)
+        return Position.from_json(ours[0], source=self._source, timeline=self._timeline, scope=Scope.STRICT)
 
 
 def file_reader(session: "SparkSession", checkpoint: str) -> ReadFile:
@@ -102,5 +103,5 @@ def _offset(line: str) -> dict[str, Any] | None:
         data = json.loads(line)
     except ValueError:
         return None
-    is_ours = isinstance(data, dict) and {"source", "timeline", "lsn", "event_count"} <= data.keys()
+    is_ours = isinstance(data, dict) and {"version", "source", "timeline", "log"} <= data.keys()
     return data if is_ours else None

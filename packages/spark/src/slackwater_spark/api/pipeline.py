@@ -36,8 +36,8 @@ class Pipeline:
         buckets: Slices of each stage's keys; fixed for the life of a checkpoint.
 
     Raises:
-        SchemaError: the schema cannot be read; with its place.
-        ViewError: a view is not supported; with its place.
+        SqlTextError: the schema cannot be read; with its place.
+        SqlTextError: a view is not supported; with its place.
     """
 
     def __init__(

@@ -12,16 +12,9 @@ from slackwater_spark.api.errors import DocumentError, FunctionFailedError
 from slackwater_spark.api.python_values import PythonRows
 from slackwater_spark.source.errors import UnheldValueError
 from slackwater_sql.limits import StatementLimits
-from slackwater_sql.plan import InputPlan, KeyColumn
-from slackwater_sql.stage_evaluation import (
-    OPEN_LSN,
-    PointColumns,
-    ResultRows,
-    RowVersions,
-    StepColumns,
-    key_text,
-)
-from slackwater_sql.stages import EnginePlan, StagePlan
+from slackwater_sql.plan import EnginePlan, InputPlan, KeyColumn, StagePlan
+from slackwater_sql.stage_evaluation import OPEN_LSN, PointColumns, RowVersions, StepColumns, key_text
+from slackwater_sql.statement_evaluator import ResultRows
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Sequence[Row]]
@@ -164,7 +157,7 @@ class PythonEvaluator:
 
 @dataclass(frozen=True, slots=True)
 class PythonEvaluators:
-    """Makes evaluators on workers; see :class:`slackwater_spark.stage.evaluators.Evaluators`."""
+    """Makes evaluators on workers; see :class:`slackwater_engine.evaluate.evaluators.Evaluators`."""
 
     function: FunctionPlan
 

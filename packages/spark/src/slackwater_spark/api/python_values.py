@@ -5,9 +5,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+from slackwater_engine.records.value_text import time_text, wire_text
 from slackwater_spark.source.errors import UnheldValueError
 from slackwater_spark.source.typed_rows import converter
-from slackwater_spark.source.value_text import time_text, wire_text
 from slackwater_sql.catalog import Column
 from slackwater_sql.column_type import ColumnType, TypeKind
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from slackwater_spark.api.errors import UndeclaredTableError
 from slackwater_sql.catalog import Catalog, Table
-from slackwater_sql.ddl import parse_catalog
+from slackwater_sql.postgres import parse_catalog
 
 Schema = str | Path | Catalog
 """CREATE TABLE text, the path of a file with such text or of a folder of ``*.sql`` files, or a catalog."""
@@ -20,7 +20,7 @@ def declared_tables(schema: Schema) -> Catalog:
         schema: Text that holds CREATE TABLE is read as such; any other text is a path.
 
     Raises:
-        SchemaError: the text cannot be read; with its place.
+        SqlTextError: the text cannot be read; with its place.
         FileNotFoundError: there is no such file, or the folder has no ``*.sql`` file.
     """
     if isinstance(schema, Catalog):

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from slackwater_spark.api.errors import SessionSettingsError
-from slackwater_spark.stage.conf import (
+from slackwater_spark.operator.conf import (
     local_checkpoint_conf,
     required_conf,
     required_environment,

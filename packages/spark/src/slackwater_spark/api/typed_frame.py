@@ -59,7 +59,8 @@ def _converted(batch: "RecordBatch", images: Any, topic: str, schema: Any) -> "R
 
 
 def _typed_columns(columns: dict[str, Any], images: Any, topic: str) -> dict[str, list[Any]]:
-    from slackwater_spark.source.errors import BadInputError, UnheldValueError
+    from slackwater_engine.errors import BadInputError
+    from slackwater_spark.source.errors import UnheldValueError
     from slackwater_sql.errors import SqlError
 
     found: dict[str, list[Any]] = {"key": [], "before": [], "after": [], "unchanged": []}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from slackwater_spark.stage.wire import Document
+    from slackwater_engine.payloads import Document
 
 _ROWS_PER_ARROW_BATCH: Final = 10_000
 
@@ -19,11 +19,11 @@ def unpacking(
     Args:
         views: Their names, by number.
         settle: Documents of one key may come from several buckets; all of a view are then given at once.
-        every_commit: What :func:`slackwater_spark.stage.results.settled` wants to know.
+        every_commit: What :func:`slackwater_engine.documents.without_moved` wants to know.
     """
 
     def unpack(batches: Iterable["RecordBatch"]) -> Iterator["RecordBatch"]:
-        from slackwater_spark.stage.results import settled
+        from slackwater_engine.documents import settled
 
         if not settle:
             for batch in batches:
@@ -48,7 +48,7 @@ def _documents(payload: bytes) -> list["Document"]:
     import msgspec
     import zstandard
 
-    from slackwater_spark.stage.wire import Document
+    from slackwater_engine.payloads import Document
 
     return msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(payload), type=list[Document])
 

@@ -69,16 +69,9 @@ def run_settings(
     tuned = [name for name in _TUNING if getattr(options, name) != fields[name].default]
     if tuned:
         raise QueryShapeError(f"write_view knows no {', '.join(tuned)}", "leave it out of changes(...)")
-    registry = options.schema_registry
     return RunSettings(
-        bootstrap=options.bootstrap,
+        servers=options.servers,
         checkpoint=checkpoint,
-        redis_url=options.redis_url,
-        redis_password=options.redis_password,
-        kafka=options.kafka,
-        schema_registry=None if registry is None else registry.url,
-        schema_registry_user=None if registry is None else registry.user,
-        schema_registry_password=None if registry is None else registry.password,
         timeline=options.timeline,
         available_now=available_now,
         parallelism=options.parallelism,

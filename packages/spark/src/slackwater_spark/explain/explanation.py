@@ -7,8 +7,7 @@ from slackwater_spark.explain.hints import hints
 from slackwater_spark.explain.words import accumulated, computed, key_columns, listed, sent
 from slackwater_spark.pipeline import PipelineDefinition, ViewOutput
 from slackwater_spark.sink import Emit
-from slackwater_sql.plan import InputPlan
-from slackwater_sql.stages import DocumentsOutput, EnginePlan, PublishedView, StagePlan
+from slackwater_sql.plan import DocumentsOutput, EnginePlan, InputPlan, PublishedView, StagePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +94,7 @@ def without_sql(explanation: Explanation) -> Explanation:
 def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit) -> ExplainedStage:
     rows = stage.rows
     labels = dict(stage.labels)
-    inputs = (
-        ()
-        if rows is None
-        else tuple(_input(*each, labels) for each in zip(rows.inputs, rows.origins, strict=True))
-    )
+    inputs = () if rows is None else tuple(_input(each, labels) for each in rows.inputs)
     return ExplainedStage(
         number=stage.number,
         key=key_columns(stage.key, dict(stage.labels)),
@@ -112,11 +107,11 @@ def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit) -> ExplainedStage:
     )
 
 
-def _input(plan: InputPlan, origin: int, labels: Mapping[str, str]) -> ExplainedInput:
+def _input(plan: InputPlan, labels: Mapping[str, str]) -> ExplainedInput:
     return ExplainedInput(
         alias=plan.alias,
-        table=plan.table.name if origin else plan.table.full_name,
-        stage=origin,
+        table=plan.table.name if plan.origin else plan.table.full_name,
+        stage=plan.origin,
         key=tuple(labels.get(name, name) for name in plan.key),
         columns=_columns(plan, labels),
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from slackwater_spark.pipeline import PipelineDefinition, PipelineSources, table_names
 from slackwater_sql.catalog import Catalog, Table
-from slackwater_sql.stages import EnginePlan, PartialsOutput
+from slackwater_sql.plan import EnginePlan, PartialsOutput
 
 
 def hints(definition: PipelineDefinition) -> Iterator[str]:

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from slackwater_sql.plan import KeyColumn
-from slackwater_sql.stages import (
+from slackwater_sql.plan import (
     AccumulatePart,
     Accumulator,
     AccumulatorKind,
     DocumentsOutput,
     Edge,
     EnginePlan,
+    KeyColumn,
     PartialsOutput,
     Reads,
     StagePlan,
@@ -57,8 +57,8 @@ def computed(stage: StagePlan) -> Iterator[str]:
         if set(rows.reads) == {Reads.ALONE}:
             yield "each changed row by itself"
         else:
-            for each, reads in zip(rows.inputs, rows.reads, strict=True):
-                yield _READS[reads].format(input=each.alias)
+            for each in rows.inputs:
+                yield _READS[each.reads].format(input=each.alias)
             if len(rows.inputs) > 1 and not set(rows.reads) <= {Reads.GROUP, Reads.ALONE}:
                 yield "if several changed, all rows of the key are evaluated"
     if stage.accumulate is not None:

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from slackwater_engine.index.folders import make_private_folder
+from slackwater_protocol import NO_SERVERS, user_cache
 from slackwater_spark.pipeline.errors import ClassArchiveError
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.pipeline.spark_home import SparkHome, link_spark_home
-from slackwater_spark.stage.index_folders import make_private_folder, user_cache
 
 _ARCHIVES = "classes-*.jsa"
 
@@ -150,7 +151,7 @@ def _record(home: Path, scratch: Path) -> Path:
     archive = scratch / "classes.jsa"
     # Java warns of each of hundreds of classes that no archive can have.
     own = SparkHome(home, ("-Xlog:cds=error,cds+dynamic=error", f"-XX:ArchiveClassesAtExit={archive}"))
-    settings = RunSettings(bootstrap="", checkpoint=scratch / "checkpoint", master="local[2]")
+    settings = RunSettings(servers=NO_SERVERS, checkpoint=scratch / "checkpoint", master="local[2]")
     with spark_session("archive of classes", settings, scratch / "spark.log", own) as session:
         run_small_query(session, scratch)
     code = end_jvm()

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slackwater_engine.errors import EngineConfigError
+from slackwater_engine.evaluate.evaluators import Evaluators, check_aggregate
+from slackwater_engine.scope import Scope
 from slackwater_spark.pipeline.outputs import ViewOutput, read_outputs, revised, topic_name
 from slackwater_spark.pipeline.sources import PipelineSources, read_sources
 from slackwater_spark.pipeline.tables import table_names
 from slackwater_spark.pipeline.toml import TomlTable, read_toml
-from slackwater_spark.scope import Scope
 from slackwater_spark.sink import Emit
-from slackwater_spark.stage import Evaluators, UnsupportedScopeError
-from slackwater_spark.stage.evaluators import check_aggregate
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.stages import EnginePlan
+from slackwater_sql.plan import EnginePlan
 
 DEFAULT_BUCKETS = 64
 DEFINITION_FILE = "pipeline.toml"
@@ -118,7 +118,7 @@ def pipeline_definition(
         outputs: Where views are published, in their order; None: each in the topic of its name.
 
     Raises:
-        ViewError: a view is not supported; with its place.
+        SqlTextError: a view is not supported; with its place.
     """
     sources = PipelineSources(catalog, tuple((f"{view}.sql", sql) for view, sql in views.items()))
     outputs = tuple(map(ViewOutput, views, views)) if outputs is None else tuple(outputs)
@@ -137,5 +137,5 @@ def _check_scope(toml: TomlTable, scope: Scope, plan: EnginePlan) -> None:
     if scope is Scope.AGGREGATE:
         try:
             check_aggregate(plan)
-        except UnsupportedScopeError as error:
+        except EngineConfigError as error:
             raise toml.error("scope", str(error), "`slackwater explain` shows the stages") from error

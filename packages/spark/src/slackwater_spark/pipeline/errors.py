@@ -11,10 +11,10 @@
     └── QueryFailedError              the query ended with an error; the cause in one sentence
 """
 
-from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_protocol import SlackwaterError
 
 
-class PipelineError(SlackwaterSparkError):
+class PipelineError(SlackwaterError):
     """Root of the pipelines' errors."""
 
 

@@ -6,9 +6,7 @@ from typing import Any
 
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.tables import view_inputs
-from slackwater_sql.fingerprint import fingerprint
-from slackwater_sql.plan import InputPlan
-from slackwater_sql.stages import EnginePlan, PublishedView
+from slackwater_sql.plan import EnginePlan, InputPlan, PublishedView, fingerprint
 
 VERSION = 2
 """Of the form of the state as a whole: 2 has stages."""

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from slackwater_protocol.keys import commit_topic
 from slackwater_spark.pipeline.toml import TomlTable
 
-_KEYS = ("topic", "partitions")
-_KEYS_OF_SEVERAL = ("topic", "partitions", "publish")
+SINK_KINDS = ("kafka",)
+"""Where views can be published."""
+
+_KEYS = ("kind", "topic", "partitions")
+_KEYS_OF_SEVERAL = (*_KEYS, "publish")
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 
 
@@ -20,6 +23,8 @@ class ViewOutput:
     topic: str
     partitions: int | None = None
     """None: as the topic is, or four."""
+    kind: str = SINK_KINDS[0]
+    """Of the sink."""
 
 
 def topic_name(table: TomlTable, key: str, default: str | None = None) -> str:
@@ -76,7 +81,8 @@ def _outputs(several: TomlTable, views: Sequence[str], revision: int) -> tuple[V
 
 def _output(table: TomlTable, view: str, revision: int) -> ViewOutput:
     topic = topic_name(table, "topic", revised(view, revision))
-    return ViewOutput(view, topic, table.integer("partitions", None, minimum=1))
+    partitions = table.integer("partitions", None, minimum=1)
+    return ViewOutput(view, topic, partitions, table.choice("kind", SINK_KINDS, SINK_KINDS[0]))
 
 
 def _refuse_shared_topics(toml: TomlTable, outputs: Sequence[ViewOutput]) -> None:

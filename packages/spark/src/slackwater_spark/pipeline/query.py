@@ -3,10 +3,13 @@
 import json
 from typing import TYPE_CHECKING
 
+from slackwater_engine.pack.specification import packing_spec
+from slackwater_engine.settings import StageSettings
+from slackwater_spark.operator.processor import stages
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import Emit
-from slackwater_spark.stage import StageSettings, packing_spec, stages
+from slackwater_spark.source.options import server_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,22 +39,16 @@ def source_options(definition: PipelineDefinition, settings: RunSettings, cores:
     """Of ``format("slackwater")``. Holds secrets under names that Spark redacts."""
     required = {
         "source": definition.source,
-        "bootstrap": settings.bootstrap,
         "tables": ",".join(definition.tables),
         "timeline": str(settings.timeline),
         "scope": str(definition.scope),
         "parallelism": str(settings.parallelism or cores),
         "packing": packing_spec(definition.plan, definition.buckets).to_json(),
-        **{f"kafka.{name}": value for name, value in settings.kafka.items()},
+        **server_options(settings.servers),
     }
     optional = {
-        "redis_url": settings.redis_url,
-        "redis.password": settings.redis_password,
         "max_events_per_batch": settings.max_events_per_batch,
         "topics": json.dumps(dict(definition.topics)) if definition.topics else None,
-        "schema_registry": settings.schema_registry,
-        "schema_registry.user": settings.schema_registry_user,
-        "schema_registry.password": settings.schema_registry_password,
     }
     return required | {name: str(value) for name, value in optional.items() if value is not None}
 

@@ -110,10 +110,9 @@ class PipelineRegistry:
     ) -> "PipelineRegistry":
         """With Redis, if the settings have one."""
         store = None
-        if settings.redis_url is not None:
-            store = RedisMarkerStore.connect(
-                settings.redis_url, password=settings.redis_password, timeout=_REDIS_TIMEOUT
-            )
+        redis = settings.servers.redis
+        if redis is not None:
+            store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
         return cls(definition, store, clock, settings.timeline)
 
     def started(self, query_id: str, progress: ProgressRecord | None) -> None:

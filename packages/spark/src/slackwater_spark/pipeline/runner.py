@@ -3,14 +3,12 @@
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater_protocol import Clock, SourceTopics, SystemClock
-from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_protocol import Clock, SlackwaterError, SourceTopics, SystemClock
 from slackwater_spark.pipeline.checkpoint import Checkpoint
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.errors import QueryFailedError
@@ -22,18 +20,10 @@ from slackwater_spark.pipeline.query import packed_documents
 from slackwater_spark.pipeline.reporting import BatchDurations, BatchJournal, PipelineRegistry
 from slackwater_spark.pipeline.session import spark_session
 from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.pipeline.tables import keys_move, without_topic
+from slackwater_spark.pipeline.sinks import kafka_sink_settings, make_sink
+from slackwater_spark.pipeline.tables import without_topic
 from slackwater_spark.pipeline.writer import BatchWriter, RunStoppedError
-from slackwater_spark.sink import (
-    KafkaSink,
-    KafkaSinkSettings,
-    OutputRefusedError,
-    OutputTopic,
-    SinkProbe,
-    check_owner,
-    existing_topics,
-    read_progress,
-)
+from slackwater_spark.sink import REQUEST_TIMEOUT, OutputRefusedError, SinkProbe, existing_topics
 from slackwater_spark.state import CheckpointHold, batches_without_input, hold_checkpoint
 
 if TYPE_CHECKING:
@@ -109,11 +99,8 @@ class _PipelineRun:
         self.tell = tell
         self._checkpoint = Checkpoint(definition.checkpoint(settings.checkpoint))
         self._fingerprint = PipelineFingerprint.of(definition, settings.timeline)
-        self._sink_settings = replace(
-            sink_settings(definition, settings),
-            without_output=partial(batches_without_input, self._checkpoint.folder),
-        )
-        self._sink = KafkaSink(self._sink_settings, probe=probe, clock=clock)
+        without_output = partial(batches_without_input, self._checkpoint.folder)
+        self._sink = make_sink(definition, settings, without_output, probe=probe, clock=clock)
         self._journal = BatchJournal(definition.name)
         self._writer = self._new_writer()
         self._restarts = 0
@@ -127,13 +114,12 @@ class _PipelineRun:
         """Refuses what can be refused before anything is started, written or fenced."""
         self._checkpoint.check(self._fingerprint)
         self._tell_of_kafka("its progress")
-        progress = read_progress(self._sink_settings, may_be_absent=True)
-        check_owner(self._definition.name, progress, self._checkpoint.query_id())
+        self._sink.check(self._checkpoint.query_id())
         self._warn_of_missing_topics()
 
     def _warn_of_missing_topics(self) -> None:
         """A table without a topic counts as empty: right if nobody has written to it yet."""
-        known = existing_topics(self._sink_settings)
+        known = existing_topics(kafka_sink_settings(self._definition, self._settings))
         topics = SourceTopics(self._definition.source, self._definition.topics)
         for table, others in without_topic(self._definition.tables, topics, known):
             partitions = f" Are these its partitions: {', '.join(others)}?" if others else ""
@@ -190,8 +176,8 @@ class _PipelineRun:
         return BatchWriter(self._sink, self._query_id, self._clock, self._journal.wrote)
 
     def _tell_of_kafka(self, what: str) -> None:
-        until = self._clock.now() + self._sink_settings.request_timeout
-        at = f"Kafka at {self._settings.bootstrap}"
+        until = self._clock.now() + REQUEST_TIMEOUT
+        at = f"Kafka at {self._settings.servers.kafka.bootstrap}"
         self.tell(f"asking {at} for {what}, until {until:%H:%M:%S} UTC if it does not answer")
 
     def _start(self, session: "SparkSession") -> "StreamingQuery":
@@ -296,27 +282,5 @@ class _PipelineRun:
         query_id = self._checkpoint.query_id()
         if query_id is None:
             message = f"checkpoint {self._checkpoint.folder} has no query id although a query runs"
-            raise SlackwaterSparkError(message)
+            raise SlackwaterError(message)
         return query_id
-
-
-def sink_settings(definition: PipelineDefinition, settings: RunSettings) -> KafkaSinkSettings:
-    """The sink of a pipeline."""
-    return KafkaSinkSettings(
-        pipeline=definition.name,
-        outputs=tuple(
-            OutputTopic(
-                output.topic,
-                settings.output_partitions or output.partitions,
-                keys_move=keys_move(definition.plan, number),
-                view=output.view,
-            )
-            for number, output in enumerate(definition.outputs)
-        ),
-        emit=definition.emit,
-        scope=definition.scope,
-        bootstrap=settings.bootstrap,
-        kafka=settings.kafka,
-        replication_factor=settings.replication_factor,
-        accept_changed_output=settings.accept_changed_output,
-    )

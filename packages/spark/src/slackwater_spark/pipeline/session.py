@@ -13,13 +13,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slackwater_spark.operator.conf import local_checkpoint_conf, required_conf, worker_conf
 from slackwater_spark.pipeline.class_archive import archived_home
 from slackwater_spark.pipeline.errors import SessionStartError
 from slackwater_spark.pipeline.jvm_output import JvmOutput
 from slackwater_spark.pipeline.jvm_process import how_jvm_ended, watched_start
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.pipeline.spark_home import SparkHome, link_spark_home, started_from
-from slackwater_spark.stage import local_checkpoint_conf, required_conf, worker_conf
 
 if TYPE_CHECKING:
     from pyspark import SparkConf

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slackwater_protocol import Servers
 from slackwater_spark.pipeline.errors import RunSettingsError
 from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 
@@ -14,21 +15,10 @@ _LOCAL_URI = "file:"
 class RunSettings:
     """Servers, checkpoint and size of one run."""
 
-    bootstrap: str
-    """Kafka's ``bootstrap.servers``."""
+    servers: Servers
+    """Where source and output are; without Redis cuts are read from the cut log in Kafka."""
     checkpoint: Path
     """Folder where Spark keeps offsets and state; one per pipeline. Later revisions are kept beside it."""
-    redis_url: str | None = None
-    """``redis://host:port/db``, without a password. Without it cuts are read from the cut log in Kafka."""
-    redis_password: str | None = field(default=None, repr=False)
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Further librdkafka settings (security, ...) of every Kafka client of the run."""
-    schema_registry: str | None = None
-    """Address of the schema registry when the source's topics are in Avro."""
-    schema_registry_user: str | None = None
-    """For basic authentication there."""
-    schema_registry_password: str | None = field(default=None, repr=False)
-    """For basic authentication there."""
     timeline: int = 1
     """Timeline of the source that is read."""
     available_now: bool = False

@@ -4,12 +4,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from slackwater_engine.scope import Scope
 from slackwater_spark.pipeline.errors import DefinitionError
-from slackwater_spark.scope import Scope
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.ddl import parse_catalog
-from slackwater_sql.engine import compile_pipeline
-from slackwater_sql.stages import EnginePlan
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.plan import EnginePlan
+from slackwater_sql.postgres import parse_catalog
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class PipelineSources:
         """The plan of the published views, perhaps over other tables.
 
         Raises:
-            ViewError: a view is not supported; with its place.
+            SqlTextError: a view is not supported; with its place.
         """
         accumulates = scope is Scope.STRICT
         return compile_pipeline(
@@ -45,7 +45,7 @@ def read_sources(folder: Path) -> PipelineSources:
 
     Raises:
         DefinitionError: a kind of file is missing.
-        SchemaError: a schema file is not supported; with its place.
+        SqlTextError: a schema file is not supported; with its place.
     """
     return PipelineSources(_catalog(folder), _views(folder))
 

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator
 
 from slackwater_protocol import SourceTopics
-from slackwater_sql.plan import InputPlan
-from slackwater_sql.stages import DocumentsOutput, EnginePlan, PublishedView, StagePlan
+from slackwater_sql.plan import DocumentsOutput, EnginePlan, InputPlan, PublishedView, StagePlan
 
 TABLE_OF_THE_DATABASE = 0
 """The origin of an input that is no other stage's result."""
@@ -14,8 +13,8 @@ def table_inputs(stages: Iterable[StagePlan]) -> Iterator[InputPlan]:
     """The inputs that are tables of the database, a table as often as it is one."""
     for stage in stages:
         if stage.rows is not None:
-            for each, origin in zip(stage.rows.inputs, stage.rows.origins, strict=True):
-                if origin == TABLE_OF_THE_DATABASE:
+            for each in stage.rows.inputs:
+                if each.origin == TABLE_OF_THE_DATABASE:
                     yield each
 
 

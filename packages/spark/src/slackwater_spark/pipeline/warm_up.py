@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from slackwater_spark.stage import ROW_SCHEMA, EventPacker, StageSettings, packing_spec, stages
+from slackwater_engine.pack.packer import EventPacker
+from slackwater_engine.pack.specification import packing_spec
+from slackwater_engine.payloads import PACKED_SCHEMA
+from slackwater_engine.settings import StageSettings
+from slackwater_spark.operator.processor import stages
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from slackwater_sql.stages import EnginePlan
+    from slackwater_sql.plan import EnginePlan
 
 _BUCKETS = 4
 _TABLES = """
@@ -26,8 +30,8 @@ _VIEW = "SELECT TRANSACTIONALLY a.kind, count(*) AS number FROM s.a AS a GROUP B
 
 @lru_cache(maxsize=1)
 def _plan() -> "EnginePlan":
-    from slackwater_sql.ddl import parse_catalog
-    from slackwater_sql.engine import compile_pipeline
+    from slackwater_sql.compiler import compile_pipeline
+    from slackwater_sql.postgres import parse_catalog
 
     return compile_pipeline([("v.sql", _VIEW)], parse_catalog({"schema.sql": _TABLES}))
 
@@ -59,7 +63,7 @@ class _Source(DataSource):
         return "slackwater-warm-up"
 
     def schema(self) -> str:
-        return ROW_SCHEMA
+        return PACKED_SCHEMA
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         return _Reader()

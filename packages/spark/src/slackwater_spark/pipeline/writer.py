@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from slackwater_engine.documents import document_batch
 from slackwater_protocol import Clock
-from slackwater_spark.sink import KafkaSink, WriteReport, document_batch
+from slackwater_spark.sink import Sink, WriteReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,7 +33,7 @@ class BatchWriter:
 
     def __init__(
         self,
-        sink: KafkaSink,
+        sink: Sink,
         query_id: Callable[[], str],
         clock: Clock,
         on_written: Callable[[WrittenBatch], None],

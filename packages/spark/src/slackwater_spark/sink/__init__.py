@@ -1,8 +1,7 @@
 """Sinks: where a pipeline's batches become visible."""
 
-from slackwater_spark.sink.batch import DocumentBatch, document_batch
+from slackwater_spark.sink.contract import Sink, WriteReport
 from slackwater_spark.sink.errors import (
-    MalformedBatchError,
     OutputRefusedError,
     OutputTopicError,
     OutputUnavailableError,
@@ -11,19 +10,17 @@ from slackwater_spark.sink.errors import (
     ProgressMismatchError,
     SinkError,
 )
-from slackwater_spark.sink.kafka import KafkaSink, WriteReport
+from slackwater_spark.sink.kafka import KafkaSink
 from slackwater_spark.sink.probe import SinkProbe, SinkStep
 from slackwater_spark.sink.progress import check_owner
-from slackwater_spark.sink.reading import read_progress
-from slackwater_spark.sink.settings import Emit, KafkaSinkSettings, OutputTopic
+from slackwater_spark.sink.settings import REQUEST_TIMEOUT, Emit, KafkaSinkSettings, OutputTopic
 from slackwater_spark.sink.topics import existing_topics
 
 __all__ = [
-    "DocumentBatch",
+    "REQUEST_TIMEOUT",
     "Emit",
     "KafkaSink",
     "KafkaSinkSettings",
-    "MalformedBatchError",
     "OutputRefusedError",
     "OutputTopic",
     "OutputTopicError",
@@ -31,12 +28,11 @@ __all__ = [
     "PipelineNameTakenError",
     "ProducerFencedError",
     "ProgressMismatchError",
+    "Sink",
     "SinkError",
     "SinkProbe",
     "SinkStep",
     "WriteReport",
     "check_owner",
-    "document_batch",
     "existing_topics",
-    "read_progress",
 ]

@@ -8,15 +8,13 @@
     ├── ProgressMismatchError      progress and checkpoint do not fit together
     ├── OutputTopicError           a topic is not as it must be, or not as the pipeline left it
     ├── OutputRefusedError         Kafka will not take this, however often it is tried
-    ├── OutputUnavailableError     Kafka did not take the batch; starting again later is safe
-    └── MalformedBatchError        the query handed over something that is no batch
+    └── OutputUnavailableError     Kafka did not take the batch; starting again later is safe
 """
 
-from slackwater_protocol import BatchHeader, ProgressRecord, format_lsn
-from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_protocol import BatchHeader, ProgressRecord, SlackwaterError, format_position
 
 
-class SinkError(SlackwaterSparkError):
+class SinkError(SlackwaterError):
     """Root of the sinks' errors."""
 
 
@@ -72,10 +70,10 @@ class ProgressMismatchError(SinkError):
 
     def __str__(self) -> str:
         h, p = self.header, self.progress
-        span = f"({format_lsn(h.from_lsn)}, {format_lsn(h.to_lsn)}]"
+        span = f"({format_position(h.from_lsn)}, {format_position(h.to_lsn)}]"
         batch = f"batch {self.batch_id} {span} of timeline {h.timeline}"
         held = (
-            f"batch {p.batch_id} at {format_lsn(p.commit_lsn)} of timeline {p.timeline}"
+            f"batch {p.batch_id} at {format_position(p.commit_lsn)} of timeline {p.timeline}"
             if p
             else "no batch at all"
         )
@@ -132,19 +130,4 @@ class OutputUnavailableError(SinkError):
             f"pipeline {self.pipeline!r}: Kafka did not complete {self.what} in {self.attempts} attempt(s), "
             f"last: {self.detail}. Nothing is lost or half visible; start the pipeline again when the "
             "broker is back"
-        )
-
-
-class MalformedBatchError(SinkError):
-    """What arrived from the query is no batch of packed documents."""
-
-    def __init__(self, batch_id: int, reason: str) -> None:
-        super().__init__(batch_id, reason)
-        self.batch_id = batch_id
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return (
-            f"batch {self.batch_id} cannot be written: {self.reason}; "
-            "source, stage and sink must be of one version"
         )

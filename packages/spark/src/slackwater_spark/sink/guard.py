@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 
-from slackwater_protocol import CommitRecord, ProgressRecord, TopicState, format_lsn
+from slackwater_protocol import CommitRecord, ProgressRecord, TopicState, format_position
 from slackwater_spark.sink.errors import OutputTopicError
 from slackwater_spark.sink.progress import (
     TopicChange,
@@ -149,4 +149,4 @@ def _is_visible(record: ProgressRecord | None) -> bool:
 def _written(newest: CommitRecord | None) -> str:
     if newest is None:
         return "records"
-    return f"what pipeline {newest.pipeline!r} wrote up to {format_lsn(newest.commit_lsn)}"
+    return f"what pipeline {newest.pipeline!r} wrote up to {format_position(newest.commit_lsn)}"

@@ -11,26 +11,25 @@ is its own: one that was overtaken stays fenced.
 import logging
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
+from slackwater_engine.documents import DocumentBatch
 from slackwater_markers.kafka_retry import KafkaRetry
 from slackwater_protocol import (
-    BatchHeader,
     Clock,
     ProgressRecord,
     SystemClock,
     encode_progress_record,
 )
-from slackwater_spark.sink.batch import DocumentBatch
+from slackwater_spark.sink.contract import WriteReport
 from slackwater_spark.sink.errors import OutputUnavailableError, ProducerFencedError, SinkError
 from slackwater_spark.sink.guard import TopicGuard
 from slackwater_spark.sink.probe import NoProbe, SinkProbe, SinkStep
 from slackwater_spark.sink.producer import OutputProducer, TransactionalProducer, TransactionFailedError
 from slackwater_spark.sink.progress import check_owner, is_covered
-from slackwater_spark.sink.reading import NOTHING_VISIBLE, newest_progress
+from slackwater_spark.sink.reading import NOTHING_VISIBLE, newest_progress, read_progress
 from slackwater_spark.sink.settings import KafkaSinkSettings
 from slackwater_spark.sink.transaction import BatchTransaction, Written
 
@@ -40,28 +39,8 @@ _BATCH_BYTES = 1_000_000
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteReport:
-    """What one call of :meth:`KafkaSink.write` did."""
-
-    batch_id: int
-    header: BatchHeader
-    documents: int
-    """Records in the output topics, deletes included; 0 for a batch that was visible already."""
-    deletes: int
-    was_covered: bool
-    """Whether the output held the batch already (the run before ended between Kafka's commit and Spark's)."""
-    produce_seconds: float
-    commit_seconds: float
-    visible_at: datetime
-    """When the transaction was known to be committed."""
-
-
 class KafkaSink:
-    """Writes a pipeline's batches to its output topics, each exactly once and all at once.
-
-    Used by one thread at a time.
-    """
+    """A :class:`~slackwater_spark.sink.contract.Sink` that writes to a topic per view."""
 
     def __init__(
         self,
@@ -86,6 +65,10 @@ class KafkaSink:
         self._run = uuid.uuid4().hex
         self._fenced: ProducerFencedError | None = None
         self._progress: ProgressRecord | None = None
+
+    def check(self, query_id: str | None) -> None:
+        """See :meth:`Sink.check`: whose the progress topic is, if there is one."""
+        check_owner(self._settings.pipeline, read_progress(self._settings, may_be_absent=True), query_id)
 
     def open(self) -> ProgressRecord | None:
         """Takes the pipeline over: creates missing topics, fences earlier runs, then reads the progress.
@@ -123,7 +106,7 @@ class KafkaSink:
             OutputTopicError: a topic was changed while the run writes.
             OutputRefusedError: Kafka will not take a record; nothing of the batch is visible.
             OutputUnavailableError: all attempts failed.
-            MalformedBatchError: nothing of the batch is visible.
+            EngineStateError: nothing of the batch is visible.
         """
         if self._fenced is not None:
             raise self._fenced
@@ -217,12 +200,12 @@ class KafkaSink:
 
     def _connect_producer(self, begin: Callable[[OutputProducer], ProgressRecord | None]) -> OutputProducer:
         """A new producer that has fenced earlier ones; kept if `begin` can tell what is visible then."""
-        self._limits = self._guard.limits()
+        self._limits, kafka = self._guard.limits(), self._settings.kafka
         producer = self._producer = self._connect(
             replace(
                 self._settings,
                 transaction_timeout=self._timeout,
-                kafka={**_batch_size(self._limits), **self._settings.kafka},
+                kafka=replace(kafka, options={**_batch_size(self._limits), **kafka.options}),
             )
         )
         try:

@@ -127,7 +127,7 @@ class TransactionalProducer:
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 256 * 1024,
             "message.max.bytes": _LARGEST_REQUEST_BYTES,
-            **settings.client_config(),
+            **settings.kafka.client_config,
             "transactional.id": settings.transactional_id,
             "transaction.timeout.ms": int(settings.transaction_timeout.total_seconds() * 1000),
             "partitioner": "murmur2_random",

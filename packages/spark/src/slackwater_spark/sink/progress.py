@@ -9,7 +9,7 @@ from slackwater_protocol import (
     OffsetRange,
     ProgressRecord,
     TopicState,
-    format_lsn,
+    format_position,
 )
 from slackwater_spark.sink.errors import PipelineNameTakenError, ProgressMismatchError
 
@@ -122,13 +122,13 @@ def unseen(left: TopicState | None, found: TopicState) -> dict[int, int]:
 
 def commits_change(progress: ProgressRecord, newest: CommitRecord | None) -> TopicChange | None:
     """Whether an output's newest commit record is not the newest batch's: both became visible at once."""
-    expected = f"the commit record of batch {progress.batch_id}, at {format_lsn(progress.commit_lsn)}"
+    expected = f"the commit record of batch {progress.batch_id}, at {format_position(progress.commit_lsn)}"
     if newest is None:
         return TopicChange(expected, "no commit record at all: they were removed")
     if newest.pipeline != progress.pipeline:
         return TopicChange(expected, f"one that pipeline {newest.pipeline!r} wrote")
     if (newest.timeline, newest.commit_lsn) != (progress.timeline, progress.commit_lsn):
-        found = f"{format_lsn(newest.commit_lsn)} of timeline {newest.timeline} as the newest one"
+        found = f"{format_position(newest.commit_lsn)} of timeline {newest.timeline} as the newest one"
         return TopicChange(expected, f"{found}: commit records or progress records were removed")
     return None
 

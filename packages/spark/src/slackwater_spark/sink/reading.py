@@ -112,7 +112,7 @@ def _reader(settings: KafkaSinkSettings) -> Iterator[Consumer]:
     consumer = Consumer(
         {
             "fetch.wait.max.ms": 10,
-            **settings.client_config(),
+            **settings.kafka.client_config,
             "group.id": settings.transactional_id,
             "enable.auto.commit": False,
             "enable.partition.eof": True,

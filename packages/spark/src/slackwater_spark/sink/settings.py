@@ -1,17 +1,22 @@
 """What a Kafka sink must know."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from slackwater_engine.scope import Scope
+from slackwater_protocol import KafkaSettings
 from slackwater_protocol.keys import commit_topic, progress_topic
-from slackwater_spark.scope import Scope
 
 _SLOWEST_BYTES_PER_SECOND = 2_000_000
 """A twentieth of what one producer writes on two quiet cores."""
 _LONGEST_TRANSACTION = timedelta(minutes=15)
 """What brokers allow by default (``transaction.max.timeout.ms``)."""
+
+
+REQUEST_TIMEOUT = timedelta(seconds=30)
+"""How long one call to Kafka may take, unless somebody sets another time."""
 
 
 class Emit(StrEnum):
@@ -54,9 +59,8 @@ class KafkaSinkSettings:
     emit: Emit = Emit.LATEST
     scope: Scope = Scope.STRICT
     """``aggregate``: documents of a batch are of different commits, and a batch has one commit record."""
-    bootstrap: str
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """More librdkafka settings (security, ...); not shown, they may hold secrets."""
+    kafka: KafkaSettings
+    """Where the outputs are."""
     replication_factor: int = -1
     """Of topics that have to be created; -1 is the broker's default."""
     without_output: Callable[[], frozenset[int]] = frozenset
@@ -66,7 +70,7 @@ class KafkaSinkSettings:
     transaction_timeout: timedelta = timedelta(seconds=60)
     """How long a transaction may stand open: so long do readers wait for a run that died and stays dead.
     Longer for a large batch, see :meth:`timeout_for`."""
-    request_timeout: timedelta = timedelta(seconds=30)
+    request_timeout: timedelta = REQUEST_TIMEOUT
     """How long one call (initialise, flush, commit) may take before its attempt counts as failed."""
     attempts: int = 3
     """How often a batch is tried before the run gives up."""
@@ -87,7 +91,3 @@ class KafkaSinkSettings:
     def progress_topic(self) -> str:
         """Where the progress records go."""
         return progress_topic(self.pipeline)
-
-    def client_config(self) -> dict[str, str]:
-        """What every client of this sink is configured with."""
-        return {"bootstrap.servers": self.bootstrap, **self.kafka}

@@ -119,7 +119,7 @@ class SinkTopics:
     def _admin(self) -> AdminClient:
         """Connected on first use."""
         if self._client is None:
-            self._client = AdminClient({**self._settings.client_config()})
+            self._client = AdminClient({**self._settings.kafka.client_config})
         return self._client
 
     def _ask(self, what: str, ask: Callable[[float], T]) -> T:
@@ -190,7 +190,7 @@ def existing_topics(settings: KafkaSinkSettings) -> frozenset[str]:
     Raises:
         OutputUnavailableError: the broker does not answer.
     """
-    admin = AdminClient({**settings.client_config()})
+    admin = AdminClient({**settings.kafka.client_config})
     return until_answered(
         settings,
         "the list of topics",

@@ -8,6 +8,9 @@ from operator import itemgetter
 
 from confluent_kafka import KafkaError
 
+from slackwater_engine.documents import DocumentBatch, in_commit_order, malformed_batch
+from slackwater_engine.payloads import Document
+from slackwater_engine.scope import Scope
 from slackwater_markers.kafka_retry import is_transient
 from slackwater_protocol import (
     BatchHeader,
@@ -17,18 +20,15 @@ from slackwater_protocol import (
     TopicState,
     encode_commit_record,
     encode_progress_record,
-    format_lsn,
+    format_position,
 )
 from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
-from slackwater_spark.scope import Scope
-from slackwater_spark.sink.batch import DocumentBatch
-from slackwater_spark.sink.errors import MalformedBatchError, OutputRefusedError, SinkError
+from slackwater_spark.sink.errors import OutputRefusedError, SinkError
 from slackwater_spark.sink.offsets import DeliveredOffsets
 from slackwater_spark.sink.probe import SinkStep
 from slackwater_spark.sink.producer import Headers, OutputProducer, TransactionFailedError
 from slackwater_spark.sink.refusals import refusal
 from slackwater_spark.sink.settings import Emit, KafkaSinkSettings, OutputTopic
-from slackwater_spark.stage.wire import Document
 
 WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]
 """Offsets of a batch's documents by output topic and partition."""
@@ -91,11 +91,6 @@ def commit_units(header: BatchHeader, emit: Emit, scope: Scope = Scope.STRICT) -
     return units
 
 
-def in_commit_order(chunks: Iterable[list[Document]]) -> list[Document]:
-    """All documents, ascending by commit LSN."""
-    return sorted(chain.from_iterable(chunks), key=itemgetter(0))
-
-
 def _joined(one: OffsetRange, other: OffsetRange) -> OffsetRange:
     return OffsetRange(
         one.count + other.count,
@@ -145,7 +140,7 @@ class BatchTransaction:
             TransactionFailedError: a record was not acknowledged.
             OutputRefusedError: Kafka will not take a record; names the document.
             ProducerFencedError: another run took over.
-            MalformedBatchError: a document belongs to no transaction of the batch, or to no view.
+            EngineStateError: a document belongs to no transaction of the batch, or to no view.
         """
         self._check_views()
         self._producer.begin()
@@ -180,7 +175,7 @@ class BatchTransaction:
         foreign = sorted(set(self._batch.payloads) - set(range(len(self._settings.outputs))))
         if foreign:
             reason = f"documents of view {foreign[0]}, of {len(self._settings.outputs)} view(s)"
-            raise MalformedBatchError(self._batch.batch_id, reason)
+            raise malformed_batch(self._batch.batch_id, reason)
 
     def _documents(self, view: int) -> Iterator[tuple[CommitUnit, Headers, Iterable[Document]]]:
         whole = self._units[0]
@@ -197,7 +192,7 @@ class BatchTransaction:
             if not is_strict:  # rows of snapshots may be shown at LSNs that no transaction has
                 unit = whole if commit_lsn > whole.previous_lsn else None
             if unit is None:
-                raise MalformedBatchError(
+                raise malformed_batch(
                     self._batch.batch_id,
                     f"a document of commit LSN {commit_lsn}, which is not in the batch's header",
                 )
@@ -263,7 +258,7 @@ class BatchTransaction:
             if found == key and len(document or b"") == size
         ]
         shown = (key or b"").decode(errors="replace")[:_SHOWN_KEY]
-        at = f", commit LSN {format_lsn(max(lsns))}" if lsns else ""
+        at = f", commit LSN {format_position(max(lsns))}" if lsns else ""
         what = (
             f"a document of view {output.view or output.name!r} for topic {output.name!r}, key {shown}{at}, "
             f"{size:,} bytes"

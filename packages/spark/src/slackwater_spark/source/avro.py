@@ -3,12 +3,12 @@
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from slackwater_protocol import RegistrySettings
 from slackwater_spark.source.errors import SchemaRegistryError
 from slackwater_spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
     from slackwater_cdc.wire import ToJson
-    from slackwater_registry import RegistrySettings
 
 
 def kept_decoder(options: SourceOptions) -> "ToJson | None":
@@ -17,11 +17,12 @@ def kept_decoder(options: SourceOptions) -> "ToJson | None":
     Its calls raise ``CdcError`` for a record that cannot be read, ``SchemaRegistryError`` for a registry that
     does not help.
     """
-    return None if options.schema_registry is None else _decoder(options.schema_registry)
+    registry = options.servers.registry
+    return None if registry is None else _decoder(registry)
 
 
 @lru_cache(maxsize=4)
-def _decoder(settings: "RegistrySettings") -> "ToJson":
+def _decoder(settings: RegistrySettings) -> "ToJson":
     from slackwater_registry import avro_to_json
 
     return refusing(avro_to_json(settings))

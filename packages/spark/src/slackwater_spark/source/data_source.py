@@ -4,7 +4,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 FORMAT = "slackwater"
-PACKED_SCHEMA = "stage INT, bucket INT, sequence BIGINT, payload BINARY"
 
 
 class SlackwaterSource(DataSource):
@@ -22,6 +21,7 @@ class SlackwaterSource(DataSource):
 
     def schema(self) -> StructType | str:
         """The columns; refuses options that cannot be used."""
+        from slackwater_engine.payloads import PACKED_SCHEMA
         from slackwater_spark.source.options import SourceOptions
         from slackwater_spark.source.rows import ROW_SCHEMA, typed_row_schema
 

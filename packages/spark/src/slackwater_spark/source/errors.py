@@ -9,7 +9,6 @@
     ├── UnlikePartitionsError   scope aggregate: the topics have different numbers of partitions
     ├── PartitionsChangedError  scope aggregate: a topic has another number of partitions than before
     ├── UnheldValueError        typed rows: Spark's type cannot hold a value; becomes a BadInputError
-    ├── BadInputError           a record cannot be understood; the query must not go on without it
     ├── TruncatedTopicError     records that a batch needs are no longer in Kafka
     ├── MissingTopicError       a topic that held records is gone
     ├── SchemaRegistryError     the schema registry does not help; starting again later is safe
@@ -18,10 +17,10 @@
 
 from difflib import get_close_matches
 
-from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_protocol import SlackwaterError
 
 
-class SourceError(SlackwaterSparkError):
+class SourceError(SlackwaterError):
     """Root of the source's errors."""
 
 
@@ -140,26 +139,6 @@ class UnheldValueError(SourceError):
             f"column {self.column} ({self.column_type}) of {self.table} holds {self.value}, which "
             f"{self.held_by} cannot hold; read the column as text (as_text=[{self.column!r}]), or correct "
             "the row"
-        )
-
-
-class BadInputError(SourceError):
-    """A record that cannot be understood, with its place."""
-
-    def __init__(self, topic: str, partition: int, offset: int, problem: str, value: bytes) -> None:
-        super().__init__(topic, partition, offset, problem, value)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.problem = problem
-        self.value = value
-        """The first bytes of the record's value."""
-
-    def __str__(self) -> str:
-        return (
-            f"bad input at topic {self.topic}, partition {self.partition}, offset {self.offset}: "
-            f"{self.problem}; the value starts with {self.value!r}. The query stops here and loses nothing: "
-            "it goes on from this batch when the cause is gone"
         )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from slackwater_engine.records.plan import OffsetSpan
 from slackwater_spark.source.errors import KafkaReadError, MissingTopicError, TruncatedTopicError
-from slackwater_spark.source.plan import OffsetSpan
 
 if TYPE_CHECKING:  # only needed when something fails: a worker that reads does not import Redis
     from slackwater_markers.kafka_retry import KafkaRetry

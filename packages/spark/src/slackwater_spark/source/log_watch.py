@@ -89,6 +89,10 @@ class LogWatch:
         self._is_warned = self._is_warned and self._is_promised
         return self._is_promised
 
+    def expect_news(self) -> None:
+        """The log is to be read from another place: it is worth a look, whatever Redis says."""
+        self._look_at = float("-inf")
+
     def note_end(self, *, found: bool) -> None:
         """The log was read to its end.
 

@@ -7,12 +7,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from slackwater_protocol import SourceTopics
-from slackwater_spark.scope import Scope
+from slackwater_engine.scope import Scope
+from slackwater_protocol import (
+    KafkaSettings,
+    RedisSettings,
+    RegistrySettings,
+    Servers,
+    ServersConfigError,
+    SourceTopics,
+)
 from slackwater_spark.source.errors import OptionError
 
 if TYPE_CHECKING:
-    from slackwater_registry import RegistrySettings
     from slackwater_spark.source.typed_rows import TypedTable
 
 _TABLE = re.compile(r"[^.,\s][^.,]*\.[^.,]*[^.,\s]")
@@ -33,8 +39,13 @@ class SourceOptions:
 
     source: str
     """The connector's ``topic.prefix``. Required."""
-    bootstrap: str
-    """Kafka's ``bootstrap.servers``. Required."""
+    servers: Servers
+    """From several options; Spark redacts passwords under these names in its logs and on its web page.
+
+    - ``bootstrap``, required, and ``kafka.*``: further librdkafka settings, e.g. ``kafka.sasl.password``.
+    - ``redis_url`` without a password, and ``redis.password``. Without Redis cuts are read from the cut log.
+    - ``schema_registry``, ``schema_registry.user``, ``schema_registry.password``: when topics are in Avro.
+    """
     tables: tuple[str, ...]
     """Tables as ``schema.table``. Required; a comma separated list."""
     routed: Mapping[str, str] = field(default_factory=dict)
@@ -42,13 +53,6 @@ class SourceOptions:
 
     Several tables may share a topic; rows of tables that the query does not read are left out there.
     """
-    schema_registry: "RegistrySettings | None" = None
-    """Option ``schema_registry``: the address, when the topics are in Avro; user and password by the options
-    ``schema_registry.user`` and ``schema_registry.password``."""
-    redis_url: str | None = None
-    """``redis://host:port/db`` without a password. Without it cuts are read from the cut log only."""
-    redis_password: str | None = field(default=None, repr=False)
-    """Option ``redis.password``: a name that Spark redacts in logs and in its web page."""
     timeline: int = 1
     scope: Scope = Scope.STRICT
     """``strict``: batches end at cuts. ``aggregate``: each group of partitions goes as far as its own markers
@@ -58,7 +62,7 @@ class SourceOptions:
     allow_truncated_start: bool = False
     """Whether a query without a checkpoint may start with what is left of truncated topics."""
     max_events_per_batch: int = 400_000
-    """Change events of the source, over all its tables; a single cut may exceed it."""
+    """Records of the topics that are read, and transactions of the source; a single cut may exceed it."""
     parallelism: int = 2
     """Tasks a batch is divided into when it is large enough; the number of cores is a good value."""
     min_task_events: int = 20_000
@@ -71,8 +75,6 @@ class SourceOptions:
     """Internal: how a stage wants its rows, JSON."""
     typing: "TypedTable | None" = field(default=None, repr=False)
     """Internal: the only table that is read, whose rows are to be typed, JSON."""
-    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Options ``kafka.*``: further librdkafka settings, e.g. ``kafka.sasl.password``."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "SourceOptions":
@@ -88,12 +90,12 @@ class SourceOptions:
             attribute: read(options, name) for name, (attribute, read) in _KNOWN.items() if name in options
         }
         for required in ("source", "bootstrap", "tables"):
-            if required not in parsed:
+            if required not in options:
                 raise OptionError(required, "is required", _EXAMPLES[required])
         for table in parsed.get("routed", {}):
             if table not in parsed["tables"]:
                 raise OptionError("topics", f"names {table!r}, which is not in 'tables'", _EXAMPLES["topics"])
-        return cls(**parsed, schema_registry=_registry(options), kafka=_kafka(options))
+        return cls(**parsed, servers=_servers(options))
 
     @property
     def source_topics(self) -> SourceTopics:
@@ -105,10 +107,32 @@ class SourceOptions:
         """The topics that are read."""
         return frozenset(map(self.source_topics.data, self.tables))
 
-    @property
-    def consumer_settings(self) -> dict[str, str]:
-        """What the user says about Kafka; the source adds its own."""
-        return {"bootstrap.servers": self.bootstrap, **self.kafka}
+
+def server_options(servers: Servers) -> dict[str, str]:
+    """Returns the options by which a query finds its servers: what :meth:`SourceOptions.parse` reads.
+
+    Passwords have names that Spark redacts.
+    """
+    redis, registry = servers.redis, servers.registry
+    named = {
+        "bootstrap": servers.kafka.bootstrap,
+        "redis_url": redis.url if redis else None,
+        "redis.password": redis.password if redis else None,
+        _REGISTRY: registry.url if registry else None,
+        f"{_REGISTRY}.user": registry.user if registry else None,
+        f"{_REGISTRY}.password": registry.password if registry else None,
+    }
+    kafka = {_KAFKA_PREFIX + name: value for name, value in servers.kafka.options.items()}
+    return kafka | {name: value for name, value in named.items() if value is not None}
+
+
+def _servers(options: Mapping[str, str]) -> Servers:
+    redis = None
+    if "redis_url" in options:
+        password = _text(options, "redis.password") if "redis.password" in options else None
+        redis = RedisSettings(_redis_url(options, "redis_url"), password)
+    kafka = KafkaSettings(_text(options, "bootstrap"), _kafka(options))
+    return Servers(kafka, redis, _registry(options))
 
 
 def _text(options: Mapping[str, str], name: str) -> str:
@@ -138,16 +162,14 @@ def _topics(options: Mapping[str, str], name: str) -> dict[str, str]:
     return topics
 
 
-def _registry(options: Mapping[str, str]) -> "RegistrySettings | None":
+def _registry(options: Mapping[str, str]) -> RegistrySettings | None:
     url = options.get(_REGISTRY)
     if url is None:
         return None
-    from slackwater_registry import RegistrySettings, RegistrySettingsError
-
     user, password = options.get(f"{_REGISTRY}.user"), options.get(f"{_REGISTRY}.password")
     try:
         return RegistrySettings(url=url, user=user, password=password)
-    except RegistrySettingsError as error:
+    except ServersConfigError as error:
         raise OptionError(_REGISTRY, error.problem, _EXAMPLES[_REGISTRY]) from error
 
 
@@ -225,11 +247,8 @@ _EXAMPLES = {
 
 _KNOWN: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
     "source": ("source", _text),
-    "bootstrap": ("bootstrap", _text),
     "tables": ("tables", _tables),
     "topics": ("routed", _topics),
-    "redis_url": ("redis_url", _redis_url),
-    "redis.password": ("redis_password", _text),
     "timeline": ("timeline", _integer(1)),
     "scope": ("scope", _scope),
     "starting": ("starting", _starting),
@@ -242,4 +261,11 @@ _KNOWN: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
     "packing": ("packing", _text),
     "typing": ("typing", _typing),
 }
-_NAMES = _KNOWN.keys() | {_REGISTRY, f"{_REGISTRY}.user", f"{_REGISTRY}.password"}
+_NAMES = _KNOWN.keys() | {
+    "bootstrap",
+    "redis_url",
+    "redis.password",
+    _REGISTRY,
+    f"{_REGISTRY}.user",
+    f"{_REGISTRY}.password",
+}

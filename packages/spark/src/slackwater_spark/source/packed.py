@@ -4,16 +4,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from slackwater_protocol import format_lsn
-from slackwater_spark.source.changes import BatchChanges, bad_input
-from slackwater_spark.source.plan import OffsetSpan
+from slackwater_engine.records.changes import BatchChanges, bad_input
+from slackwater_engine.records.plan import OffsetSpan
+from slackwater_protocol import format_position
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
-    from slackwater_spark.stage.event_packer import EventPacker
+    from slackwater_engine.pack.packer import EventPacker
 
 _UNSETTLED = 500
 """So many changes of a span are kept as objects: as many as a processor's cache holds."""
@@ -66,7 +66,7 @@ class PackedWriter:
 
     def _of_header(self, header: bytes) -> Iterator["RecordBatch"]:
         """The header, and for stages of no key columns that their group exists from the first commit on."""
-        from slackwater_spark.stage.wire import HEADER_BUCKET, HEADER_STAGE, TOUCH_SEQUENCE
+        from slackwater_engine.payloads import HEADER_BUCKET, HEADER_STAGE, TOUCH_SEQUENCE
 
         yield self._batch([(HEADER_STAGE, HEADER_BUCKET, header)], 0)
         packer = self._packer()
@@ -76,24 +76,24 @@ class PackedWriter:
         _idle.setdefault(self._packing, []).append(packer)
 
     def _pack(self, packer: "EventPacker", span: OffsetSpan, messages: list["Message"]) -> None:
-        """Regular records in bulk, the others one by one."""
+        """Regular records together, the others one by one."""
         window = self._changes.window(span)
-        bulk = None if window is None else packer.bulk(window.table)
-        if window is None or bulk is None:
+        if window is None:
             self._pack_each(packer, span, messages)
             return
+        table = packer.table(window.table)
         try:
-            envelopes = bulk.decode([message.value() for message in messages])
+            envelopes = table.decode([message.value() for message in messages])
         except (ValueError, RecursionError):  # which record, and what is wrong with it, is found one by one
             self._pack_each(packer, span, messages)
             return
-        done = bulk.add(envelopes, window)
+        done = table.add_regular(envelopes, window)
         while done < len(messages):
             self._pack_each(packer, span, messages[done : done + 1])
-            done += 1 + bulk.add(envelopes[done + 1 :], window)
+            done += 1 + table.add_regular(envelopes[done + 1 :], window)
 
     def _pack_each(self, packer: "EventPacker", span: OffsetSpan, messages: list["Message"]) -> None:
-        from slackwater_spark.stage.errors import PackingError
+        from slackwater_engine.errors import PackingError
         from slackwater_sql.errors import SqlError
 
         add = packer.add
@@ -109,12 +109,12 @@ class PackedWriter:
                     change.lsn,
                 )
             except (PackingError, SqlError) as error:
-                problem = f"in the transaction with commit LSN {format_lsn(commit_lsn)}, {error}"
+                problem = f"in the transaction with commit LSN {format_position(commit_lsn)}, {error}"
                 raise bad_input(message, problem) from error
 
     def _packer(self) -> "EventPacker":
-        from slackwater_spark.stage.event_packer import EventPacker
-        from slackwater_spark.stage.packing import PackingSpec
+        from slackwater_engine.pack.packer import EventPacker
+        from slackwater_engine.pack.specification import PackingSpec
 
         idle = _idle.get(self._packing)
         return idle.pop() if idle else EventPacker(PackingSpec.from_json(self._packing))

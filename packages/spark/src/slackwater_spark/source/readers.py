@@ -1,116 +1,27 @@
 """What Spark calls: planning in the driver, reading in the tasks."""
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from slackwater_protocol import encode_batch_header
-from slackwater_spark.scope import Scope
-from slackwater_spark.source.batch import BatchContent, BatchTask, TransactionTable
-from slackwater_spark.source.batch_planner import BatchPlanner, cut_log, marker_store
-from slackwater_spark.source.collector import collector_at_rest
-from slackwater_spark.source.offset import SourceOffset
+from slackwater_engine.collector import collector_paused
+from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.scope import Scope
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.plan import TaskPolicy, plan_tasks, spans_between
+from slackwater_spark.source.planner import Planner
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
-
-    from slackwater_spark.source.aggregate import AggregatePlanner
-    from slackwater_spark.source.cut_feed import CutFeed
-
-
-class Planner(BatchPlanner[SourceOffset, "CutFeed"]):
-    """Plans batches that end at cuts."""
-
-    def start(self) -> SourceOffset:
-        """Where a query without a checkpoint begins."""
-        beginning = SourceOffset.before_everything(self.options.source, self.options.timeline)
-        return self.newest(beginning) if self.options.starting == "latest" else beginning
-
-    def target(self) -> int:
-        """The newest cut now: what a run that takes only what is there does not go beyond."""
-        return self.newest(SourceOffset.before_everything(self.options.source, self.options.timeline)).lsn
-
-    def newest(self, start: SourceOffset) -> SourceOffset:
-        """The newest cut, or ``start`` while there is none above it."""
-        newest = self.feed.newest()
-        if newest is None or newest.cut.lsn <= start.lsn:
-            return start
-        return start.advanced_to(newest, self.options.topics, self.feed.log_id)
-
-    def next(self, start: SourceOffset, max_events: int | None, target_lsn: int | None) -> SourceOffset:
-        """Where the batch that begins at ``start`` ends; ``start`` itself when there is nothing new."""
-        from slackwater_spark.source.admission import choose_cut
-
-        if target_lsn is not None and start.lsn >= target_lsn:
-            return start
-        cuts = self.feed.after(start, max_events=max_events)
-        chosen = choose_cut(start, cuts, max_events=max_events, target_lsn=target_lsn)
-        return start if chosen is None else start.advanced_to(chosen, self.options.topics, self.feed.log_id)
-
-    def tasks(self, start: SourceOffset, end: SourceOffset) -> list[BatchTask]:
-        """The tasks of a batch; none when it is empty."""
-        if start.lsn >= end.lsn:
-            return []
-        options = self.options
-        content = BatchContent.of(self.feed.between(start, end), start, end)
-        policy = TaskPolicy(options.parallelism, options.min_task_events, options.target_task_events)
-        spans = spans_between(start.end if start.lsn else self.feed.beginning(), end.end)
-        plans = plan_tasks(spans, policy, may_split=content.may_split, keep_topics=bool(content.repeated))
-        header = None
-        if options.packing is not None:
-            header = encode_batch_header(content.header(start, end))
-            plans = plans or [[]]
-        table = TransactionTable(content.transactions)
-        may_start_late = options.allow_truncated_start and start.lsn == 0
-        return [
-            BatchTask(
-                tuple(plan),
-                table,
-                content.repeated,
-                None if number else header,
-                may_start_late,
-                content.late_snapshots,
-                content.has_incremental_rows,
-                end.lsn,
-                has_whole_topics=bool(content.repeated),
-            )
-            for number, plan in enumerate(plans)
-        ]
-
-    def offset(self, data: dict[str, Any]) -> SourceOffset:
-        """Reads an offset that Spark hands over."""
-        return SourceOffset.from_json(data, source=self.options.source, timeline=self.options.timeline)
-
-    def _connect(self) -> "CutFeed":
-        from slackwater_spark.source.cut_feed import CutFeed, FeedKey
-
-        options = self.options
-        return CutFeed(
-            FeedKey(options.source, options.timeline, options.allow_truncated_start),
-            store=marker_store(options),
-            log=cut_log(options),
-            monotonic=time.monotonic,
-        )
-
-
-def planner(options: SourceOptions) -> "Planner | AggregatePlanner":
-    """The planner of the query's scope."""
-    from slackwater_spark.source.aggregate import AggregatePlanner
-
-    return AggregatePlanner(options) if options.scope is Scope.AGGREGATE else Planner(options)
 
 
 class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Streams whole transactions; batches end at cuts only."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
-        self._planner = planner(options)
+        self._planner = Planner(options)
         self._schema = schema
         self._target: int | None = None
         self._seen: dict[str, Any] | None = None
@@ -127,7 +38,7 @@ class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return ReadMaxRows(self._planner.options.max_events_per_batch)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freezes where this run ends: at the newest cut, or at the end of the cut log (``aggregate``)."""
+        """Freezes where this run ends: at what the cut log has now."""
         self._target = self._planner.target()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -140,7 +51,7 @@ class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._seen = start
             return start
         max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        with collector_at_rest():
+        with collector_paused():
             self._seen = self._planner.next_json(start, max_events, self._target)
         return self._seen
 
@@ -150,12 +61,12 @@ class SlackwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of the batch between two offsets, planned now or, after a restart, long ago."""
-        with collector_at_rest():
-            return list(self._planner.tasks_json(start, end))
+        with collector_paused():
+            return [InputPartition(task) for task in self._planner.tasks_json(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """The rows of a task, in an executor."""
-        return read_task(self._planner.options, self._schema, partition)
+        return read_task(self._planner.options, self._schema, partition.value)
 
     def stop(self) -> None:
         """Frees the driver's connections."""
@@ -166,43 +77,41 @@ class SlackwaterBatchReader(DataSourceReader):
     """Reads everything up to the newest cut, once."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
-        self._planner = planner(options)
+        self._planner = Planner(options)
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
         """The tasks from the beginning to the newest cut."""
         try:
-            with collector_at_rest():
+            with collector_paused():
                 start = self._planner.start().to_json()
                 end = self._planner.next_json(start, None, self._planner.target())
                 tasks = self._planner.tasks_json(start, end)
         finally:
             self._planner.close()
-        return list(tasks) or [BatchTask((), TransactionTable(()))]
+        return [InputPartition(task) for task in tasks or [BatchTask((), TransactionTable(()))]]
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         """The rows of a task, in an executor."""
-        return read_task(self._planner.options, self._schema, partition)
+        return read_task(self._planner.options, self._schema, partition.value)
 
 
-def read_task(options: SourceOptions, schema: "StructType", task: InputPartition) -> Iterator["RecordBatch"]:
+def read_task(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:
     """Reads a task's spans, as rows or packed."""
-    if not isinstance(task, BatchTask):
-        raise TypeError(f"expected a BatchTask, got {type(task).__name__}")
-    with collector_at_rest():
+    with collector_paused():
         yield from _read(options, schema, task)
 
 
 def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:
+    from slackwater_engine.records.changes import BatchChanges, find_keyless, find_places
     from slackwater_spark.source.avro import kept_decoder
-    from slackwater_spark.source.changes import BatchChanges, find_keyless, find_places
     from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
     from slackwater_spark.source.packed import PackedWriter
     from slackwater_spark.source.rows import RowWriter, TypedRowWriter
 
     topics, to_json = options.source_topics, kept_decoder(options)
     places = None
-    with kept_consumer(options.consumer_settings) as consumer:
+    with kept_consumer(options.servers.kafka.client_config) as consumer:
         reader = SpanReader(
             consumer, timeout_seconds=options.read_timeout_ms / 1000, may_start_late=task.may_start_late
         )

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater_cdc import CdcError
-from slackwater_spark.source.changes import BatchChanges, Located, bad_input
+from slackwater_engine.records.changes import BatchChanges, Located, bad_input
+from slackwater_engine.records.plan import OffsetSpan
 from slackwater_spark.source.errors import UnheldValueError
-from slackwater_spark.source.plan import OffsetSpan
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
     from pyarrow import DataType, RecordBatch
     from pyspark.sql.types import StructType
 
     from slackwater_cdc.wire import ToJson
+    from slackwater_engine.records.record import Record
     from slackwater_spark.source.typed_rows import TypedTable
 
 ROW_SCHEMA: Final = (
@@ -69,7 +69,7 @@ class RowWriter:
         self._changes = changes
         self._to_json = to_json
 
-    def write(self, portions: Iterator[tuple[OffsetSpan, list["Message"]]]) -> Iterator["RecordBatch"]:
+    def write(self, portions: Iterator[tuple[OffsetSpan, Sequence["Record"]]]) -> Iterator["RecordBatch"]:
         """Arrow batches of at most 10,000 rows; rows of one partition stay in order."""
         rows: list[tuple[Any, ...]] = []
         for span, messages in portions:
@@ -98,7 +98,7 @@ class RowWriter:
             message.offset(),
         )
 
-    def _key(self, message: "Message") -> bytes | None:
+    def _key(self, message: "Record") -> bytes | None:
         key = message.key()
         if self._to_json is None or key is None:
             return _unwrapped(key)
@@ -171,7 +171,7 @@ def arrow_array(values: Sequence[Any], of_type: "DataType") -> Any:
     return pyarrow.StructArray.from_arrays(arrays, fields=fields, mask=mask)
 
 
-def _text(message: "Message", part: Any) -> bytes | None:
+def _text(message: "Record", part: Any) -> bytes | None:
     """JSON of a record as it stands; Arrow would not say in which record text is none."""
     if part is None:
         return None

@@ -29,8 +29,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from slackwater_engine.records.value_text import INFINITE_DAYS, INFINITE_TIMES, value_text
 from slackwater_spark.source.errors import UnheldValueError
-from slackwater_spark.source.value_text import INFINITE_DAYS, INFINITE_TIMES, value_text
 from slackwater_sql.catalog import Column, Table
 from slackwater_sql.column_type import ColumnType, TypeKind
 from slackwater_sql.errors import RowContradictsSchemaError

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from slackwater_spark.stage.entry import Change, Entry
-from slackwater_spark.stage.errors import UnreadableStateError
-from slackwater_spark.stage.index import IndexTransaction
-from slackwater_spark.state.contents import BucketContents, count_contents
+from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.state.contents import BucketContents, count_contents
+from slackwater_engine.state.entry import Change, Entry
+from slackwater_engine.state.log import unreadable_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ def logged_buckets(blobs: "DataFrame", top: int) -> list[LoggedBucket]:
         top: How many of the largest keys of a bucket.
 
     Raises:
-        UnreadableStateError: a blob is damaged; as the cause of Spark's error.
+        EngineStateError: a blob is damaged; as the cause of Spark's error.
     """
     encode, decode = msgspec.msgpack.encode, msgspec.msgpack.Decoder(BucketContents).decode
     task = _task(lambda contents: encode(count_contents(contents.entries(), top)))
@@ -116,14 +116,14 @@ class BlobReader:
         """The changes of each blob.
 
         Raises:
-            UnreadableStateError: a blob is damaged or not in its place.
+            EngineStateError: a blob is damaged or not in its place.
         """
-        from slackwater_spark.stage.state_log import decode_changes
+        from slackwater_engine.state.log import decode_changes
 
         before = -1
         for _, _, number, blob in self._blobs:
             if number <= before:
-                raise UnreadableStateError(self._bucket, f"blob {number} follows blob {before}")
+                raise unreadable_state(self._bucket, f"blob {number} follows blob {before}")
             before = number
             self.blobs += 1
             self.compressed += len(blob)
@@ -132,7 +132,7 @@ class BlobReader:
 
 def on_index(changes: Iterator[list[Change]], work: Callable[[IndexTransaction], T]) -> T:
     """What `work` finds in an index of these changes, which is gone afterwards."""
-    from slackwater_spark.stage.lmdb_index import LmdbIndex
+    from slackwater_engine.index.lmdb_index import LmdbIndex
 
     with TemporaryDirectory(prefix="slackwater-state-") as folder:
         index = LmdbIndex(Path(folder) / "index")

@@ -11,10 +11,10 @@
     └── RescaledStateError       the state with other partitions is not what it was
 """
 
-from slackwater_spark.errors import SlackwaterSparkError
+from slackwater_protocol import SlackwaterError
 
 
-class StateError(SlackwaterSparkError):
+class StateError(SlackwaterError):
     """Root of the errors of a checkpoint's state."""
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater_spark.stage.state_log import LogMeta
+from slackwater_engine.state.contents import BucketContents
+from slackwater_engine.state.log import LogMeta
 from slackwater_spark.state.buckets import LoggedBucket, logged_buckets
 from slackwater_spark.state.checkpoint import checkpoint_facts
-from slackwater_spark.state.contents import BucketContents
 from slackwater_spark.state.reading import LOG, META, StateVariable, operators, state_table
 
 if TYPE_CHECKING:

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from slackwater_spark.stage.entry import Entry, input_tag, is_digest, part
-from slackwater_spark.stage.wire import bucket_of
+from slackwater_engine.payloads import bucket_of
+from slackwater_engine.state.contents import DOCUMENTS, GROUPS, OWNERS, VALUES, kind_of
+from slackwater_engine.state.entry import Entry, input_tag, is_digest, part
 from slackwater_spark.state.buckets import entries_of_group
 from slackwater_spark.state.checkpoint import checkpoint_facts
-from slackwater_spark.state.contents import DOCUMENTS, GROUPS, OWNERS, VALUES, kind_of
 from slackwater_spark.state.errors import UnknownKeyError
 from slackwater_spark.state.inspection import blob_table
 from slackwater_spark.state.reading import LOG, StateVariable, operators, state_table
-from slackwater_sql.plan import InputPlan
+from slackwater_sql.plan import EnginePlan, InputPlan, StagePlan
 from slackwater_sql.row_codec import RowCodec
-from slackwater_sql.stages import EnginePlan, StagePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

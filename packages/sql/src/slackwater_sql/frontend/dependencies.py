@@ -1,4 +1,4 @@
-"""What is known of a relation's columns: which never are NULL, and which ones others depend on."""
+"""Facts about a relation's columns: those that never are NULL, and those on which others depend."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -57,7 +57,7 @@ def never_null(relation: Relation) -> frozenset[str]:
 
 
 def dependencies(relation: Relation) -> Iterator[Dependency]:
-    """What holds between the columns of the relation's rows."""
+    """The dependencies that hold between the columns of the relation's rows."""
     match relation:
         case Scan() | Aggregate() | Union():
             yield frozenset(relation.identity), frozenset(relation.columns)

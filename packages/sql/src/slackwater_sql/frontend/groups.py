@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping
 
-from slackwater_sql.document import identifier
-from slackwater_sql.errors import ViewError
-from slackwater_sql.frontend.aggregates import aggregate_call
+from slackwater_sql.duckdb_sql import identifier
+from slackwater_sql.errors import SqlTextError
+from slackwater_sql.frontend.calls import aggregate_call
 from slackwater_sql.frontend.dependencies import closure, dependencies, without_dependents
-from slackwater_sql.frontend.levels import Level, RowLevel
-from slackwater_sql.frontend.scope import Found
+from slackwater_sql.frontend.expressions import ExpressionBinder
+from slackwater_sql.frontend.names import ResolvedColumn
 from slackwater_sql.frontend.syntax import Node
 from slackwater_sql.frontend.text import Splice
 from slackwater_sql.logical import Aggregate, AggregateCall, Expression, Relation, Span
@@ -16,14 +16,14 @@ from slackwater_sql.logical import Aggregate, AggregateCall, Expression, Relatio
 _GROUP_BY = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
 
 
-class GroupLevel(Level):
+class GroupBinder(ExpressionBinder):
     """Groups of rows.
 
     Columns outside of aggregates are those of GROUP BY and, as in PostgreSQL, those that depend on them: the
     columns of a table whose primary key is grouped.
     """
 
-    def __init__(self, rows: RowLevel, relation: Relation, aliases: Mapping[str, Node]) -> None:
+    def __init__(self, rows: ExpressionBinder, relation: Relation, aliases: Mapping[str, Node]) -> None:
         super().__init__(rows.environment, rows.scope, aliases, rows.outer)
         self._rows = rows
         self._rules = list(dependencies(relation))
@@ -68,8 +68,8 @@ class GroupLevel(Level):
         for name, each in self._groups:
             if each.sql == expression.sql:
                 return name
-        label = self.build.labels.get(expression.column or "", expression.text)
-        name = self.build.new_id(label)
+        label = self.context.labels.get(expression.column or "", expression.text)
+        name = self.context.new_id(label)
         self._groups.append((name, expression))
         return name
 
@@ -84,7 +84,7 @@ class GroupLevel(Level):
         calls = self.calls
         if not (calls or self._groups):
             count = AggregateCall("count(*)", "count", (), False, None, (), span, "")
-            calls = ((self.build.new_id(), count),)
+            calls = ((self.context.new_id(), count),)
         return Aggregate(relation, tuple(self._groups), calls, self.identity, span)
 
     def replacement(self, node: Node, parameters: frozenset[str]) -> str | None:
@@ -95,7 +95,7 @@ class GroupLevel(Level):
                 return identifier(group)
         return super().replacement(node, parameters)
 
-    def value(self, node: Node, found: Found) -> str:
+    def value(self, node: Node, found: ResolvedColumn) -> str:
         """SQL for a column that has one value per group."""
         sql = found.sql
         for name, each in self._groups:
@@ -105,17 +105,16 @@ class GroupLevel(Level):
         if alias in self._aliases and alias not in self._expanding:
             return self._expanded(alias)
         group = self._dependent(node, found)
-        return Found(group, found.name, found.fields, found.source).sql
+        return ResolvedColumn(group, found.name, found.fields, found.source).sql
 
     def aggregate(self, node: Node) -> str:
         """The id of an aggregate."""
         call = aggregate_call(self._rows, node)
-        key = f"{call.sql}"
-        if key not in self._calls:
-            self._calls[key] = (self.build.new_id(), call)
-        return identifier(self._calls[key][0])
+        if call.sql not in self._calls:
+            self._calls[call.sql] = (self.context.new_id(), call)
+        return identifier(self._calls[call.sql][0])
 
-    def _dependent(self, node: Node, found: Found) -> str:
+    def _dependent(self, node: Node, found: ResolvedColumn) -> str:
         for name, each in self._groups:
             if each.column == found.id:
                 return name
@@ -125,14 +124,14 @@ class GroupLevel(Level):
         owner = f"{identifier(found.source.alias)}." if found.source and found.source.alias else ""
         added = f" {owner}{identifier(found.name)},"
         self.environment.splices.append(Splice(self._group_by, self._group_by, added))
-        name = self.build.new_id(self.build.labels.get(found.id, found.name))
+        name = self.context.new_id(self.context.labels.get(found.id, found.name))
         column = identifier(found.id)
         span = self.environment.place(node.start, node.end)
-        text = self.environment.text.sql[node.start : node.end]
+        text = self.environment.text.text[node.start : node.end]
         self._groups.append((name, Expression(column, (found.id,), span, text)))
         return name
 
-    def _several_values(self, node: Node, found: Found) -> ViewError:
+    def _several_values(self, node: Node, found: ResolvedColumn) -> SqlTextError:
         owner = f"{found.source.alias}." if found.source is not None else ""
         problem = f"{owner}{found.name} can have several values for one key"
         hint = (

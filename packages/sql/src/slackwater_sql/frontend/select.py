@@ -1,30 +1,41 @@
 """One SELECT."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
-from slackwater_sql.document import identifier
-from slackwater_sql.frontend.build import Environment, Step
-from slackwater_sql.frontend.correlation import Correlation, is_correlated
+from slackwater_sql.duckdb_sql import identifier
+from slackwater_sql.frontend.calls import Windows
+from slackwater_sql.frontend.context import BoundSelect, Environment, Step
 from slackwater_sql.frontend.dependencies import closure, dependencies, without_dependents
-from slackwater_sql.frontend.from_ import read_from
-from slackwater_sql.frontend.groups import GroupLevel
-from slackwater_sql.frontend.joining import Condition, Region
-from slackwater_sql.frontend.levels import Level, RowLevel, is_aggregate
-from slackwater_sql.frontend.outputs import Output, output_expression, outputs
-from slackwater_sql.frontend.refusals import refuse_clauses
-from slackwater_sql.frontend.scope import Scope
-from slackwater_sql.frontend.selected import Selected
-from slackwater_sql.frontend.subqueries import Subqueries
-from slackwater_sql.frontend.syntax import Node, Query, Select, conjuncts
-from slackwater_sql.frontend.windows import Windows
-from slackwater_sql.logical import Aggregate, Expression, Filter, Relation, Span
+from slackwater_sql.frontend.expressions import ExpressionBinder, is_aggregate
+from slackwater_sql.frontend.from_clause import Condition, Region, bind_from
+from slackwater_sql.frontend.groups import GroupBinder
+from slackwater_sql.frontend.names import NamedColumn, NamedRelation, NameScope, ResolvedColumn
+from slackwater_sql.frontend.subqueries import Correlation, Subqueries, is_correlated
+from slackwater_sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
+from slackwater_sql.logical import Aggregate, Expression, Filter, Relation, Span, column_expression
 
 MAX_QUERIES: Final = 300
 """SELECTs in a view, those of other views and of WITH as often as they are read."""
 
 
-def read_select(environment: Environment, select: Select, outer: Level | None) -> Selected:
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the select list, stars expanded.
+
+    Attributes:
+        name: Its name; may be empty.
+        node: What was written.
+        column: The column, if a star stands for it.
+    """
+
+    name: str
+    node: Node
+    column: NamedColumn | None
+
+
+def bind_select(environment: Environment, select: Select, outer: ExpressionBinder | None) -> BoundSelect:
     """The tree of a SELECT.
 
     Args:
@@ -33,11 +44,11 @@ def read_select(environment: Environment, select: Select, outer: Level | None) -
         outer: The query around, if this is a subquery of an expression.
 
     Raises:
-        ViewError: It is outside of what is supported.
+        SqlTextError: It is outside of what is supported.
     """
-    refuse_clauses(environment, select)
-    environment.build.queries += 1
-    if environment.build.queries > MAX_QUERIES:
+    environment.refuse_clauses(select)
+    environment.context.queries += 1
+    if environment.context.queries > MAX_QUERIES:
         problem = f"the view reads more than {MAX_QUERIES:,} queries"
         hint = "A query of WITH, or a view, that is read twice is computed twice: read it once"
         raise environment.error(select.start, select.start, problem, hint)
@@ -46,26 +57,31 @@ def read_select(environment: Environment, select: Select, outer: Level | None) -
         item = select.items[0]
         hint = "Supported are declared tables, other views, subqueries and joins of them"
         raise environment.error(item.start, item.end, "a SELECT without FROM is not supported", hint)
-    region, scope = read_from(environment, select.source, outer)
+    region, scope = bind_from(environment, select.source, outer)
     return _Reader(environment, select, region, scope, outer).read()
 
 
 class _Reader:
     def __init__(
-        self, environment: Environment, select: Select, region: Region, scope: Scope, outer: Level | None
+        self,
+        environment: Environment,
+        select: Select,
+        region: Region,
+        scope: NameScope,
+        outer: ExpressionBinder | None,
     ) -> None:
         self._environment = environment
         self._select = select
         self._region = region
-        self._outputs = tuple(outputs(environment, scope, select.items))
+        self._outputs = tuple(_select_list(environment, scope, select.items))
         aliases = {item.alias.lower(): item for item in reversed(select.items) if item.alias}
         self._subqueries = Subqueries(_subquery)
-        self._rows = RowLevel(environment, scope, aliases, outer)
+        self._rows = ExpressionBinder(environment, scope, aliases, outer)
         self._rows.subquery = lambda node: self._subqueries.value(self._rows, node)
         self._aliases = aliases
         self._correlation = Correlation()
 
-    def read(self) -> Selected:
+    def read(self) -> BoundSelect:
         self._where()
         base = self._region.joined()
         self._rows.identity = base.identity
@@ -103,7 +119,7 @@ class _Reader:
             or any(is_aggregate(node) for root in roots for node in root.walk())
         )
 
-    def _ungrouped(self, base: Relation) -> Selected:
+    def _ungrouped(self, base: Relation) -> BoundSelect:
         rows = self._rows
         windows = Windows(rows)
         items, qualify = self._columns(rows, windows)
@@ -111,7 +127,7 @@ class _Reader:
         if is_tied and windows.is_used:
             raise self._refused_correlation()
         relation = _qualified(windows.applied(rows.applied(base)), qualify)
-        return Selected(
+        return BoundSelect(
             relation,
             tuple(each.name for each in self._outputs),
             items,
@@ -119,8 +135,8 @@ class _Reader:
             tuple(self._correlation.residual),
         )
 
-    def _grouped(self, base: Relation) -> Selected:
-        groups = GroupLevel(self._rows, base, self._aliases)
+    def _grouped(self, base: Relation) -> BoundSelect:
+        groups = GroupBinder(self._rows, base, self._aliases)
         groups.subquery = lambda node: self._subqueries.value(groups, node)
         self._group_by(groups)
         is_global = groups.is_global
@@ -140,16 +156,18 @@ class _Reader:
         relation = _qualified(windows.applied(groups.applied(aggregate)), qualify)
         names = tuple(each.name for each in self._outputs)
         calls = groups.calls if is_global else None
-        return Selected(relation, names, items, equal, (), calls, relation is aggregate)
+        return BoundSelect(relation, names, items, equal, (), calls, relation is aggregate)
 
-    def _columns(self, level: Level, windows: Windows) -> tuple[tuple[Expression, ...], Expression | None]:
-        with level.reading("SELECT", windows.value):
-            items = tuple(output_expression(level, each) for each in self._outputs)
-        with level.reading("QUALIFY", windows.value):
+    def _columns(
+        self, binder: ExpressionBinder, windows: Windows
+    ) -> tuple[tuple[Expression, ...], Expression | None]:
+        with binder.reading("SELECT", windows.value):
+            items = tuple(_column_sql(binder, each) for each in self._outputs)
+        with binder.reading("QUALIFY", windows.value):
             qualify = self._select.qualify
-            return items, None if qualify is None else level.expression(qualify)
+            return items, None if qualify is None else binder.expression(qualify)
 
-    def _group_by(self, groups: GroupLevel) -> None:
+    def _group_by(self, groups: GroupBinder) -> None:
         for node in self._select.groups:
             self._group(groups, node)
         if self._select.groups_all:
@@ -157,7 +175,7 @@ class _Reader:
                 if not any(is_aggregate(each) or each.kind == "WINDOW" for each in output.node.walk()):
                     self._group_output(groups, output, -1)
 
-    def _group(self, groups: GroupLevel, node: Node) -> None:
+    def _group(self, groups: GroupBinder, node: Node) -> None:
         if node.kind == "CONSTANT" and node.raw["literal"].get("kind") == "INTEGER":
             position = int(node.raw["literal"]["text"])
             if not 1 <= position <= len(self._outputs):
@@ -166,61 +184,61 @@ class _Reader:
             self._group_output(groups, self._outputs[position - 1], node.start)
             return
         name = node.names[0].lower() if len(node.names) == 1 else ""
-        if name in self._aliases and groups.scope.of_names(node.names) is None:
+        if name in self._aliases and groups.scope.resolve_parts(node.names) is None:
             groups.group_by(self._aliases[name], node.start)
             return
         groups.group_by(node, node.start)
 
-    def _group_output(self, groups: GroupLevel, output: Output, start: int) -> None:
+    def _group_output(self, groups: GroupBinder, output: _Column, start: int) -> None:
         if output.column is None:
             groups.group_by(output.node, start)
         else:
-            groups.group_by_expression(output_expression(self._rows, output))
+            groups.group_by_expression(_column_sql(self._rows, output))
 
-    def _correlated_groups(self, groups: GroupLevel) -> tuple[tuple[Expression, Expression], ...]:
-        """What the query around compares becomes part of the groups."""
+    def _correlated_groups(self, groups: GroupBinder) -> tuple[tuple[Expression, Expression], ...]:
+        """Groups by what the query around compares, too."""
         if self._correlation.residual:
             raise self._refused_correlation()
         return tuple(
-            (left, replace(right, sql=identifier(name), columns=(name,)))
+            (left, column_expression(name, right))
             for left, right in self._correlation.equal
             for name in (groups.group_by_expression(right),)
         )
 
-    def _distinct(self, selected: Selected) -> Selected:
-        build = self._environment.build
-        result = selected.computed(build)
+    def _distinct(self, selected: BoundSelect) -> BoundSelect:
+        context = self._environment.context
+        result = selected.computed(context)
         relation = result.relation
         correlated = [(left, right) for left, right in selected.equal]
         chosen = [each.id for each in result.columns]
         rules = list(dependencies(relation))
         if set(relation.identity) <= closure(chosen, rules):
             items = tuple(
-                replace(item, sql=identifier(column.id), columns=(column.id,))
+                column_expression(column.id, item)
                 for item, column in zip(selected.items, result.columns, strict=True)
             )
             return replace(selected, relation=relation, items=items, is_bare=False)
         if selected.residual:
             raise self._refused_correlation()
-        ids = {column: build.new_id(build.labels.get(column, "")) for column in dict.fromkeys(chosen)}
+        ids = {column: context.new_id(context.labels.get(column, "")) for column in dict.fromkeys(chosen)}
         groups = [
-            (ids[column.id], replace(item, sql=identifier(column.id), columns=(column.id,)))
+            (ids[column.id], column_expression(column.id, item))
             for item, column in zip(selected.items, result.columns, strict=True)
         ]
-        extra = [(build.new_id(), right) for _, right in correlated]
+        extra = [(context.new_id(), right) for _, right in correlated]
         groups = [*dict(groups).items(), *extra]
         kept = without_dependents(tuple(ids), rules)
         identity = (*(ids[column] for column in kept), *(name for name, _ in extra))
         aggregate = Aggregate(relation, tuple(groups), (), identity, self._span())
         items = tuple(
-            replace(item, sql=identifier(ids[column.id]), columns=(ids[column.id],))
+            column_expression(ids[column.id], item)
             for item, column in zip(selected.items, result.columns, strict=True)
         )
         equal = tuple(
-            (left, replace(right, sql=identifier(name), columns=(name,)))
+            (left, column_expression(name, right))
             for (left, right), (name, _) in zip(correlated, extra, strict=True)
         )
-        return Selected(aggregate, selected.names, items, equal, (), selected.calls, is_bare=False)
+        return BoundSelect(aggregate, selected.names, items, equal, (), selected.calls, is_bare=False)
 
     def _span(self) -> Span:
         item = self._select.items[0]
@@ -237,16 +255,16 @@ class _Reader:
         return self._environment.error(span.start, span.end, problem, hint)
 
 
-def _subquery(level: Level, query: Query) -> Selected:
+def _subquery(binder: ExpressionBinder, query: Query) -> BoundSelect:
     """A subquery of an expression."""
     if isinstance(query, Select):
-        return read_select(level.environment, query, level)
-    result = level.build.make_query(query, level.environment)
+        return bind_select(binder.environment, query, binder)
+    result = binder.context.bind_query(query, binder.environment)
     items = tuple(
         Expression(identifier(each.id), (each.id,), span, each.name)
         for each, span in zip(result.columns, result.spans, strict=True)
     )
-    return Selected(result.relation, tuple(each.name for each in result.columns), items)
+    return BoundSelect(result.relation, tuple(each.name for each in result.columns), items)
 
 
 def _filter(condition: Expression) -> Step:
@@ -255,3 +273,67 @@ def _filter(condition: Expression) -> Step:
 
 def _qualified(relation: Relation, condition: Expression | None) -> Relation:
     return relation if condition is None else Filter(relation, condition)
+
+
+def _column_sql(binder: ExpressionBinder, output: _Column) -> Expression:
+    """The column over ids."""
+    if output.column is None:
+        return binder.expression(output.node)
+    column = output.column
+    source = next((each for each in binder.scope.sources if column in each.columns), None)
+    return binder.placed(
+        output.node, binder.value(output.node, ResolvedColumn(column.id, column.name, (), source))
+    )
+
+
+def _select_list(environment: Environment, scope: NameScope, items: tuple[Node, ...]) -> Iterator[_Column]:
+    """The columns of a select list.
+
+    Raises:
+        SqlTextError: A star stands for what no view may use.
+    """
+    for item in items:
+        if item.kind != "STAR":
+            name = item.alias or (item.names[-1] if item.kind == "COLUMN_REF" else "")
+            yield _Column(_declared(scope, item, name), item, None)
+            continue
+        raw = item.raw
+        if raw["columns"] or any(raw[each] for each in ("replace_list", "rename_list", "expr")):
+            problem = "only *, t.* and * EXCLUDE (…) are supported"
+            raise environment.error(item.start, item.end, problem, "Name the columns")
+        for column in _starred(environment, scope, item):
+            yield _Column(column.name, item, column)
+
+
+def _declared(scope: NameScope, item: Node, name: str) -> str:
+    """As DuckDB does: an unnamed column of FROM keeps the spelling of its declaration."""
+    if item.alias or item.kind != "COLUMN_REF":
+        return name
+    found = scope.resolve_parts(item.names)
+    return found.name if found is not None and not found.fields else name
+
+
+def _starred(environment: Environment, scope: NameScope, item: Node) -> tuple[NamedColumn, ...]:
+    qualifier = item.raw["relation_name"]
+    sources = scope.sources
+    ids: set[str] = set()
+    if qualifier:
+        source = scope.source((qualifier,))
+        if source is None:
+            problem = f"no table in FROM is called {qualifier}"
+            raise environment.error(item.start, item.end, problem, "Use the alias that FROM gives")
+        sources = (source,)
+    excluded = {name.lower() for name in item.raw["exclude_list"]}
+    for source in sources:
+        own = {each["column"].lower() for each in item.raw["qualified_exclude_list"] if _is_of(source, each)}
+        left_out = own | excluded
+        ids |= {each.id for each in source.columns if each.name.lower() in left_out}
+        for column in source.table.columns if source.table is not None else ():
+            if column.name.lower() not in left_out:
+                scope.refuse_unsupported(source.table, column.name.lower(), item.start, item.end)
+    visible = sources[0].columns if qualifier else scope.visible
+    return tuple(each for each in visible if each.id not in ids and each.name.lower() not in excluded)
+
+
+def _is_of(source: NamedRelation, name: Raw) -> bool:
+    return tuple(part.lower() for part in (name["schema"], name["table"]) if part) in source.qualifiers

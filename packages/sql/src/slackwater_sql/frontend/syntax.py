@@ -3,11 +3,37 @@
 DuckDB parses what it later evaluates, so that no second reading of the SQL can differ from the first.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+import duckdb
+
+from slackwater_sql.errors import SqlTextError
+from slackwater_sql.frontend.text import ViewText
 
 Raw = Mapping[str, Any]
+
+_UNKNOWN_LOCATION = 2**64 - 1
+MAX_CHARACTERS: Final = 100_000
+"""The longest text that a view may have."""
+MAX_DEPTH: Final = 300
+"""The deepest tree that DuckDB may make of it: two or three levels are one level of an expression."""
+MAX_PARTS: Final = 20_000
+"""The largest number of expressions in a view, those inside of others counted."""
+_DEPTH = re.compile(
+    r'"query_location":(?P<place>\d{1,9}),|"(?:[^"\\]|\\.)*"|(?P<open>[\[{])|(?P<close>[\]}])'
+)
+_TAKES_LAMBDA = frozenset(
+    {
+        f"{prefix}{name}"
+        for prefix in ("", "list_", "array_")
+        for name in ("transform", "apply", "filter", "reduce")
+    }
+)
+_CLAUSES = {"ORDER": "ORDER BY", "LIMIT": "LIMIT", "LIMIT_PERCENT": "LIMIT"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,19 +202,6 @@ def conjuncts(node: Node | None) -> Iterator[Node]:
         yield node
 
 
-def outermost(tree: object) -> Iterator[Raw]:
-    """The outermost expressions in a part of DuckDB's tree."""
-    if isinstance(tree, dict):
-        if tree.get("class"):
-            yield tree
-            return
-        for value in tree.values():
-            yield from outermost(value)
-    elif isinstance(tree, list):
-        for value in tree:
-            yield from outermost(value)
-
-
 def meaning(raw: object, *, is_top: bool = True) -> object:
     """DuckDB's tree without places and without the alias at the top."""
     if isinstance(raw, dict):
@@ -197,3 +210,231 @@ def meaning(raw: object, *, is_top: bool = True) -> object:
     if isinstance(raw, list):
         return [meaning(value, is_top=False) for value in raw]
     return raw
+
+
+def parse(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Query:
+    """The one query of a view.
+
+    Raises:
+        SqlTextError: It is not SQL, or something else than one query.
+    """
+    if len(text.text) > MAX_CHARACTERS:
+        problem = f"the view is longer than {MAX_CHARACTERS:,} characters"
+        raise text.error(MAX_CHARACTERS, MAX_CHARACTERS, problem, "Write several views")
+    serialized = _serialized(connection, text.query)
+    reader = _Reader(text)
+    reader.refuse_depth(serialized)
+    tree = json.loads(serialized)
+    if tree.get("error"):
+        raise reader.syntax_error(tree)
+    if len(tree["statements"]) != 1:
+        raise text.error(0, 0, "the file holds more than one statement", "Write one SELECT per file")
+    return reader.query(tree["statements"][0]["node"])
+
+
+def is_expression(connection: duckdb.DuckDBPyConnection, sql: str, node: Node) -> bool:
+    """DuckDB reads this text as this very expression."""
+    tree = json.loads(_serialized(connection, f"SELECT\n{sql}\n"))
+    if tree.get("error"):
+        return False
+    items = tree["statements"][0]["node"]["select_list"]
+    return len(items) == 1 and meaning(items[0]) == meaning(node.raw)
+
+
+def _serialized(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    ((serialized,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    return str(serialized)
+
+
+class _Reader:
+    def __init__(self, text: ViewText) -> None:
+        self._text = text
+        self._characters = _character_offsets(text.query)
+        self._parts = 0
+
+    def refuse_depth(self, serialized: str) -> None:
+        """Looks at a tree before anything walks through it, level by level.
+
+        Raises:
+            SqlTextError: It is deeper than what the rest can read.
+        """
+        depth = place = 0
+        for found in _DEPTH.finditer(serialized):
+            if found["place"]:
+                place = int(found["place"])
+            depth += (found["open"] is not None) - (found["close"] is not None)
+            if depth > MAX_DEPTH:
+                raise _too_deep(self._text, self._offset(place))
+
+    def query(self, raw: Raw) -> Query:
+        if raw["type"] == "SELECT_NODE":
+            return self._select(raw)
+        if raw["type"] != "SET_OPERATION_NODE":
+            what = "WITH RECURSIVE" if raw["type"] == "RECURSIVE_CTE_NODE" else raw["type"]
+            return Refused(self._first_offset(raw), what.removesuffix("_NODE").replace("_", " "))
+        refused = tuple(self._modifiers(raw["modifiers"]))
+        return SetOperation(
+            start=self._first_offset(raw["children"]),
+            with_=self._with(raw),
+            operation=raw["setop_type"],
+            keeps_duplicates=raw["setop_all"],
+            branches=tuple(self.query(child) for child in raw["children"]),
+            refused=refused,
+        )
+
+    def node(self, raw: Raw, parent: str = "") -> Node:
+        kind = raw["class"]
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            start, end = self._span(raw)
+            problem = f"the view has more than {MAX_PARTS:,} expressions"
+            raise self._text.error(max(start, 0), max(end, 0), problem, "Join a table of the values instead")
+        function = raw.get("function_name", "").lower()
+        is_lambda = kind == "LAMBDA" and (raw.get("syntax_type") != "SINGLE_ARROW" or parent in _TAKES_LAMBDA)
+        names = raw.get("column_names", ())
+        if is_lambda:
+            names = [name for part in _columns(raw["lhs"]) for name in part["column_names"]]
+        parts = {
+            key: tuple(self.node(child, function) for child in _outermost(value))
+            for key, value in self._below(raw, is_lambda=is_lambda)
+        }
+        query = self.query(raw["subquery"]["node"]) if kind == "SUBQUERY" else None
+        start, end = self._extent(raw, [child for part in parts.values() for child in part])
+        return Node(kind, raw["type"], start, end, raw["alias"], tuple(names), function, parts, query, raw)
+
+    def syntax_error(self, tree: Raw) -> Exception:
+        if tree.get("error_type") != "parser":
+            return self._text.error(0, 0, "this is not a SELECT", "Write one SELECT TRANSACTIONALLY")
+        if "expression depth" in tree["error_message"]:
+            return _too_deep(self._text, self._text.deepest())
+        start, length = json.loads(tree.get("location", "[0,0]"))
+        start, end = self._offset(start), self._offset(start + length)
+        return self._text.error(start, end, tree["error_message"], "The SQL is DuckDB's")
+
+    def _select(self, raw: Raw) -> Select:
+        distinct = [each for each in raw["modifiers"] if each["type"] == "DISTINCT_MODIFIER"]
+        refused = list(self._modifiers([each for each in raw["modifiers"] if each not in distinct]))
+        if distinct and distinct[0]["distinct_on_targets"]:
+            refused.append(("DISTINCT ON", self._first_offset(distinct)))
+        if raw["sample"]:
+            refused.append(("USING SAMPLE", -1))
+        if len(raw["group_sets"]) > 1:
+            what = "GROUP BY with ROLLUP, CUBE or GROUPING SETS"
+            refused.append((what, self._first_offset(raw["group_expressions"])))
+        return Select(
+            start=self._first_offset(raw["select_list"]),
+            with_=self._with(raw),
+            items=tuple(self.node(item) for item in raw["select_list"]),
+            source=self._item(raw["from_table"]),
+            where=self._optional(raw["where_clause"]),
+            groups=tuple(self.node(item) for item in raw["group_expressions"]),
+            groups_all=raw["aggregate_handling"] == "FORCE_AGGREGATES",
+            having=self._optional(raw["having"]),
+            qualify=self._optional(raw["qualify"]),
+            is_distinct=bool(distinct),
+            refused=tuple(refused),
+        )
+
+    def _item(self, raw: Raw) -> Item:
+        start, end = self._span(raw)
+        sides = tuple(self._item(raw[side]) for side in ("left", "right") if raw["type"] == "JOIN")
+        return Item(
+            kind=raw["type"],
+            start=start,
+            end=end,
+            schema=raw.get("schema_name", ""),
+            name=raw.get("table_name", ""),
+            alias=raw["alias"],
+            columns=tuple(raw.get("column_name_alias", ())),
+            join_type=raw.get("join_type", ""),
+            join_kind=raw.get("ref_type", ""),
+            using=tuple(raw.get("using_columns", ())),
+            condition=self._optional(raw.get("condition")),
+            sides=sides,
+            query=self.query(raw["subquery"]["node"]) if raw["type"] == "SUBQUERY" else None,
+            is_decorated=any(raw.get(key) for key in ("sample", "at_clause", "catalog_name")),
+        )
+
+    def _with(self, raw: Raw) -> tuple[CommonTable, ...]:
+        return tuple(
+            CommonTable(
+                entry["key"], tuple(entry["value"]["aliases"]), self.query(entry["value"]["query_node"])
+            )
+            for entry in raw["cte_map"]["map"]
+        )
+
+    def _below(self, raw: Raw, *, is_lambda: bool) -> Iterator[tuple[str, object]]:
+        wanted = {"SUBQUERY": ("child",), "TYPE": ()}.get(raw["class"])
+        for key, value in raw.items():
+            is_part = key in wanted if wanted is not None else key != "type_expr"
+            if isinstance(value, dict | list) and is_part and not (is_lambda and key == "lhs"):
+                yield key, value
+
+    def _extent(self, raw: Raw, children: list[Node]) -> tuple[int, int]:
+        start, end = self._span(raw)
+        spans = [(start, end)] if start < end else []
+        if raw["class"] != "WINDOW":
+            spans += [(child.start, child.end) for child in children if child.start >= 0]
+        if not spans:
+            return -1, -1
+        return self._text.balanced(min(start for start, _ in spans), max(end for _, end in spans))
+
+    def _modifiers(self, modifiers: list[Raw]) -> Iterator[tuple[str, int]]:
+        for modifier in modifiers:
+            name = modifier["type"].removesuffix("_MODIFIER")
+            yield _CLAUSES.get(name, name), self._first_offset(modifier)
+
+    def _first_offset(self, raw: object) -> int:
+        spans = [self._span(part) for part in _outermost(raw)]
+        return min((start for start, _ in spans if start >= 0), default=-1)
+
+    def _optional(self, raw: Raw | None) -> Node | None:
+        return None if raw is None else self.node(raw)
+
+    def _span(self, raw: Raw) -> tuple[int, int]:
+        location = raw.get("query_location", _UNKNOWN_LOCATION)
+        if location == _UNKNOWN_LOCATION:
+            return -1, -1
+        return self._offset(location), self._offset(location + raw["query_location_length"])
+
+    def _offset(self, byte: int) -> int:
+        return self._characters[min(byte, len(self._characters) - 1)]
+
+
+def _too_deep(text: ViewText, offset: int) -> SqlTextError:
+    problem = "the view is nested too deeply here"
+    hint = "Write parts of it as queries of WITH, or as other views, and long chains of conditions as IN"
+    return text.error(offset, offset, problem, hint)
+
+
+def _columns(raw: object) -> Iterator[Raw]:
+    """All names of columns in a part of the tree."""
+    if isinstance(raw, dict):
+        if raw.get("class") == "COLUMN_REF":
+            yield raw
+        for value in raw.values():
+            yield from _columns(value)
+    elif isinstance(raw, list):
+        for value in raw:
+            yield from _columns(value)
+
+
+def _character_offsets(text: str) -> list[int]:
+    """For each offset in UTF-8 bytes, the offset in characters: DuckDB counts bytes."""
+    offsets = []
+    for index, character in enumerate(text):
+        offsets.extend([index] * len(character.encode()))
+    return [*offsets, len(text)]
+
+
+def _outermost(tree: object) -> Iterator[Raw]:
+    """The outermost expressions in a part of DuckDB's tree."""
+    if isinstance(tree, dict):
+        if tree.get("class"):
+            yield tree
+            return
+        for value in tree.values():
+            yield from _outermost(value)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _outermost(value)

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from slackwater_sql.errors import ViewError
-from slackwater_sql.place import SourceText
+from slackwater_sql.errors import SourceText
 
 _OPAQUE = re.compile(
     r"(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))"
@@ -17,7 +16,6 @@ _OPAQUE = re.compile(
     re.DOTALL,
 )
 _START = re.compile(r"[\s(]*(\w*)")
-_SELECT = re.compile(r"\bSELECT\b", re.IGNORECASE)
 _KEYWORD = re.compile(r"\s+(TRANSACTIONALLY)\b", re.IGNORECASE)
 _NESTING = re.compile(r"(?P<open>[(\[{]|\bCASE\b)|[)\]}]|\bEND\b", re.IGNORECASE)
 _OPENING = {")": "(", "]": "[", "}": "{"}
@@ -25,40 +23,27 @@ _CLOSING = {opening: closing for closing, opening in _OPENING.items()}
 
 
 @dataclass(frozen=True)
-class ViewText:
-    """A view as the user wrote it.
-
-    Attributes:
-        sql: The text of the file.
-        path: The file, for messages.
-    """
-
-    sql: str
-    path: str
-
-    @property
-    def source(self) -> SourceText:
-        """The text with its places."""
-        return SourceText(self.path, self.sql)
+class ViewText(SourceText):
+    """A view as the user wrote it; its name is the view's."""
 
     @cached_property
     def code(self) -> str:
         """The text with comments blank."""
         return _OPAQUE.sub(
-            lambda found: _blank(found.group()) if found.group("comment") else found.group(), self.sql
+            lambda found: _blank(found.group()) if found.group("comment") else found.group(), self.text
         )
 
     @cached_property
     def structure(self) -> str:
         """The text with comments, strings and quoted names blank: what is left are words and signs."""
-        return _OPAQUE.sub(lambda found: _blank(found.group()), self.sql)
+        return _OPAQUE.sub(lambda found: _blank(found.group()), self.text)
 
     @cached_property
     def query(self) -> str:
         """The text as DuckDB understands it: comments, TRANSACTIONALLY and semicolons at the end are blank.
 
         Raises:
-            ViewError: TRANSACTIONALLY is not where it belongs.
+            SqlTextError: TRANSACTIONALLY is not where it belongs.
         """
         start, end = self._keyword()
         code = self.code[:start] + " " * (end - start) + self.code[end:]
@@ -73,10 +58,6 @@ class ViewText:
             if depth > most:
                 most, place = depth, found.start()
         return place
-
-    def error(self, start: int, end: int, problem: str, hint: str) -> ViewError:
-        """An error at the characters `[start, end)`."""
-        return ViewError(self.source.place(start, end), problem, hint)
 
     def balanced(self, start: int, end: int) -> tuple[int, int]:
         """The characters with as many parentheses around as those in between need."""
@@ -166,7 +147,7 @@ def spliced(text: str, start: int, end: int, splices: Iterable[Splice]) -> str:
 
 
 def original_offset(splices: Iterable[Splice], offset: int) -> int:
-    """Where a character of the spliced text comes from."""
+    """The offset, in the text as written, of a character of the spliced text."""
     moved = 0
     for splice in _in_order(splices):
         if splice.start + moved > offset:

@@ -10,74 +10,108 @@ depend on how rows happen to be ordered: where a function would, it is given the
 `any_value` is the smallest value.
 """
 
-from collections.abc import Mapping
-from pathlib import PurePath
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.document import UnsupportedOutputError, check_output, identifier
-from slackwater_sql.frontend.binding import bind, bind_view, planned
-from slackwater_sql.frontend.build import Build, Environment, Result
-from slackwater_sql.frontend.numbering import Numbering
-from slackwater_sql.frontend.parsing import parse
-from slackwater_sql.frontend.pruning import pruned
-from slackwater_sql.frontend.queries import read_query
-from slackwater_sql.frontend.scratch import scratch_database
-from slackwater_sql.frontend.text import ViewText
-from slackwater_sql.logical import LogicalView, Span
+from slackwater_sql.duckdb_sql import identifier, unwritable_type
+from slackwater_sql.errors import SqlTextError
+from slackwater_sql.frontend.context import BindContext, BoundQuery, Environment
+from slackwater_sql.frontend.dependencies import dependencies, never_null, without_dependents
+from slackwater_sql.frontend.names import NamedColumn
+from slackwater_sql.frontend.normal_form import normalised
+from slackwater_sql.frontend.select import bind_select
+from slackwater_sql.frontend.syntax import Query, Refused, SetOperation, parse
+from slackwater_sql.frontend.text import ViewText, original_offset, spliced
+from slackwater_sql.limits import DEFAULT_LIMITS, bounded
+from slackwater_sql.logical import (
+    Aggregate,
+    Expression,
+    Extend,
+    Join,
+    JoinKind,
+    LogicalView,
+    Relation,
+    Span,
+    Union,
+)
+from slackwater_sql.rendering import render_over_tables
+from slackwater_sql.session import scratch_database
 
 _NO_VIEWS: Mapping[str, ViewText] = {}
+_LESS = "What is constant in a view is computed once, when it is planned; write less of it"
+_WORD = re.compile(r"\w+|\S")
 
 
-def read_view(
-    sql: str, catalog: Catalog, *, path: str, views: Mapping[str, ViewText] = _NO_VIEWS
-) -> LogicalView:
+def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = _NO_VIEWS) -> LogicalView:
     """The tree of a view.
 
     Args:
-        sql: The text of the view's file.
+        text: The view.
         catalog: The declared tables.
-        path: The file's name, for messages; its stem is the view's name.
         views: The pipeline's views by name, which FROM may name, too.
 
     Raises:
-        ViewError: The SQL is outside of what is supported; with the place and what is supported.
+        SqlTextError: The SQL is outside of what is supported; with the place and what is supported.
     """
-    text = ViewText(sql, path)
-    name = PurePath(path).stem
-    with scratch_database() as connection, planned(connection, text):
+    name = text.name.lower()
+    with scratch_database() as connection, planning(connection, text):
         connection.execute("CREATE SCHEMA __slackwater_views")
         lower = {other.lower(): each for other, each in views.items()}
-        build = Build(connection, catalog, lower, read_query, _inlined)
-        build.reserve(text)
-        environment = Environment(build, text, name.lower(), None, {}, [], (name.lower(),))
-        result = read_query(parse(connection, text), environment)
+        context = BindContext(connection, catalog, lower, _bind_query, _bind_other_view)
+        context.reserve(text)
+        environment = Environment(context, text, name, None, {}, [], (name,))
+        result = _bind_query(parse(connection, text), environment)
         _check_names(environment, result)
-        names, types = bind(connection, text, environment.splices)
+        names, types = _bind_text(environment)
         _check_types(environment, result, types)
         _check_meaning(environment, result, names, types)
     needed = frozenset(column.id for column in result.columns)
-    numbering = Numbering(build.first_id)
-    relation = numbering.relation(pruned(result.relation, needed))
-    outputs = tuple((column.name, numbering.ids[column.id]) for column in result.columns)
-    labels = {new: build.labels[old] for old, new in numbering.ids.items() if old in build.labels}
-    return LogicalView(name, sql, path, relation, outputs, tuple(map(str, types)), labels)
+    relation, ids = normalised(result.relation, needed, context.first_id)
+    outputs = tuple((column.name, ids[column.id]) for column in result.columns)
+    labels = {new: context.labels[old] for old, new in ids.items() if old in context.labels}
+    return LogicalView(text, relation, outputs, tuple(map(str, types)), labels)
 
 
-def _inlined(name: str, reader: Environment, span: Span) -> Result:
+@contextmanager
+def planning(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Iterator[None]:
+    """Bounds the planning of a view: DuckDB computes what is constant in it.
+
+    Raises:
+        SqlTextError: Planning takes too much, or the view is nested too deeply.
+    """
+    try:
+        with bounded(connection, DEFAULT_LIMITS, text.name):
+            yield
+    except (duckdb.Error, MemoryError) as error:
+        problem = DEFAULT_LIMITS.problem(error)
+        if problem is None:
+            raise
+        raise text.error(0, 0, f"the view cannot be planned: {problem}", _LESS) from error
+    except RecursionError as error:
+        start = text.deepest()
+        problem = "the view is nested too deeply, or has too many queries, joins or conditions"
+        raise text.error(start, start, problem, "Write parts of it as other views") from error
+
+
+def _bind_other_view(name: str, reader: Environment, span: Span) -> BoundQuery:
     """The tree of another view, at the place that names it."""
-    build = reader.build
-    text = build.views[name]
-    environment = Environment(build, text, name, span, {}, [], (*reader.reading, name))
-    result = read_query(parse(build.connection, text), environment)
+    context = reader.context
+    text = context.views[name]
+    environment = Environment(context, text, name, span, {}, [], (*reader.reading, name))
+    result = _bind_query(parse(context.connection, text), environment)
     _check_names(reader, result)
-    bind_view(build.connection, text, environment.splices, f"__slackwater_views.{identifier(name)}")
+    _create_view(environment, f"__slackwater_views.{identifier(name)}")
     return result
 
 
-def _check_names(environment: Environment, result: Result) -> None:
+def _check_names(environment: Environment, result: BoundQuery) -> None:
     seen: set[str] = set()
     for column, span in zip(result.columns, result.spans, strict=True):
         if not column.name:
@@ -88,28 +122,27 @@ def _check_names(environment: Environment, result: Result) -> None:
         seen.add(column.name.lower())
 
 
-def _check_types(environment: Environment, result: Result, types: tuple[DuckDBPyType, ...]) -> None:
+def _check_types(environment: Environment, result: BoundQuery, types: tuple[DuckDBPyType, ...]) -> None:
     for span, output in zip(result.spans, types, strict=True):
-        try:
-            check_output(output)
-        except UnsupportedOutputError as error:
-            problem = f"a value of type {error} cannot be written as JSON exactly"
+        unwritable = unwritable_type(output)
+        if unwritable:
+            problem = f"a value of type {unwritable} cannot be written as JSON exactly"
             hint = "Convert it to a text, number, list or struct"
-            raise environment.error(span.start, span.end, problem, hint) from error
+            raise environment.error(span.start, span.end, problem, hint)
 
 
 def _check_meaning(
-    environment: Environment, result: Result, names: tuple[str, ...], types: tuple[DuckDBPyType, ...]
+    environment: Environment, result: BoundQuery, names: tuple[str, ...], types: tuple[DuckDBPyType, ...]
 ) -> None:
     """The tree has the columns that DuckDB gives to the text itself.
 
     Raises:
-        ViewError: It has not, so the text was understood in another way.
+        SqlTextError: It has not, so the text was understood in another way.
     """
     own_names = tuple(column.name for column in result.columns)
     problem = ""
     try:
-        own = environment.build.types(result.relation, tuple(column.id for column in result.columns))
+        own = environment.context.types(result.relation, tuple(column.id for column in result.columns))
     except duckdb.Error as error:
         problem = f"this query is not understood ({str(error).splitlines()[0]})"
     else:
@@ -119,3 +152,173 @@ def _check_meaning(
                 problem = f"column {other} of type {two} was understood as {name} of type {one}"
     if problem:
         raise environment.error(0, 0, problem, "Please report it, and write the query in another way")
+
+
+def _bind_text(environment: Environment) -> tuple[tuple[str, ...], tuple[DuckDBPyType, ...]]:
+    """Names and types of the columns of the view whose text an environment stands for, once it was read.
+
+    Raises:
+        SqlTextError: DuckDB cannot evaluate it: an unknown function, types that do not fit, …
+    """
+    statement = _evaluate_on_no_rows(environment)
+    rows = environment.context.connection.sql(statement)
+    return tuple(rows.columns), tuple(rows.types)
+
+
+def _create_view(environment: Environment, name: str) -> None:
+    """Let other views read this one under a quoted name.
+
+    Raises:
+        SqlTextError: DuckDB cannot evaluate it.
+    """
+    statement = _evaluate_on_no_rows(environment)
+    environment.context.connection.execute(f"CREATE OR REPLACE VIEW {name} AS {statement}")
+
+
+def _evaluate_on_no_rows(environment: Environment) -> str:
+    """Evaluates the text on no rows; gives the statement.
+
+    Raises:
+        SqlTextError: DuckDB cannot.
+    """
+    connection, query = environment.context.connection, environment.text.query
+    statement = spliced(query, 0, len(query), environment.splices)
+    connection.execute("SET errors_as_json = true")
+    try:
+        # Only execute() reports places; only sql() knows nested types.
+        connection.execute(statement).fetchall()
+    except duckdb.Error as error:
+        raise _text_error(environment, statement, error) from error
+    connection.execute("SET errors_as_json = false")
+    return statement
+
+
+def _text_error(environment: Environment, statement: str, error: duckdb.Error) -> SqlTextError:
+    text = environment.text
+    message = str(error)
+    try:
+        details = json.loads(message[message.index("{") :])
+    except ValueError:
+        details = {"exception_message": message}
+    start = end = 0
+    if "position" in details:
+        byte = int(details["position"])
+        offset = len(statement.encode()[:byte].decode("utf-8", "ignore"))
+        start = original_offset(environment.splices, offset)
+        word = _WORD.match(text.text, start)
+        end = word.end() if word else start
+    limit = DEFAULT_LIMITS.problem(error)
+    if limit is not None:
+        return text.error(start, end, f"the view cannot be planned: {limit}", _LESS)
+    problem = details["exception_message"].splitlines()[0].rstrip(".!")
+    return text.error(start, end, problem, "The SQL of views is DuckDB's")
+
+
+def _bind_query(query: Query, environment: Environment) -> BoundQuery:
+    """The tree of a query that stands by itself.
+
+    Raises:
+        SqlTextError: It is outside of what is supported.
+    """
+    if isinstance(query, Refused):
+        problem = f"{query.what} is not supported"
+        raise environment.error(query.start, query.start, problem, "Write SELECT … FROM …")
+    if isinstance(query, SetOperation):
+        return _set_operation(query, environment)
+    return bind_select(environment, query, None).computed(environment.context)
+
+
+def _set_operation(query: SetOperation, environment: Environment) -> BoundQuery:
+    environment.refuse_clauses(query)
+    environment = environment.with_commons(query.with_)
+    is_supported = query.operation == "UNION" or not query.keeps_duplicates
+    if query.operation not in {"UNION", "EXCEPT", "INTERSECT"} or not is_supported:
+        what = query.operation.replace("_", " ") + (" ALL" if query.keeps_duplicates else "")
+        hint = "Supported are UNION, UNION ALL, EXCEPT and INTERSECT"
+        raise environment.error(query.start, query.start, f"{what} is not supported", hint)
+    branches = [_bind_query(branch, environment) for branch in query.branches]
+    for branch, written in zip(branches, query.branches, strict=True):
+        if len(branch.columns) != len(branches[0].columns):
+            problem = (
+                f"this SELECT has {len(branch.columns)} columns, the first one {len(branches[0].columns)}"
+            )
+            raise environment.error(written.start, written.start, problem, "Columns are matched by position")
+    branches = _of_one_type(environment.context, branches)
+    span = environment.place(query.start, query.start)
+    if query.operation == "UNION":
+        result = _union(environment.context, branches, span)
+        return result if query.keeps_duplicates else _distinct(environment.context, result, span)
+    result = branches[0]
+    for other in branches[1:]:
+        kind = JoinKind.ANTI if query.operation == "EXCEPT" else JoinKind.SEMI
+        result = _matched(kind, _distinct(environment.context, result, span), other, span)
+    return result
+
+
+def _of_one_type(context: BindContext, branches: list[BoundQuery]) -> list[BoundQuery]:
+    """Columns of one position with one type: DuckDB's choice for UNION."""
+    ids = [tuple(column.id for column in branch.columns) for branch in branches]
+    types = [context.types(branch.relation, each) for branch, each in zip(branches, ids, strict=True)]
+    if all(each == types[0] for each in types):
+        return branches
+    selects = (
+        f"SELECT {', '.join(map(identifier, each))} FROM (\n{render_over_tables(branch.relation)}\n)"  # noqa: S608
+        for branch, each in zip(branches, ids, strict=True)
+    )
+    wanted = [str(each) for each in context.connection.sql("\nUNION ALL\n".join(selects)).types]
+    return [_cast(context, branch, own, wanted) for branch, own in zip(branches, types, strict=True)]
+
+
+def _cast(context: BindContext, branch: BoundQuery, types: tuple[str, ...], wanted: list[str]) -> BoundQuery:
+    computed: dict[str, tuple[str, Expression]] = {}
+    columns = []
+    for column, span, own, target in zip(branch.columns, branch.spans, types, wanted, strict=True):
+        if own == target:
+            columns.append(column)
+            continue
+        sql = f"CAST({identifier(column.id)} AS {target})"
+        if sql not in computed:
+            computed[sql] = (context.new_id(), Expression(sql, (column.id,), span, column.name))
+        columns.append(NamedColumn(column.name, computed[sql][0]))
+    if not computed:
+        return branch
+    return replace(branch, relation=Extend(branch.relation, tuple(computed.values())), columns=tuple(columns))
+
+
+def _union(context: BindContext, branches: list[BoundQuery], span: Span) -> BoundQuery:
+    names = [column.name for column in branches[0].columns]
+    sources = tuple(
+        (context.new_id(name), tuple(branch.columns[position].id for branch in branches))
+        for position, name in enumerate(names)
+    )
+    longest = max(len(branch.relation.identity) for branch in branches)
+    identity = context.union_identity(longest)
+    relation = Union(tuple(branch.relation for branch in branches), sources, identity, span)
+    columns = tuple(NamedColumn(name, new) for name, (new, _) in zip(names, sources, strict=True))
+    return BoundQuery(relation, columns, branches[0].spans)
+
+
+def _distinct(context: BindContext, result: BoundQuery, span: Span) -> BoundQuery:
+    ids = {column.id: context.new_id(column.name) for column in result.columns}
+    groups = tuple((new, Expression(identifier(old), (old,), span)) for old, new in ids.items())
+    kept = without_dependents(tuple(ids), dependencies(result.relation))
+    relation = Aggregate(result.relation, groups, (), tuple(ids[each] for each in kept), span)
+    columns = tuple(NamedColumn(each.name, ids[each.id]) for each in result.columns)
+    return BoundQuery(relation, columns, result.spans)
+
+
+def _matched(kind: JoinKind, left: BoundQuery, right: BoundQuery, span: Span) -> BoundQuery:
+    """Rows with, or without, an equal row on the right; NULL is equal to NULL."""
+    safe = (never_null(left.relation), never_null(right.relation))
+
+    def side(relation: Relation, column: str, *, is_safe: bool) -> Expression:
+        sql = identifier(column) if is_safe else f"[{identifier(column)}]"
+        return Expression(sql, (column,), span)
+
+    pairs = []
+    for one, other in zip(left.columns, right.columns, strict=True):
+        is_safe = one.id in safe[0] and other.id in safe[1]
+        pairs.append(
+            (side(left.relation, one.id, is_safe=is_safe), side(right.relation, other.id, is_safe=is_safe))
+        )
+    return replace(left, relation=Join(kind, left.relation, right.relation, tuple(pairs), None, span))

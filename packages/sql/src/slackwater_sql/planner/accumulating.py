@@ -13,11 +13,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from slackwater_sql.document import identifier
+from slackwater_sql.duckdb_sql import identifier
 from slackwater_sql.logical import Aggregate, AggregateCall, Expression
-from slackwater_sql.planner.rendering import AT
-from slackwater_sql.stages import MULTISETS, Accumulator, AccumulatorKind
-from slackwater_sql.statement import ACCUMULATORS_TABLE, LSN, POINT, STEPS_TABLE, WEIGHT
+from slackwater_sql.plan import (
+    ACCUMULATORS_TABLE,
+    LSN,
+    MULTISETS,
+    POINT,
+    STEPS_TABLE,
+    WEIGHT,
+    Accumulator,
+    AccumulatorKind,
+)
+from slackwater_sql.rendering import AT
 
 TypeOf = Callable[[Expression], str]
 """DuckDB type of an expression over the aggregate's child."""
@@ -45,7 +53,7 @@ _MULTISET_OF = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Feed:
     """An accumulator with what feeds it.
 
     Attributes:
@@ -63,14 +71,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """How an aggregate is kept.
+    """The accumulators that keep an aggregate, and its results over them.
 
     Attributes:
         kept: The accumulators.
         results: SQL of each call's result over the accumulators' columns, by id.
     """
 
-    kept: tuple[Kept, ...]
+    kept: tuple[Feed, ...]
     results: tuple[tuple[str, str], ...]
 
     @property
@@ -80,7 +88,7 @@ class Accumulation:
 
 
 def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
-    """How the aggregate can be kept without its rows; None if some call needs them."""
+    """Keeps the aggregate without its rows; None if some call needs them."""
     builder = _Builder(type_of)
     results = []
     for name, call in aggregate.calls:
@@ -92,9 +100,9 @@ def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
 
 
 def partials_statement(
-    relation_sql: str, groups: Sequence[str], kept: Sequence[Kept], wire: Sequence[str]
+    relation_sql: str, groups: Sequence[str], kept: Sequence[Feed], wire: Sequence[str]
 ) -> str:
-    """What changed rows add to groups, see `slackwater_sql.stages`.
+    """SQL of what changed rows add to groups, see :mod:`slackwater_sql.plan`.
 
     Args:
         relation_sql: SELECT of the point, the groups and the columns the accumulators read.
@@ -143,7 +151,7 @@ def accumulated_relation(
 class _Builder:
     def __init__(self, type_of: TypeOf) -> None:
         self._type_of = type_of
-        self.kept: list[Kept] = []
+        self.kept: list[Feed] = []
 
     def result(self, call: AggregateCall) -> str | None:
         if call.function == "count":
@@ -202,11 +210,11 @@ class _Builder:
         if kind in MULTISETS and multiset < 0:
             multiset = len(self.kept)
         accumulator = Accumulator(kind, call.text, scale, multiset)
-        self.kept.append(Kept(accumulator, value, condition, call.columns))
+        self.kept.append(Feed(accumulator, value, condition, call.columns))
         return len(self.kept) - 1
 
 
-def _totals(kept: Sequence[Kept]) -> Iterator[tuple[str, str]]:
+def _totals(kept: Sequence[Feed]) -> Iterator[tuple[str, str]]:
     """Columns of the sums that a change adds, in the order of the wire row."""
     for number, each in enumerate(kept):
         counted = _counted(each)
@@ -219,14 +227,14 @@ def _totals(kept: Sequence[Kept]) -> Iterator[tuple[str, str]]:
             yield f"t{number}", f"CAST(nullif({added} - {taken}, 0) AS VARCHAR)"
 
 
-def _counted(each: Kept, further: str = "") -> str:
+def _counted(each: Feed, further: str = "") -> str:
     conditions = [f"({each.value}) IS NOT NULL"] if each.value else []
     conditions += [f"({each.condition})"] if each.condition else []
     conditions += [further] if further else []
     return f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
 
 
-def _multiset_part(number: int, each: Kept, grouped: str, key: str) -> str:
+def _multiset_part(number: int, each: Feed, grouped: str, key: str) -> str:
     condition = f" AND ({each.condition})" if each.condition else ""
     row = ", ".join(
         part for part in (key, "hex(create_sort_key(x, 'ASC NULLS LAST'))", "CAST(x AS VARCHAR)", "m") if part

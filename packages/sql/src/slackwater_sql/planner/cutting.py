@@ -1,16 +1,22 @@
 """From a view's tree to stages: what can be computed over the rows of one key stays together."""
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
 from slackwater_sql.column_type import carried
-from slackwater_sql.document import Field, UnsupportedOutputError, check_output, identifier, literal
-from slackwater_sql.errors import ViewError
+from slackwater_sql.duckdb_sql import (
+    Field,
+    identifier,
+    literal,
+    may_have_one_text,
+    unwritable_type,
+    with_one_text,
+)
+from slackwater_sql.errors import SqlTextError
 from slackwater_sql.logical import (
     Aggregate,
     AggregateCall,
@@ -24,56 +30,27 @@ from slackwater_sql.logical import (
     Scan,
     Union,
     Window,
+    column_expression,
 )
-from slackwater_sql.place import SourceText
-from slackwater_sql.plan import OutputColumn
-from slackwater_sql.planner.accumulating import Accumulation, accumulation
-from slackwater_sql.planner.assembly import (
-    Assembly,
-    Binder,
-    assemble,
-    documents_statement,
-    partials,
-    rows_statement,
-)
-from slackwater_sql.planner.comparable import may_have_one_text, with_one_text
-from slackwater_sql.planner.fragment import Accumulated, Fragment, StageRows, column
-from slackwater_sql.planner.leaves import Leaves
-from slackwater_sql.planner.partitioning import (
-    Partitioning,
-    keys_of_group,
-    keys_of_join,
-    partitioning,
-    split_join,
-)
-from slackwater_sql.planner.stage_list import StageList
-from slackwater_sql.stages import (
+from slackwater_sql.plan import (
     DocumentsOutput,
+    EnginePlan,
+    OutputColumn,
     PartialsOutput,
+    PublishedView,
     RowsOutput,
     RowsPart,
-    StagePlan,
+    fingerprint,
 )
+from slackwater_sql.planner.accumulating import Accumulation, accumulation
+from slackwater_sql.planner.fragments import Assembly, Fragment, KeptGroups, assemble
+from slackwater_sql.planner.partitioning import Leaves, Partitioning, StageRows, keys_of_group, keys_of_join
+from slackwater_sql.planner.stage_list import StageList
 
 _CAST_HINT = "Write CAST(… AS …) on one side, so that both have one type"
-_DECIMAL_PRECISION = re.compile(r"DECIMAL\(\d+")
-
 
 Named = tuple[str, Expression]
-"""An id and what it stands for."""
-
-
-@dataclass(frozen=True, slots=True)
-class CutView:
-    """A view's last stage.
-
-    Attributes:
-        key: The record key's columns.
-        outputs: The documents' columns.
-    """
-
-    key: tuple[str, ...]
-    outputs: tuple[OutputColumn, ...]
+"""An id and the expression that it stands for."""
 
 
 class Cutter:
@@ -87,31 +64,42 @@ class Cutter:
             accumulates: Aggregates may be kept without the rows of their groups.
         """
         self._accumulates = accumulates
-        self._binder = Binder(connection)
+        self._connection = connection
         self._leaves = Leaves()
         self._stages = StageList(self._leaves.origins)
         self._next_id = 0
-        self._view: LogicalView | None = None
+        self._views: list[LogicalView] = []
+        self._published: list[tuple[tuple[str, ...], tuple[OutputColumn, ...]]] = []
 
-    @property
-    def stages(self) -> tuple[StagePlan, ...]:
-        """All stages so far, ascending."""
-        return self._stages.stages
+    def plan(self) -> EnginePlan:
+        """The stages of all views that were cut, with what the sink has to know of the views."""
+        stages = self._stages.stages
+        views = []
+        for number, (view, (key, outputs)) in enumerate(zip(self._views, self._published, strict=True)):
+            needed = self._stages.needed_by(number)
+            views.append(
+                PublishedView(
+                    name=view.text.name,
+                    sql=view.text.text,
+                    key=key,
+                    outputs=outputs,
+                    fingerprint=fingerprint(stages[each - 1] for each in needed),
+                    stages=needed,
+                )
+            )
+        return EnginePlan(stages, tuple(views))
 
-    def cut(self, view: LogicalView, number: int) -> CutView:
-        """Makes the stages of a view.
-
-        Args:
-            view: The view.
-            number: Of the view in the pipeline.
+    def cut(self, view: LogicalView) -> None:
+        """Makes the stages of a view; views are numbered as they come.
 
         Raises:
-            ViewError: Its documents cannot be written, or keys of different types are compared.
+            SqlTextError: Its documents cannot be written, or keys of different types are compared.
         """
-        self._view, self._stages.labels = view, dict(view.labels)
+        self._views.append(view)
+        self._stages.labels = dict(view.labels)
         wanted = [name for _, name in view.outputs]
         fragment = self._fragment(view.relation, frozenset(wanted) | set(view.relation.identity))
-        return self._publish(fragment, view, number)
+        self._published.append(self._publish(fragment, view))
 
     def _fragment(self, relation: Relation, needed: frozenset[str]) -> Fragment:
         """The part that computes the needed ids of a relation; finishes stages below where it must."""
@@ -152,7 +140,7 @@ class Cutter:
 
         for closes_left, closes_right in product((False, True), repeat=2):
             tried = joined(_closable(left, closes=closes_left), _closable(right, closes=closes_right))
-            if any(split_join(tried, keys, self._leaves.may_be_key) for keys in keys_of_join(tried)):
+            if any(self._leaves.split_join(tried, keys) for keys in keys_of_join(tried)):
                 break
         left = self._closed(left, read) if closes_left else left
         right = self._closed(right, read) if closes_right else right
@@ -160,7 +148,7 @@ class Cutter:
         return Fragment(whole, self._split_of_join(whole))
 
     def _split_of_join(self, join: Join) -> Partitioning:
-        found = [split_join(join, keys, self._leaves.may_be_key) for keys in keys_of_join(join)]
+        found = [self._leaves.split_join(join, keys) for keys in keys_of_join(join)]
         splits = [split for split in found if split]
         for split in splits:
             if self._leaves.has_equal_types(split):
@@ -193,7 +181,7 @@ class Cutter:
                     return Fragment(aggregate, split)
         below = self._closed(below, _all_read(aggregate))
         whole = replace(aggregate, child=below.relation)
-        return Fragment(whole, partitioning(whole, whole.identity, self._leaves.may_be_key))
+        return Fragment(whole, self._leaves.split(whole, whole.identity))
 
     def _accumulated(self, aggregate: Aggregate, below: Fragment) -> Fragment | None:
         """The aggregate kept by accumulators; None if it needs the rows of its groups.
@@ -205,18 +193,18 @@ class Cutter:
         packed, unpacked = self._packed(below, dependent)
         calls = (*aggregate.calls, *((name, _largest(each)) for name, each in packed))
         whole = Aggregate(below.relation, groups, calls, aggregate.identity, aggregate.span)
-        assembly = assemble(below, tuple(_all_read(whole)), self._leaves.origins)
-        found = accumulation(whole, lambda each: self._binder.types(assembly, below.relation, [each.sql])[0])
+        assembly = self._assembled(below, _all_read(whole))
+        found = accumulation(whole, lambda each: self._type_names(assembly, [each.sql])[0])
         if found is None:
             return None
-        types = self._binder.types(assembly, below.relation, [each.sql for _, each in groups])
+        types = self._type_names(assembly, [each.sql for _, each in groups])
         sources = tuple((str(each.column), of) for (_, each), of in zip(groups, types, strict=True))
         split = self._split_for_groups(below, groups)
         if split is not None:
             below = replace(below, split=split)
         stage, rows = self._feed(below, sources, found, is_inline=split is not None)
         kept = tuple((name, of) for (name, _), of in zip(groups, types, strict=True))
-        accumulated = Accumulated(stage, kept, found, not aggregate.groups, rows)
+        accumulated = KeptGroups(stage, kept, found, not aggregate.groups, rows)
         leaf = self._leaves.add(None, whole.columns, aggregate.identity)
         return Fragment(Extend(leaf, unpacked) if unpacked else leaf, accumulated=accumulated)
 
@@ -224,8 +212,8 @@ class Cutter:
         """Several columns as one struct, and how they are taken out of it: one value is cheaper to keep."""
         if len(columns) < 2:
             return columns, ()
-        assembly = assemble(below, tuple(_read(each for _, each in columns)), self._leaves.origins)
-        types = self._binder.types(assembly, below.relation, [each.sql for _, each in columns])
+        assembly = self._assembled(below, _read(each for _, each in columns))
+        types = self._type_names(assembly, [each.sql for _, each in columns])
         of_struct, (_, first) = self._new_id(), columns[0]
         fields, unpacked = [], []
         for (name, each), of_type in zip(columns, types, strict=True):
@@ -241,7 +229,7 @@ class Cutter:
     def _split_for_groups(
         self, below: Fragment, groups: tuple[tuple[str, Expression], ...]
     ) -> Partitioning | None:
-        """How to split a join's inputs so that its rows need not travel to their groups.
+        """Splits a join's inputs so that its rows need not travel to their groups, if that is possible.
 
         Rows of one table stay with their primary key: their group may have half of all rows.
         """
@@ -258,15 +246,15 @@ class Cutter:
     ) -> tuple[int, RowsPart | None]:
         """Makes what adds to the groups; gives the number of the stage that keeps them and its rows part."""
         read = [*(name for name, _ in groups), *(column for each in found.kept for column in each.columns)]
-        assembly = assemble(below, tuple(dict.fromkeys(read)), self._leaves.origins)
-        statement = partials(below.relation, groups, found.kept, assembly)
+        assembly = self._assembled(below, read)
+        statement = assembly.partials_statement(groups, found.kept)
         if is_inline:
             stage = self._stages.new()
             output = PartialsOutput(len(groups), stage)
-            return stage, self._stages.rows_part(stage, below, assembly, (statement, None), output)
-        feeding = self._stages.of(below)
+            return stage, self._stages.rows_part(stage, assembly, statement, output)
+        feeding = self._stages.stage_of(below)
         stage = self._stages.new()
-        self._stages.finish(feeding, below, assembly, (statement, None), PartialsOutput(len(groups), stage))
+        self._stages.finish(feeding, assembly, statement, PartialsOutput(len(groups), stage))
         return stage, None
 
     def _union(self, union: Union, needed: frozenset[str]) -> Fragment:
@@ -295,52 +283,52 @@ class Cutter:
                 return Fragment(whole, split)
         below = self._closed(below, wanted | _read(partition))
         whole = replace(whole, child=below.relation)
-        return Fragment(whole, partitioning(whole, next(keys_of_group(partition)), self._leaves.may_be_key))
+        return Fragment(whole, self._leaves.split(whole, next(keys_of_group(partition))))
 
-    def _publish(self, fragment: Fragment, view: LogicalView, number: int) -> CutView:
+    def _publish(
+        self, fragment: Fragment, view: LogicalView
+    ) -> tuple[tuple[str, ...], tuple[OutputColumn, ...]]:
+        """Finishes the stage of a view's documents; gives the columns of record key and document."""
         relation = fragment.relation
         one_row_per_key = False
         if fragment.accumulated is None and relation.identity:
             split = self._leaves.split(relation, relation.identity) or _split_by_identity(fragment)
             one_row_per_key = split is not None
             fragment = fragment if split is None else replace(fragment, split=split)
-        wanted = tuple(dict.fromkeys((*(name for _, name in view.outputs), *relation.identity)))
-        assembly = assemble(fragment, wanted, self._leaves.origins)
-        key, fields = self._documents(view, relation, assembly)
-        statement = documents_statement(relation, key, fields, assembly.leaf, "point")
-        latest = None
-        if one_row_per_key and assembly.live is not None:
-            latest = documents_statement(relation, key, fields, assembly.live, "group")
-        stage = self._stages.of(fragment)
-        self._stages.finish(stage, fragment, assembly, (statement, latest), DocumentsOutput(number))
+        wanted = (*(name for _, name in view.outputs), *relation.identity)
+        assembly = self._assembled(fragment, wanted)
+        key, fields = self._documents(view, assembly)
+        statement = assembly.documents_statement(key, fields)
+        latest = assembly.latest_statement(key, fields) if one_row_per_key else None
+        stage = self._stages.stage_of(fragment)
+        self._stages.finish(stage, assembly, statement, DocumentsOutput(len(self._published)), latest)
         outputs = tuple(OutputColumn(field.name, str(field.type)) for field in fields)
-        return CutView(tuple(field.name for field in key), outputs)
+        return tuple(field.name for field in key), outputs
 
     def _documents(
-        self, view: LogicalView, relation: Relation, assembly: Assembly
+        self, view: LogicalView, assembly: Assembly
     ) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
         """Fields of the record key and of the document."""
         selected = {name: label for label, name in reversed(view.outputs)}
         taken: set[str] = set()
         key = []
-        for name in relation.identity:
+        for name in assembly.relation.identity:
             label = selected.get(name) or view.labels.get(name, name)
             while label in taken:
                 label += "_"
             taken.add(label)
             key.append((label, name))
         columns = [*key, *view.outputs]
-        types = self._binder.duckdb_types(assembly, relation, [identifier(name) for _, name in columns])
+        types = assembly.types(self._connection, [identifier(name) for _, name in columns])
         fields = tuple(
             Field(label, identifier(name), of_type)
             for (label, name), of_type in zip(columns, types, strict=True)
         )
         for field in fields:
-            try:
-                check_output(field.type)
-            except UnsupportedOutputError as error:
-                problem = f"column {field.name} of type {error} cannot be written as JSON exactly"
-                raise self._error(0, 0, problem, "Convert it to a text, number, list or struct") from error
+            unwritable = unwritable_type(field.type)
+            if unwritable:
+                problem = f"column {field.name} of type {unwritable} cannot be written as JSON exactly"
+                raise self._error(0, 0, problem, "Convert it to a text, number, list or struct")
         documents = fields[len(key) :]
         for field, bound in zip(documents, view.types, strict=True):
             if str(field.type) != bound:
@@ -355,12 +343,12 @@ class Cutter:
             return fragment
         named = (name for name in relation.columns if name in needed)
         wire = tuple(dict.fromkeys((*relation.identity, *named)))
-        assembly = assemble(fragment, wire, self._leaves.origins)
-        types = self._binder.types(assembly, relation, [identifier(name) for name in wire])
-        statement = rows_statement(relation, wire, types, assembly)
-        stage = self._stages.of(fragment)
+        assembly = self._assembled(fragment, wire)
+        types = self._type_names(assembly, [identifier(name) for name in wire])
+        statement = assembly.rows_statement(wire, types)
+        stage = self._stages.stage_of(fragment)
         output = RowsOutput(len(relation.identity), ())
-        self._stages.finish(stage, fragment, assembly, (statement, None), output)
+        self._stages.finish(stage, assembly, statement, output)
         return Fragment(self._leaves.add(StageRows(stage, wire, types), wire, relation.identity))
 
     def _on_rows(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
@@ -371,15 +359,17 @@ class Cutter:
         self, fragment: Fragment, expressions: list[Expression]
     ) -> tuple[Fragment, tuple[Expression, ...]]:
         """The fragment with a column for each expression that is none; equal values get equal texts."""
-        assembly = assemble(fragment, tuple(_read(expressions)), self._leaves.origins)
-        types = self._binder.duckdb_types(assembly, fragment.relation, [each.sql for each in expressions])
+        assembly = self._assembled(fragment, _read(expressions))
+        types = assembly.types(self._connection, [each.sql for each in expressions])
         named = {each.sql: self._comparable(each, of) for each, of in zip(expressions, types, strict=True)}
         computed = {sql: self._new_id() for sql, each in named.items() if each.column is None}
         self._stages.labels |= {name: named[sql].text for sql, name in computed.items()}
         if not computed:
             return fragment, tuple(expressions)
         extended = Extend(fragment.relation, tuple((name, named[sql]) for sql, name in computed.items()))
-        columns = tuple(column(computed[e.sql], e) if e.sql in computed else e for e in expressions)
+        columns = tuple(
+            column_expression(computed[e.sql], e) if e.sql in computed else e for e in expressions
+        )
         return fragment.over(extended), columns
 
     def _comparable(self, each: Expression, of_type: DuckDBPyType) -> Expression:
@@ -395,10 +385,15 @@ class Cutter:
         self._next_id += 1
         return f"k{self._next_id}"
 
-    def _error(self, start: int, end: int, problem: str, hint: str) -> ViewError:
-        view = self._view
-        assert view is not None  # noqa: S101 - errors are those of a view
-        return ViewError(SourceText(view.path, view.sql).place(start, end), problem, hint)
+    def _assembled(self, fragment: Fragment, wanted: Iterable[str]) -> Assembly:
+        return assemble(fragment, tuple(dict.fromkeys(wanted)), self._leaves.origins)
+
+    def _type_names(self, assembly: Assembly, expressions: Iterable[str]) -> tuple[str, ...]:
+        """DuckDB's names of the types of SQL expressions."""
+        return tuple(map(str, assembly.types(self._connection, list(expressions))))
+
+    def _error(self, start: int, end: int, problem: str, hint: str) -> SqlTextError:
+        return self._views[-1].text.error(start, end, problem, hint)
 
 
 def _closable(fragment: Fragment, *, closes: bool) -> Relation:
@@ -418,7 +413,7 @@ def _read(expressions: Iterable[Expression]) -> frozenset[str]:
 
 
 def _all_read(aggregate: Aggregate) -> frozenset[str]:
-    """What an aggregate reads of its child."""
+    """The columns that an aggregate reads of its child."""
     of_calls = (column for _, call in aggregate.calls for column in call.columns)
     return _read(each for _, each in aggregate.groups) | frozenset(of_calls)
 

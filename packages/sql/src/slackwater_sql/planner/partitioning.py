@@ -1,8 +1,10 @@
-"""By which columns the inputs of a tree must be split so that rows which meet are together."""
+"""Leaves of trees, and the ways to split their rows so that rows which meet are together."""
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from slackwater_sql.column_type import carried
 from slackwater_sql.logical import (
     Aggregate,
     Expression,
@@ -20,13 +22,34 @@ from slackwater_sql.logical import (
 Key = tuple[str, ...]
 """Ids of columns."""
 
+_DECIMAL_PRECISION = re.compile(r"DECIMAL\(\d+")
+
+
+@dataclass(frozen=True)
+class StageRows:
+    """The rows that a stage hands on.
+
+    Attributes:
+        stage: Its number.
+        wire: Ids of the wire row's values, the identity first.
+        types: DuckDB types of these values.
+    """
+
+    stage: int
+    wire: tuple[str, ...]
+    types: tuple[str, ...]
+
+
+Origin = Scan | StageRows
+"""A leaf stands for a table, or for rows of an earlier stage."""
+
 
 @dataclass(frozen=True, slots=True)
 class LeafKey:
-    """How one input is split.
+    """The key by which the rows of one leaf are split.
 
     Attributes:
-        leaf: The input.
+        leaf: The leaf.
         key: Its key columns.
         keeps_nulls: Rows with a NULL in the key can be part of the result.
     """
@@ -38,18 +61,6 @@ class LeafKey:
 
 Partitioning = tuple[LeafKey, ...]
 """For each leaf of a tree, left to right."""
-
-MayBeKey = Callable[[Leaf, Key], bool]
-"""Whether a leaf's rows can be split by these columns."""
-
-
-def partitioning(relation: Relation, key: Key, may_be_key: MayBeKey) -> Partitioning | None:
-    """How to split the leaves so that all rows of the relation with one key come of one part.
-
-    None if there is no such way: some row of the result depends on rows that the key does not bring together.
-    The key of no columns always works: all rows are one part.
-    """
-    return _Splitter(may_be_key).split(relation, key, keeps_nulls=True)
 
 
 def keys_of_join(join: Join) -> Iterator[tuple[Key, Key]]:
@@ -73,61 +84,113 @@ def keys_of_group(groups: tuple[Expression, ...]) -> Iterator[Key]:
         yield from ((column,) for column in plain)
 
 
-class _Splitter:
-    def __init__(self, may_be_key: MayBeKey) -> None:
-        self._may_be_key = may_be_key
+class Leaves:
+    """The leaves so far, by number, and the ways to split their rows."""
 
-    def split(self, relation: Relation, key: Key, *, keeps_nulls: bool) -> Partitioning | None:
+    def __init__(self) -> None:
+        self.origins: dict[int, Origin] = {}
+        self._next = 0
+
+    def add(self, origin: Origin | None, columns: tuple[str, ...], identity: tuple[str, ...]) -> Leaf:
+        """A leaf that stands for `origin`; None: for the groups of an accumulate part."""
+        number = self._next
+        self._next += 1
+        if origin is not None:
+            self.origins[number] = origin
+        return Leaf(number, columns, identity)
+
+    def split(self, relation: Relation, key: Key) -> Partitioning | None:
+        """Splits the leaves so that all rows of the relation with one key come of one part.
+
+        None if there is no such way: some row of the result depends on rows that the key does not bring
+        together, or equal keys would differ on the wire. The key of no columns always works: all rows are
+        one part.
+        """
+        found = self._split(relation, key, keeps_nulls=True)
+        return found if found is not None and self.has_equal_types(found) else None
+
+    def split_join(self, join: Join, keys: tuple[Key, Key]) -> Partitioning | None:
+        """Splits the leaves of a join so that rows which are compared are together, types aside."""
+        drops_left = join.kind in {JoinKind.INNER, JoinKind.SEMI}
+        left = self._split(join.left, keys[0], keeps_nulls=not drops_left)
+        right = self._split(join.right, keys[1], keeps_nulls=join.kind is JoinKind.FULL)
+        return None if left is None or right is None else left + right
+
+    def may_be_key(self, leaf: Leaf, key: Key) -> bool:
+        """Rows of a table are split where they are read: by columns that are told apart by their JSON."""
+        origin = self.origins.get(leaf.number)
+        if not isinstance(origin, Scan):
+            return set(key) <= set(leaf.columns)
+        table = origin.table
+        names = {number: name for name, number in origin.ids.items()}
+        columns = [names.get(each) for each in key]
+        if not table.replica_identity_full and not set(columns) <= set(table.primary_key):
+            return False
+        found = [table.column(name) for name in columns if name is not None]
+        return all(each is not None and each.type.is_key_safe for each in found)
+
+    def has_equal_types(self, split: Partitioning) -> bool:
+        """True if equal keys of all leaves are equal on the wire."""
+        return len(set(self.key_types(split))) <= 1
+
+    def key_types(self, split: Partitioning) -> list[tuple[str, ...]]:
+        """For each leaf the types of its key, as far as they matter for being equal."""
+        return [tuple(self._family(part.leaf, name) for name in part.key) for part in split]
+
+    def _family(self, leaf: Leaf, name: str) -> str:
+        """Columns of one family have equal wire values exactly when they are equal."""
+        origin = self.origins.get(leaf.number)
+        if isinstance(origin, Scan):
+            of_column = {number: column for column, number in origin.ids.items()}
+            declared = origin.table.column(of_column[name])
+            return "" if declared is None else declared.type.wire_family
+        if isinstance(origin, StageRows):
+            of_type = dict(zip(origin.wire, origin.types, strict=True))[name]
+            return _DECIMAL_PRECISION.sub("DECIMAL(", carried(of_type).wire_family)
+        return ""
+
+    def _split(self, relation: Relation, key: Key, *, keeps_nulls: bool) -> Partitioning | None:
         match relation:
             case Leaf():
                 has_no_repeats = len(set(key)) == len(key)
-                fits = not key or (has_no_repeats and self._may_be_key(relation, key))
+                fits = not key or (has_no_repeats and self.may_be_key(relation, key))
                 return (LeafKey(relation, key, keeps_nulls),) if fits else None
             case Union():
-                return self._union(relation, key, keeps_nulls=keeps_nulls)
+                return self._split_union(relation, key, keeps_nulls=keeps_nulls)
             case Join():
-                return self._join(relation, key, keeps_nulls=keeps_nulls)
+                return self._split_below_join(relation, key, keeps_nulls=keeps_nulls)
             case Filter() | Extend() | Aggregate() | Window():
                 below = _below(relation, key)
-                return None if below is None else self.split(relation.child, below, keeps_nulls=keeps_nulls)
+                return None if below is None else self._split(relation.child, below, keeps_nulls=keeps_nulls)
             case Scan():
                 return None
 
-    def _union(self, union: Union, key: Key, *, keeps_nulls: bool) -> Partitioning | None:
+    def _split_union(self, union: Union, key: Key, *, keeps_nulls: bool) -> Partitioning | None:
         sources = dict(union.sources)
         if not set(key) <= set(sources):
             return None
         found: Partitioning = ()
         for number, branch in enumerate(union.children):
-            part = self.split(branch, tuple(sources[name][number] for name in key), keeps_nulls=keeps_nulls)
+            part = self._split(branch, tuple(sources[name][number] for name in key), keeps_nulls=keeps_nulls)
             if part is None:
                 return None
             found += part
         return found
 
-    def _join(self, join: Join, key: Key, *, keeps_nulls: bool) -> Partitioning | None:
+    def _split_below_join(self, join: Join, key: Key, *, keeps_nulls: bool) -> Partitioning | None:
         sides = _sides(join, key)
         if sides is None:
             return None
         left_key, right_key = sides
         drops_left = join.kind in {JoinKind.INNER, JoinKind.SEMI}
         drops_right = join.kind is not JoinKind.FULL
-        left = self.split(join.left, left_key, keeps_nulls=keeps_nulls and not drops_left)
-        right = self.split(join.right, right_key, keeps_nulls=keeps_nulls and not drops_right)
+        left = self._split(join.left, left_key, keeps_nulls=keeps_nulls and not drops_left)
+        right = self._split(join.right, right_key, keeps_nulls=keeps_nulls and not drops_right)
         return None if left is None or right is None else left + right
 
 
-def split_join(join: Join, keys: tuple[Key, Key], may_be_key: MayBeKey) -> Partitioning | None:
-    """How to split the leaves of a join so that rows which are compared are together."""
-    splitter = _Splitter(may_be_key)
-    drops_left = join.kind in {JoinKind.INNER, JoinKind.SEMI}
-    left = splitter.split(join.left, keys[0], keeps_nulls=not drops_left)
-    right = splitter.split(join.right, keys[1], keeps_nulls=join.kind is JoinKind.FULL)
-    return None if left is None or right is None else left + right
-
-
 def _sides(join: Join, key: Key) -> tuple[Key, Key] | None:
-    """What a key of the joined rows is on either side; None if it does not decide which rows meet.
+    """A key of the joined rows in the columns of either side; None if it does not decide which rows meet.
 
     A column of a side whose rows may be missing is NULL in some rows, wherever their other side is.
     """

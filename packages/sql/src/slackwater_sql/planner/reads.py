@@ -1,4 +1,4 @@
-"""Which rows of a key must be looked at when only one input of it has changed."""
+"""Decides which rows of a key must be read when only one of its inputs has changed."""
 
 from collections.abc import Iterator
 
@@ -14,14 +14,19 @@ from slackwater_sql.logical import (
     Union,
     Window,
 )
+from slackwater_sql.plan import Reads
 from slackwater_sql.planner.partitioning import Partitioning
-from slackwater_sql.stages import Reads
 
 
 def reads(relation: Relation, split: Partitioning) -> dict[int, Reads]:
-    """For each leaf, by number. `split` is how the relation's leaves are split."""
+    """The way in which each leaf is read, by the leaf's number.
+
+    Args:
+        relation: The tree.
+        split: How its leaves are split.
+    """
     keys = {part.leaf.number: part.key for part in split}
-    return _Modes(keys).of(relation) | dict.fromkeys(_alone(relation), Reads.ALONE)
+    return _Modes(keys).modes(relation) | dict.fromkeys(_alone(relation), Reads.ALONE)
 
 
 def _alone(relation: Relation) -> Iterator[int]:
@@ -42,23 +47,23 @@ class _Modes:
     def __init__(self, keys: dict[int, tuple[str, ...]]) -> None:
         self._keys = keys
 
-    def of(self, relation: Relation) -> dict[int, Reads]:
+    def modes(self, relation: Relation) -> dict[int, Reads]:
         match relation:
             case Leaf(number=number):
                 return {number: Reads.CHANGED}
             case Filter(child=child) | Extend(child=child):
-                return self.of(child)
+                return self.modes(child)
             case Aggregate(child=child) | Window(child=child):
-                return dict.fromkeys(self.of(child), Reads.GROUP)
+                return dict.fromkeys(self.modes(child), Reads.GROUP)
             case Union(children=branches):
-                return {number: mode for branch in branches for number, mode in self.of(branch).items()}
+                return {number: mode for branch in branches for number, mode in self.modes(branch).items()}
             case Join():
                 return self._join(relation)
             case Scan():
                 return {}
 
     def _join(self, join: Join) -> dict[int, Reads]:
-        left, right = self.of(join.left), self.of(join.right)
+        left, right = self.modes(join.left), self.modes(join.right)
         if join.kind is JoinKind.INNER:
             return left | right
         is_pure = self._is_pure(join)
@@ -68,7 +73,7 @@ class _Modes:
         return left | right
 
     def _witnessed(self, side: Relation, modes: dict[int, Reads]) -> dict[int, Reads]:
-        """Modes of a side of which another one wants to know whether it has a row."""
+        """The modes of a side if the other side depends on whether it has a row."""
         mode = Reads.CHANGED_AND_WITNESS if self._has_any_row_as_witness(side) else Reads.GROUP
         return dict.fromkeys(modes, mode)
 
@@ -98,7 +103,7 @@ class _Modes:
                 return None
 
     def _has_any_row_as_witness(self, relation: Relation) -> bool:
-        """Whether any row of a leaf shows that the relation has a row."""
+        """True if any row of a leaf shows that the relation has a row."""
         return isinstance(relation, Leaf) or (
             isinstance(relation, Extend) and self._has_any_row_as_witness(relation.child)
         )

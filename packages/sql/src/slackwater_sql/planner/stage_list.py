@@ -4,10 +4,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from slackwater_sql.logical import Aggregate, Filter, Join, Relation, Union, Window, children
-from slackwater_sql.plan import InputPlan, KeyColumn
-from slackwater_sql.planner.assembly import Assembly
-from slackwater_sql.planner.fragment import Fragment, Origin, StageRows
-from slackwater_sql.stages import AccumulatePart, Edge, Output, RowsOutput, RowsPart, StagePlan
+from slackwater_sql.plan import (
+    AccumulatePart,
+    DocumentsOutput,
+    Edge,
+    InputPlan,
+    KeyColumn,
+    Output,
+    PartialsOutput,
+    RowsOutput,
+    RowsPart,
+    StagePlan,
+)
+from slackwater_sql.planner.fragments import Assembly, Fragment
+from slackwater_sql.planner.partitioning import Origin, StageRows
 
 
 class StageList:
@@ -23,7 +33,7 @@ class StageList:
         self._edges: dict[int, list[Edge]] = {}
         self._newest = 0
         self.labels: dict[str, str] = {}
-        """What the user calls columns of the view that is being cut."""
+        """The user's names for columns of the view that is being cut, by id."""
 
     @property
     def stages(self) -> tuple[StagePlan, ...]:
@@ -32,35 +42,45 @@ class StageList:
             _with_edges(self._stages[number], self._edges.get(number, ())) for number in sorted(self._stages)
         )
 
+    def needed_by(self, view: int) -> tuple[int, ...]:
+        """Numbers of the stages whose results reach the documents of a view, ascending."""
+        needed: set[int] = set()
+        for stage in reversed(self.stages):
+            match stage.output:
+                case RowsOutput(edges=edges):
+                    is_needed = any(edge.stage in needed for edge in edges)
+                case DocumentsOutput(view=written):
+                    is_needed = written == view
+                case PartialsOutput(stage=adding):
+                    is_needed = adding in needed
+            if is_needed:
+                needed.add(stage.number)
+        return tuple(sorted(needed))
+
     def new(self) -> int:
         """The number of a stage that will be finished later."""
         self._newest += 1
         return self._newest
 
-    def of(self, fragment: Fragment) -> int:
+    def stage_of(self, fragment: Fragment) -> int:
         """The stage that finishes this fragment."""
         return self.new() if fragment.accumulated is None else fragment.accumulated.stage
 
     def finish(
-        self,
-        stage: int,
-        fragment: Fragment,
-        assembly: Assembly,
-        statements: tuple[str, str | None],
-        output: Output,
+        self, stage: int, assembly: Assembly, statement: str, output: Output, latest: str | None = None
     ) -> None:
-        """Makes the plan of a stage that computes a fragment.
+        """Makes the plan of the stage that computes a fragment.
 
         Args:
             stage: Its number.
-            fragment: What it computes.
-            assembly: What the fragment reads.
-            statements: At points, and over live rows.
-            output: Where its results go.
+            assembly: The fragment with its inputs.
+            statement: SQL of its results at points.
+            output: Where the results go.
+            latest: SQL of its documents if all rows are live.
         """
-        accumulated = fragment.accumulated
+        accumulated = assembly.fragment.accumulated
         if accumulated is None:
-            rows: RowsPart | None = self.rows_part(stage, fragment, assembly, statements, output)
+            rows: RowsPart | None = self.rows_part(stage, assembly, statement, output, latest)
             accumulate = None
         else:
             rows = accumulated.rows
@@ -68,32 +88,26 @@ class StageList:
                 key=accumulated.key,
                 accumulators=accumulated.accumulation.accumulators,
                 is_global=accumulated.is_global,
-                statement=statements[0],
+                statement=statement,
                 output=output,
             )
         key = self._stage_key(rows) if rows is not None else accumulate.key if accumulate else ()
-        why, labels = _why(fragment, rows, accumulate), self._labels_of(rows, accumulate)
+        why, labels = _why(assembly.relation, rows, accumulate), self._labels_of(rows, accumulate)
         self._stages[stage] = StagePlan(stage, key, rows, accumulate, why, labels)
 
     def rows_part(
-        self,
-        stage: int,
-        fragment: Fragment,
-        assembly: Assembly,
-        statements: tuple[str, str | None],
-        output: Output,
+        self, stage: int, assembly: Assembly, statement: str, output: Output, latest: str | None = None
     ) -> RowsPart:
-        """A rows part, with edges to its inputs."""
-        for number, (plan, origin) in enumerate(zip(assembly.inputs, assembly.origins, strict=True)):
-            if origin:
-                self._add_edge(fragment, number, plan, stage)
-        return RowsPart(
-            assembly.inputs, assembly.origins, assembly.reads, statements[0], statements[1], output
-        )
+        """A rows part, with edges to its inputs; for the arguments see `finish`."""
+        for number, (plan, part) in enumerate(
+            zip(assembly.inputs, assembly.fragment.final_split, strict=True)
+        ):
+            rows = self._origins[part.leaf.number]
+            if isinstance(rows, StageRows):
+                self._add_edge(rows, plan, stage, number)
+        return RowsPart(assembly.inputs, statement, latest, output)
 
-    def _add_edge(self, fragment: Fragment, number: int, plan: InputPlan, stage: int) -> None:
-        rows = self._origins[fragment.final_split[number].leaf.number]
-        assert isinstance(rows, StageRows)  # noqa: S101 - origins say so
+    def _add_edge(self, rows: StageRows, plan: InputPlan, stage: int, number: int) -> None:
         edge = Edge(
             stage=stage,
             input=number,
@@ -131,11 +145,11 @@ def _with_edges(stage: StagePlan, edges: Iterable[Edge]) -> StagePlan:
     return replace(stage, rows=replace(stage.rows, output=output) if stage.rows is not None else None)
 
 
-def _why(fragment: Fragment, rows: RowsPart | None, accumulate: AccumulatePart | None) -> str:
-    """What a stage does, for people."""
+def _why(relation: Relation, rows: RowsPart | None, accumulate: AccumulatePart | None) -> str:
+    """Describes for people what a stage does."""
     if accumulate is not None:
         return "adds up what changes" if rows is None else "joins, and adds up what changes"
-    parts = sorted({_WORDS[type(each)] for each in _below(fragment.relation) if type(each) in _WORDS})
+    parts = sorted({_WORDS[type(each)] for each in _below(relation) if type(each) in _WORDS})
     return ", ".join(parts) or "computes columns of rows"
 
 

@@ -1,1 +1,0 @@
-"""Backlogs to be worked off, and traffic at intended times."""

@@ -1,1 +1,0 @@
-"""Two commits against each other, by alternating runs."""

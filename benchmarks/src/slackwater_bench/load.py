@@ -1,0 +1,166 @@
+"""``python -m slackwater_bench load``: Locust on a real stack of database, connector and product."""
+
+import csv
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from slackwater_bench.arrivals import ARRIVALS
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.scenario import RunContext
+from slackwater_bench.subject import Subject
+from slackwater_protocol import SystemClock
+from slackwater_spark.pipeline import load_pipeline
+from slackwater_testing.database import create_tables, write_first
+from slackwater_testing.errors import RunFailedError, TestingError
+from slackwater_testing.watching import CommitWatcher
+from slackwater_testing.workloads.registry import WORKLOADS
+
+LOCUSTFILE = Path(__file__).parents[2] / "locustfiles" / "business.py"
+START_SECONDS = 180.0
+SPARE_SECONDS = 90.0
+"""For Locust to start and to stop."""
+DRAIN_SECONDS = 5.0
+"""How long the probe is asked on after the last arrival."""
+PERCENTILES = {"p50": "50%", "p90": "90%", "p99": "99%", "max": "100%"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """One run."""
+
+    workload: str = "orders"
+    size: int = 1_000
+    """Main rows of the workload."""
+    arrivals: str = "steady"
+    rate: float = 100.0
+    """Transactions per second, all clients together."""
+    seconds: float = 60.0
+    clients: int = 8
+    seed: int = 1
+    report: Path | None = None
+    """Where Locust's report in HTML goes."""
+
+
+def run_load(options: LoadOptions, context: RunContext) -> Mapping[str, object]:
+    """Runs Locust to its end.
+
+    Returns:
+        ``commit_ms`` and ``visible_ms`` (percentiles), and how many transactions each is made of.
+
+    Raises:
+        TestingError: a part of the stack, or Locust itself, failed.
+    """
+    workload = WORKLOADS[options.workload](options.seed, options.size)
+    definition = load_pipeline(workload.pipeline)
+    with Bed(context, has_database=True) as bed:
+        dsn = bed.stack.postgres.dsn()
+        create_tables(dsn, workload)
+        write_first(dsn, workload)
+        bed.stack.start_connector(definition.tables)
+        bed.stack.wait_until_streaming()
+        bed.start_sidecar()
+        bed.start_pipeline(workload.pipeline)
+        context.say("waiting until the initial snapshot is visible")
+        with closing(
+            CommitWatcher(bed.bootstrap, definition.outputs[0].topic, context.clock, bed.check)
+        ) as watcher:
+            watcher.until(1, START_SECONDS)
+        probe = _start_probe(bed, definition.outputs[0].topic, context)
+        context.say(f"Locust: {options.arrivals} arrivals; metrics at {probe}/metrics")
+        bed.start("locust", locust_command(options, dsn, probe, bed.folder))
+        bed.wait("locust", options.seconds + SPARE_SECONDS)
+        if options.report is not None:
+            options.report.write_bytes((bed.folder / "report.html").read_bytes())
+        return read_statistics(bed.folder / "load_stats.csv")
+
+
+def _start_probe(bed: Bed, topic: str, context: RunContext) -> str:
+    """Starts the probe in a process of its own; returns its address."""
+    command = [sys.executable, "-m", "slackwater_bench.visibility", "--bootstrap", bed.bootstrap]
+    bed.start("probe", [*command, "--source", SOURCE, "--output", topic])
+    deadline = context.clock.monotonic() + START_SECONDS
+    while not (port := bed.log("probe").strip()):
+        bed.check()
+        if context.clock.monotonic() > deadline:
+            raise RunFailedError("the probe", f"did not say its port within {START_SECONDS:g} s")
+    return f"http://127.0.0.1:{port.splitlines()[0]}"
+
+
+def locust_command(options: LoadOptions, dsn: str, probe: str, folder: Path) -> list[str]:
+    """Locust without its web page; leaves its report and ``load_stats.csv`` in the folder."""
+    command = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
+    command += ["--users", str(options.clients), "--spawn-rate", str(options.clients)]
+    command += ["--run-time", f"{options.seconds + DRAIN_SECONDS:g}s", "--stop-timeout", "10"]
+    command += ["--html", str(folder / "report.html"), "--csv", str(folder / "load"), "--dsn", dsn]
+    command += ["--workload", options.workload, "--size", str(options.size), "--seed", str(options.seed)]
+    command += ["--arrivals", options.arrivals, "--rate", str(options.rate), "--probe", probe]
+    return [*command, "--clients", str(options.clients), "--seconds", str(options.seconds)]
+
+
+def read_statistics(path: Path) -> Mapping[str, object]:
+    """Reads percentiles of commits and of visibility from Locust's table of requests.
+
+    Raises:
+        RunFailedError: nothing was committed, or nothing became visible.
+    """
+    with path.open(newline="") as file:
+        rows = {row["Type"]: row for row in csv.DictReader(file)}
+    found: dict[str, object] = {}
+    for kind, name in (("COMMIT", "commit"), ("VISIBLE", "visible")):
+        row = rows.get(kind)
+        if row is None or int(row["Request Count"]) == 0:
+            raise RunFailedError("Locust", f"reports no {kind}; it has {json.dumps(sorted(rows))}")
+        found[f"{name}_ms"] = {label: float(row[column]) for label, column in PERCENTILES.items()}
+        found[f"{name}_count"] = int(row["Request Count"])
+        found[f"{name}_failures"] = int(row["Failure Count"])
+    return found
+
+
+@click.command()
+@click.option("--workload", type=click.Choice(sorted(WORKLOADS)), default="orders", show_default=True)
+@click.option("--size", default=1_000, show_default=True, help="Main rows of the workload.")
+@click.option("--arrivals", type=click.Choice(sorted(ARRIVALS)), default="steady", show_default=True)
+@click.option("--rate", default=100.0, show_default=True, help="Transactions per second, all clients.")
+@click.option("--seconds", default=60.0, show_default=True)
+@click.option("--clients", default=8, show_default=True, help="Connections to the database.")
+@click.option("--seed", default=1, show_default=True)
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Locust's report, HTML.")
+def load(  # noqa: PLR0913 - one parameter per option
+    workload: str,
+    size: int,
+    arrivals: str,
+    rate: float,
+    seconds: float,
+    clients: int,
+    seed: int,
+    report: Path | None,
+) -> None:
+    """Clients of a real database, driven by Locust; time from commit to visible by a process of its own.
+
+    Starts PostgreSQL, Kafka, Connect with Debezium, Redis, sidecar and pipeline, then lets business
+    transactions arrive at random times at the rate asked for, whether or not earlier ones are done.
+    Prints percentiles as JSON. The scenario `arrivals` keeps results of three shapes.
+    """
+    options = LoadOptions(
+        workload=workload,
+        size=size,
+        arrivals=arrivals,
+        rate=rate,
+        seconds=seconds,
+        clients=clients,
+        seed=seed,
+        report=report,
+    )
+    context = RunContext(
+        subject=Subject.here(), clock=SystemClock(), say=lambda text: click.echo(text, err=True)
+    )
+    try:
+        click.echo(json.dumps(run_load(options, context)))
+    except TestingError as error:
+        raise click.ClickException(str(error)) from error

@@ -1,1 +1,0 @@
-"""``docs/performance.md`` and its plots, from the results."""

@@ -1,0 +1,191 @@
+"""A peer measured: on full topics, and beside a steady writer."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.peers.installation import Installed
+from slackwater_bench.peers.judging import PeersWorkload, judge, output_of, specification_of
+from slackwater_bench.peers.output import OutputTopic
+from slackwater_bench.peers.registry import Peer, PeerFailedError
+from slackwater_bench.peers.results import PeerRun, Setting
+from slackwater_bench.peers.running import Patience, Running, started, total_mib
+from slackwater_bench.scenario import RunContext
+from slackwater_bench.steady_orders import SteadyOrders
+from slackwater_bench.traffic import OpenLoop, TransactionAppender
+from slackwater_bench.usage import MemoryWatch
+from slackwater_certify import Connections, OutputRecords, Specification, watch_output
+from slackwater_testing.generator import TopicFiller
+
+SEED = 7
+PARTITIONS = 4
+BACKLOG_START_SECONDS = 120.0
+BACKLOG_QUIET_SECONDS = 5.0
+BACKLOG_DEADLINE_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogOptions:
+    """Sizes of a run."""
+
+    orders: int = 20_000
+    events: int = 1_000_000
+    """After the orders and their lines."""
+
+
+def run_backlog(
+    peer: Peer, installed: Installed | None, options: BacklogOptions, context: RunContext
+) -> PeerRun:
+    """One run on servers of its own; every run with the same options has the same events in the topics.
+
+    Raises:
+        PeerFailedError: the peer ends, or does not come to rest in time.
+    """
+    clock = context.clock
+    with Bed(context, partitions=PARTITIONS, kafka_heap="512m") as bed:
+        workload = PeersWorkload(SEED, options.orders)
+        with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS) as filler:
+            filler.fill(options.events)
+        output = OutputTopic(bed.bootstrap, output_of(peer))
+        context.say(f"{peer.title}: backlog")
+        begun = clock.now().timestamp()
+        with (
+            started(peer, installed, bed, output.name) as running,
+            MemoryWatch(dict(running.roles)) as memory,
+        ):
+            patience = Patience(peer, running, output.end, clock, threading.Event().wait)
+            reading = patience.until_reading(BACKLOG_START_SECONDS)
+            patience.until_quiet(
+                records=options.orders // 2,
+                quiet_seconds=BACKLOG_QUIET_SECONDS,
+                seconds=BACKLOG_DEADLINE_SECONDS,
+            )
+        appended = output.appended()
+        output.close()
+        if appended is None:
+            raise PeerFailedError(peer.name, "wrote no document")
+        specification = specification_of(peer, bed.folder / "judge")
+        verdict, events = judge(specification, bed.bootstrap, context.say)
+        return PeerRun(
+            peer=peer.name,
+            setting=Setting.BACKLOG,
+            events=events,
+            startup_seconds=round(reading - begun, 2),
+            seconds=round(appended.last_ms / 1000 - reading, 2),
+            memory_mib=total_mib(memory.peaks),
+            # the generator's commit times are not those of this clock
+            verdict=replace(verdict, delay_p50_ms=None, delay_p99_ms=None),
+        )
+
+
+FIRST_ORDERS = 20
+"""There before the peer starts, so that it is seen to work."""
+ORDERS = 5_000
+LIVE_START_SECONDS = 150.0
+SETTLE_SECONDS = 3.0
+LIVE_QUIET_SECONDS = 8.0
+LIVE_DEADLINE_SECONDS = 90.0
+WARM_UP_SECONDS = 10.0
+"""At the full rate, before delays count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOptions:
+    """Load of a run."""
+
+    events_per_second: int = 5_000
+    seconds: int = 45
+
+
+def run_live(peer: Peer, installed: Installed | None, options: LiveOptions, context: RunContext) -> PeerRun:
+    """One run on servers of its own. Each transaction changes an order and its three lines.
+
+    An open loop: the writer does not wait for the peer. Documents are read by a ``read_committed`` consumer
+    while they are written; delays count from the moment at which the transaction was meant to be written.
+
+    Raises:
+        PeerFailedError: the peer ends, or does not come to rest in time.
+    """
+    clock = context.clock
+    with Bed(context, partitions=PARTITIONS, kafka_heap="512m") as bed:
+        orders = SteadyOrders(ORDERS)
+        appender = TransactionAppender(bed.bootstrap, SOURCE, PARTITIONS)
+        appender.append_all((orders.changes_of(number) for number in range(FIRST_ORDERS)), clock)
+        output = OutputTopic(bed.bootstrap, output_of(peer))
+        specification = specification_of(peer, bed.folder / "judge")
+        context.say(f"{peer.title}: live")
+        begun = clock.now().timestamp()
+        with (
+            started(peer, installed, bed, output.name) as running,
+            MemoryWatch(dict(running.roles)) as memory,
+        ):
+            patience = Patience(peer, running, output.end, clock, threading.Event().wait)
+            reading = patience.until_reading(LIVE_START_SECONDS)
+            patience.until_quiet(
+                records=FIRST_ORDERS, quiet_seconds=SETTLE_SECONDS, seconds=LIVE_START_SECONDS
+            )
+            written_ms = int(clock.now().timestamp() * 1000)
+            with _watched(specification, bed.bootstrap) as watched:
+                _write(appender, orders, options, context, running)
+                patience.until_quiet(
+                    records=0, quiet_seconds=LIVE_QUIET_SECONDS, seconds=LIVE_DEADLINE_SECONDS
+                )
+        appended = output.appended()
+        output.close()
+        verdict, events = judge(
+            specification,
+            bed.bootstrap,
+            context.say,
+            records=watched[0],
+            delays_since_ms=written_ms + int(WARM_UP_SECONDS * 1000),
+        )
+        return PeerRun(
+            peer=peer.name,
+            setting=Setting.LIVE,
+            events=events,
+            startup_seconds=round(reading - begun, 2),
+            seconds=round(appended.last_ms / 1000 - written_ms / 1000, 2) if appended else 0.0,
+            memory_mib=total_mib(memory.peaks),
+            verdict=verdict,
+        )
+
+
+def _write(
+    appender: TransactionAppender,
+    orders: SteadyOrders,
+    options: LiveOptions,
+    context: RunContext,
+    running: Running,
+) -> None:
+    transactions = orders.transactions(orders.rows_per_order, FIRST_ORDERS)
+    rate = options.events_per_second / orders.rows_per_order
+    loop = OpenLoop(appender, transactions, rate, context.clock)
+    ended = context.clock.monotonic() + options.seconds
+    nap = threading.Event()
+    loop.start()
+    try:
+        while context.clock.monotonic() < ended:
+            running.check()
+            nap.wait(0.5)
+    finally:
+        loop.stop()
+
+
+@contextmanager
+def _watched(specification: Specification, bootstrap: str) -> Iterator[list[OutputRecords]]:
+    """The output, read while the block runs; the list has it afterwards."""
+    found: list[OutputRecords] = []
+    is_over = threading.Event()
+
+    def watch() -> None:
+        found.append(watch_output(specification, Connections(bootstrap=bootstrap), is_over.is_set))
+
+    thread = threading.Thread(target=watch, name="watch", daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        is_over.set()
+        thread.join()

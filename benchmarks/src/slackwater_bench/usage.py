@@ -1,0 +1,166 @@
+"""What a run used: processor time, memory, Redis, and what the pipeline said of its batches."""
+
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import mean
+from types import TracebackType
+
+import psutil
+import redis
+
+SAMPLE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class MemoryWatch:
+    """Samples the proportional set size of process trees; peaks in MiB per role.
+
+    Proportional, since Python workers are forked and share pages with each other.
+    """
+
+    roots: dict[str, int]
+    """Role to pid. Children are counted with their root, a JVM below a Python process as ``<role> jvm``."""
+    peaks: dict[str, float] = field(default_factory=dict)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> "MemoryWatch":
+        self._thread = threading.Thread(target=self._run, name="memory-watch", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(SAMPLE_SECONDS):
+            sample: dict[str, float] = {}
+            for role, pid in self.roots.items():
+                self._add(sample, role, pid)
+            for name, mib in sample.items():
+                self.peaks[name] = max(self.peaks.get(name, 0.0), round(mib, 1))
+
+    @staticmethod
+    def _add(sample: dict[str, float], role: str, pid: int) -> None:
+        try:
+            root = psutil.Process(pid)
+            for process in [root, *root.children(recursive=True)]:
+                name = _role(role, process, root)
+                sample[name] = sample.get(name, 0.0) + process.memory_full_info().pss / 2**20
+        except psutil.Error:
+            return  # it ended while we looked
+
+
+def _role(role: str, process: psutil.Process, root: psutil.Process) -> str:
+    if process == root:
+        return role
+    return f"{role} jvm" if process.name() == "java" else f"{role} workers"
+
+
+def cpu_of(pid: int) -> float:
+    """Processor seconds of a process and its children so far."""
+    spent = 0.0
+    root = psutil.Process(pid)
+    for process in (root, *root.children(recursive=True)):
+        times = process.cpu_times()
+        spent += times.user + times.system
+    return spent
+
+
+def cpu_seconds(roots: dict[str, int]) -> dict[str, float]:
+    """Processor seconds per role so far, user and system, live descendants included."""
+    result: dict[str, float] = {}
+    for role, pid in roots.items():
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            try:
+                times, name = process.cpu_times(), _role(role, process, root)
+            except psutil.NoSuchProcess:
+                continue  # it ended while we looked: its parent has its times now
+            spent = times.user + times.system + times.children_user + times.children_system
+            result[name] = round(result.get(name, 0.0) + spent, 1)
+    return result
+
+
+def cpu_use(roles: Mapping[str, int]) -> dict[str, float]:
+    """:func:`cpu_seconds`, this process (``benchmark``) and everything on the machine (``machine``)."""
+    own, machine = psutil.Process().cpu_times(), psutil.cpu_times()
+    return {
+        **cpu_seconds(dict(roles)),
+        "benchmark": own.user + own.system,
+        "machine": sum(machine) - machine.idle - machine.iowait,
+    }
+
+
+def cpu_between(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Seconds per role between two answers of :func:`cpu_use`; ``others`` is what does not belong to the run.
+
+    A machine on which others work gives worse numbers: this tells.
+    """
+    used = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    machine = used.pop("machine")
+    used["others"] = max(0.0, machine - sum(used.values()))
+    return {name: round(value, 1) for name, value in used.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class RedisCounters:
+    """Totals since the server's start; subtract two to measure."""
+
+    commands: int
+    received_bytes: int
+    sent_bytes: int
+    cpu_seconds: float
+
+    def __sub__(self, earlier: "RedisCounters") -> "RedisCounters":
+        return RedisCounters(
+            self.commands - earlier.commands,
+            self.received_bytes - earlier.received_bytes,
+            self.sent_bytes - earlier.sent_bytes,
+            self.cpu_seconds - earlier.cpu_seconds,
+        )
+
+
+def redis_counters(url: str) -> RedisCounters:
+    """Asks the server; the question itself is counted, too."""
+    client = redis.Redis.from_url(url, socket_timeout=5)
+    try:
+        info = client.info()
+    finally:
+        client.close()
+    return RedisCounters(
+        commands=int(info["total_commands_processed"]),
+        received_bytes=int(info["total_net_input_bytes"]),
+        sent_bytes=int(info["total_net_output_bytes"]),
+        cpu_seconds=float(info["used_cpu_user"]) + float(info["used_cpu_sys"]),
+    )
+
+
+_PARTS = re.compile(r"after its newest commit \((?P<parts>[^)]*)\)")
+_SIZE = re.compile(r": (?P<events>[\d,]+) events, [\d,]+ documents, visible")
+_PART = re.compile(r"(?P<name>\w+) (?P<seconds>[\d.]+) s")
+
+
+def batch_parts(log: str) -> dict[str, float]:
+    """Mean seconds of each part over all batches in the log, largest first; empty where none is told.
+
+    The command shows the largest parts of each batch only; a part that is not shown counts as nothing there.
+    """
+    batches = [
+        {part["name"]: float(part["seconds"]) for part in _PART.finditer(batch["parts"])}
+        for batch in _PARTS.finditer(log)
+    ]
+    names = {name for batch in batches for name in batch}
+    means = {name: round(mean(batch.get(name, 0.0) for batch in batches), 3) for name in names}
+    return dict(sorted(means.items(), key=lambda part: -part[1]))
+
+
+def batch_sizes(log: str) -> list[int]:
+    """Change events of each batch in the log."""
+    return [int(size["events"].replace(",", "")) for size in _SIZE.finditer(log)]

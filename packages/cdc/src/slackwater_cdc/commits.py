@@ -1,0 +1,271 @@
+"""Commits: the transaction topic in commit order, and every transaction above the frontier."""
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
+
+from slackwater_cdc.envelope import End, decode_transaction
+from slackwater_cdc.errors import UndecodableRecordError
+from slackwater_cdc.partitions import PartitionQueue
+from slackwater_cdc.pending import Obstacle
+from slackwater_cdc.regression import RegressionWatch
+from slackwater_cdc.subscription import Subscription
+from slackwater_cdc.transaction import Transaction
+from slackwater_protocol import CommittedTransaction
+
+_WINDOW = 1_000_000
+_MAX_OBSTACLES = 100
+
+
+class DoneTransactions:
+    """The commit LSNs of the newest transactions at or below the frontier, by xid.
+
+    Keeps at least ``window``, at most twice as many: rows of older ones do not come again, since a connector
+    goes back to the offset it stored last, at most minutes ago.
+    """
+
+    def __init__(self, window: int = _WINDOW) -> None:
+        self._window = window
+        self._young: dict[int, int] = {}
+        self._old: dict[int, int] = {}
+        self.known_from_lsn = 0
+        """Every commit above this LSN of which END was read is remembered."""
+
+    def add(self, xid: int, commit_lsn: int) -> None:
+        """Remembers a transaction."""
+        self._young[xid] = commit_lsn
+        if len(self._young) >= self._window:
+            if self._old:
+                self.known_from_lsn = max(self.known_from_lsn, *self._old.values())
+            self._old, self._young = self._young, {}
+
+    def get(self, xid: int) -> int | None:
+        """The commit LSN, None if the transaction is not known."""
+        lsn = self._young.get(xid)
+        return self._old.get(xid) if lsn is None else lsn
+
+
+class Commits:
+    """Owns the transactions that were begun, their commit order and the records that cannot be read.
+
+    Readers of partitions open transactions here; only this class closes them.
+
+    Args:
+        topic: The transaction topic.
+        subscription: The tables that are followed.
+        watch: Told of every END.
+        lsn: The newest commit that was published; ENDs up to it are repeats.
+        position: Where reading begins.
+        done: Transactions that were published: their rows are recognised when they come again.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        subscription: Subscription,
+        watch: RegressionWatch,
+        *,
+        lsn: int,
+        position: int,
+        done: Iterable[CommittedTransaction],
+    ) -> None:
+        self._topic = topic
+        self._subscription = subscription
+        self._watch = watch
+        self.open: dict[int, Transaction] = {}
+        """Transactions of which something was read and that are above the frontier, by xid."""
+        self.queue: deque[Transaction | Obstacle] = deque()
+        """Transactions of which END was read and that are above the frontier, in commit order."""
+        self.obstacles: list[Obstacle] = []
+        """The first records that cannot be attributed; more than a hundred are not listed."""
+        self.repeated: set[int] = set()
+        """Commit LSNs of which rows were repeated since the last cut."""
+        self.run_times_ms: dict[str, int] = {}
+        """The newest record timestamp of each connector run."""
+        self.position = watch.transaction_position = position
+        """The next offset to be read."""
+        self.last_lsn = lsn
+        """ENDs at or below this are repeats, or contained in a snapshot."""
+        self.sequence = 0
+        """Number of the newest END."""
+        self.newest: End | None = None
+        """The newest END; None before the first."""
+        self.newest_written_ms = 0
+        """The record timestamp of the newest END."""
+        self.stale_count = 0
+        """ENDs at or below the newest one, since the last that was above it."""
+        self._barrier: Obstacle | None = None
+        """The place in the queue where LSNs went back; nothing passes it."""
+        self._done = DoneTransactions()
+        for transaction in done:
+            self._done.add(transaction.xid, transaction.commit_lsn)
+
+    # --- what is read
+
+    def read(self, records: Iterable[tuple[int, bytes | None, int]]) -> None:
+        """Takes records of the transaction topic: offset, value, record timestamp (ms)."""
+        for offset, value, timestamp_ms in records:
+            self.position = self._watch.transaction_position = offset + 1
+            if value is None:
+                continue
+            try:
+                record = decode_transaction(value)
+            except UndecodableRecordError as error:
+                self._refuse(offset, error)
+                continue
+            if isinstance(record, End):
+                self._read_end(offset, record, timestamp_ms)
+            else:
+                self._read_begin(record.xid, timestamp_ms)
+
+    def skip_to(self, position: int) -> None:
+        """Says that there is nothing more to be read below an offset."""
+        self.position = self._watch.transaction_position = max(self.position, position)
+
+    def read_run(self, run: str, timestamp_ms: int) -> None:
+        """Notes that a connector run has written rows, the last one at a time (its record timestamp)."""
+        if timestamp_ms > self.run_times_ms.get(run, 0):
+            self.run_times_ms[run] = timestamp_ms
+
+    def open_transaction(self, xid: int) -> Transaction | None:
+        """A transaction of which a first row was read; None when the row repeats one that is done."""
+        commit_lsn = self._done.get(xid)
+        if commit_lsn is not None:
+            self.repeated.add(commit_lsn)
+            return None
+        transaction = self.open[xid] = Transaction(xid)
+        return transaction
+
+    def add_obstacle(self, obstacle: Obstacle) -> None:
+        """Remembers a record that no cut may pass."""
+        if len(self.obstacles) < _MAX_OBSTACLES:
+            self.obstacles.append(obstacle)
+
+    # --- what is done
+
+    @property
+    def head(self) -> Transaction | Obstacle | None:
+        """The next in commit order; None when nothing is above the frontier."""
+        return self.queue[0] if self.queue else None
+
+    def take_off(self) -> None:
+        """Closes the next transaction: it is on the frontier, or contained in a snapshot."""
+        transaction = self.queue.popleft()
+        if isinstance(transaction, Transaction):
+            self._close(transaction, transaction.commit_lsn)
+
+    def skip_obstacle(self, skip_lsn: int) -> bool:
+        """Takes off an unreadable record before a commit that is to be skipped to; whether there was one."""
+        if not skip_lsn:
+            return False
+        behind = next((i for i in self.queue if isinstance(i, Transaction) or i is self._barrier), None)
+        if not isinstance(behind, Transaction) or behind.commit_lsn > skip_lsn:
+            return False
+        passed = self.queue.popleft()
+        self.obstacles = [o for o in self.obstacles if o is not passed]
+        return True
+
+    def drop_unfinished(self, partitions: Iterable[PartitionQueue], lsn: int) -> list[int]:
+        """Closes transactions without END at the front of partitions, as if done by an LSN; their xids."""
+        dropped = []
+        for partition in partitions:
+            front = partition.front()
+            while isinstance(front, Transaction) and front.sequence is None:
+                self._close(front, lsn)
+                dropped.append(front.xid)
+                front = partition.front()
+        return dropped
+
+    def pass_snapshot(self, lsn: int) -> None:
+        """Says that a snapshot is on the frontier: ENDs up to its LSN are contained in it."""
+        self.last_lsn = max(self.last_lsn, lsn)
+
+    def take_repeated(self) -> set[int]:
+        """The commit LSNs of which rows were repeated since the last call."""
+        repeated, self.repeated = self.repeated, set()
+        return repeated
+
+    def first_waiting(self, limit: int) -> list[Transaction]:
+        """Transactions in the order in which the frontier needs them; those without END at the end."""
+        queued = [t for t in islice(self.queue, limit) if isinstance(t, Transaction)]
+        unfinished = (t for t in self.open.values() if t.end is None)
+        return queued + list(islice(unfinished, limit - len(queued)))
+
+    # --- LSNs that went back
+
+    def stop_at_regression(self) -> None:
+        """Lets nothing pass that is read from now on, or may be of the new timeline, for LSNs went back."""
+        if self._barrier is not None:
+            return
+        self._barrier = Obstacle(self._topic, 0, 0, "LSNs went back", is_misconfiguration=False)
+        behind: list[Transaction | Obstacle] = []
+        while self.queue and self._may_be_behind(self.queue[-1]):
+            behind.append(self.queue.pop())
+        self.queue += [self._barrier, *reversed(behind)]
+        for item in behind:
+            if isinstance(item, Transaction) and item.end is not None:
+                self._watch.begin_at(item.end_offset - 1, item.end.commit_ts_ms)
+
+    def _may_be_behind(self, item: Transaction | Obstacle) -> bool:
+        end = item.end if isinstance(item, Transaction) else None
+        return end is not None and self._watch.may_be_behind(end.commit_ts_ms)
+
+    # --- BEGIN and END
+
+    def _read_begin(self, xid: int, timestamp_ms: int) -> None:
+        transaction = self.open.get(xid)
+        if transaction is None:
+            if self._done.get(xid) is not None:
+                return
+            self.open[xid] = transaction = Transaction(xid)
+        transaction.read_begin(timestamp_ms)
+
+    def _read_end(self, offset: int, end: End, timestamp_ms: int) -> None:
+        transaction = self.open.get(end.xid)
+        if end.commit_lsn <= self.last_lsn:
+            self._read_old_end(offset, end, transaction, timestamp_ms)
+            return
+        self.stale_count = 0
+        self.last_lsn = end.commit_lsn
+        if self._watch.found is not None:
+            return  # LSNs order nothing behind a regression, also those above the newest
+        self._watch.read_new_end(end.commit_lsn, end.commit_ts_ms)
+        if transaction is None:
+            transaction = self.open[end.xid] = Transaction(end.xid)
+        self.sequence += 1
+        self.newest, self.newest_written_ms = end, timestamp_ms
+        transaction.end_offset = offset + 1
+        end = self._subscription.only_followed(end)
+        transaction.read_end(end, self._subscription.counted(end), self.sequence, timestamp_ms)
+        self.queue.append(transaction)
+
+    def _read_old_end(
+        self, offset: int, end: End, transaction: Transaction | None, timestamp_ms: int
+    ) -> None:
+        """Takes an END at or below the newest one: a repeat, or LSNs that went back."""
+        self.stale_count += 1
+        done = self._done
+        if transaction is not None and transaction.commit_lsn == end.commit_lsn:
+            end = self._subscription.only_followed(end)
+            transaction.read_end_again(end, self._subscription.counted(end), timestamp_ms)
+        elif done.get(end.xid) != end.commit_lsn and self._watch.read_unknown_end(
+            offset, end, done.known_from_lsn
+        ):
+            self.stop_at_regression()
+        elif transaction is None:
+            done.add(end.xid, end.commit_lsn)
+        elif transaction.end is None:
+            self._close(transaction, end.commit_lsn)
+
+    def _close(self, transaction: Transaction, commit_lsn: int) -> None:
+        """Takes a transaction out of the open ones: it is at or below the frontier, or given up."""
+        transaction.is_done = True
+        del self.open[transaction.xid]
+        self._done.add(transaction.xid, commit_lsn)
+        if transaction.is_repeated or (transaction.end is None and transaction.partitions):
+            self.repeated.add(commit_lsn)
+
+    def _refuse(self, offset: int, error: UndecodableRecordError) -> None:
+        obstacle = Obstacle(self._topic, 0, offset, str(error), is_misconfiguration=False)
+        self.add_obstacle(obstacle)
+        self.queue.append(obstacle)

@@ -1,0 +1,226 @@
+"""Cuts: what is on the frontier and in no cut yet, and the markers of partitions that are further."""
+
+from collections.abc import Iterable, Mapping
+
+from slackwater_cdc.initial_snapshot import InitialSnapshot
+from slackwater_cdc.partitions import PartitionQueue, Partitions
+from slackwater_cdc.pending import Obstacle
+from slackwater_cdc.postgres import next_position_between_commits
+from slackwater_cdc.transaction import Transaction
+from slackwater_protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut, Marker
+
+
+class Cuts:
+    """Collects transactions in commit order and makes cuts of them.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        timeline: The timeline of the cuts; that of ``start``, if there is one.
+        start: The cut to go on from.
+        partitions: All that are read.
+    """
+
+    def __init__(self, source: str, timeline: int, start: Cut | None, partitions: Partitions) -> None:
+        self._source = source
+        self._partitions = partitions
+        self.timeline = timeline if start is None else start.timeline
+        self.lsn = 0 if start is None else start.lsn
+        """The commit LSN of the frontier."""
+        self.cut_lsn = self.lsn
+        """The LSN of the newest cut."""
+        self.transaction_offset = 0 if start is None else start.transaction_offset
+        self.passed = 0
+        """The sequence of the newest transaction on the frontier."""
+        self.ready_events = 0
+        """Change events on the frontier that were not handed out."""
+        self.ready: list[CommittedTransaction] = []
+        """Transactions on the frontier that are in no cut."""
+        self._commit_ts_ms = 0 if start is None else start.commit_ts_ms
+        self._event_count = 0 if start is None else start.event_count
+        self._skipped: list[int] = []
+        self._late: set[int] = set()
+        self._whole_at = 0
+        self._finished: list[Cut] = []
+        self._marked_lsn = 0
+        self._markers: dict[tuple[str, int], Marker] = {}
+
+    # --- what passes the frontier
+
+    def add(self, transaction: Transaction) -> None:
+        """Takes the next complete transaction."""
+        end = transaction.end
+        if end is None:
+            return
+        self.transaction_offset = transaction.end_offset
+        events = sum(end.counts.values())
+        if end.counts or transaction.partitions:
+            self.ready.append(CommittedTransaction(end.xid, end.commit_lsn, end.commit_ts_ms))
+        self._count(events)
+        self.lsn, self._commit_ts_ms = end.commit_lsn, end.commit_ts_ms
+
+    def add_snapshot(self, snapshot: InitialSnapshot, row_count: int) -> None:
+        """Takes a complete snapshot of so many rows."""
+        if snapshot.is_late:
+            self.add_late({snapshot.lsn})
+        else:
+            self.ready.append(CommittedTransaction(SNAPSHOT_XID, snapshot.lsn, snapshot.ts_ms))
+        self._count(row_count)
+        self.lsn, self._commit_ts_ms = snapshot.lsn, snapshot.ts_ms
+
+    def add_late(self, snapshots: set[int]) -> None:
+        """Notes LSNs of snapshots with rows that are newer."""
+        self._late |= snapshots
+
+    def add_skipped(self, xid: int) -> None:
+        """Notes that a transaction was passed though rows of it are missing."""
+        self._skipped.append(xid)
+
+    def pass_sequence(self, sequence: int) -> None:
+        """Says that the frontier is at a transaction, whether a cut names it or a snapshot contains it."""
+        self.passed = sequence
+
+    def keep_whole_to(self, sequence: int) -> None:
+        """Says that no cut may end before the frontier is at a sequence."""
+        self._whole_at = max(self._whole_at, sequence)
+
+    def begin_at(self, transaction_offset: int) -> None:
+        """Says where the first cut begins in the transaction topic."""
+        self.transaction_offset = transaction_offset
+
+    # --- cuts
+
+    @property
+    def may_end(self) -> bool:
+        """Whether a cut may end at the present frontier."""
+        return self.passed >= self._whole_at
+
+    @property
+    def has_late(self) -> bool:
+        """Whether late rows of a snapshot are to be shown."""
+        return bool(self._late)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the frontier is above the newest cut, or a cut was not handed out."""
+        return bool(self._finished) or self.lsn > self.cut_lsn
+
+    def step_between_commits(self) -> bool:
+        """Moves the frontier to an LSN that no commit has; False when there is none left."""
+        position = next_position_between_commits(self.lsn)
+        if position is None:
+            return False
+        self.lsn = position
+        return True
+
+    def end(self, *, repeated: Iterable[int], incremental_rows: int, has_incremental_rows: bool) -> Cut:
+        """Ends a cut at the present frontier.
+
+        Args:
+            repeated: Commit LSNs of which rows were repeated since the last cut.
+            incremental_rows: Rows of incremental snapshots that were read since the last cut.
+            has_incremental_rows: Whether rows of incremental snapshots stand in the range of this cut.
+        """
+        self._event_count += incremental_rows
+        cut = Cut(
+            source=self._source,
+            timeline=self.timeline,
+            lsn=self.lsn,
+            previous_lsn=self.cut_lsn,
+            commit_ts_ms=self._commit_ts_ms,
+            event_count=self._event_count,
+            transactions=tuple(self.ready),
+            end_offsets=self._partitions.end_offsets(),
+            transaction_offset=self.transaction_offset,
+            repeated=frozenset(repeated),
+            skipped=tuple(self._skipped),
+            late_snapshots=tuple(sorted(self._late)),
+            has_incremental_rows=has_incremental_rows,
+        )
+        self.ready, self._skipped, self._late = [], [], set()
+        self.cut_lsn = self.lsn
+        self._finished.append(cut)
+        return cut
+
+    def take(self) -> list[Cut]:
+        """The cuts since the last call, in order."""
+        cuts, self._finished = self._finished, []
+        self.ready_events = 0
+        return cuts
+
+    def _count(self, events: int) -> None:
+        self.ready_events += events
+        self._event_count += events
+
+    # --- markers
+
+    def markers_ahead(
+        self,
+        queue: Iterable[Transaction | Obstacle],
+        repeated: Iterable[int],
+        incremental: Mapping[PartitionQueue, int],
+    ) -> AheadMarkers | None:
+        """The markers above the newest cut, None when none has risen since the last call.
+
+        Each transaction is named once, also one without a change event: rows may come that END did not count.
+
+        Args:
+            queue: What is above the cut, in commit order.
+            repeated: Commit LSNs of which rows were repeated since the cut.
+            incremental: The first row of an incremental snapshot in each partition that no cut has shown.
+        """
+        cut_lsn = self.cut_lsn
+        if not cut_lsn or self.ready or self.has_late or self._finished:
+            return None
+        waiting = _until_obstacle(queue)
+        markers = self._markers_by_partition(waiting, incremental)
+        lsn = max((m.safe_commit_lsn for m in markers.values()), default=0)
+        if lsn <= cut_lsn or markers == self._markers:
+            return None
+        previous = min(max(cut_lsn, self._marked_lsn), lsn)
+        above = [t for t in waiting if t.commit_lsn <= lsn]
+        self._markers, self._marked_lsn = markers, max(lsn, self._marked_lsn)
+        return AheadMarkers(
+            source=self._source,
+            timeline=self.timeline,
+            previous_lsn=previous,
+            lsn=lsn,
+            transactions=tuple(_committed(t) for t in above if t.commit_lsn > previous),
+            markers=markers,
+            repeated=frozenset(repeated) | {t.commit_lsn for t in above if t.is_repeated},
+        )
+
+    def _markers_by_partition(
+        self, waiting: list[Transaction], incremental: Mapping[PartitionQueue, int]
+    ) -> dict[tuple[str, int], Marker]:
+        """The markers above the newest cut.
+
+        Those of tables without keys never run ahead: a repeat may come in any of them. Nor does one beyond a
+        row of an incremental snapshot: only a cut says that there is one.
+        """
+        before, lsn = dict[int, int](), self.cut_lsn
+        for transaction in waiting:
+            before[transaction.sequence or 0] = lsn
+            lsn = transaction.commit_lsn
+        result = {}
+        for partition in self._partitions:
+            newest = None if partition.has_keyless_rows else partition.newest_certain()
+            if newest is None or incremental.get(partition, newest[1]) < newest[1]:
+                continue
+            if before.get(newest[0], 0) > self.cut_lsn:
+                result[partition.key] = Marker(before[newest[0]], newest[1])
+        return result
+
+
+def _until_obstacle(queue: Iterable[Transaction | Obstacle]) -> list[Transaction]:
+    result = []
+    for item in queue:
+        if not isinstance(item, Transaction):
+            break
+        result.append(item)
+    return result
+
+
+def _committed(transaction: Transaction) -> CommittedTransaction:
+    end = transaction.end
+    ts_ms = 0 if end is None else end.commit_ts_ms
+    return CommittedTransaction(transaction.xid, transaction.commit_lsn, ts_ms)

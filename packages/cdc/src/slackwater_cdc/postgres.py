@@ -1,0 +1,132 @@
+"""The dialect of PostgreSQL: everything that the connector of another database would write or do otherwise.
+
+To the rest of Slackwater a commit is a *commit position* (``slackwater_protocol.commit_position``): a number
+that rises in the order of commits. Where such numbers stand in records, which of them belong to no commit,
+how a row of a snapshot is recognised and how far clocks may differ is said here and nowhere else.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from slackwater_protocol import MalformedRecordError
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""A commit position, a transaction id: a number of 63 bits."""
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
+"""A time since the epoch, up to the year 9999."""
+
+# --- what a row says about itself
+
+_INITIAL_SNAPSHOT = frozenset(
+    {"true", "first", "first_in_data_collection", "last_in_data_collection", "last"}
+)
+
+
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """The ``source`` block of a change: where it comes from."""
+
+    schema: str = ""
+    table: str = ""
+    lsn: Whole | None = None
+    xid: Whole | None = msgspec.field(name="txId", default=None)
+    ts_ms: Milliseconds = 0
+    snapshot: str | bool | None = None
+
+    @property
+    def is_initial_snapshot(self) -> bool:
+        """Whether the row belongs to an initial or a blocking snapshot; older connectors write booleans."""
+        value = self.snapshot
+        return value is True or value in _INITIAL_SNAPSHOT
+
+    @property
+    def is_incremental_snapshot(self) -> bool:
+        """Whether the row belongs to an incremental snapshot: never counted, never waited for."""
+        return self.snapshot == "incremental"
+
+    @property
+    def is_last_of_snapshot(self) -> bool:
+        """Whether the connector read no row of the snapshot after this one."""
+        return self.snapshot == "last"
+
+
+class FullOrigin(Origin, frozen=True, gc=False):
+    """The ``source`` block with what only few rows are asked for."""
+
+    sequence: msgspec.Raw = msgspec.Raw(b"null")
+    """A text that is a JSON array: the LSN of the last commit before the row, and the row's own LSN."""
+
+    def has_paused_stream(self) -> bool:
+        """Whether a row of a snapshot was read while the stream stood still, not at start-up.
+
+        Raises:
+            msgspec.MsgspecError: ``sequence`` is no text.
+            UnicodeDecodeError: it is damaged.
+        """
+        sequence = _decode_sequence(self.sequence)
+        return bool(sequence) and not str(sequence).startswith("[null")
+
+
+_decode_sequence = msgspec.json.Decoder(str | None).decode
+
+
+# --- what names a transaction
+
+_DIGITS = 20
+"""A number of as many digits has more than 63 bits."""
+
+
+def parse_transaction_id(text: str) -> tuple[int, int]:
+    """Splits the ``id`` of transaction metadata, ``"<xid>:<lsn>"``, into its numbers.
+
+    Only the LSN of an END record is a commit position; BEGIN and rows carry their own (since Debezium 2.0).
+
+    Raises:
+        MalformedRecordError: the text has another form.
+    """
+    xid, _, lsn = text.partition(":")
+    numbers = [int(part) for part in (xid, lsn) if part.isascii() and part.isdigit() and len(part) < _DIGITS]
+    if len(numbers) == 2 and numbers[0] and max(numbers) < 1 << 63:
+        return numbers[0], numbers[1]
+    shown = text if len(text) < 2 * _DIGITS else f"{text[: 2 * _DIGITS]}…"
+    raise MalformedRecordError(
+        "transaction id", f"got {shown!r}, expected '<xid>:<lsn>' of a PostgreSQL connector"
+    )
+
+
+def transaction_of_row(origin: Origin, transaction_id: str) -> int:
+    """The xid of a row, whose transaction block has an ``id``.
+
+    Raises:
+        MalformedRecordError: the row has neither ``txId`` nor an id of a PostgreSQL connector.
+    """
+    return origin.xid or parse_transaction_id(transaction_id)[0]
+
+
+def is_logical_message(data_collection: str) -> bool:
+    """Whether END counts logical messages under a name: that of a Java object, a new one per message."""
+    return data_collection.startswith("io.debezium.")
+
+
+# --- positions that belong to no commit
+
+_LSN_STEP = 8
+"""The ends of log records are aligned to so many bytes: LSNs in between belong to no commit."""
+
+
+def next_position_between_commits(position: int) -> int | None:
+    """The position after one, if no commit can have it; None if one may."""
+    return None if (position + 1) % _LSN_STEP == 0 else position + 1
+
+
+# --- habits of snapshots, restarts and clocks
+
+CLOCK_SKEW_MS = 1000
+"""The most by which the clocks of connector and database may differ."""
+STARTED_SKEW_MS = 100
+"""The most by which the stamp of a snapshot's row may lie before that of its STARTED; no connector starts
+again as fast."""
+ON_ITS_WAY_MS = 30_000
+"""Longer than a snapshot's row may take to become readable: at most 1.2 s were measured, without a crash."""
+COMMIT_TIME_MARGIN_MS = 10_000
+"""The most by which commit times may be out of order: as long as a commit takes."""

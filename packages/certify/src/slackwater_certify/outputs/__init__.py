@@ -1,1 +1,0 @@
-"""Where outputs are: adapters that read them, and what they read."""

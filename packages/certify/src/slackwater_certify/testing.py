@@ -1,0 +1,295 @@
+"""A made-up source with its records, and right outputs of it: for tests of the certifier and of its users.
+
+The view is orders with their lines. Documents are built from dictionaries, without SQL, so they check the
+evaluation, too.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_certify.output import Commit, OffsetRange, Output
+from slackwater_certify.specification import load_specification
+
+SCHEMA = """
+CREATE TABLE shop.orders (id bigint PRIMARY KEY, total numeric(12, 2) NOT NULL, placed_at timestamptz);
+CREATE TABLE shop.lines (id bigint PRIMARY KEY, order_id bigint NOT NULL, price numeric(10, 2) NOT NULL);
+ALTER TABLE shop.lines REPLICA IDENTITY FULL;
+"""
+VIEW = """
+SELECT TRANSACTIONALLY o.id, o.total, o.placed_at,
+    coalesce(list({'id': l.id, 'price': l.price} ORDER BY l.id) FILTER (WHERE l.id IS NOT NULL), []) AS lines
+FROM shop.orders o LEFT JOIN shop.lines l ON l.order_id = o.id
+GROUP BY o.id
+"""
+SPECIFICATION = """
+[output]
+kind = "topic"
+name = "orders"
+[source]
+name = "shop"
+schema = "schema.sql"
+[view]
+sql = "view.sql"
+key = ["id"]
+[view.rows]
+"shop.orders" = ["id"]
+"shop.lines" = ["order_id"]
+[[invariant]]
+name = "total"
+holds = "total = coalesce(list_sum(list_transform(lines, lambda l: l.price)), 0)"
+error = "abs(total - coalesce(list_sum(list_transform(lines, lambda l: l.price)), 0))"
+"""
+PARTITIONS = 3
+"""Partitions of each topic with rows or documents."""
+AT = "2026-01-02T03:04:05.5Z"
+
+Row = Mapping[str, Any]
+Document = Mapping[str, Any]
+
+
+def write_specification(folder: Path, text: str = SPECIFICATION) -> Path:
+    """Writes schema, view and ``certify.toml``; returns the latter."""
+    (folder / "schema.sql").write_text(SCHEMA, encoding="utf-8")
+    (folder / "view.sql").write_text(VIEW, encoding="utf-8")
+    file = folder / "certify.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def order(order_id: int, total: str) -> Row:
+    """A row of ``shop.orders``."""
+    return {"id": order_id, "total": total, "placed_at": AT}
+
+
+def line(line_id: int, order_id: int, price: str) -> Row:
+    """A row of ``shop.lines``."""
+    return {"id": line_id, "order_id": order_id, "price": price}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of one of the source's topics."""
+
+    topic: str
+    key: bytes
+    value: bytes
+
+
+@dataclass(slots=True)
+class SourceLog:
+    """A database that writes Debezium's records of what is committed in it."""
+
+    prefix: str = "shop"
+    records: list[Record] = field(default_factory=list)
+    """In the order in which the connector emits them."""
+    commits: list[tuple[int, int]] = field(default_factory=list)
+    """LSN and time of every commit."""
+    states: list[dict[int, Document]] = field(default_factory=lambda: [{}])
+    """All documents: before the first commit, after it, after the second, ..."""
+    _rows: dict[tuple[str, int], Row] = field(default_factory=dict)
+    _lsn: int = 1000
+    _xid: int = 700
+
+    def snapshot(self, rows: Iterable[tuple[str, Row]]) -> None:
+        """Rows that are there before the first transaction."""
+        for table, row in rows:
+            self._rows[table, row["id"]] = row
+            self.records.append(self._change(table, "r", None, row))
+        self.states[0] = self._documents()
+
+    def commit(self, *changes: tuple[str, int, Row | None]) -> int:
+        """Commits changes ``(table, id, new row or None)``; returns the commit LSN."""
+        self._xid += 1
+        xid, time_ms = self._xid, 1_000_000 + 10 * self._xid
+        counts: dict[str, int] = {}
+        for table, row_id, after in changes:
+            self._lsn += 8
+            before = self._rows.pop((table, row_id), None)
+            op = "d" if after is None else "u" if before else "c"
+            counts[f"shop.{table}"] = counts.get(f"shop.{table}", 0) + 1
+            block = {
+                "id": f"{xid}:{self._lsn}",
+                "total_order": sum(counts.values()),
+                "data_collection_order": counts[f"shop.{table}"],
+            }
+            self.records.append(self._change(table, op, before, after, block))
+            if after is not None:
+                self._rows[table, row_id] = after
+        self._lsn += 8
+        self.records.append(self._end(xid, time_ms, counts))
+        self.commits.append((self._lsn, time_ms))
+        self.states.append(self._documents())
+        return self._lsn
+
+    def _change(
+        self,
+        table: str,
+        op: str,
+        before: Row | None,
+        after: Row | None,
+        block: Mapping[str, object] | None = None,
+    ) -> Record:
+        xid = None if block is None else self._xid
+        source = {"schema": "shop", "table": table, "lsn": self._lsn, "txId": xid, "snapshot": "false"}
+        event = {"before": before, "after": after, "source": source, "transaction": block, "op": op}
+        row_id = (after or before or {})["id"]
+        return Record(f"{self.prefix}.shop.{table}", _bytes({"id": row_id}), _bytes(event))
+
+    def _end(self, xid: int, time_ms: int, counts: Mapping[str, int]) -> Record:
+        collections = [{"data_collection": name, "event_count": count} for name, count in counts.items()]
+        end = {"status": "END", "id": f"{xid}:{self._lsn}", "ts_ms": time_ms, "data_collections": collections}
+        return Record(f"{self.prefix}.transaction", _bytes({"id": end["id"]}), _bytes(end))
+
+    def _documents(self) -> dict[int, Document]:
+        rows = self._rows.items()
+        lines = sorted((row for (table, _), row in rows if table == "lines"), key=lambda row: int(row["id"]))
+        return {
+            row_id: {**row, "lines": [_shown(each) for each in lines if each["order_id"] == row_id]}
+            for (table, row_id), row in rows
+            if table == "orders"
+        }
+
+
+@dataclass(slots=True)
+class RightOutput:
+    """Output of a right pipeline over a source, in batches of commits; tests break it."""
+
+    outputs: list[Output] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+
+    @classmethod
+    def publish(cls, log: SourceLog, *, per_batch: int = 1, partitions: int = 1) -> "RightOutput":
+        """Publishes in every batch what differs from the one before, and a commit record."""
+        output, offsets, before = cls(), [0] * partitions, dict[int, Document]()
+        numbers = list(range(per_batch, len(log.commits) + 1, per_batch))
+        if log.commits and (not numbers or numbers[-1] != len(log.commits)):
+            numbers.append(len(log.commits))
+        previous = 0
+        for number in numbers:
+            lsn, time_ms = log.commits[number - 1]
+            after = log.states[number]
+            changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+            ranges = output._publish_batch(changed, after, lsn, time_ms + 50, offsets)
+            output.commits.append(Commit(1, lsn, previous, time_ms, time_ms + 50, ranges))
+            before, previous = after, lsn
+        return output
+
+    def position(self, order_id: int, lsn: int) -> int:
+        """Where the output of an order at a commit is in :attr:`outputs`."""
+        key = {"id": order_id}
+        return next(i for i, each in enumerate(self.outputs) if each.key == key and each.lsn == lsn)
+
+    def change(self, position: int, **changes: Any) -> None:
+        """Replaces fields of an output."""
+        self.outputs[position] = replace(self.outputs[position], **changes)
+
+    def without_claims(self) -> "RightOutput":
+        """Returns the same output from a system that knows no LSNs."""
+        return RightOutput([replace(each, lsn=None) for each in self.outputs])
+
+    def _publish_batch(
+        self,
+        changed: Sequence[int],
+        after: Mapping[int, Document],
+        lsn: int,
+        visible_ms: int,
+        offsets: list[int],
+    ) -> tuple[OffsetRange, ...]:
+        first = list(offsets)
+        for key in changed:
+            partition = key % len(offsets)
+            place = (partition, offsets[partition])
+            offsets[partition] += 1
+            self.outputs.append(Output(place, visible_ms, {"id": key}, after.get(key), lsn))
+        return tuple(
+            OffsetRange(partition, end - start, start, end - 1)
+            for partition, (start, end) in enumerate(zip(first, offsets, strict=True))
+            if end > start
+        )
+
+
+class Topics:
+    """Topics of a source and of an output of it, named after a test.
+
+    Attributes:
+        plain: judges the output without LSNs.
+        claiming: judges it by header and commit records.
+    """
+
+    def __init__(self, bootstrap: str, name: str, folder: Path) -> None:
+        self.bootstrap = bootstrap
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 1}
+        )
+        self.output, self.prefix = f"{name}.out", name
+        text = SPECIFICATION.replace('name = "orders"', f'name = "{self.output}"')
+        text = text.replace('name = "shop"', f'name = "{name}"')
+        self.plain = load_specification(write_specification(folder, text))
+        claims = f'commits = "{self.output}.commits"\nlsn_header = "lsn"\n[source]'
+        self.claiming = load_specification(write_specification(folder, text.replace("[source]", claims)))
+        self._create()
+
+    def write_source(self, records: Iterable[Record]) -> None:
+        """Writes records as a connector does: the partition follows from the key."""
+        producer = self._producer
+        for record in records:
+            producer.produce(record.topic, record.value, record.key)
+        producer.flush(30)
+
+    def write_output(self, output: RightOutput) -> None:
+        """Writes outputs to their partitions, and commit records; partitions must be empty before."""
+        producer = self._producer
+        for each in output.outputs:
+            value = None if each.document is None else json.dumps(each.document)
+            headers: dict[str, str | bytes | None] = {"lsn": str(each.lsn)}
+            producer.produce(
+                self.output,
+                value,
+                json.dumps(each.key),
+                each.partition,
+                timestamp=each.visible_ms,
+                headers=headers,
+            )
+        for commit in output.commits:
+            ranges = {str(each.partition): [each.count, each.first, each.last] for each in commit.ranges}
+            content = {
+                "v": 1,
+                "pipeline": "orders",
+                "source": self.prefix,
+                "timeline": commit.timeline,
+                "commit_lsn": commit.lsn,
+                "previous_lsn": commit.previous_lsn,
+                "xid": None,
+                "commit_ts": commit.commit_ts_ms,
+                "offsets": {self.output: ranges},
+            }
+            producer.produce(f"{self.output}.commits", json.dumps(content), timestamp=commit.visible_ms)
+        producer.flush(30)
+
+    def _create(self) -> None:
+        partitions = {
+            f"{self.prefix}.shop.orders": PARTITIONS,
+            f"{self.prefix}.shop.lines": PARTITIONS,
+            f"{self.prefix}.transaction": 1,
+            self.output: PARTITIONS,
+            f"{self.output}.commits": 1,
+        }
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        topics = [NewTopic(topic, count, 1) for topic, count in partitions.items()]
+        for created in admin.create_topics(topics).values():
+            created.result(300)
+
+
+def _shown(row: Row) -> Document:
+    return {"id": row["id"], "price": row["price"]}
+
+
+def _bytes(value: object) -> bytes:
+    return json.dumps(value).encode()

@@ -1,0 +1,135 @@
+"""Outputs that are topics: keyed documents in JSON, tombstones for those that vanish."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from confluent_kafka import Message
+
+from slackwater_certify.errors import unreadable
+from slackwater_certify.history import UNREADABLE
+from slackwater_certify.kafka import current_ends, follow_topics, place_of, read_topics
+from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
+from slackwater_certify.specification import Connections, OutputSpecification
+
+_JSON = msgspec.json.Decoder(float_hook=str)
+_SHOWN = 100
+_DIGITS = 20
+
+
+class _CommitRecord(msgspec.Struct, gc=False):
+    timeline: int
+    commit_lsn: int
+    previous_lsn: int
+    commit_ts: int
+    offsets: dict[str, dict[int, tuple[int, int, int]]]
+
+
+_COMMITS = msgspec.json.Decoder(_CommitRecord)
+
+
+def read_topic(output: OutputSpecification, connections: Connections) -> OutputRecords:
+    """Reads what is in the topic now.
+
+    Raises:
+        CertifyUnavailableError: a topic is missing or holds no commit records.
+    """
+    brokers = connections.brokers("to read the output")
+    commits: list[Commit] = []
+    if output.commits:
+        found = read_topics(brokers, [output.commits])
+        commits = [decode_commit(message, output.name, _timestamp(message)) for message in found]
+    ends = current_ends(brokers, [output.name])
+    messages = read_topics(brokers, [output.name], ends)
+    return OutputRecords((decode_output(m, output.lsn_header, _timestamp(m)) for m in messages), commits)
+
+
+def follow_topic(
+    output: OutputSpecification,
+    connections: Connections,
+    is_over: Callable[[], bool],
+    now_ms: Callable[[], int],
+) -> OutputRecords:
+    """Reads the topic with the times at which records arrive here; blocks until it is over.
+
+    Records that were there before are read, too; their delays are left out.
+
+    Raises:
+        CertifyUnavailableError: a topic is missing or holds no commit records.
+    """
+    topics = [output.name] + ([output.commits] if output.commits else [])
+    started_ms = now_ms()
+    outputs: list[Output] = []
+    commits: list[Commit] = []
+    brokers = connections.brokers("to read the output")
+    for message in follow_topics(brokers, topics, is_over):
+        if message.topic() == output.name:
+            outputs.append(decode_output(message, output.lsn_header, now_ms()))
+        else:
+            commits.append(decode_commit(message, output.name, now_ms()))
+    return OutputRecords(outputs, commits, clock="arrival at the certifier", timed_since_ms=started_ms)
+
+
+def decode_output(message: Message, lsn_header: str | None, visible_ms: int) -> Output:
+    """Decodes one record; what cannot be read is a problem of the output, not an error."""
+    place = (message.partition() or 0, message.offset() or 0)
+    value, key = message.value(), message.key()
+    lsn, problem = None, None
+    if lsn_header is not None:
+        lsn = _lsn(message, lsn_header)
+    document: Mapping[str, Any] | None = None
+    if value is not None:
+        try:
+            found = _JSON.decode(value)
+        except UNREADABLE as error:
+            found, problem = None, f"no JSON ({error}): {value[:_SHOWN].decode(errors='replace')}"
+        if isinstance(found, dict):
+            document = found
+        elif problem is None:
+            problem = f"no JSON object: {value[:_SHOWN].decode(errors='replace')}"
+    return Output(place, visible_ms, _key(key), document, lsn, problem)
+
+
+def decode_commit(message: Message, topic: str, visible_ms: int) -> Commit:
+    """Decodes a commit record, with the ranges of one topic.
+
+    Raises:
+        CertifyUnavailableError: it is none.
+    """
+    try:
+        record = _COMMITS.decode(message.value() or b"")
+    except UNREADABLE as error:
+        raise unreadable(f"commit record {place_of(message)}", str(error)) from error
+    ranges = tuple(
+        OffsetRange(partition, count, first, last)
+        for partition, (count, first, last) in record.offsets.get(topic, {}).items()
+    )
+    return Commit(
+        record.timeline, record.commit_lsn, record.previous_lsn, record.commit_ts, visible_ms, ranges
+    )
+
+
+def _key(key: bytes | None) -> object:
+    if key is None:
+        return None
+    try:
+        return _JSON.decode(key)
+    except UNREADABLE:
+        return key.decode(errors="replace")
+
+
+def _lsn(message: Message, name: str) -> int | None:
+    for header, value in _headers(message):
+        if header == name and value is not None:
+            text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+            return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+    return None
+
+
+def _headers(message: Message) -> Iterable[tuple[str, Any]]:
+    headers: Any = message.headers() or []
+    return headers.items() if isinstance(headers, dict) else headers
+
+
+def _timestamp(message: Message) -> int:
+    return int(message.timestamp()[1])

@@ -1,0 +1,1 @@
+"""Aggregates that are kept as numbers and multisets instead of rows."""

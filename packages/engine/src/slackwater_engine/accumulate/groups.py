@@ -1,0 +1,261 @@
+"""What partials do to the groups of a bucket: their numbers, and what the stage hands on.
+
+Pure: no Spark, disk or clock. A group's rows are not kept; what a batch costs follows the number of changed
+values, whatever the size of the group.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import add
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from slackwater_engine.accumulate.additions import Additions, Step
+from slackwater_engine.accumulate.multiset import OrderedMultiset, Refusal, multiset_prefix
+from slackwater_engine.accumulate.numbers import AccumulatorLayout, Numbers, Shown
+from slackwater_engine.errors import EngineStateError
+from slackwater_engine.evaluate.calls import Call
+from slackwater_engine.evaluate.results import BEFORE, ResultPoints, ResultRows
+from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.outcome import Outcome, Partial
+from slackwater_engine.state.entry import ACCUMULATORS_TAG, is_digest, part
+from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
+from slackwater_sql.plan import (
+    ACCUMULATORS_TABLE,
+    POINTS_TABLE,
+    STEPS_TABLE,
+    AccumulatePart,
+    AccumulatorKind,
+    PartialsOutput,
+)
+from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA
+from slackwater_sql.statement_evaluator import StatementEvaluator
+
+MAX_POINTS_PER_CALL: Final = 100_000
+"""Bounds the memory of one evaluation."""
+
+_decode_key = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
+
+
+class _GroupPoints(NamedTuple):
+    """A group where it differs, after the point to compare with."""
+
+    key: bytes
+    lsns: list[int]
+    shown: list[Shown | None]
+    """None: the group is not there."""
+    is_fresh: bool
+    """There was no result before."""
+
+
+class AccumulateLogic:
+    """Applies partials to the groups of buckets; for one thread."""
+
+    def __init__(
+        self,
+        accumulate: AccumulatePart,
+        *,
+        name: str,
+        every_commit: bool,
+        limits: StatementLimits = DEFAULT_LIMITS,
+        max_points: int = MAX_POINTS_PER_CALL,
+    ) -> None:
+        """The logic of a part.
+
+        Args:
+            accumulate: The part.
+            name: Of what is computed, for errors.
+            every_commit: Results at each commit that changes a group (`transactions`), not only after the
+                batch (`latest`).
+            limits: Of one call.
+            max_points: Of one evaluation.
+        """
+        self._key_names = [column.name for column in accumulate.key]
+        self._is_global = accumulate.is_global
+        self._layout = AccumulatorLayout(accumulate)
+        self._multiset_texts = {a.multiset: a.text for a in reversed(accumulate.accumulators)}
+        self._every_commit = every_commit
+        self._max_points = max_points
+        self._has_steps = isinstance(accumulate.output, PartialsOutput)
+        tables = {ACCUMULATORS_TABLE: self._layout.schema, POINTS_TABLE: POINTS_SCHEMA}
+        if self._has_steps:
+            tables[STEPS_TABLE] = STEPS_SCHEMA
+        self._evaluator = StatementEvaluator(
+            accumulate.statement,
+            tables,
+            name=name,
+            inputs={ACCUMULATORS_TABLE: "the group"},
+            limits=limits,
+        )
+
+    def close(self) -> None:
+        """Give the evaluator's memory back; may be called twice."""
+        self._evaluator.close()
+
+    def __call__(
+        self, partials: Sequence[Partial], contents: IndexTransaction, outcome: Outcome
+    ) -> list[tuple[ResultPoints, ResultRows]]:
+        """The results of the part's statement that these partials change, in the order of the groups' keys.
+
+        Adds what changes of the groups to the outcome; `contents` are only read.
+
+        Args:
+            partials: In any order.
+            contents: Of the bucket.
+            outcome: Takes what changes.
+
+        Raises:
+            EngineStateError: more is taken from a group than was ever added.
+            EvaluationError: the part's SQL fails on a group.
+        """
+        additions = Additions(self._layout, partials, every_commit=self._every_commit)
+        prefixes = {key: part(key) for key in sorted(additions.groups)}
+        stored = contents.get_many([prefix + ACCUMULATORS_TAG for prefix in prefixes.values()])
+        groups = (
+            self._applied(self._group(key, prefix, stored), additions, contents, outcome)
+            for key, prefix in prefixes.items()
+        )
+        return [self._evaluated(call) for call in self._calls(g for g in groups if g is not None)]
+
+    def _group(self, key: bytes, prefix: bytes, stored: Mapping[bytes, bytes]) -> "_Group":
+        data = stored.get(prefix + ACCUMULATORS_TAG)
+        numbers = [0] * self._layout.width if data is None else self._layout.decode(data)
+        return _Group(key, prefix, data, numbers, {})
+
+    def _applied(
+        self, group: "_Group", additions: Additions, contents: IndexTransaction, outcome: Outcome
+    ) -> _GroupPoints | None:
+        """Where a group differs; None if nowhere."""
+        steps = additions.groups[group.key]
+        different = group.numbers[self._layout.added :]
+        for number in self._layout.multisets:
+            prefix = multiset_prefix(group.prefix, number)
+            group.multisets[number] = OrderedMultiset(contents, prefix, additions.touched(steps, number))
+        is_fresh = self._is_global and group.stored is None
+        lsns: list[int] = [] if is_fresh else [BEFORE]
+        shown = [] if is_fresh else [self._shown(group)]
+        for lsn in sorted(steps) if len(steps) > 1 else steps:
+            self._advance(group, steps[lsn], different, lsn)
+            now = self._shown(group)
+            if not shown or now != shown[-1]:
+                lsns.append(lsn)
+                shown.append(now)
+        self._keep(group, outcome)
+        return _GroupPoints(group.key, lsns, shown, is_fresh) if is_fresh or len(lsns) > 1 else None
+
+    def _advance(self, group: "_Group", step: Step, different: Numbers, lsn: int) -> None:
+        """Makes a step; `different` says how many values the multisets had before the batch."""
+
+        def refusal(what: str, count: int) -> Exception:
+            return EngineStateError(
+                f"group {self._key_name(group.key)}, commit LSN {lsn}: {what} counts {count} rows, expected "
+                "none less than 0, and all 0 in a group without rows: a row was taken away that was never "
+                "added. The state is damaged, or this is a bug: start with a new checkpoint, and report it"
+            )
+
+        numbers, added = group.numbers, self._layout.added
+        if step.numbers is not None:
+            numbers[:added] = map(add, numbers, step.numbers)
+        if step.values is not None:
+            for number, values in step.values.items():
+                group.multisets[number].add(values, _value_refusal(refusal, self._multiset_texts[number]))
+            for index, multiset in enumerate(group.multisets.values()):
+                numbers[added + index] = different[index] + multiset.gained
+        problem = self._layout.impossible(numbers)
+        if problem is not None:
+            raise refusal(*problem)
+
+    def _shown(self, group: "_Group") -> Shown | None:
+        if not group.numbers[0] and not self._is_global:
+            return None
+        if not self._layout.ends:
+            return tuple(group.numbers)
+        return (
+            *group.numbers,
+            *(
+                group.multisets[end.multiset].smallest()
+                if end.kind is AccumulatorKind.MIN
+                else group.multisets[end.multiset].largest()
+                for end in self._layout.ends
+            ),
+        )
+
+    def _keep(self, group: "_Group", outcome: Outcome) -> None:
+        is_there = self._is_global or group.numbers[0]
+        key = group.key if is_digest(group.prefix) else None
+        data = self._layout.encode(group.numbers, key) if is_there else None
+        outcome.change(group.prefix + ACCUMULATORS_TAG, group.stored, data)
+        for multiset in group.multisets.values():
+            multiset.conclude(outcome)
+
+    def _calls(self, groups: Iterable[_GroupPoints]) -> Iterator["_GroupCall"]:
+        """The groups in calls of bounded size; of a group that is cut, a point stands in both calls."""
+        call = _GroupCall()
+        for group in groups:
+            start, end = 0, 0
+            while end < len(group.lsns):
+                end = min(len(group.lsns), start + max(2, self._max_points - len(call.call)))
+                call.add(group, start, end)
+                start = end - 1
+                if len(call.call) >= self._max_points:
+                    yield call
+                    call = _GroupCall()
+        if len(call.call):
+            yield call
+
+    def _evaluated(self, call: "_GroupCall") -> tuple[ResultPoints, ResultRows]:
+        points, packed_keys = call.call.points(), call.call.keys
+        there = [(number, shown) for number, shown in enumerate(call.shown) if shown is not None]
+        numbers = [number for number, _ in there]
+        groups = [points.groups[number] for number in numbers]
+        keys = [_decode_key(key) for key in packed_keys]
+        rows = self._layout.table(
+            numbers, groups, [keys[group] for group in groups], [shown for _, shown in there]
+        )
+        tables = {
+            ACCUMULATORS_TABLE: rows,
+            POINTS_TABLE: _table(POINTS_SCHEMA, range(len(points)), points.groups, points.lsns),
+        }
+        if self._has_steps:
+            steps = points.steps()
+            tables[STEPS_TABLE] = _table(STEPS_SCHEMA, steps.points, steps.lsns, steps.weights)
+        return points, self._evaluator.rows(tables, lambda group: self._key_name(packed_keys[group]))
+
+    def _key_name(self, key: bytes) -> str:
+        return msgspec.json.encode(dict(zip(self._key_names, _decode_key(key), strict=True))).decode()
+
+
+@dataclass(slots=True)
+class _Group:
+    """A group as it is before the batch, and then at each of its commits."""
+
+    key: bytes
+    prefix: bytes
+    stored: bytes | None
+    numbers: Numbers
+    multisets: dict[int, OrderedMultiset]
+
+
+@dataclass(slots=True)
+class _GroupCall:
+    """A call whose keys are groups, without rows."""
+
+    call: Call = field(default_factory=lambda: Call(0))
+    shown: list[Shown | None] = field(default_factory=list)
+    """What SQL sees at each point."""
+
+    def add(self, group: _GroupPoints, start: int, end: int) -> None:
+        """Adds some points of a group."""
+        self.call.add(group.key, group.lsns[start:end], is_fresh=group.is_fresh and not start)
+        self.shown += group.shown[start:end]
+
+
+def _value_refusal(refusal: Refusal, aggregate: str) -> Refusal:
+    return lambda text, count: refusal(f"{text!r} in {aggregate}", count)
+
+
+def _table(schema: pa.Schema, *columns: Sequence[int]) -> pa.Table:
+    arrays = [pa.array(values, column.type) for column, values in zip(schema, columns, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

@@ -1,0 +1,142 @@
+"""The documents of a batch, as the stages hand them to a sink.
+
+The last stage yields rows ``stage INT, bucket INT, sequence BIGINT, payload BINARY``. The row of stage 0
+holds the batch header; stage -1, -2, ... are documents of view 0, 1, ...: a payload is
+``zstd(msgpack([(commit LSN, key, document or nil), ...]))``.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import msgspec
+import zstandard
+
+from slackwater_engine.errors import EngineStateError
+from slackwater_engine.payloads import HEADER_STAGE, Document
+from slackwater_protocol import BatchHeader, ProtocolError, decode_batch_header
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_DECODER = msgspec.msgpack.Decoder(list[Document])
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentBatch:
+    """All that one batch changes in the views of a pipeline."""
+
+    batch_id: int
+    """Spark's number of the batch; the same batch has the same number when it is repeated."""
+    header: BatchHeader
+    payloads: Mapping[int, tuple[bytes, ...]]
+    """Packed documents by number of the view, one payload per bucket or part of a bucket."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the documents, packed but not compressed.
+
+        Raises:
+            EngineStateError: a payload is not what a stage writes.
+        """
+        try:
+            return sum(
+                max(0, zstandard.frame_content_size(payload))
+                for payloads in self.payloads.values()
+                for payload in payloads
+            )
+        except zstandard.ZstdError as error:
+            raise malformed_batch(self.batch_id, f"unreadable payload: {error}") from error
+
+    def chunks(self, view: int) -> Iterator[list[Document]]:
+        """A view's documents payload by payload, in no particular order.
+
+        Raises:
+            EngineStateError: a payload is not what a stage writes.
+        """
+        decompress = zstandard.ZstdDecompressor().decompress
+        for payload in self.payloads.get(view, ()):
+            try:
+                yield _DECODER.decode(decompress(payload))
+            except (msgspec.MsgspecError, zstandard.ZstdError) as error:
+                raise malformed_batch(self.batch_id, f"unreadable payload: {error}") from error
+
+    def settled(self, view: int, *, every_commit: bool) -> Iterator[list[Document]]:
+        """A view's documents as :func:`without_moved` leaves them, payload by payload."""
+        return without_moved(partial(self.chunks, view), every_commit=every_commit)
+
+
+def without_moved(
+    chunks: Callable[[], Iterable[list[Document]]], *, every_commit: bool
+) -> Iterator[list[Document]]:
+    """The documents of a view without deletes that are none: a key may have moved from bucket to bucket.
+
+    Then one bucket sends its delete, the other its document; what counts is the document.
+
+    Args:
+        chunks: Gives all documents of a batch; called several times.
+        every_commit: The documents are those of each commit; else of the batch, whatever their LSNs.
+    """
+    gone = {_state(d, every_commit) for chunk in chunks() for d in chunk if d[2] is None}
+    moved: set[tuple[int, bytes]] = set()
+    if gone:
+        there = (_state(d, every_commit) for chunk in chunks() for d in chunk if d[2] is not None)
+        moved = gone.intersection(there)
+    if not moved:
+        return iter(chunks())
+    return (
+        [d for d in chunk if d[2] is not None or _state(d, every_commit) not in moved] for chunk in chunks()
+    )
+
+
+def settled(documents: list[Document], *, every_commit: bool) -> list[Document]:
+    """The documents of a view in commit order, as :func:`without_moved` leaves them."""
+    return in_commit_order(without_moved(lambda: [documents], every_commit=every_commit))
+
+
+def in_commit_order(chunks: Iterable[list[Document]]) -> list[Document]:
+    """All documents, ascending by commit LSN."""
+    return sorted(chain.from_iterable(chunks), key=itemgetter(0))
+
+
+def _state(document: Document, every_commit: bool) -> tuple[int, bytes]:
+    """What a key has one state of."""
+    return document[0] if every_commit else 0, document[1]
+
+
+def malformed_batch(batch_id: int, reason: str) -> EngineStateError:
+    """The error for a batch that cannot be written as it was handed over."""
+    return EngineStateError(
+        f"batch {batch_id} cannot be written: {reason}; source, stage and sink must be of one version"
+    )
+
+
+def document_batch(batch_id: int, rows: "pa.Table") -> DocumentBatch | None:
+    """The batch in the collected rows of a query; None if there are no rows at all.
+
+    Raises:
+        EngineStateError: there is not exactly one header, or it cannot be read.
+    """
+    if rows.num_rows == 0:
+        return None
+    stages: list[int] = rows.column("stage").to_pylist()
+    payloads: list[bytes] = rows.column("payload").to_pylist()
+    headers: list[bytes] = []
+    documents: dict[int, list[bytes]] = {}
+    for stage, payload in zip(stages, payloads, strict=True):
+        if stage == HEADER_STAGE:
+            headers.append(payload)
+        elif stage < HEADER_STAGE:
+            documents.setdefault(-stage - 1, []).append(payload)
+        else:
+            raise malformed_batch(batch_id, f"events for stage {stage} have reached the sink")
+    if len(headers) != 1:
+        raise malformed_batch(batch_id, f"expected exactly one batch header, found {len(headers)}")
+    try:
+        header = decode_batch_header(headers[0])
+    except ProtocolError as error:
+        raise malformed_batch(batch_id, str(error)) from error
+    return DocumentBatch(batch_id, header, {view: tuple(packed) for view, packed in documents.items()})

@@ -1,0 +1,62 @@
+"""Errors of the engine, by what can be done about them.
+
+::
+
+    EngineError
+    ├── EngineConfigError        a pipeline that cannot run like this
+    ├── EngineInputError         changes that cannot be used: the source has to be put right
+    │   ├── BadInputError        a record that cannot be understood, with its place
+    │   └── PackingError         a change that cannot be packed; the source makes a BadInputError of it
+    ├── EngineStateError         what is kept, or handed over, cannot be read, or is of another version
+    └── EngineUnavailableError   a local disk does not do what is needed; nothing is lost
+
+Spark carries errors between processes, so all can be pickled: their data are their positional arguments.
+"""
+
+from slackwater_protocol import SlackwaterError
+
+FULL_HINT = "ALTER TABLE {table} REPLICA IDENTITY FULL"
+
+
+class EngineError(SlackwaterError):
+    """Root of what the engine raises."""
+
+
+class EngineConfigError(EngineError):
+    """A pipeline that cannot run like this."""
+
+
+class EngineInputError(EngineError):
+    """Changes that cannot be used."""
+
+
+class BadInputError(EngineInputError):
+    """A record that cannot be understood, with its place."""
+
+    def __init__(self, topic: str, partition: int, offset: int, problem: str, value: bytes) -> None:
+        super().__init__(topic, partition, offset, problem, value)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.problem = problem
+        self.value = value
+        """The first bytes of the record's value."""
+
+    def __str__(self) -> str:
+        return (
+            f"bad input at topic {self.topic}, partition {self.partition}, offset {self.offset}: "
+            f"{self.problem}; the value starts with {self.value!r}. The query stops here and loses nothing: "
+            "it goes on from this batch when the cause is gone"
+        )
+
+
+class PackingError(EngineInputError):
+    """A change that cannot be packed, without its place."""
+
+
+class EngineStateError(EngineError):
+    """What is kept, or handed from one process to another, cannot be used."""
+
+
+class EngineUnavailableError(EngineError):
+    """A local disk does not do what is needed. The state is in the checkpoint: starting again is safe."""

@@ -1,0 +1,1 @@
+"""Which keys a batch touches, and how their results differ before and after."""

@@ -1,0 +1,195 @@
+"""Calls of bounded size: many keys, column by column, for one run of a part's statement."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from slackwater_engine.evaluate.results import BEFORE, ResultPoints, ResultRows
+from slackwater_engine.evaluate.row_changes import RowVersion
+from slackwater_sql.row_codec import RowCodec
+from slackwater_sql.stage_evaluation import PointColumns, RowVersions, StepColumns
+
+MAX_ROWS_PER_CALL: Final = 200_000
+"""Rows times points at which they are live, roughly, that one call may have to look at: bounds its memory."""
+
+
+class PartEvaluator(Protocol):
+    """See :class:`slackwater_sql.stage_evaluation.RowsEvaluator`."""
+
+    def at_points(
+        self,
+        versions: Sequence[RowVersions],
+        points: PointColumns,
+        steps: StepColumns | None,
+        keys: Sequence[bytes],
+    ) -> ResultRows:
+        """The result of the part's statement at points."""
+        ...
+
+    def latest(self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
+        """The result over rows that all are live; `lsns` are those of the keys' newest changes."""
+        ...
+
+
+@dataclass(slots=True)
+class RowColumns:
+    """Packed rows of one input: what each is, whose, and at which commits ``[from, to)`` it was live."""
+
+    keys: list[int] = field(default_factory=list)
+    """Numbers of the rows' keys in the call."""
+    rows: list[bytes] = field(default_factory=list)
+    from_lsns: list[int] = field(default_factory=list)
+    to_lsns: list[int] = field(default_factory=list)
+    """Both are empty in calls that only look at live rows."""
+
+
+class Call:
+    """Keys of one call, their points, and the rows of each input.
+
+    Attributes:
+        keys: Packed.
+        rows: By input.
+        point_keys: For each point the number of its key; points of one key stand side by side.
+        lsns: For each point its commit LSN, ascending within a key.
+    """
+
+    def __init__(self, inputs: int) -> None:
+        self.keys: list[bytes] = []
+        self.rows = [RowColumns() for _ in range(inputs)]
+        self.point_keys: list[int] = []
+        self.lsns: list[int] = []
+        self._fresh: set[int] = set()
+
+    def __len__(self) -> int:
+        """How many points it has."""
+        return len(self.lsns)
+
+    def add(self, key: bytes, lsns: Sequence[int] = (), *, is_fresh: bool = False) -> int:
+        """Adds a key with its points; gives its number.
+
+        Args:
+            key: Packed.
+            lsns: Of its points, ascending.
+            is_fresh: There was no result before: already the first point is news.
+        """
+        number = len(self.keys)
+        self.keys.append(key)
+        self.point_keys += [number] * len(lsns)
+        self.lsns += lsns
+        if is_fresh:
+            self._fresh.add(number)
+        return number
+
+    def points(self) -> ResultPoints:
+        """Of all keys."""
+        return ResultPoints(self.point_keys, self.lsns, frozenset(self._fresh))
+
+    def versions(self, codecs: Sequence[RowCodec]) -> list[RowVersions]:
+        """The rows of each input, with the commits at which they were live."""
+        return [
+            RowVersions(rows.keys, codec.unpack_columns(rows.rows), rows.from_lsns, rows.to_lsns)
+            for rows, codec in zip(self.rows, codecs, strict=True)
+        ]
+
+    def live_rows(self, codecs: Sequence[RowCodec]) -> list[RowVersions]:
+        """The rows of each input, which are all live."""
+        return [
+            RowVersions(rows.keys, codec.unpack_columns(rows.rows))
+            for rows, codec in zip(self.rows, codecs, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyVersions:
+    """The rows of a key during a batch.
+
+    Attributes:
+        key: Packed.
+        versions: All rows that are live at some point.
+        lsns: Of the points after the first, ascending; not empty.
+        is_fresh: There was no result before, not even that of no rows.
+    """
+
+    key: bytes
+    versions: Sequence[RowVersion]
+    lsns: Sequence[int]
+    is_fresh: bool = False
+
+
+class PointCalls:
+    """Evaluates a part's statement at points; for one thread."""
+
+    def __init__(
+        self,
+        evaluator: PartEvaluator,
+        codecs: Sequence[RowCodec],
+        *,
+        has_steps: bool,
+        max_rows: int = MAX_ROWS_PER_CALL,
+    ) -> None:
+        """Calls of one part.
+
+        Args:
+            evaluator: Of the part.
+            codecs: Of its inputs.
+            has_steps: The part's results are partials.
+            max_rows: Bounds the size of a call.
+        """
+        self._evaluator = evaluator
+        self._codecs = codecs
+        self._has_steps = has_steps
+        self._max_rows = max_rows
+
+    def evaluate(self, keys: Iterator[KeyVersions]) -> Iterator[tuple[ResultPoints, ResultRows]]:
+        """The results of all keys, as a `Route` takes them.
+
+        Raises:
+            EvaluationError: the SQL fails on the rows of a key; names it.
+        """
+        call, rows = Call(len(self._codecs)), 0
+        for of_key in keys:
+            size = len(of_key.versions) * (1 + len(of_key.lsns))
+            if rows and rows + size > self._max_rows:
+                yield self.results(call)
+                call, rows = Call(len(self._codecs)), 0
+            if size > self._max_rows:
+                yield from self._in_parts(of_key)
+                continue
+            lsns = of_key.lsns if of_key.is_fresh else (BEFORE, *of_key.lsns)
+            _add(call, of_key.key, of_key.versions, lsns, is_fresh=of_key.is_fresh)
+            rows += size
+        if rows or call.keys:
+            yield self.results(call)
+
+    def results(self, call: Call) -> tuple[ResultPoints, ResultRows]:
+        """The results of one call.
+
+        Raises:
+            EvaluationError: the SQL fails on the rows of a key; names it.
+        """
+        points = call.points()
+        steps = points.steps() if self._has_steps else None
+        return points, self._evaluator.at_points(call.versions(self._codecs), points, steps, call.keys)
+
+    def _in_parts(self, of_key: KeyVersions) -> Iterator[tuple[ResultPoints, ResultRows]]:
+        """One large key with many points, some of them at a time; each part begins where the last ended."""
+        step = max(1, self._max_rows // len(of_key.versions) - 1)
+        lsns = of_key.lsns if of_key.is_fresh else (BEFORE, *of_key.lsns)
+        for start in range(0, max(1, len(lsns) - 1), step):
+            points = lsns[start : start + step + 1]
+            live = [v for v in of_key.versions if v[2] <= points[-1] and v[3] > points[0]]
+            call = Call(len(self._codecs))
+            _add(call, of_key.key, live, points, is_fresh=of_key.is_fresh and start == 0)
+            yield self.results(call)
+
+
+def _add(
+    call: Call, key: bytes, versions: Sequence[RowVersion], lsns: Sequence[int], *, is_fresh: bool
+) -> None:
+    number = call.add(key, lsns, is_fresh=is_fresh)
+    for of_input, row, from_lsn, to_lsn in versions:
+        columns = call.rows[of_input]
+        columns.keys.append(number)
+        columns.rows.append(row)
+        columns.from_lsns.append(from_lsn)
+        columns.to_lsns.append(to_lsn)

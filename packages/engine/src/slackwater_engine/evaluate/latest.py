@@ -1,0 +1,263 @@
+"""Documents of whole keys after a batch: the state before is not evaluated, a digest tells what changed.
+
+The hot loop of views whose keys are read whole. Regular events need no history: the last one of a row counts.
+Others (TRUNCATE, rows that lack values, very long keys) take the way of :class:`TouchedKeys`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, overload
+
+from slackwater_engine.evaluate.calls import MAX_ROWS_PER_CALL, Call, PartEvaluator
+from slackwater_engine.evaluate.touched import OWN_LSN, TouchedKeys
+from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.outcome import Outcome
+from slackwater_engine.payloads import Event
+from slackwater_engine.state.entry import (
+    DOCUMENT_TAG,
+    HASH_BYTES,
+    MAX_PART_BYTES,
+    Entry,
+    digest,
+    input_tag,
+    part,
+)
+from slackwater_sql.plan import DocumentsOutput, RowsPart, StagePlan
+
+LARGE_KEY_ENTRIES: Final = 64
+"""Of a key with at least so many entries the rows that events name are read first: perhaps none differs."""
+
+NewRows = dict[bytes, bytes | None]
+"""The rows of a key after a batch, by tag and primary key; None: gone."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What regular events do to keys."""
+
+    keys: dict[bytes, NewRows] = field(default_factory=dict)
+    deletes: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
+    """By key and row the commit LSN of a delete of a row that must be there before the batch."""
+    irregular: set[bytes] = field(default_factory=set)
+    """Keys whose events need their history."""
+
+    def delete(self, key: bytes, name: bytes, lsn: int) -> None:
+        """Takes note of a delete; not of one of a row that another bucket of an earlier stage has now."""
+        rows = self.keys[key]
+        if name not in rows:
+            self.deletes.setdefault(key, {})[name] = lsn
+        elif rows[name] is None:
+            self.irregular.add(key)
+        rows[name] = None
+
+
+class LatestLogic:
+    """See :class:`RowsLogic`; for parts with a `latest_statement`.
+
+    Beside the digest of a key's last document its record key is kept, to delete it by.
+    """
+
+    def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator) -> None:
+        """The logic of a stage's rows part, which publishes documents."""
+        if not isinstance(rows.output, DocumentsOutput):
+            msg = f"stage {stage.number}: a statement for live rows, but no documents"
+            raise TypeError(msg)
+        self._view = rows.output.view
+        self._touched = TouchedKeys(stage, rows)
+        self._tags = [input_tag(number) for number in range(len(rows.inputs))]
+        self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
+        self._is_global = not stage.key
+        self._evaluator = evaluator
+
+    def __call__(
+        self, events: Sequence[Event], contents: IndexTransaction, outcome: Outcome, lsn: int | None
+    ) -> None:
+        """Adds to the outcome what these events change, and documents. Changes no contents.
+
+        Args:
+            events: By commit LSN.
+            contents: Of the bucket.
+            outcome: Takes what changes, and the documents.
+            lsn: Of the documents, or `OWN_LSN`; None: that of the newest event.
+
+        Raises:
+            EngineInputError: an event needs a row that the contents do not have.
+            EvaluationError: the part's SQL fails on the rows of a key.
+        """
+        batch = self._net(events, contents)
+        newest = NewestLsns(events)
+        at = events[-1][0] if lsn is None else lsn
+        call = _LatestCall(Call(len(self._tags)))
+        for key in sorted(batch.keys):
+            self._add(key, batch, contents, outcome, call)
+            if call.size > MAX_ROWS_PER_CALL:
+                self._conclude(call, outcome, at, newest)
+                call = _LatestCall(Call(len(self._tags)))
+        self._conclude(call, outcome, at, newest)
+
+    def _net(self, events: Sequence[Event], contents: IndexTransaction) -> _Batch:
+        """The last event of each row; of irregular keys what their history ends with."""
+        batch = _Batch()
+        keys, tags = batch.keys, self._tags
+        for lsn, number, key, primary_key, row, _ in events:
+            rows = keys.get(key)
+            if rows is None:
+                rows = keys[key] = {}
+            if row.__class__ is bytes:
+                rows[tags[number] + primary_key] = row
+            elif row is None and key and number >= 0:
+                name = tags[number] + primary_key
+                if number not in self._of_stages or rows.get(name) is None:
+                    batch.delete(key, name, lsn)
+            else:
+                batch.irregular.add(key)
+        for key, rows in keys.items():
+            if len(key) > MAX_PART_BYTES or len(max(rows, key=len, default=b"")) > MAX_PART_BYTES:
+                batch.irregular.add(key)
+        if batch.irregular or (self._is_global and keys):
+            self._with_histories(batch, events, contents)
+        return batch
+
+    def _with_histories(self, batch: _Batch, events: Sequence[Event], contents: IndexTransaction) -> None:
+        """A TRUNCATE concerns all keys, also those that no event names."""
+        irregular = batch.irregular
+        if b"" in irregular or self._is_global:
+            of_keys, batch.keys, batch.deletes = events, {}, {}
+        else:
+            of_keys = [event for event in events if event[2] in irregular]
+            for key in irregular:
+                del batch.keys[key]
+                batch.deletes.pop(key, None)
+        for touched in self._touched.of(of_keys, contents, OWN_LSN):
+            width = len(touched.group)
+            batch.keys[touched.key] = {name[width:]: t[-1][1] for name, t in touched.changed.items()}
+
+    def _add(
+        self, key: bytes, batch: _Batch, contents: IndexTransaction, outcome: Outcome, call: "_LatestCall"
+    ) -> None:
+        """Adds a key's rows to the call if some of them have changed."""
+        new_rows = batch.keys[key]
+        deletes = batch.deletes.get(key)
+        group = part(key)
+        entries = contents.group(group, LARGE_KEY_ENTRIES)
+        if len(entries) == LARGE_KEY_ENTRIES:
+            if deletes is None and self._are_stored(group, new_rows, contents):
+                return
+            entries = contents.group(group)
+        changed = len(outcome.changes)
+        kept, last = self._merged(entries, len(group), new_rows, outcome)
+        for tail, lsn in deletes.items() if deletes else ():
+            if tail in new_rows:
+                self._touched.check_delete(key, tail[0] - 1, lsn)
+        for tail, new in new_rows.items():
+            if new is not None:
+                outcome.change(group + tail, None, new)
+                kept.append((tail[0], new))
+        if len(outcome.changes) == changed and not (self._is_global and last is None):
+            return
+        call.add(key, (group + DOCUMENT_TAG, last), kept)
+
+    def _merged(
+        self, entries: Sequence[Entry], width: int, new_rows: NewRows, outcome: Outcome
+    ) -> tuple[list[tuple[int, bytes]], bytes | None]:
+        """The stored rows as they are now, with their tags, and the last document's entry.
+
+        What is left in `new_rows` is not stored.
+        """
+        last = None
+        kept: list[tuple[int, bytes]] = []
+        inputs = range(1, len(self._tags) + 1)
+        for name, row in entries:
+            tail = name[width:]
+            if tail in new_rows:
+                new = new_rows.pop(tail)
+                outcome.change(name, row, new)
+                if new is not None:
+                    kept.append((tail[0], new))
+            elif tail == DOCUMENT_TAG:
+                last = row
+            elif tail[0] in inputs:
+                kept.append((tail[0], row))
+        return kept, last
+
+    def _are_stored(self, group: bytes, new_rows: NewRows, contents: IndexTransaction) -> bool:
+        stored = contents.get_many(group + tail for tail in new_rows)
+        return all(stored.get(group + tail) == row for tail, row in new_rows.items())
+
+    def _conclude(self, call: "_LatestCall", outcome: Outcome, lsn: int, newest: "NewestLsns") -> None:
+        """Evaluates the call; documents that differ from the last ones are handed on."""
+        keys = call.call.keys
+        if not keys:
+            return
+        of_keys = newest.of(keys)
+        results = self._evaluator.latest(call.call.live_rows(self._touched.codecs), keys, of_keys)
+        found = {group: (key.encode(), document) for group, key, document in results}
+        documents = outcome.view(self._view)
+        for number, (name, last) in enumerate(call.last):
+            current = found.get(number)
+            value = None if current is None else digest(current[1]) + current[0]
+            if value == last:
+                continue
+            outcome.change(name, last, value)
+            at = of_keys[number] if lsn == OWN_LSN else lsn
+            if current is not None:
+                documents.append((at, *current))
+            elif last is not None:
+                documents.append((at, last[HASH_BYTES:], None))
+
+
+@dataclass(slots=True)
+class _LatestCall:
+    """A call without points, and what its keys' last documents were."""
+
+    call: Call
+    last: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    """Names and values of the entries of the keys' last documents."""
+    size: int = 0
+
+    def add(self, key: bytes, last: tuple[bytes, bytes | None], rows: list[tuple[int, bytes]]) -> None:
+        """Adds a key with its rows by tag."""
+        number = self.call.add(key)
+        self.last.append(last)
+        self.size += len(rows)
+        for tag, row in rows:
+            columns = self.call.rows[tag - 1]
+            columns.keys.append(number)
+            columns.rows.append(row)
+
+
+class NewestLsns:
+    """For each key of a batch the commit LSN of its newest event; found when first asked for."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+        self._by_key: dict[bytes, int] | None = None
+
+    def of(self, keys: Sequence[bytes]) -> "_LsnsOfKeys":
+        """Of these keys, in their order."""
+        return _LsnsOfKeys(self, keys)
+
+    def __getitem__(self, key: bytes) -> int:
+        if self._by_key is None:
+            self._by_key = {event[2]: event[0] for event in self._events}
+        return self._by_key.get(key, self._events[-1][0])
+
+
+class _LsnsOfKeys(Sequence[int]):
+    def __init__(self, newest: NewestLsns, keys: Sequence[bytes]) -> None:
+        self._newest = newest
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            return [self._newest[key] for key in self._keys[index]]
+        return self._newest[self._keys[index]]

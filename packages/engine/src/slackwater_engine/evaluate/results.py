@@ -1,0 +1,222 @@
+"""From results at points to what a stage hands on: the difference of consecutive points of a key.
+
+No result is kept: what it was before a batch is evaluated again, from the rows as they were.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from slackwater_engine.outcome import Outcome
+from slackwater_engine.payloads import Document
+from slackwater_sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
+
+BEFORE: Final = 0
+"""The LSN of a point that stands for the time before the batch; all commits are later."""
+
+ResultRows = Sequence[tuple[Any, ...]]
+"""What a statement gives; for the columns see :mod:`slackwater_sql.plan`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What each point adds to groups, and takes away: the rows of ``STEPS_TABLE``, column by column."""
+
+    points: list[int]
+    lsns: list[int]
+    weights: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPoints:
+    """Where results are wanted. Points of one key stand side by side, ascending by LSN.
+
+    The first point of a key is there only to compare later ones with: the result before the batch.
+
+    Attributes:
+        groups: For each point the number of its key.
+        lsns: For each point its commit LSN.
+        fresh: Numbers of keys that had no result before: already their first point is news.
+    """
+
+    groups: Sequence[int]
+    lsns: Sequence[int]
+    fresh: frozenset[int] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.lsns)
+
+    def news(self) -> Iterator[tuple[int, int, int]]:
+        """``(point, point before it or -1, commit LSN)`` of each point that is to be handed on."""
+        last = None
+        for number, (group, lsn) in enumerate(zip(self.groups, self.lsns, strict=True)):
+            if group == last:
+                yield number, number - 1, lsn
+            elif group in self.fresh:
+                yield number, -1, lsn
+            last = group
+
+    def steps(self) -> Steps:
+        """Each point adds its rows at its own LSN, and takes away those of the one before it."""
+        steps = Steps([], [], [])
+        for number, before, lsn in self.news():
+            for point, weight in ((number, 1), (before, -1)):
+                if point >= 0:
+                    steps.points.append(point)
+                    steps.lsns.append(lsn)
+                    steps.weights.append(weight)
+        return steps
+
+
+Route = Callable[[ResultPoints, ResultRows, Outcome], None]
+"""Adds to the outcome what the results, as a statement gives them, differ by from point to point.
+
+Results of one key may come in several calls, if the last point of one is the first of the next.
+"""
+
+
+def route_of(output: Output, stage: int) -> Route:
+    """How the results of a stage's part are handed on.
+
+    Args:
+        output: Of the part.
+        stage: Number of the stage: its own partials stay in the bucket.
+    """
+    match output:
+        case RowsOutput():
+            return _RowsRoute(output)
+        case DocumentsOutput():
+            return _DocumentsRoute(output)
+        case PartialsOutput():
+            return _PartialsRoute(output, stage)
+
+
+def decoded_rows(texts: Sequence[str]) -> list[tuple[Any, ...]]:
+    """JSON arrays of wire values, read all at once."""
+    return _ROWS.decode("[" + ",".join(texts) + "]")
+
+
+_ROWS: Final = msgspec.json.Decoder(list[tuple[Any, ...]])
+
+
+class _RowsRoute:
+    """Rows that vanish, come and change, to the inputs that take them."""
+
+    def __init__(self, output: RowsOutput) -> None:
+        self._identity = output.identity
+        self._edges = output.edges
+
+    def __call__(self, points: ResultPoints, rows: ResultRows, outcome: Outcome) -> None:
+        changes = list(_changed_texts(points, rows))
+        numbers: dict[str, int] = {}
+        for _, gone, come in changes:
+            for text in (*gone, *come):
+                numbers.setdefault(text, len(numbers))
+        wire_rows = decoded_rows(list(numbers))
+        width = self._identity
+        identities = [_pack(row[:width]) for row in wire_rows]
+        edges = [_EdgeRows(edge, wire_rows) for edge in self._edges]
+        for lsn, gone, come in changes:
+            old = {identities[number]: number for number in map(numbers.__getitem__, gone)}
+            new = {identities[number]: number for number in map(numbers.__getitem__, come)}
+            for identity in sorted(old.keys() | new.keys()):
+                for edge in edges:
+                    edge.send(lsn, identity, old.get(identity), new.get(identity), outcome)
+
+
+class _EdgeRows:
+    """Rows as an edge takes them, by their numbers. Those that it does not take are None."""
+
+    def __init__(self, edge: Edge, wire_rows: Sequence[tuple[Any, ...]]) -> None:
+        self._edge = edge
+        keys = [tuple([row[position] for position in edge.key]) for row in wire_rows]
+        self._keys: list[bytes | None] = [
+            None if None in key and not edge.keeps_null_keys else _pack(key) for key in keys
+        ]
+        self._rows = [_pack(tuple([row[position] for position in edge.columns])) for row in wire_rows]
+
+    def send(self, lsn: int, identity: bytes, old: int | None, new: int | None, outcome: Outcome) -> None:
+        """One row's change; nothing if the edge's columns do not show it."""
+        edge = self._edge
+        old_key = None if old is None else self._keys[old]
+        new_key = None if new is None else self._keys[new]
+        if old_key is not None and old_key != new_key:
+            outcome.event(edge.stage, lsn, edge.input, old_key, identity, None)
+        if new_key is None or new is None:
+            return
+        if old is None or old_key != new_key or self._rows[old] != self._rows[new]:
+            outcome.event(edge.stage, lsn, edge.input, new_key, identity, self._rows[new])
+
+
+class _DocumentsRoute:
+    """Documents that vanish, come and change."""
+
+    def __init__(self, output: DocumentsOutput) -> None:
+        self._view = output.view
+
+    def __call__(self, points: ResultPoints, rows: ResultRows, outcome: Outcome) -> None:
+        at_points: list[dict[str, bytes] | None] = [None] * len(points)
+        for point, key, document in rows:
+            at_point = at_points[point]
+            if at_point is None:
+                at_points[point] = {key: document}
+            else:
+                at_point[key] = document
+        documents = outcome.view(self._view)
+        nothing: dict[str, bytes] = {}
+        for number, before, lsn in points.news():
+            old = (at_points[before] if before >= 0 else None) or nothing
+            new = at_points[number] or nothing
+            if old != new:
+                documents += _changed_documents(lsn, old, new)
+
+
+class _PartialsRoute:
+    """What changes add to groups."""
+
+    def __init__(self, output: PartialsOutput, stage: int) -> None:
+        self._key = output.key
+        self._stage = output.stage
+        self._is_own = output.stage == stage
+
+    def __call__(self, points: ResultPoints, rows: ResultRows, outcome: Outcome) -> None:
+        width = self._key
+        values = decoded_rows([row[2] for row in rows])
+        partials = sorted(
+            (lsn, number, _pack(value[:width]), _pack(value[width:]))
+            for (lsn, number, _), value in zip(rows, values, strict=True)
+        )
+        if self._is_own:
+            outcome.partials += partials
+            return
+        for lsn, number, key, rest in partials:
+            outcome.event(self._stage, lsn, number, key, b"", rest)
+
+
+def _changed_texts(points: ResultPoints, rows: ResultRows) -> Iterator[tuple[int, set[str], set[str]]]:
+    """For each point that differs from the one before: its LSN, what is gone, and what has come."""
+    at_points: list[set[str] | None] = [None] * len(points)
+    for point, text in rows:
+        at_point = at_points[point]
+        if at_point is None:
+            at_points[point] = {text}
+        else:
+            at_point.add(text)
+    nothing: set[str] = set()
+    for number, before, lsn in points.news():
+        old = (at_points[before] if before >= 0 else None) or nothing
+        new = at_points[number] or nothing
+        if old != new:
+            yield lsn, old - new, new - old
+
+
+def _changed_documents(lsn: int, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> Iterator[Document]:
+    for key in sorted(old.keys() | new.keys()):
+        document = new.get(key)
+        if old.get(key) != document:
+            yield lsn, key.encode(), document
+
+
+_pack = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,268 @@
+"""The index of a bucket in an LMDB environment on the executor's local disk."""
+
+import errno
+import resource
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final, TypeVar
+
+from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.draft import draft_folder, fill
+from slackwater_engine.index.folders import make_private_folder, unusable_folder
+from slackwater_engine.index.lmdb_adapter import (
+    OPEN_FAILURES,
+    Cursor,
+    Database,
+    DiskFull,
+    Environment,
+    MapFull,
+    MapResized,
+    Transaction,
+    open_environment,
+)
+from slackwater_engine.state.entry import META_NAME, Change, Entry
+
+T = TypeVar("T")
+
+INITIAL_MAP_BYTES: Final = 64 << 20
+"""Address space of a new index; doubled whenever it is full. The file is only as large as its contents."""
+
+MAX_OPEN_INDEXES: Final = 512
+"""Per process, if it may have so many files open; each takes two descriptors."""
+
+_BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class LmdbIndex:
+    """See :class:`~slackwater_engine.index.contract.BucketIndex`; several processes may use one folder.
+
+    A folder that cannot be read, that was written before the machine last started, or whose file is shorter
+    than it says is thrown away.
+    """
+
+    def __init__(self, folder: Path, *, initial_map_bytes: int = INITIAL_MAP_BYTES) -> None:
+        self._folder = folder
+        self._map_bytes = initial_map_bytes
+        self._environment: Environment | None = None
+        self._inode = 0
+
+    def update(self, work: Callable[[IndexTransaction], T]) -> T:
+        """Runs `work` in a write transaction."""
+        discarded = False
+        while True:
+            try:
+                return self._attempt(work)
+            except MapFull:
+                self._resize(2)
+            except MapResized:
+                self._resize(0)
+            except DiskFull as error:
+                raise unusable_folder(self._folder, str(error)) from error
+            except OPEN_FAILURES as error:
+                if discarded:
+                    raise unusable_folder(self._folder, str(error)) from error
+                discarded = True
+                self._discard()
+            except OSError as error:
+                raise unusable_folder(self._folder, str(error)) from error
+
+    def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
+        """Fills a new index beside this one and puts it in its place."""
+        try:
+            draft = LmdbIndex(draft_folder(self._folder), initial_map_bytes=self._map_bytes)
+            try:
+                fill(draft, self._folder, batches, token)
+            finally:
+                draft.close()
+            self._replace_by(draft)
+        except OSError as error:
+            raise unusable_folder(self._folder, str(error)) from error
+
+    def close(self) -> None:
+        """Frees the handle; the index opens again by itself."""
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None
+
+    def _attempt(self, work: Callable[[IndexTransaction], T]) -> T:
+        environment = self._opened()
+        transaction = environment.begin(write=True)
+        try:
+            result = work(_LmdbTransaction(transaction, environment.open_db))
+            transaction.commit()
+        except BaseException:
+            transaction.abort()
+            raise
+        return result
+
+    def _opened(self) -> Environment:
+        if self._environment is not None and self._inode_now() == self._inode:
+            return self._environment
+        self.close()
+        if not _is_usable(self._folder):
+            self._discard()
+        make_private_folder(self._folder)
+        (self._folder / "boot-id").write_text(_boot_id())
+        environment = open_environment(self._folder, self._map_bytes)
+        self._environment, self._inode = environment, self._inode_now()
+        self._map_bytes = max(self._map_bytes, environment.info()["map_size"])
+        if _is_shorter_than_it_says(self._folder / "data.mdb", environment):
+            self._discard()
+            return self._opened()
+        return environment
+
+    def _inode_now(self) -> int:
+        try:
+            return (self._folder / "data.mdb").stat().st_ino
+        except FileNotFoundError:
+            return -1
+
+    def _resize(self, factor: int) -> None:
+        environment = self._opened()
+        environment.set_mapsize(self._map_bytes * factor)
+        self._map_bytes = environment.info()["map_size"]
+
+    def _replace_by(self, draft: "LmdbIndex") -> None:
+        for is_last in (False, False, True):
+            self._discard()
+            try:
+                draft._folder.rename(self._folder)  # noqa: SLF001 - of this class
+            except OSError as error:
+                # Another process has made the folder again in between.
+                if is_last or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            else:
+                self._map_bytes = draft._map_bytes  # noqa: SLF001 - as above
+                return
+
+    def _discard(self) -> None:
+        self.close()
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._folder)
+
+
+class OpenIndexes:
+    """The indexes a process has open, least recently used ones closed; not for several threads."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit or open_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._open: OrderedDict[Path, LmdbIndex] = OrderedDict()
+
+    def get(self, folder: Path) -> LmdbIndex:
+        """The index in this folder: the same object as long as it is open."""
+        index = self._open.pop(folder, None) or LmdbIndex(folder)
+        self._open[folder] = index
+        while len(self._open) > self._limit:
+            self._open.popitem(last=False)[1].close()
+        return index
+
+    def close(self) -> None:
+        """Closes all."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def open_limit(descriptors: int) -> int:
+    """How many indexes a process may have open that may have so many files open (-1: any number)."""
+    return MAX_OPEN_INDEXES if descriptors < 0 else max(1, min(MAX_OPEN_INDEXES, descriptors // 4))
+
+
+class _LmdbTransaction:
+    """See :class:`~slackwater_engine.index.contract.IndexTransaction`."""
+
+    def __init__(self, transaction: Transaction, database: Callable[[], Database]) -> None:
+        self._transaction = transaction
+        self._database = database
+        self._cursor = transaction.cursor()
+
+    @property
+    def token(self) -> bytes | None:
+        return self._transaction.get(META_NAME)
+
+    def get(self, name: bytes) -> bytes | None:
+        return self._transaction.get(name)
+
+    def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        return dict(self._cursor.getmulti(sorted(names)))
+
+    def first(self, prefix: bytes) -> Entry | None:
+        return next(self._within(prefix, self._cursor, descending=False), None)
+
+    def last(self, prefix: bytes) -> Entry | None:
+        return next(self._within(prefix, self._cursor, descending=True), None)
+
+    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
+        return self._within(prefix, self._transaction.cursor(), descending=descending)
+
+    def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
+        found: list[Entry] = []
+        if not self._cursor.set_range(prefix):
+            return found
+        for entry in islice(self._cursor.iternext(), limit):
+            if not entry[0].startswith(prefix):
+                break
+            found.append(entry)
+        return found
+
+    def entries(self) -> Iterator[Entry]:
+        if self._cursor.first():
+            for entry in self._cursor.iternext():
+                if entry[0] != META_NAME:
+                    yield entry
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        last = dict(changes)
+        puts = [(name, value) for name in sorted(last) if (value := last[name]) is not None]
+        if puts:
+            is_behind_all = not self._cursor.last() or self._cursor.key() < puts[0][0]
+            self._cursor.putmulti(puts, append=is_behind_all)
+        for name, value in last.items():
+            if value is None:
+                self._transaction.delete(name)
+
+    def _within(self, prefix: bytes, cursor: Cursor, *, descending: bool) -> Iterator[Entry]:
+        found = _go_to_last(cursor, prefix) if descending else cursor.set_range(prefix)
+        if not found:
+            return
+        for entry in cursor.iterprev() if descending else cursor.iternext():
+            if not entry[0].startswith(prefix):
+                return
+            yield entry
+
+    def clear(self) -> None:
+        self._transaction.drop(self._database(), delete=False)
+
+    def set_token(self, token: bytes) -> None:
+        self._transaction.put(META_NAME, token)
+
+
+def _go_to_last(cursor: Cursor, prefix: bytes) -> bool:
+    """Moves to the last entry that is not behind all that start with `prefix`; False if there is none."""
+    stem = prefix.rstrip(b"\xff")
+    behind = stem[:-1] + bytes((stem[-1] + 1,)) if stem else b""
+    return cursor.prev() if behind and cursor.set_range(behind) else cursor.last()
+
+
+def _is_usable(folder: Path) -> bool:
+    try:
+        return (folder / "boot-id").read_text() == _boot_id()
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _is_shorter_than_it_says(data: Path, environment: Environment) -> bool:
+    """A truncated file ends the process with SIGBUS when the missing pages are touched."""
+    pages = environment.info()["last_pgno"] + 1
+    return data.stat().st_size < pages * environment.stat()["psize"]
+
+
+def _boot_id() -> str:
+    """Changes when the machine starts anew; empty where the system does not say."""
+    try:
+        return _BOOT_ID_FILE.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""Makes events of changes: one per input that reads the row, packed by bucket."""

@@ -1,0 +1,146 @@
+"""Packs change events by bucket; the hot loop of a source's task."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+import msgspec
+import zstandard
+
+from slackwater_engine.errors import PackingError
+from slackwater_engine.pack.specification import PackingInput, PackingSpec
+from slackwater_engine.pack.table import TablePacker
+from slackwater_engine.payloads import (
+    COMPRESSION_LEVEL,
+    EMPTY_KEY,
+    TOUCH_INPUT,
+    Events,
+    array_header,
+    bucket_of,
+)
+
+_FIX_ARRAY: Final = 16
+_ARRAY_16: Final = 65_535
+
+Packed = tuple[dict[int, bytearray], dict[int, int]]
+"""Packed events and their number, by bucket."""
+
+
+class EventPacker:
+    """Collects the events of changes, packed; not for several threads.
+
+    Events of one bucket and input keep the order in which they were added. Memory: the packed size of the
+    events, if :meth:`settle` is called now and then.
+    """
+
+    def __init__(self, spec: PackingSpec) -> None:
+        self._buckets = spec.buckets
+        self._touched = spec.touched
+        self._buffers = {(each.stage, each.number): _Buffers() for each in spec.inputs}
+        self._buffers |= {(stage, TOUCH_INPUT): _Buffers() for stage in spec.touched}
+        inputs: dict[str, list[tuple[PackingInput, Events]]] = {}
+        for each in spec.inputs:
+            events = self._buffers[each.stage, each.number].events
+            inputs.setdefault(each.table.full_name, []).append((each, events))
+        self._tables = {name: TablePacker(of_table, spec.buckets) for name, of_table in inputs.items()}
+
+    def table(self, name: str) -> TablePacker:
+        """What packs the changes of a table, `schema.table`, into this packer.
+
+        Raises:
+            PackingError: no input reads it.
+        """
+        try:
+            return self._tables[name]
+        except KeyError:
+            known = ", ".join(self._tables)
+            raise PackingError(f"a change of table {name}, but the view reads {known}") from None
+
+    def add(
+        self,
+        table: str,
+        op: str,
+        commit_lsn: int,
+        before: bytes | None,
+        after: bytes | None,
+        lsn: int | None = None,
+    ) -> None:
+        """Packs one change of a table; see :meth:`TablePacker.add`.
+
+        Raises:
+            PackingError: no input reads the table.
+        """
+        self.table(table).add(op, commit_lsn, before, after, lsn)
+
+    @property
+    def can_touch(self) -> bool:
+        """There are stages of no key columns."""
+        return bool(self._touched)
+
+    def touch(self, lsn: int) -> None:
+        """Tells stages of no key columns that their group exists from this LSN on, if it does not yet."""
+        event = (lsn, TOUCH_INPUT, EMPTY_KEY, b"", None, 0)
+        for stage in self._touched:
+            events = self._buffers[stage, TOUCH_INPUT].events
+            events.setdefault(bucket_of(EMPTY_KEY, self._buckets), []).append(event)
+
+    def settle(self) -> None:
+        """Makes bytes of the events that were added: they take a fifth of the memory then."""
+        for table in self._tables.values():
+            table.flush()
+        for buffers in self._buffers.values():
+            buffers.settle()
+
+    def payloads(self) -> Iterator[tuple[int, int, bytes]]:
+        """`(stage, bucket, payload)` of the events added so far, ascending; then the packer is empty."""
+        compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
+        self.settle()
+        for stage, numbers in groupby(sorted(self._buffers), key=itemgetter(0)):
+            packed, counts = _joined([self._buffers[number].taken() for number in numbers])
+            for bucket in sorted(packed):
+                yield stage, bucket, compress(array_header(counts[bucket]) + packed.pop(bucket))
+
+
+class _Buffers:
+    """Events of one input by bucket: the newest as they are, those before them packed."""
+
+    def __init__(self) -> None:
+        self.events: Events = {}
+        self._packed: dict[int, bytearray] = {}
+        self._counts: dict[int, int] = {}
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def settle(self) -> None:
+        """Packs all events."""
+        packed, counts = self._packed, self._counts
+        for bucket, events in self.events.items():
+            items = memoryview(self._encode(events))[_header_width(len(events)) :]
+            if bucket in packed:
+                packed[bucket] += items
+                counts[bucket] += len(events)
+            else:
+                packed[bucket] = bytearray(items)
+                counts[bucket] = len(events)
+        self.events.clear()
+
+    def taken(self) -> Packed:
+        """Packed events and their number; afterwards there are none."""
+        taken = self._packed, self._counts
+        self._packed, self._counts = {}, {}
+        return taken
+
+
+def _header_width(length: int) -> int:
+    """Of what precedes the items of an array, as msgspec encodes it."""
+    return 1 if length < _FIX_ARRAY else 3 if length <= _ARRAY_16 else 5
+
+
+def _joined(inputs: Sequence[Packed]) -> Packed:
+    """Of several inputs, one behind the other."""
+    packed, counts = inputs[0]
+    for more, numbers in inputs[1:]:
+        for bucket, items in more.items():
+            packed.setdefault(bucket, bytearray()).extend(items)
+            counts[bucket] = counts.get(bucket, 0) + numbers[bucket]
+    return packed, counts

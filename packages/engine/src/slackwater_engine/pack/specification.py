@@ -1,0 +1,148 @@
+"""How change events become events of a stage: the specification, which travels as an option of the source."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from slackwater_sql.catalog import Table
+from slackwater_sql.plan import EnginePlan, InputPlan, StagePlan, fingerprint
+
+SPEC_VERSION = 2
+MIN_BUCKETS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PackingInput:
+    """One input of a stage; a table that occurs twice in FROM is two inputs.
+
+    Attributes:
+        stage: Number of the stage that takes the rows.
+        number: By which its events name the input.
+        alias: Name of the input.
+        table: The declared table, with the needed columns only.
+        key: Columns of the stage key.
+        moves: An update may change the stage key, so that old rows must be complete.
+        keeps_null_keys: Whether rows with a NULL in the key belong to the view. If not, they are not packed
+            at all; if so, they are the group of that key.
+    """
+
+    stage: int
+    number: int
+    alias: str
+    table: Table
+    key: tuple[str, ...]
+    moves: bool
+    keeps_null_keys: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the packed columns, in order."""
+        return tuple(column.name for column in self.table.columns)
+
+    def positions(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Where in a packed row these columns stand."""
+        return tuple(self.columns.index(name) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class PackingSpec:
+    """All that a source must know to pack for the stages of a pipeline.
+
+    Attributes:
+        inputs: Of all stages that read tables.
+        key: Names of the key's columns in documents; only if there is one stage.
+        buckets: Number of buckets of each stage; fixed for a pipeline's life.
+        fingerprint: Of the plan.
+        touched: Stages of no key columns: each batch tells them that their only group exists.
+        version: Of this format.
+    """
+
+    inputs: tuple[PackingInput, ...]
+    key: tuple[str, ...]
+    buckets: int
+    fingerprint: str
+    touched: tuple[int, ...] = ()
+    version: int = SPEC_VERSION
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Full names of the tables whose changes are packed."""
+        return frozenset(i.table.full_name for i in self.inputs)
+
+    def inputs_of(self, table: str) -> list[PackingInput]:
+        """The inputs that read a table."""
+        return [each for each in self.inputs if each.table.full_name == table]
+
+    def key_json(self, key: bytes) -> bytes:
+        """A packed stage key as documents have it."""
+        return msgspec.json.encode(dict(zip(self.key, msgspec.msgpack.decode(key), strict=True)))
+
+    def to_json(self) -> str:
+        """The text form, as the source's option ``packing`` takes it."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> "PackingSpec":
+        """Inverse of :meth:`to_json`.
+
+        Raises:
+            ValueError: the text is no packing specification of this version.
+        """
+        try:
+            spec = msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
+            msg = f"not a packing specification: {error}"
+            raise ValueError(msg) from error
+        if spec.version != SPEC_VERSION:
+            msg = f"packing specification has version {spec.version}, expected {SPEC_VERSION}"
+            raise ValueError(msg)
+        return spec
+
+
+def packing_spec(plan: EnginePlan, buckets: int) -> PackingSpec:
+    """What a source has to pack for these stages.
+
+    Raises:
+        ValueError: `buckets` is not positive.
+    """
+    if buckets < MIN_BUCKETS:
+        msg = f"buckets is {buckets}, expected a positive number"
+        raise ValueError(msg)
+    stages = plan.stages
+    return PackingSpec(
+        inputs=tuple(i for each in stages for i in stage_inputs(each) if _origin(each, i.number) == 0),
+        key=tuple(column.name for column in stages[0].key) if len(stages) == 1 else (),
+        buckets=buckets,
+        fingerprint=fingerprint(plan.stages),
+        touched=tuple(each.number for each in stages if not each.key),
+    )
+
+
+def stage_inputs(stage: StagePlan) -> tuple[PackingInput, ...]:
+    """All inputs of a stage, tables and rows of earlier stages."""
+    if stage.rows is None:
+        return ()
+    return tuple(_packing_input(stage.number, number, each) for number, each in enumerate(stage.rows.inputs))
+
+
+def _origin(stage: StagePlan, number: int) -> int:
+    return 0 if stage.rows is None else stage.rows.origins[number]
+
+
+def _packing_input(stage: int, number: int, plan: InputPlan) -> PackingInput:
+    table = plan.table
+    return PackingInput(
+        stage=stage,
+        number=number,
+        alias=plan.alias,
+        table=Table(
+            schema=table.schema,
+            name=table.name,
+            columns=plan.columns,
+            primary_key=table.primary_key,
+            replica_identity_full=table.replica_identity_full,
+        ),
+        key=plan.key,
+        moves=plan.needs_replica_identity_full,
+        keeps_null_keys=plan.keeps_null_keys,
+    )

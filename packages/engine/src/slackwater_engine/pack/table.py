@@ -1,0 +1,350 @@
+"""Packs the changes of a table: what the events of a change are, for each input that reads the table.
+
+A change is a row's old identity and its new contents. Regular records, the usual case, are decoded many at a
+time, straight into those, at a third of the cost. What is not regular (snapshots, values that a record leaves
+out or writes in another form, rows that contradict their table) is decoded one by one, into the same shape:
+there is one place that makes events. TRUNCATE has no row: it goes to all buckets.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, Final, Literal, Protocol
+from zlib import crc32
+
+import msgspec
+
+from slackwater_engine.errors import FULL_HINT, PackingError
+from slackwater_engine.pack.specification import PackingInput
+from slackwater_engine.payloads import Events
+from slackwater_sql.catalog import Column, Table
+from slackwater_sql.column_type import FLOAT_KINDS, TypeKind
+from slackwater_sql.row_codec import UNAVAILABLE, UNAVAILABLE_NUMBERS, RowCodec, WireRow, row_struct
+
+_UNAVAILABLE_BASE64: Final = b64encode(UNAVAILABLE.encode()).decode()
+_NULL: Final = b"null"
+
+RowChange = tuple[int, int, WireRow | None, WireRow | None]
+"""``(commit LSN, lead, old identity, new row)``; no row: a delete; no identity: the old row is not needed."""
+Projection = Callable[[WireRow], WireRow]
+
+
+class _Source(Protocol):
+    txId: int
+    lsn: int
+
+
+class Envelope(Protocol):
+    """A regular change record, as :meth:`TablePacker.decode` gives it."""
+
+    op: str
+    source: _Source
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which transactions a stretch of a partition contributes.
+
+    Attributes:
+        table: The only table of the partition's topic.
+        commit_lsn_of: Commit LSN by transaction id; None if it is not in the batch.
+        repeated: Commit LSNs of transactions whose rows have to be compared.
+        after_lsn: Only commits above it count.
+        up_to_lsn: Only commits up to it count.
+    """
+
+    table: str
+    commit_lsn_of: Callable[[int], int | None]
+    repeated: Collection[int]
+    after_lsn: int
+    up_to_lsn: int
+
+
+class _Transaction(msgspec.Struct, frozen=True, gc=False):
+    """Of the transaction block only that it is there."""
+
+
+class TablePacker:
+    """Packs changes of one table for all inputs that read it; not for several threads."""
+
+    def __init__(self, inputs: Sequence[tuple[PackingInput, Events]], buckets: int) -> None:
+        """A packer.
+
+        Args:
+            inputs: That read the table, each with where its events go.
+            buckets: Of every stage.
+        """
+        columns = _united(each.table.columns for each, _ in inputs)
+        table = self._table = replace(inputs[0][0].table, columns=columns)
+        names = tuple(column.name for column in columns)
+        keys = tuple(dict.fromkeys(name for each, _ in inputs for name in (*each.key, *table.primary_key)))
+        self._row_codec, self._identity_codec = RowCodec(table, names), RowCodec(table, keys)
+        self._moving_key = next((each.key for each, _ in inputs if each.moves), None)
+        self._placeholders = _placeholders(columns)
+        self._inputs = [_InputPacker(each, events, buckets, names, keys) for each, events in inputs]
+        self._pending: list[RowChange] = []
+        """Changes that are not packed yet: together they cost less."""
+        self._decode: Callable[[bytes], Any] | None = None
+        if not any((c.type.element or c.type).kind in FLOAT_KINDS for c in columns):
+            # Floats have several forms in JSON.
+            envelope = _envelope(table.schema, table.name, columns, self._identity_codec.columns)
+            self._decode = msgspec.json.Decoder(envelope).decode
+
+    def decode(self, values: Iterable[bytes | None]) -> list[Envelope | None]:
+        """The records; None for tombstones.
+
+        Raises:
+            ValueError: some record is not regular.
+        """
+        decode = self._decode
+        if decode is None:
+            msg = f"{self._table.full_name} has columns of which no record is regular"
+            raise ValueError(msg)
+        return [None if value is None else decode(value) for value in values]
+
+    def add_regular(self, envelopes: Sequence[Envelope | None], window: Window) -> int:
+        """Packs records up to the first one that is not regular.
+
+        Returns:
+            How many were packed, or do not count.
+        """
+        done = self._take(envelopes, window, self._pending.append)
+        self.flush()
+        return done
+
+    def add(
+        self, op: str, commit_lsn: int, before: bytes | None, after: bytes | None, lsn: int | None = None
+    ) -> None:
+        """Takes one change of any kind; its events are made by :meth:`flush`.
+
+        Args:
+            op: Debezium's operation.
+            commit_lsn: Of the change's transaction.
+            before: The old row as JSON; None or ``null`` if there is none.
+            after: The new row, likewise.
+            lsn: The change's own; None: it was there before everything in its transaction.
+
+        Raises:
+            PackingError: the change lacks what a stage needs.
+            RowContradictsSchemaError: a row is not what its table's declaration says.
+        """
+        lead = commit_lsn if lsn is None else commit_lsn - lsn
+        if op == "t":
+            self.flush()
+            for each in self._inputs:
+                each.truncate(commit_lsn, lead)
+            return
+        row, is_complete = (None, True) if op == "d" else self._new_row(op, before, after)
+        change = commit_lsn, lead, self._old_identity(op, before), row
+        if is_complete:
+            self._pending.append(change)
+            return
+        self.flush()
+        for each in self._inputs:
+            each.add_incomplete(change)
+
+    def flush(self) -> None:
+        """Makes events of the changes that were added."""
+        if self._pending:
+            for each in self._inputs:
+                each.add(self._pending)
+            self._pending.clear()
+
+    def _new_row(self, op: str, before: bytes | None, after: bytes | None) -> tuple[WireRow, bool]:
+        """The new row, and whether it has all values."""
+        if op not in {"c", "r", "u"}:
+            raise PackingError(
+                f"operation {op!r} on {self._table.full_name}: expected c, r, u, d or t; does something else "
+                "than Debezium's PostgreSQL connector write to this topic?"
+            )
+        if after is None or after == _NULL:
+            raise _missing_image(self._table, op, "after")
+        codec = self._row_codec
+        row = codec.decode(after)
+        if op != "u" or not any(map(row.__contains__, self._placeholders)):
+            return row, True
+        if self._table.replica_identity_full and before is not None and before != _NULL:
+            row = codec.merge(row, codec.decode(before))
+        return row, not codec.has_unavailable(row)
+
+    def _old_identity(self, op: str, before: bytes | None) -> WireRow | None:
+        if op != "d" and (op != "u" or self._moving_key is None):
+            return None
+        if before is not None and before != _NULL:
+            return self._identity_codec.decode(before)
+        if op == "d":
+            raise _missing_image(self._table, op, "before")
+        raise _missing_old_row(self._table, ", ".join(self._moving_key or ()))
+
+    def _take(
+        self, envelopes: Sequence[Envelope | None], window: Window, take: Callable[[RowChange], None]
+    ) -> int:
+        commit_lsn_of, repeated = window.commit_lsn_of, window.repeated
+        after_lsn, up_to_lsn = window.after_lsn, window.up_to_lsn
+        is_moving = self._moving_key is not None
+        astuple, placeholders = msgspec.structs.astuple, self._placeholders
+        for number, envelope in enumerate(envelopes):
+            if envelope is None:
+                continue
+            source, op = envelope.source, envelope.op
+            lsn = commit_lsn_of(source.txId)
+            if lsn is None or not after_lsn < lsn <= up_to_lsn:
+                continue
+            before, after = envelope.before, envelope.after
+            needs_old = op == "d" or (is_moving and op == "u")
+            if (needs_old and before is None) or (after is None and op != "d") or lsn in repeated:
+                return number
+            row: WireRow | None = None if op == "d" else astuple(after)
+            if op == "u" and row is not None:
+                for placeholder in placeholders:
+                    if placeholder in row:
+                        return number
+            take((lsn, lsn - source.lsn, astuple(before) if needs_old else None, row))
+        return len(envelopes)
+
+
+class _InputPacker:
+    """Makes the events of one input."""
+
+    def __init__(
+        self,
+        packing_input: PackingInput,
+        events: Events,
+        buckets: int,
+        names: tuple[str, ...],
+        keys: tuple[str, ...],
+    ) -> None:
+        table, key, primary_key = packing_input.table, packing_input.key, packing_input.table.primary_key
+        self._input = packing_input
+        self._number = packing_input.number
+        self._moves = packing_input.moves
+        self._events = events
+        self._buckets = buckets
+        self._codec = RowCodec(table, packing_input.columns)
+        self._key, self._old_key = _values(names, key), _values(keys, key)
+        self._primary_key, self._old_primary_key = _values(names, primary_key), _values(keys, primary_key)
+        self._row = None if packing_input.columns == names else _values(names, packing_input.columns)
+        self._same_keys = key == primary_key
+        is_never_null = not any(c.nullable for c in table.columns if c.name in key)
+        self._keeps_all = packing_input.keeps_null_keys or is_never_null
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def add(self, changes: Iterable[RowChange]) -> None:
+        """Adds the events of these changes, whose rows have all values."""
+        number, moves, same_keys, keeps_all = self._number, self._moves, self._same_keys, self._keeps_all
+        encode, row_of, events, buckets = self._encode, self._row, self._events, self._buckets
+        key_of, primary_key_of, old_key_of = self._key, self._primary_key, self._old_key
+        for lsn, lead, old, row in changes:
+            if row is None:
+                self._delete(lsn, lead, old or ())
+                continue
+            values = key_of(row)
+            key = encode(values)
+            primary_key = key if same_keys else encode(primary_key_of(row))
+            if moves and old is not None and (old_values := old_key_of(old)) != values:
+                self._leave(lsn, lead, old_values, primary_key)
+            if keeps_all or None not in values:
+                packed = encode(row if row_of is None else row_of(row))
+                event = (lsn, number, key, primary_key, packed, lead)
+                bucket = crc32(key) % buckets
+                try:
+                    events[bucket].append(event)
+                except KeyError:
+                    events[bucket] = [event]
+
+    def add_incomplete(self, change: RowChange) -> None:
+        """Adds the events of a change whose row lacks values (TOAST): the stage has to find them.
+
+        Raises:
+            PackingError: the row has left another key, so the stage that gets it has never seen it.
+        """
+        lsn, lead, old, row = change
+        own = row if row is None or self._row is None else self._row(row)
+        if row is None or own is None or not self._codec.has_unavailable(own):
+            self.add([change])
+            return
+        values = self._key(row)
+        if self._moves and old is not None and self._old_key(old) != values:
+            what = "a value stored out of line (TOAST)"
+            raise _missing_old_row(self._input.table, what)
+        if self._keeps_all or None not in values:
+            primary_key = self._encode(self._primary_key(row))
+            key, packed = self._encode(values), (self._encode(own),)
+            event = (lsn, self._number, key, primary_key, packed, lead)
+            self._events.setdefault(crc32(key) % self._buckets, []).append(event)
+
+    def truncate(self, lsn: int, lead: int) -> None:
+        """Tells all buckets that the table is empty."""
+        for bucket in range(self._buckets):
+            self._events.setdefault(bucket, []).append((lsn, self._number, b"", b"", None, lead))
+
+    def _delete(self, lsn: int, lead: int, old: WireRow) -> None:
+        self._leave(lsn, lead, self._old_key(old), self._encode(self._old_primary_key(old)))
+
+    def _leave(self, lsn: int, lead: int, key_values: WireRow, primary_key: bytes) -> None:
+        """A row is no longer under a key."""
+        if self._keeps_all or None not in key_values:
+            key = self._encode(key_values)
+            event = (lsn, self._number, key, primary_key, None, lead)
+            self._events.setdefault(crc32(key) % self._buckets, []).append(event)
+
+
+def _missing_image(table: Table, op: str, field: str) -> PackingError:
+    return PackingError(f"operation {op!r} on {table.full_name}: expected an object in {field!r}, got null")
+
+
+def _missing_old_row(table: Table, column: str) -> PackingError:
+    return PackingError(
+        f"operation 'u' on {table.full_name} carries no old value of {column}, which says where the row was "
+        f"before; run {FULL_HINT.format(table=table.full_name)} and take a new snapshot"
+    )
+
+
+def _placeholders(columns: Iterable[Column]) -> tuple[Any, ...]:
+    """What stands where an update leaves a value out (TOAST)."""
+    kinds = {column.type.kind for column in columns if column.type.may_be_unavailable}
+    found: list[Any] = [UNAVAILABLE] if kinds else []
+    if TypeKind.BYTEA in kinds:
+        found.append(_UNAVAILABLE_BASE64)
+    if TypeKind.ARRAY in kinds:
+        found += [[UNAVAILABLE], list(UNAVAILABLE_NUMBERS)]
+    return tuple(found)
+
+
+def _values(names: tuple[str, ...], wanted: tuple[str, ...]) -> Projection:
+    """Takes these columns out of a row; always a tuple, and without a Python frame."""
+    positions = [names.index(name) for name in wanted]
+    first = positions[0] if positions else 0
+    if positions == list(range(first, first + len(positions))):
+        return itemgetter(slice(first, first + len(positions)))
+    return itemgetter(*positions)
+
+
+def _united(columns: Iterable[tuple[Column, ...]]) -> tuple[Column, ...]:
+    by_name = {column.name: column for each in columns for column in each}
+    return tuple(by_name.values())
+
+
+def _envelope(
+    schema: str, table: str, columns: Sequence[Column], identity: Sequence[Column]
+) -> type[msgspec.Struct]:
+    """What a regular record of a table looks like: of an insert, update or delete in a transaction."""
+    source = msgspec.defstruct(
+        "Source",
+        [("schema", Literal[schema]), ("table", Literal[table]), ("txId", int), ("lsn", int)],
+        gc=False,
+    )
+    return msgspec.defstruct(
+        "Envelope",
+        [
+            ("op", Literal["c", "u", "d"]),
+            ("source", source),
+            ("transaction", _Transaction),
+            ("before", row_struct(identity) | None, None),
+            ("after", row_struct(columns) | None, None),
+        ],
+        gc=False,
+    )

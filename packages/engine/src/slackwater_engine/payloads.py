@@ -1,0 +1,128 @@
+"""What travels between source, stage and sink inside a query: events and documents, packed by bucket."""
+
+import threading
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+import zstandard
+
+from slackwater_engine.errors import EngineStateError
+
+HEADER_BUCKET: Final = -1
+"""The bucket of the row that carries the batch header."""
+
+HEADER_STAGE: Final = 0
+"""The stage of the row that carries the batch header."""
+
+TOUCH_INPUT: Final = -2
+"""The input of an event without a row: from its LSN on the group of no columns exists, rows or not."""
+
+TOUCH_SEQUENCE: Final = -1
+"""Of the payloads that hold such events: no span of the source has it."""
+
+EMPTY_KEY: Final = b"\x90"
+"""The packed key of a stage, or of a group, of no columns."""
+
+PACKED_SCHEMA: Final = "stage INT, bucket INT, sequence BIGINT, payload BINARY"
+"""Of packed rows: from the source to the stages, between them, and to the sink.
+
+Stage 0 is the batch header, a negative one says which view's documents these are."""
+
+PackedRow = bytes | tuple[bytes] | None
+"""A row as its codec packs it; in a tuple when values are left out of it; None when it is deleted."""
+
+Event = tuple[int, int, bytes, bytes, PackedRow, int]
+"""``(commit LSN, input, stage key, primary key, row, lead)``; keys are msgpack arrays of wire values.
+
+Both keys empty: TRUNCATE, all rows of the input vanish. An event of another stage has lead 0. Partials of
+aggregates are events, too: input -1 or the number of an accumulator, the group's key, no primary key, and
+what is added as a msgpack array. `lead` is how far the change lies before its commit
+in the database's log: the only order of changes of different rows that survives a restart of the connector.
+"""
+
+Events = dict[int, list[Event]]
+"""Events by bucket."""
+
+Document = tuple[int, bytes, bytes | None]
+"""``(commit LSN, key as JSON, document as JSON)``; None when the key has left the view."""
+
+COMPRESSION_LEVEL: Final = 1
+MAX_PAYLOAD_BYTES: Final = 4 << 20
+"""Payloads of documents, and of events between stages, are cut at about this size before compression."""
+
+_OWN_SEQUENCES: Final = 1 << 62
+
+_ARRAY_32: Final = b"\xdd"
+
+
+class _Zstd(threading.local):
+    """Contexts of a thread: making one costs ten times as much as a small payload."""
+
+    def __init__(self) -> None:
+        self.compress = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress
+        self.decompress = zstandard.ZstdDecompressor().decompress
+
+
+_zstd = _Zstd()
+_EVENTS = msgspec.msgpack.Decoder(list[Event])
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+def bucket_of(key: bytes, buckets: int) -> int:
+    """The bucket of a packed stage key: the same in every process and version."""
+    return zlib.crc32(key) % buckets
+
+
+def documents_stage(view: int) -> int:
+    """What packed rows have as their stage when they hold documents of this view."""
+    return -1 - view
+
+
+def sequence_from(stage: int, bucket: int) -> int:
+    """The sequence of payloads that a bucket of a stage sends to later stages: no other sender has it."""
+    return _OWN_SEQUENCES | stage << 32 | bucket
+
+
+def array_header(length: int) -> bytes:
+    """What precedes the items of a msgpack array."""
+    return _ARRAY_32 + length.to_bytes(4, "big")
+
+
+def decode_events(bucket: int, payload: bytes) -> list[Event]:
+    """The events of one payload.
+
+    Raises:
+        EngineStateError: no packer wrote this.
+    """
+    try:
+        return _EVENTS.decode(_zstd.decompress(payload))
+    except (msgspec.DecodeError, zstandard.ZstdError) as error:
+        raise EngineStateError(
+            f"bucket {bucket}: payload is not what this version packs: {error}; do driver and executors run "
+            "the same version?"
+        ) from error
+
+
+def document_payloads(documents: Iterable[Document]) -> Iterator[bytes]:
+    """The documents in their order, packed, in payloads of bounded size; nothing if there are none."""
+    return _payloads(documents)
+
+
+def event_payloads(events: Iterable[Event]) -> Iterator[bytes]:
+    """The events in their order, packed, in payloads of bounded size; nothing if there are none."""
+    return _payloads(events)
+
+
+def _payloads(items: Iterable[Document] | Iterable[Event]) -> Iterator[bytes]:
+    compress = _zstd.compress
+    buffer, count = bytearray(), 0
+    for item in items:
+        _ENCODER.encode_into(item, buffer, -1)
+        count += 1
+        if len(buffer) >= MAX_PAYLOAD_BYTES:
+            yield compress(array_header(count) + buffer)
+            buffer, count = bytearray(), 0
+    if count:
+        yield compress(array_header(count) + buffer)

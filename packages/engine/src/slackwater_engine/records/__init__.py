@@ -1,0 +1,1 @@
+"""Finds the changes of a batch among the records of topics."""

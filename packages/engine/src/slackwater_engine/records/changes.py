@@ -1,0 +1,248 @@
+"""From records to the changes of a batch: drops what does not belong, refuses what cannot be understood."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from slackwater_cdc import CdcError, Change, decode_change
+from slackwater_engine.errors import BadInputError
+from slackwater_engine.records.batch import BatchTask
+from slackwater_engine.records.keyless import KeylessRows, UndecidableError
+from slackwater_engine.records.plan import OffsetSpan
+from slackwater_engine.records.record import Record
+from slackwater_engine.records.snapshot_rows import SnapshotPlaces
+from slackwater_protocol import SourceTopics
+
+if TYPE_CHECKING:
+    from slackwater_cdc.wire import ToJson
+    from slackwater_engine.pack.table import Window
+
+FIRST_BYTES = 200
+"""How much of a value an error shows."""
+_OPERATIONS = frozenset({"c", "u", "d", "r", "t"})
+
+Located = tuple[Record, Change, int]
+"""The record, what it says, and the commit LSN of its transaction."""
+
+
+class BatchChanges:
+    """Finds a batch's changes among the records of its spans.
+
+    Rows of commits outside a span's LSNs belong to another batch. Rows whose transaction is not in the
+    batch's table are repetitions of earlier ones, or rows of an initial snapshot that was started again. All
+    of them are dropped. Rows of transactions known to stand in Kafka twice are compared by change identity
+    ``(xid, lsn, table, op, key)``; only the first counts, in whichever partition the others stand: some may
+    have been added. For rows without keys see :class:`KeylessRows`: a batch that may repeat some is read
+    twice.
+
+    Rows of snapshots that belong to no commit take the LSN that :class:`SnapshotPlaces` says, so a batch that
+    has any is read twice: first by :func:`find_places`.
+
+    Args:
+        task: What is read.
+        source: The connector's ``topic.prefix``.
+        tables: The tables that the query reads.
+        places: Of this task's snapshot rows without a commit; None: it has none.
+        topics: Where tables are; None: in the topics that Debezium names after them.
+        to_json: What makes JSON of values; None: they are JSON.
+        keyless: The repeated rows without keys, by :func:`find_keyless`; None: such rows are refused.
+    """
+
+    def __init__(
+        self,
+        task: BatchTask,
+        source: str,
+        tables: Sequence[str],
+        places: SnapshotPlaces | None = None,
+        *,
+        topics: SourceTopics | None = None,
+        to_json: "ToJson | None" = None,
+        keyless: KeylessRows | None = None,
+    ) -> None:
+        self._keyless = keyless
+        self._by_xid = task.table.by_xid()
+        self._snapshots = task.table.snapshot_lsns
+        self._late = task.late_snapshots
+        self._places = places
+        self._repeated = task.repeated
+        self._seen: set[tuple[object, ...]] = set()
+        self._topics = topics or SourceTopics(source)
+        self._shared = frozenset(self._topics.routed.values())
+        self._tables = frozenset(tables)
+        self._to_json = to_json
+        self._by_topic: dict[str, frozenset[str]] = {}
+
+    def window(self, span: OffsetSpan) -> "Window | None":
+        """What counts of a span when its records are regular; None if :meth:`of` has to look at each."""
+        from slackwater_engine.pack.table import Window
+
+        tables = self._tables_of(span.topic)
+        if self._to_json is not None or len(tables) != 1:
+            return None
+        (table,) = tables
+        return Window(table, self._by_xid.get, self._repeated, span.after_lsn, span.up_to_lsn)
+
+    def _tables_of(self, topic: str) -> frozenset[str]:
+        tables = self._by_topic.get(topic)
+        if tables is None:
+            tables = frozenset(table for table in self._tables if self._topics.data(table) == topic)
+            self._by_topic[topic] = tables
+        return tables
+
+    def of(self, span: OffsetSpan, messages: Sequence[Record]) -> Iterator[Located]:
+        """The changes among records of a span, in their order.
+
+        Raises:
+            BadInputError: at the first record that cannot be understood.
+        """
+        tables, to_json = self._tables_of(span.topic), self._to_json
+        commit_lsn_of, repeated = self._by_xid.get, self._repeated
+        after_lsn, up_to_lsn = span.after_lsn, span.up_to_lsn
+        for message in messages:
+            value = message.value()
+            if value is None:
+                continue
+            try:
+                change = decode_change(value if to_json is None else to_json(value) or b"")
+            except CdcError as error:
+                raise bad_input(message, str(error)) from error
+            is_odd = change.op not in _OPERATIONS or change.table not in tables
+            if is_odd and self._may_be_left_out(message, change):
+                continue
+            xid = change.xid
+            commit_lsn = commit_lsn_of(xid) if xid is not None else self._outside(span, message, change)
+            if commit_lsn is None or not after_lsn < commit_lsn <= up_to_lsn:
+                if change.op == "t" and span.is_of_group and (commit_lsn or 0) <= after_lsn:
+                    self._refuse_passed_truncate(span, message, change)
+                continue
+            if commit_lsn in repeated and self._is_double(message, change):
+                continue
+            yield message, change, commit_lsn
+
+    def _refuse_passed_truncate(self, span: OffsetSpan, message: Record, change: Change) -> None:
+        """It has no key: written for the first time after a crash, it may stand in any partition.
+
+        A group that has shown nothing yet leaves out what a snapshot contains.
+        """
+        if span.after_lsn:
+            raise bad_input(
+                message,
+                f"TRUNCATE of {change.table}, of a commit that this group of partitions has passed or never "
+                "had: scope 'aggregate' cannot apply it. Use DELETE, or scope 'strict'; to go on, take a new "
+                "snapshot and start with a new checkpoint",
+            )
+
+    def _outside(self, span: OffsetSpan, message: Record, change: Change) -> int | None:
+        """The LSN of a snapshot's row that counts."""
+        if change.is_snapshot and change.lsn not in self._late:
+            return change.lsn if change.lsn in self._snapshots else None
+        if span.next_offset is not None and (message.offset() or 0) >= span.next_offset:
+            return None  # the next batch reads it again, and what stands behind it
+        if change.is_snapshot and message.key() is None:
+            problem = f"a row of an ad hoc snapshot of {change.table}, which has no key"
+            raise bad_input(message, f"{problem} to find newer changes by; give it a primary key")
+        return min(self._places_for(message).commit_lsn(message, change), span.up_to_lsn)
+
+    def _places_for(self, message: Record) -> SnapshotPlaces:
+        if self._places is None:
+            problem = "a row of an ad hoc snapshot that no cut tells of"
+            raise bad_input(
+                message, f"{problem}; let a sidecar of this version read the source from its start"
+            )
+        return self._places
+
+    def _may_be_left_out(self, message: Record, change: Change) -> bool:
+        """Logical messages, and rows of other tables where several share a topic."""
+        if change.op == "m":
+            return True
+        if change.op not in _OPERATIONS:
+            raise bad_input(message, f"operation {change.op!r}, expected one of c, r, u, d, t")
+        expected = self._topics.data(change.table)
+        if change.table in self._tables or message.topic() not in {expected, *self._shared}:
+            problem = f"a change of table {change.table!r}, which is expected in topic {expected}"
+            raise bad_input(message, f"{problem}; are topics routed? Say where tables are with 'topics'")
+        return True
+
+    def _is_double(self, message: Record, change: Change) -> bool:
+        key = message.key()
+        if key is None and change.op != "t":
+            return self._is_keyless_double(message, change)
+        identity = (change.xid, change.lsn, change.table, change.op, key)
+        if identity in self._seen:
+            return True
+        self._seen.add(identity)
+        return False
+
+    def _is_keyless_double(self, message: Record, change: Change) -> bool:
+        problem = f"rows of {change.table}, which has no key, stand in Kafka twice"
+        if self._keyless is None:
+            raise bad_input(
+                message, f"{problem}, and not all of them are in this task; give it a primary key"
+            )
+        try:
+            return self._keyless.is_double(message, change)
+        except UndecidableError:
+            problem = f"{problem}, and which of them are the same row cannot be known"
+            raise bad_input(
+                message, f"{problem}; give it a primary key and start with a new snapshot"
+            ) from None
+
+
+def find_keyless(
+    task: BatchTask,
+    source: str,
+    tables: Sequence[str],
+    portions: Iterable[tuple[OffsetSpan, Sequence[Record]]],
+    *,
+    places: SnapshotPlaces | None = None,
+    topics: SourceTopics | None = None,
+    to_json: "ToJson | None" = None,
+) -> KeylessRows:
+    """Reads a task's spans for the rows of repeated transactions that have no key.
+
+    Raises:
+        BadInputError: at the first record that cannot be understood.
+    """
+    repeated = replace(task, repeated=frozenset())
+    commits, found = task.repeated, KeylessRows()
+    changes = BatchChanges(repeated, source, tables, places, topics=topics, to_json=to_json)
+    for span, messages in portions:
+        for message, change, commit_lsn in changes.of(span, [m for m in messages if m.key() is None]):
+            if commit_lsn in commits and change.op != "t":
+                found.note(message, change)
+    return found
+
+
+def find_places(
+    task: BatchTask,
+    source: str,
+    tables: Sequence[str],
+    portions: Iterable[tuple[OffsetSpan, Sequence[Record]]],
+    *,
+    topics: SourceTopics | None = None,
+    to_json: "ToJson | None" = None,
+) -> SnapshotPlaces:
+    """Reads a task's spans for what stands behind its snapshot rows; see :class:`SnapshotPlaces`.
+
+    Raises:
+        BadInputError: at the first record that cannot be understood.
+    """
+    places, exact = SnapshotPlaces(task.end_lsn), task.table.snapshot_lsns
+    changes = BatchChanges(task, source, tables, places, topics=topics, to_json=to_json)
+    for span, messages in portions:
+        for message, change, commit_lsn in changes.of(span, messages):
+            has_commit = change.xid is not None or change.lsn in exact
+            places.read(message, change, commit_lsn if has_commit else None)
+    return places
+
+
+def bad_input(message: Record, problem: str) -> BadInputError:
+    """The error for a record, with its place."""
+    value = message.value() or b""
+    return BadInputError(
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        problem,
+        value[:FIRST_BYTES],
+    )

@@ -1,0 +1,1 @@
+"""What a bucket keeps: entries, and the log of their changes."""

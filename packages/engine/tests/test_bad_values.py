@@ -1,0 +1,62 @@
+"""A value that a view cannot be evaluated for, and the row's correction."""
+
+import pytest
+
+from slackwater_engine.local import ChangeEvent, LocalEngine
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.errors import EvaluationError
+from slackwater_sql.plan import EnginePlan
+from slackwater_sql.postgres import parse_catalog
+
+TABLES = "CREATE TABLE s.items (id bigint PRIMARY KEY, kind text NOT NULL, size text NOT NULL);"
+VIEWS = {
+    "rows": "SELECT TRANSACTIONALLY i.id, i.size::INTEGER AS size FROM s.items i",
+    "sums": "SELECT TRANSACTIONALLY i.kind, sum(i.size::INTEGER) AS size FROM s.items i GROUP BY i.kind",
+    "lists": "SELECT TRANSACTIONALLY i.kind, list(i.size::INTEGER) AS size FROM s.items i GROUP BY i.kind",
+}
+
+
+def plan(view: str) -> EnginePlan:
+    return compile_pipeline([(f"{view}.sql", VIEWS[view])], parse_catalog({"t.sql": TABLES}))
+
+
+def change(lsn: int, size: str, before: str | None = None) -> ChangeEvent:
+    after = f'{{"id":1,"kind":"a","size":"{size}"}}'.encode()
+    old = None if before is None else f'{{"id":1,"kind":"a","size":"{before}"}}'.encode()
+    return "s.items", "c" if before is None else "u", lsn, old, after
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("every_commit", [False, True])
+def test_a_bad_value_names_view_row_and_commit(view: str, every_commit: bool) -> None:
+    engine = LocalEngine(plan(view), every_commit=every_commit)
+    engine.run([change(0x10, "1")])
+
+    with pytest.raises(EvaluationError, match="bad") as raised:
+        engine.run([change(0x20, "bad", "1")])
+
+    error = raised.value
+    assert (error.view, error.commit_lsn) == (view, 0x20)
+    assert error.rows[0].startswith("stage 1 {" if view == "lists" else "s.items i {")
+    assert '"bad"' in error.rows[0]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_batch_that_holds_the_correction_shows_the_newest_state_only(view: str) -> None:
+    engine = LocalEngine(plan(view))
+    engine.run([change(0x10, "1")])
+
+    (documents,) = engine.run([change(0x20, "bad", "1"), change(0x30, "3", "bad")]).values()
+
+    assert [(lsn, b"3" in (document or b"")) for lsn, _, document in documents] == [(0x30, True)]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_with_every_commit_a_correction_does_not_hide_the_bad_one(view: str) -> None:
+    engine = LocalEngine(plan(view), every_commit=True)
+    engine.run([change(0x10, "1")])
+
+    with pytest.raises(EvaluationError) as raised:
+        engine.run([change(0x20, "bad", "1"), change(0x30, "3", "bad")])
+
+    assert raised.value.commit_lsn == 0x20

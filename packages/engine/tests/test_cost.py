@@ -1,0 +1,279 @@
+"""Cost follows changes: a changed row of a large group reads as much of the state as one of a small group.
+
+Entries read are counted, not time, so that the tests say the same on any machine.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater_engine.accumulate.testing import CountingIndex
+from slackwater_engine.index.contract import BucketIndex
+from slackwater_engine.index.lmdb_index import LmdbIndex
+from slackwater_engine.local import ChangeEvent, LocalEngine, MemoryIndex
+from slackwater_engine.payloads import decode_events
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.plan import EnginePlan, Reads
+from slackwater_sql.postgres import parse_catalog
+
+MakeIndex = Callable[[], BucketIndex]
+Row = dict[str, Any]
+
+
+TABLES = """
+CREATE TABLE shop.customers (id bigint PRIMARY KEY, name text, region text);
+CREATE TABLE shop.orders (id bigint PRIMARY KEY, customer_id bigint, status text, total numeric(10,2));
+CREATE TABLE shop.lines (id bigint PRIMARY KEY, order_id bigint, quantity integer, price numeric(10,2));
+ALTER TABLE shop.customers REPLICA IDENTITY FULL;
+ALTER TABLE shop.orders REPLICA IDENTITY FULL;
+ALTER TABLE shop.lines REPLICA IDENTITY FULL;
+"""
+
+AMOUNT_OF_ORDER = """
+SELECT TRANSACTIONALLY o.id, o.status, count(l.id) AS lines, sum(l.quantity * l.price) AS amount
+FROM orders o LEFT JOIN lines l ON l.order_id = o.id GROUP BY o.id
+"""
+ALL_LINES = (
+    "SELECT TRANSACTIONALLY count(*) AS lines, sum(quantity) AS pieces, max(price) AS dearest FROM lines"
+)
+BY_STATUS = """
+SELECT TRANSACTIONALLY status, count(*) AS orders, avg(total) AS mean, min(total) AS least,
+    count(DISTINCT customer_id) AS customers
+FROM orders GROUP BY status
+"""
+OF_CUSTOMER = """
+SELECT TRANSACTIONALLY c.id, count(o.id) AS orders, sum(l.quantity) AS pieces
+FROM customers c JOIN orders o ON o.customer_id = c.id LEFT JOIN lines l ON l.order_id = o.id GROUP BY c.id
+"""
+COUNTED_TWICE = """
+SELECT TRANSACTIONALLY customer_id, count(*) AS orders
+FROM (SELECT customer_id FROM orders UNION ALL SELECT customer_id FROM orders) AS twice GROUP BY customer_id
+"""
+
+
+@dataclass
+class Shop:
+    """An engine, and the tables that it has read."""
+
+    engine: LocalEngine
+    indexes: list[CountingIndex]
+    rows: dict[tuple[str, int], Row] = field(default_factory=dict)
+    lsn: int = 0
+
+    def put(self, table: str, *rows: Row) -> list[Any]:
+        """Commits rows; gives the documents that this changes."""
+        self.lsn += 100
+        return self._documents([self._change(table, row) for row in rows])
+
+    def reads(self) -> int:
+        """Entries read so far."""
+        return sum(index.reads for index in self.indexes)
+
+    def _change(self, table: str, row: Row) -> ChangeEvent:
+        before = self.rows.get((table, row["id"]))
+        self.rows[table, row["id"]] = row
+        old = None if before is None else json.dumps(before).encode()
+        return f"shop.{table}", "c" if before is None else "u", self.lsn, old, json.dumps(row).encode()
+
+    def _documents(self, changes: Sequence[ChangeEvent]) -> list[Any]:
+        return [
+            None if document is None else json.loads(document)
+            for _, _, document in self.engine.run(changes)[0]
+        ]
+
+
+def compiled(view: str) -> EnginePlan:
+    return compile_pipeline([("view.sql", view)], parse_catalog({"tables.sql": TABLES}))
+
+
+def reading_whole_groups(plan: EnginePlan) -> EnginePlan:
+    """The same plan without restricted reads."""
+    stages = (
+        stage
+        if stage.rows is None
+        else replace(
+            stage,
+            rows=replace(
+                stage.rows, inputs=tuple(replace(each, reads=Reads.GROUP) for each in stage.rows.inputs)
+            ),
+        )
+        for stage in plan.stages
+    )
+    return replace(plan, stages=tuple(stages))
+
+
+def shop(plan: EnginePlan, make_index: MakeIndex) -> Shop:
+    indexes: list[CountingIndex] = []
+
+    def counting() -> BucketIndex:
+        indexes.append(CountingIndex(make_index()))
+        return indexes[-1]
+
+    return Shop(LocalEngine(plan, counting, buckets=2), indexes)
+
+
+def customer(number: int, region: str = "north") -> Row:
+    return {"id": number, "name": f"customer {number}", "region": region}
+
+
+def order(number: int, customer_id: int = 1, status: str = "open", total: str = "10.00") -> Row:
+    return {"id": number, "customer_id": customer_id, "status": status, "total": total}
+
+
+def line(number: int, order_id: int = 1, quantity: int = 1, price: str = "1.50") -> Row:
+    return {"id": number, "order_id": order_id, "quantity": quantity, "price": price}
+
+
+def one_line_of_an_order(
+    size: int, make_index: MakeIndex, plan: EnginePlan | None = None
+) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(plan or compiled(AMOUNT_OF_ORDER), make_index)
+    tables.put("orders", order(1), order(2))
+    tables.put("lines", *(line(number) for number in range(size)))
+
+    def change() -> None:
+        (document,) = tables.put("lines", line(3, quantity=3))
+        assert (document["lines"], document["amount"]) == (size, f"{1.5 * (size + 2):.2f}")
+
+    return tables, change
+
+
+def a_line_more_in_a_global_total(size: int, make_index: MakeIndex) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(compiled(ALL_LINES), make_index)
+    tables.put("lines", *(line(number, price=f"{number}.00") for number in range(size)))
+
+    def change() -> None:
+        assert tables.put("lines", line(size, price="0.50")) == [
+            {"lines": size + 1, "pieces": size + 1, "dearest": f"{size - 1}.00"}
+        ]
+
+    return tables, change
+
+
+def an_order_that_gets_another_status(size: int, make_index: MakeIndex) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(compiled(BY_STATUS), make_index)
+    tables.put("orders", *(order(number, customer_id=number, total=f"{number}.00") for number in range(size)))
+    tables.put("orders", *(order(size + number, status="done") for number in range(size)))
+
+    def change() -> None:
+        documents = tables.put("orders", order(0, status="done", total="0.00"))
+        by_status = {document["status"]: document for document in documents}
+        assert (by_status["open"]["orders"], by_status["open"]["least"]) == (size - 1, "1.00")
+        assert (by_status["done"]["orders"], by_status["done"]["least"]) == (size + 1, "0.00")
+
+    return tables, change
+
+
+def a_customer_whose_change_does_not_reach_the_output(
+    size: int, make_index: MakeIndex
+) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(compiled(OF_CUSTOMER), make_index)
+    tables.put("customers", customer(1))
+    tables.put("orders", *(order(number) for number in range(size)))
+
+    def change() -> None:
+        assert tables.put("customers", customer(1, region="south")) == []
+
+    return tables, change
+
+
+def a_line_of_an_order_of_a_customer(size: int, make_index: MakeIndex) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(compiled(OF_CUSTOMER), make_index)
+    tables.put("customers", customer(1))
+    tables.put("orders", *(order(number) for number in range(size)))
+    tables.put("lines", *(line(number, order_id=number) for number in range(size)))
+
+    def change() -> None:
+        assert tables.put("lines", line(5, order_id=5, quantity=4)) == [
+            {"id": 1, "orders": size, "pieces": size + 3}
+        ]
+
+    return tables, change
+
+
+def an_order_that_counts_twice_for_its_customer(
+    size: int, make_index: MakeIndex
+) -> tuple[Shop, Callable[[], None]]:
+    tables = shop(compiled(COUNTED_TWICE), make_index)
+    tables.put("orders", *(order(number) for number in range(size)))
+
+    def change() -> None:
+        assert tables.put("orders", order(size)) == [{"customer_id": 1, "orders": 2 * (size + 1)}]
+
+    return tables, change
+
+
+Case = Callable[[int, MakeIndex], tuple[Shop, Callable[[], None]]]
+
+CASES: tuple[Case, ...] = (
+    one_line_of_an_order,
+    a_line_more_in_a_global_total,
+    an_order_that_gets_another_status,
+    a_customer_whose_change_does_not_reach_the_output,
+    a_line_of_an_order_of_a_customer,
+    an_order_that_counts_twice_for_its_customer,
+)
+
+
+def reads_of(case: Case, size: int, make_index: MakeIndex) -> int:
+    """How many entries the change reads, beside a group of so many rows."""
+    tables, change = case(size, make_index)
+    before = tables.reads()
+    change()
+    return tables.reads() - before
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_change_reads_as_much_beside_ten_rows_as_beside_five_hundred(case: Case) -> None:
+    assert reads_of(case, 10, MemoryIndex) == reads_of(case, 500, MemoryIndex)
+
+
+def test_without_restricted_reads_a_change_reads_its_whole_group() -> None:
+    def case(size: int, make_index: MakeIndex) -> tuple[Shop, Callable[[], None]]:
+        return one_line_of_an_order(size, make_index, reading_whole_groups(compiled(AMOUNT_OF_ORDER)))
+
+    assert reads_of(case, 500, MemoryIndex) > reads_of(case, 10, MemoryIndex) + 400
+
+
+def test_a_batch_adds_to_a_hot_group_once_per_bucket_of_rows() -> None:
+    buckets = 4
+    engine = LocalEngine(
+        compiled("SELECT TRANSACTIONALLY sum(quantity) AS pieces FROM lines"), buckets=buckets
+    )
+    changes: list[ChangeEvent] = [
+        ("shop.lines", "c", 100 * number, None, json.dumps(line(number)).encode()) for number in range(1, 301)
+    ]
+    added = [
+        event
+        for (stage, bucket), packed in engine.payloads(changes, 1, 100).items()
+        if stage == 1
+        for *_, payload in engine.process_bucket(stage, bucket, packed).payloads(stage, bucket)
+        for event in decode_events(bucket, payload)
+    ]
+    assert len(added) == buckets
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_change_reads_as_much_beside_ten_rows_as_beside_a_hundred_thousand(
+    case: Case, lmdb_indexes: MakeIndex
+) -> None:
+    assert reads_of(case, 10, lmdb_indexes) == reads_of(case, 100_000, lmdb_indexes)
+
+
+@pytest.fixture
+def lmdb_indexes(tmp_path: Path) -> Iterator[MakeIndex]:
+    """Makes indexes on disk."""
+    made: list[LmdbIndex] = []
+
+    def make() -> BucketIndex:
+        made.append(LmdbIndex(tmp_path / str(len(made))))
+        return made[-1]
+
+    yield make
+    for index in made:
+        index.close()

@@ -1,0 +1,248 @@
+import json
+from typing import Any
+
+import pytest
+
+from slackwater_engine.errors import (
+    PackingError,
+)
+from slackwater_engine.pack.packer import EventPacker
+from slackwater_engine.pack.specification import PackingSpec, packing_spec
+from slackwater_engine.payloads import Event, bucket_of, decode_events
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.errors import RowContradictsSchemaError
+from slackwater_sql.plan import EnginePlan
+from slackwater_sql.postgres import parse_catalog
+from slackwater_sql.row_codec import UNAVAILABLE
+
+ORDERS, LINES = "inventory.orders", "inventory.order_lines"
+KEY_1, KEY_2, KEY_NULL = b"\x91\x01", b"\x91\x02", b"\x91\xc0"
+LINE_7 = b"\x91\x07"
+
+
+@pytest.fixture
+def spec(plan: EnginePlan) -> PackingSpec:
+    return packing_spec(plan, 1)
+
+
+def packed(spec: PackingSpec, *changes: tuple[str, str, Any, Any]) -> list[Event]:
+    packer = EventPacker(spec)
+    for lsn, (table, op, before, after) in enumerate(changes, 100):
+        packer.add(table, op, lsn, _json(before), _json(after))
+    return [event for _, bucket, payload in packer.payloads() for event in decode_events(bucket, payload)]
+
+
+def _json(row: dict[str, Any] | None) -> bytes | None:
+    return None if row is None else json.dumps(row).encode()
+
+
+def order(order_id: int = 1, customer: str = "a") -> dict[str, Any]:
+    return {"id": order_id, "customer": customer, "total": None}
+
+
+def line(order_id: int | None, product: str = "x") -> dict[str, Any]:
+    return {"id": 7, "order_id": order_id, "product": product}
+
+
+@pytest.mark.parametrize("op", ["c", "r"])
+def test_an_inserted_row_is_an_upsert_under_its_key(spec: PackingSpec, op: str) -> None:
+    assert packed(spec, (LINES, op, None, line(1))) == [(100, 1, KEY_1, LINE_7, b"\x93\x07\x01\xa1x", 100)]
+
+
+def test_an_update_that_keeps_the_key_is_one_upsert(spec: PackingSpec) -> None:
+    events = packed(spec, (LINES, "u", line(1), line(1, "y")))
+    assert events == [(100, 1, KEY_1, LINE_7, b"\x93\x07\x01\xa1y", 100)]
+
+
+def test_an_update_that_changes_the_key_leaves_the_old_one(spec: PackingSpec) -> None:
+    events = packed(spec, (LINES, "u", line(1), line(2)))
+    assert [event[2:5] for event in events] == [
+        (KEY_1, LINE_7, None),
+        (KEY_2, LINE_7, b"\x93\x07\x02\xa1x"),
+    ]
+
+
+def test_an_update_needs_no_old_row_where_the_key_is_the_primary_key(spec: PackingSpec) -> None:
+    assert [event[2] for event in packed(spec, (ORDERS, "u", None, order()))] == [KEY_1]
+
+
+def test_an_update_without_the_old_row_names_the_remedy_where_rows_can_move(spec: PackingSpec) -> None:
+    with pytest.raises(PackingError, match=r"order_id.*ALTER TABLE inventory.order_lines REPLICA IDENTITY"):
+        packed(spec, (LINES, "u", None, line(1)))
+
+
+def test_a_delete_needs_the_primary_key_only_where_it_is_the_key(spec: PackingSpec) -> None:
+    assert packed(spec, (ORDERS, "d", {"id": 1, "customer": None}, None)) == [
+        (100, 0, KEY_1, KEY_1, None, 100)
+    ]
+
+
+def test_a_delete_is_packed_under_the_old_key(spec: PackingSpec) -> None:
+    assert packed(spec, (LINES, "d", line(2), None)) == [(100, 1, KEY_2, LINE_7, None, 100)]
+
+
+def test_rows_with_a_null_key_are_left_out_where_the_view_does_not_have_them(spec: PackingSpec) -> None:
+    assert packed(spec, (LINES, "c", None, line(None)), (LINES, "d", line(None), None)) == []
+
+
+def test_a_row_that_gets_or_loses_its_key_comes_and_goes(spec: PackingSpec) -> None:
+    events = packed(spec, (LINES, "u", line(None), line(1)), (LINES, "u", line(1), line(None)))
+    assert [(lsn, key, row is None) for lsn, _, key, _, row, _ in events] == [
+        (100, KEY_1, False),
+        (101, KEY_1, True),
+    ]
+
+
+def test_rows_with_a_null_key_are_a_group_where_the_view_has_them() -> None:
+    tables = "CREATE TABLE s.t (id bigint PRIMARY KEY, k text); ALTER TABLE s.t REPLICA IDENTITY FULL;"
+    view = "SELECT TRANSACTIONALLY t.k, list(t.id ORDER BY t.id) AS ids FROM s.t t GROUP BY t.k"
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"t.sql": tables}))
+    events = packed(packing_spec(plan, 1), ("s.t", "c", None, {"id": 7, "k": None}))
+    assert [event[2] for event in events] == [KEY_NULL]
+
+
+def test_a_value_that_the_record_leaves_out_marks_the_row_as_incomplete(spec: PackingSpec) -> None:
+    (event,) = packed(spec, (ORDERS, "u", None, order(customer=UNAVAILABLE)))
+    assert isinstance(event[4], tuple)
+
+
+def test_a_value_that_the_record_leaves_out_is_taken_from_the_old_row(spec: PackingSpec) -> None:
+    events = packed(spec, (LINES, "u", line(1), line(2, UNAVAILABLE)))
+    assert events[1][4] == b"\x93\x07\x02\xa1x"
+
+
+def test_a_row_that_moves_without_one_of_its_values_is_refused(spec: PackingSpec) -> None:
+    with pytest.raises(PackingError, match="TOAST"):
+        packed(spec, (LINES, "u", line(1, UNAVAILABLE), line(2, UNAVAILABLE)))
+
+
+def test_a_text_that_only_contains_the_placeholder_is_a_value(spec: PackingSpec) -> None:
+    (event,) = packed(spec, (ORDERS, "c", None, order(customer=f"not {UNAVAILABLE}")))
+    assert isinstance(event[4], bytes)
+
+
+def test_a_truncate_goes_to_every_bucket_of_every_input_of_its_table(plan: EnginePlan) -> None:
+    packer = EventPacker(packing_spec(plan, 5))
+    packer.add(LINES, "t", 100, None, None, 93)
+
+    payloads = {bucket: decode_events(bucket, payload) for _, bucket, payload in packer.payloads()}
+    assert payloads == {bucket: [(100, 1, b"", b"", None, 7)] for bucket in range(5)}
+
+
+def test_an_event_says_how_far_it_lies_before_its_commit(spec: PackingSpec) -> None:
+    packer = EventPacker(spec)
+    for lsn in (97, 100, None):
+        packer.add(ORDERS, "c", 100, None, _json(order()), lsn)
+
+    ((_, bucket, payload),) = packer.payloads()
+    assert [event[5] for event in decode_events(bucket, payload)] == [3, 0, 100]
+
+
+def test_an_operation_nobody_knows_is_refused(spec: PackingSpec) -> None:
+    with pytest.raises(PackingError, match="'m'"):
+        packed(spec, (ORDERS, "m", None, None))
+
+
+def test_a_table_the_view_does_not_read_is_refused(spec: PackingSpec) -> None:
+    with pytest.raises(PackingError, match=r"inventory\.notes"):
+        packed(spec, ("inventory.notes", "c", None, order()))
+
+
+@pytest.mark.parametrize("op", ["c", "u", "r", "d"])
+def test_an_operation_without_its_row_is_refused(spec: PackingSpec, op: str) -> None:
+    with pytest.raises(PackingError, match=op):
+        packed(spec, (ORDERS, op, None, None))
+
+
+def test_a_row_that_contradicts_its_table_is_refused(spec: PackingSpec) -> None:
+    with pytest.raises(RowContradictsSchemaError, match="customer"):
+        packed(spec, (ORDERS, "c", None, order() | {"customer": 5}))
+
+
+def test_payloads_come_by_bucket_and_leave_the_packer_empty(plan: EnginePlan) -> None:
+    packer = EventPacker(packing_spec(plan, 8))
+    for number in range(50):
+        packer.add(ORDERS, "c", 1, None, _json(order(number)))
+    payloads = list(packer.payloads())
+    buckets = [bucket for _, bucket, _ in payloads]
+    assert buckets == sorted(set(buckets))
+    events = [(bucket, event) for _, bucket, data in payloads for event in decode_events(bucket, data)]
+    assert all(bucket_of(event[2], 8) == bucket for bucket, event in events)
+    assert len(events) == 50
+    assert list(packer.payloads()) == []
+
+
+@pytest.mark.parametrize("count", [15, 16, 65_535, 65_536])
+def test_any_number_of_events_is_packed_as_an_array_of_so_many(spec: PackingSpec, count: int) -> None:
+    """The header of an array takes another width from 16 and from 65,536 items on."""
+    packer = EventPacker(spec)
+    deleted = _json(order())
+    for lsn in range(count):
+        packer.add(ORDERS, "d", lsn, deleted, None)
+    packer.settle()
+    (payload,) = [payload for _, _, payload in packer.payloads()]
+    assert [event[0] for event in decode_events(0, payload)] == list(range(count))
+
+
+def test_events_of_a_bucket_keep_their_order(spec: PackingSpec) -> None:
+    events = packed(spec, *[(ORDERS, "u", None, order(1, str(n))) for n in range(100)])
+    assert [event[0] for event in events] == list(range(100, 200))
+
+
+def test_a_table_that_feeds_two_inputs_is_packed_for_both() -> None:
+    tables = "CREATE TABLE s.t (id bigint PRIMARY KEY, p bigint); ALTER TABLE s.t REPLICA IDENTITY FULL;"
+    view = (
+        "SELECT TRANSACTIONALLY a.id, count(b.id) AS n FROM s.t a LEFT JOIN s.t b ON b.p = a.id GROUP BY a.id"
+    )
+    plan = compile_pipeline([("v.sql", view)], parse_catalog({"t.sql": tables}))
+    events = packed(packing_spec(plan, 1), ("s.t", "c", None, {"id": 7, "p": 1}))
+    assert [event[1:4] for event in events] == [(0, LINE_7, LINE_7), (1, KEY_1, LINE_7)]
+
+
+def test_the_specification_survives_its_text_form(plan: EnginePlan) -> None:
+    spec = packing_spec(plan, 16)
+    assert PackingSpec.from_json(spec.to_json()) == spec
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]"])
+def test_a_text_that_is_no_specification_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a packing specification"):
+        PackingSpec.from_json(text)
+
+
+def test_a_specification_of_another_version_is_refused(spec: PackingSpec) -> None:
+    newer = spec.to_json().replace(f'"version":{spec.version}', '"version":99')
+    with pytest.raises(ValueError, match="version 99"):
+        PackingSpec.from_json(newer)
+
+
+def test_the_bucket_of_a_key_never_changes() -> None:
+    """State in checkpoints depends on it."""
+    assert [bucket_of(key, 64) for key in (KEY_1, KEY_2, KEY_NULL, b"\x91\xa3abc")] == [50, 8, 20, 6]
+
+
+def test_a_change_is_packed_for_every_input_of_every_stage_that_reads_its_table() -> None:
+    tables = """
+    CREATE TABLE s.a (id bigint PRIMARY KEY, b bigint);
+    CREATE TABLE s.b (id bigint PRIMARY KEY, c bigint);
+    ALTER TABLE s.a REPLICA IDENTITY FULL;
+    """
+    views = {
+        "pairs.sql": "SELECT TRANSACTIONALLY x.id, y.id AS other FROM s.a x JOIN s.a y ON y.b = x.b",
+        "named.sql": "SELECT TRANSACTIONALLY a.id, b.c FROM s.a a JOIN s.b b ON b.id = a.b",
+    }
+    plan = compile_pipeline(list(views.items()), parse_catalog({"t.sql": tables}))
+    spec = packing_spec(plan, 3)
+    readers = {(i.stage, i.number) for i in spec.inputs if i.table.full_name == "s.a"}
+    assert len(readers) == 3
+    packer = EventPacker(spec)
+    packer.add("s.a", "c", 10, None, b'{"id": 1, "b": 2}')
+    events = [(stage, *event) for stage, _, data in packer.payloads() for event in decode_events(0, data)]
+    assert {(stage, number) for stage, _, number, *_ in events} == readers
+    packer.add("s.a", "t", 20, None, None)
+    truncates = [
+        (stage, bucket, event[1])
+        for stage, bucket, data in packer.payloads()
+        for event in decode_events(bucket, data)
+    ]
+    assert sorted(truncates) == sorted((*reader[:1], b, reader[1]) for reader in readers for b in range(3))

@@ -1,0 +1,115 @@
+"""Rows that meet no others: the fast way gives what the general one does."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater_engine.evaluate.lone_rows import LoneRowsLogic, has_lone_rows
+from slackwater_engine.evaluate.rows import RowsLogic
+from slackwater_engine.local import MemoryTransaction
+from slackwater_engine.outcome import Outcome
+from slackwater_engine.pack.packer import EventPacker
+from slackwater_engine.pack.specification import packing_spec
+from slackwater_engine.payloads import Event, decode_events
+from slackwater_sql.compiler import compile_pipeline
+from slackwater_sql.plan import EnginePlan
+from slackwater_sql.postgres import parse_catalog
+from slackwater_sql.stage_evaluation import RowsEvaluator
+
+TABLES = """
+CREATE TABLE s.moves (id bigint PRIMARY KEY, src bigint, dst bigint, amount numeric(10,2), note text);
+CREATE TABLE s.notes (id bigint PRIMARY KEY, body text);
+ALTER TABLE s.moves REPLICA IDENTITY FULL;
+ALTER TABLE s.notes REPLICA IDENTITY FULL;
+"""
+BALANCES = """
+SELECT TRANSACTIONALLY account, sum(delta) AS balance, max(note) AS last
+FROM (SELECT src AS account, -amount AS delta, note FROM moves
+      UNION ALL SELECT dst, amount, note FROM moves) AS m GROUP BY account
+"""
+EVERYTHING = (
+    "SELECT TRANSACTIONALLY id, note FROM moves WHERE amount > 1 UNION ALL SELECT id, body FROM notes"
+)
+JOINED = "SELECT TRANSACTIONALLY m.id, n.body FROM moves m JOIN notes n ON n.id = m.src"
+
+Row = dict[str, Any]
+
+
+def compiled(view: str) -> EnginePlan:
+    return compile_pipeline([("view.sql", view)], parse_catalog({"tables.sql": TABLES}))
+
+
+PLANS = [compiled(BALANCES), compiled(EVERYTHING)]
+
+small = st.integers(1, 3)
+rows = st.none() | st.fixed_dictionaries(
+    {
+        "src": st.none() | small,
+        "dst": st.none() | small,
+        "amount": st.sampled_from(["1.00", "2.50"]),
+        "note": st.none() | st.sampled_from(["a", "b"]),
+    }
+)
+commits = st.lists(st.lists(st.tuples(small, rows), min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+def image(row: Row | None) -> bytes | None:
+    return None if row is None else json.dumps(row).encode()
+
+
+def events_of(plan: EnginePlan, present: dict[int, Row], batch: Any, first: int) -> list[Event]:
+    packer = EventPacker(packing_spec(plan, 1))
+    for number, commit in enumerate(batch):
+        for row_id, values in commit:
+            old = present.pop(row_id, None)
+            if values is not None:
+                present[row_id] = {"id": row_id, **values}
+            elif old is None:
+                continue
+            op = "d" if values is None else "u" if old else "c"
+            packer.add("s.moves", op, (first + number + 1) * 100, image(old), image(present.get(row_id)))
+    events = [e for stage, _, payload in packer.payloads() if stage == 1 for e in decode_events(0, payload)]
+    return sorted(events, key=lambda event: event[0])
+
+
+def done(outcome: Outcome) -> object:
+    documents = {view: sorted(found, key=str) for view, found in outcome.documents.items()}
+    return documents, sorted(outcome.partials), sorted(outcome.changes), outcome.live_bytes
+
+
+@pytest.mark.parametrize("every_commit", [True, False])
+@pytest.mark.parametrize("plan", PLANS, ids=["partials", "documents"])
+@settings(max_examples=25, deadline=None)
+@given(batches=st.lists(commits, min_size=1, max_size=3))
+def test_regular_events_do_what_they_do_in_general(
+    plan: EnginePlan, every_commit: bool, batches: Any
+) -> None:
+    stage = plan.stages[0]
+    assert stage.rows is not None
+    evaluator = RowsEvaluator(stage.rows, stage.key, name="view")
+    general = RowsLogic(stage, stage.rows, evaluator)
+    # Partials of one group and commit that come in two calls are two; documents are the same.
+    max_rows = 3 if plan is PLANS[1] else 1000
+    fast = LoneRowsLogic(stage, stage.rows, evaluator, max_rows=max_rows)
+    contents = MemoryTransaction({}, None)
+    present: dict[int, Row] = {}
+    for number, batch in enumerate(batches):
+        events = events_of(plan, present, batch, number * 10)
+        if not events:
+            continue
+        lsn = None if every_commit else events[-1][0]
+        expected, got = Outcome(1), Outcome(1)
+        general(events, contents, expected, lsn)
+        fast(events, contents, got, lsn)
+        assert done(got) == done(expected)
+        contents.apply(expected.changes)
+    evaluator.close()
+
+
+def test_rows_that_a_join_brings_together_are_not_alone() -> None:
+    stages = [stage.rows for stage in compiled(JOINED).stages if stage.rows is not None]
+    assert not any(has_lone_rows(rows) for rows in stages)
+    assert all(has_lone_rows(plan.stages[0].rows) for plan in PLANS if plan.stages[0].rows is not None)

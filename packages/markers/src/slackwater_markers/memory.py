@@ -1,0 +1,258 @@
+"""A cut log and a marker store in this process: for tests, and for pipelines without servers."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slackwater_markers.cut_log import LoggedRecord, RecordDecoder, beyond_end, cuts_of, is_no_cut
+from slackwater_markers.errors import CutLogTruncatedError
+from slackwater_markers.store import FrontierStatus, PipelineStatus, StoredPosition
+from slackwater_protocol import (
+    CommitPosition,
+    Cut,
+    LogRecord,
+    Marker,
+    OpenTransaction,
+    PassDecision,
+    PublishedCut,
+)
+from slackwater_protocol.keys import cut_log_topic
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """What somebody else wrote."""
+
+    value: bytes | None
+    log_offset: int
+
+
+class InMemoryCutLog:
+    """Implements :class:`~slackwater_markers.cut_log.CutLog` in this process."""
+
+    def __init__(self, source: str) -> None:
+        self._topic = cut_log_topic(source)
+        self._decoder = RecordDecoder(source)
+        self._records: list[LoggedRecord | _Bytes] = []
+        self._begin = self._end = 0
+        self._identity = uuid.uuid4().hex
+
+    def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
+        """See the protocol."""
+        return [PublishedCut(*pair) for pair in zip(cuts, self.append_records(cuts), strict=True)]
+
+    def append_records(self, records: Sequence[LogRecord]) -> list[int]:
+        """See the protocol."""
+        offsets = [self._end + index for index in range(len(records))]
+        self._records += map(LoggedRecord, records, offsets)
+        self._end += len(offsets)
+        return offsets
+
+    def read_range(self, from_offset: int, to_offset: int) -> list[PublishedCut]:
+        """See the protocol."""
+        if from_offset >= to_offset:
+            return []
+        if from_offset < self._begin:
+            raise CutLogTruncatedError(self._topic, from_offset, self._begin)
+        if to_offset > self._end:
+            raise beyond_end(self._topic, self._end, to_offset)
+        return cuts_of(self._read(from_offset, to_offset))
+
+    def tail(self, after_offset: int, *, limit: int | None = None) -> list[PublishedCut]:
+        """See the protocol."""
+        return cuts_of(self.records(after_offset))[:limit]
+
+    def records(
+        self, after_offset: int, *, limit: int | None = None, with_cuts: bool = True
+    ) -> list[LoggedRecord]:
+        """See the protocol."""
+        if 0 < self._end <= after_offset:
+            raise beyond_end(self._topic, self._end, after_offset + 1)
+        return self._read(after_offset + 1, self._end, with_cuts=with_cuts)[:limit]
+
+    def newest(self) -> PublishedCut | None:
+        """See the protocol."""
+        for record in reversed(self._records):
+            if cuts := cuts_of(self._read(record.log_offset, record.log_offset + 1)):
+                return cuts[0]
+        if self._begin:
+            raise CutLogTruncatedError(self._topic, 0, self._begin)
+        return None
+
+    def begin(self) -> int:
+        """See the protocol."""
+        return self._begin
+
+    def end(self) -> int:
+        """See the protocol."""
+        return self._end
+
+    def identity(self) -> str | None:
+        """See the protocol."""
+        return self._identity
+
+    def append_bytes(self, value: bytes | None) -> int:
+        """Writes what is no record, as anybody could; returns its offset."""
+        self._records.append(_Bytes(value, self._end))
+        self._end += 1
+        return self._end - 1
+
+    def delete_before(self, offset: int) -> None:
+        """Loses the records below ``offset``, as an operator could."""
+        self._begin = max(self._begin, min(offset, self._end))
+        self._records = [r for r in self._records if r.log_offset >= offset]
+
+    def make_anew(self) -> None:
+        """Loses everything and becomes another log, as when its topic is deleted and made again."""
+        self._records, self._begin, self._end = [], 0, 0
+        self._identity = uuid.uuid4().hex
+
+    def close(self) -> None:
+        """See the protocol."""
+
+    def _read(self, low: int, high: int, *, with_cuts: bool = True) -> list[LoggedRecord]:
+        found: list[LoggedRecord] = []
+        for each in self._records:
+            if not low <= each.log_offset < high:
+                continue
+            if isinstance(each, _Bytes):
+                found += self._decoded(each) if with_cuts or is_no_cut(each.value or b"") else []
+            elif with_cuts or not isinstance(each.record, Cut):
+                found.append(each)
+        return found
+
+    def _decoded(self, each: _Bytes) -> list[LoggedRecord]:
+        records = [r.record for r in self._records if isinstance(r, LoggedRecord)]
+        self._decoder.passed = frozenset(r.log_offset for r in records if isinstance(r, PassDecision))
+        record = self._decoder.decode(each.value, each.log_offset)
+        return [record] if record else []
+
+
+class InMemoryMarkerStore:
+    """A :class:`~slackwater_markers.store.MarkerStore` in this process; keeps every cut."""
+
+    def __init__(self) -> None:
+        self._cuts: dict[tuple[str, int], list[PublishedCut]] = {}
+        self._timelines: dict[str, int] = {}
+        self._positions: dict[str, StoredPosition] = {}
+        self._markers: dict[str, dict[tuple[str, int], Marker]] = {}
+        self._status: dict[str, FrontierStatus] = {}
+        self._open: dict[str, list[OpenTransaction]] = {}
+        self._pipelines: dict[str, PipelineStatus] = {}
+        self._log_ids: dict[str, str] = {}
+        self.bound = ""
+        """The id of the cut log that was bound; empty: none was."""
+
+    def bind(self, log_id: str) -> None:
+        """See the protocol."""
+        self.bound = log_id
+
+    def adopt(self, source: str) -> bool:
+        """See the protocol."""
+        if not self.bound:
+            return False
+        is_foreign = self._is_foreign(source)
+        if is_foreign:
+            self.clear(source, 0)
+        self._claim(source)
+        return is_foreign
+
+    def clear(self, source: str, timeline: int) -> None:
+        """See the protocol."""
+        for key in [key for key in self._cuts if key[0] == source]:
+            del self._cuts[key]
+        of_sources: tuple[dict[str, Any], ...] = (
+            self._timelines,
+            self._positions,
+            self._markers,
+            self._status,
+            self._open,
+            self._log_ids,
+        )
+        for of_source in of_sources:
+            of_source.pop(source, None)
+
+    def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
+        """See the protocol."""
+        source, timeline = cut.cut.source, cut.cut.timeline
+        if self._is_foreign(source) or timeline < self._timelines.get(source, timeline):
+            return False
+        cuts = self._cuts.setdefault((source, timeline), [])
+        if cuts and cut.cut.lsn <= cuts[-1].cut.lsn:
+            return False
+        cuts.append(cut)
+        self._timelines[source] = timeline
+        self._positions[source] = StoredPosition(cut.cut.position, cut.log_offset, status.sidecar)
+        self._status[source] = status
+        self._claim(source)
+        return True
+
+    def position(self, source: str) -> StoredPosition | None:
+        """See the protocol."""
+        return None if self._is_foreign(source) else self._positions.get(source)
+
+    def set_markers(
+        self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
+    ) -> bool:
+        """See the protocol."""
+        held = self._positions.get(source)
+        if self._is_foreign(source) or (held is not None and held.position > position):
+            return False
+        self._markers[source] = dict(markers)
+        self._claim(source)
+        return True
+
+    def newest(self, source: str, timeline: int) -> PublishedCut | None:
+        """See the protocol."""
+        cuts = self._cuts_of(source, timeline)
+        return cuts[-1] if cuts else None
+
+    def cuts_after(self, source: str, timeline: int, lsn: int, *, limit: int) -> list[PublishedCut]:
+        """See the protocol."""
+        return [c for c in self._cuts_of(source, timeline) if c.cut.lsn > lsn][:limit]
+
+    def markers(self, source: str) -> dict[tuple[str, int], Marker]:
+        """See the protocol."""
+        return {} if self._is_foreign(source) else dict(self._markers.get(source, {}))
+
+    def set_status(self, source: str, status: FrontierStatus) -> None:
+        """See the protocol."""
+        self._status[source] = status
+
+    def status(self, source: str) -> FrontierStatus | None:
+        """See the protocol."""
+        return self._status.get(source)
+
+    def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
+        """See the protocol."""
+        self._open[source] = list(transactions)
+
+    def open(self, source: str) -> list[OpenTransaction]:
+        """See the protocol."""
+        return sorted(self._open.get(source, ()), key=lambda t: (t.since_ms, t.xid))
+
+    def register_pipeline(self, pipeline: PipelineStatus) -> None:
+        """See the protocol."""
+        self._pipelines[pipeline.name] = pipeline
+
+    def pipeline(self, name: str) -> PipelineStatus | None:
+        """See the protocol."""
+        return self._pipelines.get(name)
+
+    def pipelines(self) -> list[PipelineStatus]:
+        """See the protocol."""
+        return [self._pipelines[name] for name in sorted(self._pipelines)]
+
+    def close(self) -> None:
+        """See the protocol."""
+
+    def _cuts_of(self, source: str, timeline: int) -> list[PublishedCut]:
+        return [] if self._is_foreign(source) else self._cuts.get((source, timeline), [])
+
+    def _is_foreign(self, source: str) -> bool:
+        return bool(self.bound) and self._log_ids.get(source, self.bound) != self.bound
+
+    def _claim(self, source: str) -> None:
+        if self.bound:
+            self._log_ids[source] = self.bound

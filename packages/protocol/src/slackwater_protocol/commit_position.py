@@ -1,0 +1,47 @@
+"""Commit positions: the only thing that all of Slackwater knows about the log of a database.
+
+A commit position is an ``int`` of 64 bits that rises in the order of commits; 0 means "none". For PostgreSQL
+it is the LSN in the connector's END records, and users know it as the *commit LSN*: hence the names
+``commit_lsn`` and ``lsn``. Everything outside of ``slackwater_cdc.postgres`` compares positions, keeps them
+and prints them, and computes nothing else with them: which numbers lie between two commits, only the
+database's dialect knows.
+
+The text form is the one that PostgreSQL prints, for positions of any database: it follows from the number
+alone, so that every process can show a position without knowing where it comes from.
+"""
+
+from dataclasses import dataclass
+
+from slackwater_protocol.errors import MalformedRecordError
+
+SNAPSHOT_XID = 0
+"""The xid of the pseudo-transaction that holds an initial snapshot; no database assigns 0."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CommitPosition:
+    """The place of a transaction in a source's total commit order: timeline first, then commit LSN."""
+
+    timeline: int
+    lsn: int
+
+    def __str__(self) -> str:
+        return f"{self.timeline}/{format_position(self.lsn)}"
+
+
+def format_position(position: int) -> str:
+    """The text form: ``22270488`` becomes ``0/153D218``."""
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def parse_position(text: str) -> int:
+    """Reads the text form, ``0/153D218``, or a plain decimal number.
+
+    Raises:
+        MalformedRecordError: the text is neither.
+    """
+    high, slash, low = text.partition("/")
+    try:
+        return (int(high, 16) << 32) | int(low, 16) if slash else int(text)
+    except ValueError:
+        raise MalformedRecordError("LSN", f"got {text!r}, expected 0/153D218 or a decimal number") from None

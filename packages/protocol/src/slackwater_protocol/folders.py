@@ -1,0 +1,19 @@
+"""Folders that several packages use."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def user_cache(environment: Mapping[str, str]) -> Path | None:
+    """Returns the folder for what can be made again: jars, archives of classes, indexes.
+
+    It is ``SLACKWATER_CACHE``, else ``slackwater`` in the user's cache folder; None if the account has no
+    home folder.
+    """
+    if chosen := environment.get("SLACKWATER_CACHE"):
+        return Path(chosen).absolute()
+    try:
+        base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    except RuntimeError:
+        return None
+    return Path(base, "slackwater").absolute()

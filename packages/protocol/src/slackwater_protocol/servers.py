@@ -1,0 +1,92 @@
+"""Where the servers are and how to reach them.
+
+Plain values that are carried whole from the settings to the clients. No password shows in their text.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from slackwater_protocol.errors import ServersConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """How to reach Kafka."""
+
+    bootstrap: str
+    """``host:port[,host:port]``, as ``bootstrap.servers``."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Further librdkafka settings of every client, e.g. for security."""
+
+    @property
+    def client_config(self) -> dict[str, str]:
+        """The configuration that every client begins with. Holds secrets."""
+        return {"bootstrap.servers": self.bootstrap, **self.options}
+
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """How to reach Redis."""
+
+    url: str
+    """``redis://host:port/db`` without a password."""
+    password: str | None = field(default=None, repr=False)
+    """Takes the place of a password in the URL."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySettings:
+    """How to reach a schema registry.
+
+    Raises:
+        ServersConfigError: The address holds credentials or cannot be one.
+    """
+
+    url: str
+    """``http(s)://host:port[/path]`` without credentials; several, separated by commas, are tried in turn.
+
+    Apicurio: with the path of its Confluent interface, ``/apis/ccompat/v7``.
+    """
+    user: str | None = None
+    """For basic authentication."""
+    password: str | None = field(default=None, repr=False)
+    """For basic authentication."""
+    ca_file: Path | None = None
+    """Certificates to trust; None: the system's."""
+    timeout: timedelta = timedelta(seconds=5)
+    """For each request and address."""
+
+    def __post_init__(self) -> None:
+        for address in self.addresses:
+            parts = urlsplit(address)
+            if parts.username or parts.password:
+                problem = "holds credentials, which would be logged; give them apart"
+                raise ServersConfigError(_REGISTRY_ADDRESS, problem, _REGISTRY_EXAMPLE)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ServersConfigError(_REGISTRY_ADDRESS, f"is {address!r}", _REGISTRY_EXAMPLE)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Each address by itself, without a slash at its end."""
+        return tuple(part.strip().rstrip("/") for part in self.url.split(","))
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """The servers that a sidecar or a pipeline works with."""
+
+    kafka: KafkaSettings
+    redis: RedisSettings | None = None
+    """None: cuts are only in the cut log."""
+    registry: RegistrySettings | None = None
+    """None: no topic is in Avro."""
+
+
+NO_SERVERS = Servers(KafkaSettings(""))
+"""For a Spark that is started to look into files only."""
+
+_REGISTRY_ADDRESS = "schema registry: its address"
+_REGISTRY_EXAMPLE = "expected e.g. http://registry:8081"

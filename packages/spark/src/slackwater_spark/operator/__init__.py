@@ -1,0 +1,1 @@
+"""The stages as operators of a Spark query."""

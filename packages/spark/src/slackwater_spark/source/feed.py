@@ -1,0 +1,433 @@
+"""Markers and transactions for the driver, from the cut log; Redis only says that there is news."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from slackwater_engine.records.batch import BatchContent
+from slackwater_engine.scope import Scope
+from slackwater_markers import (
+    CutLog,
+    CutLogReplacedError,
+    CutLogTruncatedError,
+    CutLogUnavailableError,
+    LoggedRecord,
+    MarkerStore,
+)
+from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, PublishedCut, TimelineDecision
+from slackwater_protocol.keys import cut_log_topic
+from slackwater_spark.source.errors import MissingCutsError, PartitionsChangedError, UnlikePartitionsError
+from slackwater_spark.source.log_watch import LogWatch
+from slackwater_spark.source.markers import Known, MarkerHistory
+from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.position import GroupWindow, Offsets, Position, group_offsets
+from slackwater_spark.source.segments import (
+    Segment,
+    Segments,
+    Window,
+    merged_windows,
+    segment_of_record,
+    skipped_xids,
+    snapshot_rows,
+)
+
+_PAGE = 50
+"""Records asked for at once; a cut has up to 10,000 transactions."""
+_WIDENING = (1024, 16 * 1024, 256 * 1024)
+"""How far below a position's place the log is searched, step by step, before all of it is."""
+_PASSED_TRANSACTIONS_KEPT = 300_000
+"""In memory, about 50 MB, of those that only slow groups still need; others are read from the log again."""
+
+
+class Feed:
+    """Follows the cut log from where a query stands.
+
+    Redis gone, behind or wrong: slower, never wrong and never stuck. Everything it keeps is a cache, filled
+    anew when it is asked for another position. Memory follows the number of records since the slowest group's
+    position, and the transactions that no group has passed. Not thread-safe; methods may block for the
+    time-outs of log and store.
+
+    Args:
+        options: Of the query: which log, timeline and topics, in which scope.
+        store: Asked whether there is news; None where there is no Redis.
+        log: Has everything.
+        monotonic: Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        store: MarkerStore | None,
+        log: CutLog,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._options = options
+        self._topics = sorted(options.topics)
+        self._log = log
+        self._watch = LogWatch(options.source, store=store, log=log, monotonic=monotonic)
+        self._beginning: Mapping[str, Offsets] | None = None
+        self._begin_at(Position(source=options.source, timeline=options.timeline, scope=options.scope), 0)
+
+    @property
+    def log_id(self) -> str:
+        """What tells the log that is read from every other; empty while there is none."""
+        return self._watch.log_id
+
+    @property
+    def log_position(self) -> int:
+        """Below this offset of the log everything has been read."""
+        return self._log_position
+
+    @property
+    def groups(self) -> int | None:
+        """The number of groups; None while no cut tells."""
+        return self._groups
+
+    @property
+    def known(self) -> Known:
+        """What has been read beyond the position."""
+        segments = self._segments
+        return Known(self._histories, segments.covered_lsn, segments.exact_up_to_lsn, segments.stops)
+
+    @property
+    def segments(self) -> Segments:
+        """The records that have been read and may still be needed."""
+        return self._segments
+
+    @property
+    def listed(self) -> int:
+        """The number of transactions in records that the position does not know."""
+        return self._listed
+
+    def beginning(self) -> Mapping[str, Offsets]:
+        """Where the timeline begins in the data topics; a topic that is not there begins at 0.
+
+        To be asked when the timeline has a cut: then the answer stays.
+
+        Raises:
+            CutLogError: Kafka does not answer, or has lost part of the log.
+        """
+        if self._beginning is None:
+            self._beginning = end_of_earlier_timelines(self._options, self._log)
+        return self._beginning
+
+    def newest(self) -> PublishedCut | None:
+        """The newest cut in the log.
+
+        Raises:
+            PartitionsChangedError: a topic has another number of partitions than before.
+            UnlikePartitionsError: the topics do not have the same number of partitions.
+            CutLogError: Kafka does not answer.
+        """
+        self._watch.check("")
+        newest = self._log.newest()
+        if newest is None or newest.cut.timeline != self._options.timeline:
+            return None
+        self._check_alike(newest.cut)
+        return newest
+
+    def log_end(self) -> int:
+        """Where the log ends now."""
+        return self._log.end()
+
+    def move_to(self, start: Position) -> None:
+        """Prepares for the batch that begins at ``start``; whatever only earlier ones needed is forgotten.
+
+        Raises:
+            CutLogReplacedError: ``start`` was planned from another log.
+        """
+        self._watch.check(start.log_id)
+        if (start.lsns, start.log) == self._stands_at:
+            return
+        known_from_lsn = start.known_from_lsn
+        is_ahead = self._floor <= start.floor and start.log <= self._log_position
+        has_other_groups = bool(start.lsns) and len(start.lsns) != self._groups
+        if not is_ahead or has_other_groups or known_from_lsn < self._known_from_lsn:
+            self._begin_at(start, start.floor)
+            return
+        self._segments.move_to(start.floor, known_from_lsn)
+        self._stand_at(start, start.floor)
+        self._listed = sum(len(self._kept.get(s.log_offset, ())) for s in self._new_segments(start))
+        for topic, positions in start.topics.items():
+            for history, position in zip(self._histories.get(topic, ()), positions, strict=False):
+                history.drop_to(position.lsn)
+
+    def read_page(self, up_to: int | None = None) -> bool:
+        """Reads on in the log; asks Redis first whether that is worth while.
+
+        Args:
+            up_to: Exclusive; reads on to there without asking. None: all there is.
+
+        Returns:
+            Whether there may be more to read at once.
+
+        Raises:
+            PartitionsChangedError: the number of partitions is another one than before.
+            UnlikePartitionsError: the topics do not have the same number of partitions.
+            CutLogReplacedError: the log has become shorter.
+            CutLogError: Kafka does not answer.
+        """
+        position = self._log_position
+        if not (self._watch.has_news(position) if up_to is None else position < up_to):
+            return False
+        page = self._log.records(position - 1, limit=_PAGE)
+        for logged in page:
+            if up_to is not None and logged.log_offset >= up_to:
+                return False
+            self._take(logged)
+        is_end = len(page) < _PAGE
+        if is_end:
+            self._watch.note_end(found=bool(page))
+            self._check_length(self._stands_at[1])
+        return not is_end
+
+    def fill_holes(self, start: Position) -> None:
+        """Looks further down in the log for what leads to the cuts that were read beyond ``start``.
+
+        Another sidecar may have written it there. Markers ahead of the frontier may wait for what is missing;
+        a cut beyond a hole cannot.
+
+        Raises:
+            MissingCutsError: it is not there: the log was truncated, or made anew.
+            CutLogError: Kafka does not answer.
+        """
+        floors = _lower_floors(start.floor)
+        while (hole := self._segments.hole()) is not None:
+            floor = next(floors, None)
+            if floor is None:
+                raise self._missing(*hole)
+            self._read_range(start, floor, self._log_position)
+
+    def content(self, start: Position, end: Position, windows: Sequence[GroupWindow]) -> BatchContent:
+        """What a batch holds: a function of the two positions and the log, whatever else has been read since.
+
+        Args:
+            start: Where it begins.
+            end: Where it ends.
+            windows: What it takes of each group.
+
+        Raises:
+            MissingCutsError: the log does not list every transaction in between.
+            CutLogError: Kafka does not answer, or the log is another one.
+        """
+        self.move_to(start)
+        missing: MissingCutsError | None = None
+        for floor in (start.floor, *_lower_floors(start.floor)):
+            self._read_range(start, floor, end.log)
+            try:
+                return self._content(start, end, windows, self._segments.within(floor, end.log))
+            except MissingCutsError as error:
+                missing = missing or error
+        self._check_length(end.log, must_exist=True)
+        raise missing or self._missing(start.lsn, end.lsn)
+
+    def close(self) -> None:
+        """Frees connections."""
+        self._log.close()
+        self._watch.close()
+
+    # --- positions
+
+    def _begin_at(self, start: Position, floor: int) -> None:
+        """Forgets everything and begins at an offset of the log."""
+        self._log_position = floor
+        self._segments = Segments(
+            start.known_from_lsn, may_start_anywhere=self._options.allow_truncated_start
+        )
+        self._kept: dict[int, tuple[CommittedTransaction, ...]] = {}
+        self._groups: int | None = None
+        self._histories: dict[str, list[MarkerHistory]] = {}
+        self._listed = 0
+        self._stand_at(start, floor)
+        self._watch.expect_news()
+        if start.lsns:
+            self._know_groups(len(start.lsns))
+
+    def _stand_at(self, start: Position, floor: int) -> None:
+        self._stands_at = start.lsns, start.log
+        self._floor = floor
+        self._known_from_lsn = start.known_from_lsn
+        self._passed_lsn = max(start.lsns, default=0)
+        self._passed_count = 0
+        kept, self._kept = self._kept, {}
+        for segment in self._segments.within(floor, self._log_position):
+            if segment.log_offset in kept:
+                self._keep(segment, kept[segment.log_offset])
+
+    def _know_groups(self, groups: int) -> None:
+        self._groups = groups
+        self._histories = {topic: [MarkerHistory() for _ in range(groups)] for topic in self._topics}
+
+    def _new_segments(self, start: Position) -> Sequence[Segment]:
+        return self._segments.within(start.log, self._log_position)
+
+    # --- reading
+
+    def _read_range(self, start: Position, floor: int, end: int) -> None:
+        """Makes sure that everything in the log's range ``[floor, end)`` has been read."""
+        if floor < self._floor:
+            self._begin_at(start, floor)
+        while self.read_page(end):
+            pass
+
+    def _check_length(self, read_to: int, *, must_exist: bool = False) -> None:
+        """The log must not end below an offset up to which it was read before."""
+        if self._log_position >= read_to:
+            return
+        topic, end = cut_log_topic(self._options.source), self._log.end()
+        if end == 0 and must_exist:
+            raise CutLogUnavailableError("read", topic, f"it is empty or does not exist, wanted {read_to}")
+        if 0 < end < read_to:
+            raise CutLogReplacedError(topic, f"it ends at offset {end}, but was read up to {read_to}")
+
+    def _take(self, logged: LoggedRecord) -> None:
+        record, options = logged.record, self._options
+        if isinstance(record, Cut) and record.timeline == options.timeline:
+            self._take_ends(record)
+            self._take_table(record, logged.log_offset)
+        elif (
+            options.scope is Scope.AGGREGATE  # else partitions do not run ahead of the frontier
+            and isinstance(record, AheadMarkers)
+            and record.timeline == options.timeline
+        ):
+            self._take_markers(record)
+            self._take_table(record, logged.log_offset)
+        self._log_position = logged.log_offset + 1
+
+    def _take_ends(self, cut: Cut) -> None:
+        self._check_alike(cut)
+        if self._groups is None and (groups := self._groups_of(cut)):
+            self._know_groups(groups)
+        scope, lsn = self._options.scope, cut.lsn
+        for topic, histories in self._histories.items():
+            ends = cut.end_offsets.get(topic, ())
+            for number, history in enumerate(histories):
+                history.add(lsn, group_offsets(scope, ends, number))
+
+    def _take_markers(self, ahead: AheadMarkers) -> None:
+        for (topic, partition), marker in ahead.markers.items():
+            histories = self._histories.get(topic)
+            if histories is None:
+                continue
+            if partition >= len(histories):
+                raise PartitionsChangedError(topic, len(histories), partition + 1)
+            histories[partition].add(marker.safe_commit_lsn, (marker.safe_offset,))
+
+    def _take_table(self, record: Cut | AheadMarkers, log_offset: int) -> None:
+        segment = segment_of_record(record, log_offset)
+        self._segments.add(segment)
+        self._keep(segment, record.transactions)
+        if log_offset >= self._stands_at[1]:
+            self._listed += len(record.transactions)
+
+    def _groups_of(self, cut: Cut) -> int:
+        """The number of groups that a cut tells of; 0 if it has none of the topics."""
+        if self._options.scope is Scope.STRICT:
+            return 1
+        return max((len(cut.end_offsets[t]) for t in self._topics if t in cut.end_offsets), default=0)
+
+    def _check_alike(self, cut: Cut) -> None:
+        """In scope ``aggregate`` the topics' numbers of partitions are equal, and as before."""
+        if self._options.scope is Scope.STRICT:
+            return
+        ends = cut.end_offsets
+        counts = {topic: len(ends[topic]) for topic in self._topics if topic in ends}
+        for topic, count in counts.items():
+            if self._groups is not None and count != self._groups:
+                raise PartitionsChangedError(topic, self._groups, count)
+        if len(set(counts.values())) > 1:
+            raise UnlikePartitionsError(tuple(counts.items()))
+
+    # --- transactions
+
+    def _content(
+        self, start: Position, end: Position, windows: Sequence[GroupWindow], segments: Sequence[Segment]
+    ) -> BatchContent:
+        read = [(window.known_from_lsn, window.up_to_lsn) for window in windows]
+        transactions = tuple(t for each in merged_windows(read) for t in self._transactions(each, segments))
+        repeated = frozenset[int]().union(*(segment.repeated for segment in segments))
+        if repeated:
+            repeated = repeated.intersection(t.commit_lsn for t in transactions)
+        late_snapshots, has_incremental_rows = snapshot_rows(read, segments)
+        return BatchContent(
+            transactions,
+            repeated,
+            end.commit_ts_ms or self._segments.commit_ts_ms(end.lsn),
+            skipped_xids((start.lsn, end.lsn), segments),
+            late_snapshots,
+            has_incremental_rows,
+        )
+
+    def _transactions(self, window: Window, segments: Sequence[Segment]) -> Iterator[CommittedTransaction]:
+        """All in a window, in commit order."""
+        covered, up_to_lsn = window
+        chain, reached = self._segments.chain(window, segments)
+        if reached < up_to_lsn:
+            raise self._missing(reached, up_to_lsn)
+        for segment in chain:
+            table = self._table(segment)
+            if segment.previous_lsn >= covered and segment.lsn <= up_to_lsn:
+                yield from table
+            else:
+                yield from (t for t in table if covered < t.commit_lsn <= up_to_lsn)
+            covered = segment.lsn
+
+    def _table(self, segment: Segment) -> tuple[CommittedTransaction, ...]:
+        kept = self._kept.get(segment.log_offset)
+        if kept is not None:
+            return kept
+        page = self._log.records(segment.log_offset - 1, limit=1)
+        for logged in page:
+            if logged.log_offset == segment.log_offset and isinstance(logged.record, Cut | AheadMarkers):
+                return logged.record.transactions
+        raise self._missing(segment.previous_lsn, segment.lsn)
+
+    def _missing(self, after_lsn: int, up_to_lsn: int) -> MissingCutsError:
+        return MissingCutsError(self._options.source, self._options.timeline, after_lsn, up_to_lsn)
+
+    def _keep(self, segment: Segment, transactions: tuple[CommittedTransaction, ...]) -> None:
+        """Of what the fastest group has passed, only the oldest are kept: they are needed next."""
+        if segment.lsn <= self._passed_lsn:
+            if self._passed_count + len(transactions) > _PASSED_TRANSACTIONS_KEPT:
+                return
+            self._passed_count += len(transactions)
+        self._kept[segment.log_offset] = transactions
+
+
+def end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[str, Offsets]:
+    """Where a timeline begins in the data topics: at the newest cut before it, by topic and partition.
+
+    What stands below is of another history, with transactions of the same xids. Sidecars begin there, too.
+
+    Raises:
+        CutLogTruncatedError: the log has lost what came before the timeline.
+        CutLogError: the log cannot be read.
+    """
+    newest: Cut | None = None
+    if options.timeline == 1:
+        return {}
+    for cut in _cuts_before(options.timeline, log):
+        newest = cut if newest is None else max(newest, cut, key=lambda each: each.position)
+    if newest is not None:
+        return newest.end_offsets
+    if (earliest := log.begin()) and not options.allow_truncated_start:
+        raise CutLogTruncatedError(cut_log_topic(options.source), 0, earliest)
+    return {}
+
+
+def _cuts_before(timeline: int, log: CutLog) -> Iterator[Cut]:
+    """The cuts of earlier timelines that the log has until a timeline begins."""
+    position = 0
+    while page := log.records(position - 1, limit=_PAGE):
+        for record in (logged.record for logged in page):
+            if isinstance(record, Cut | AheadMarkers | TimelineDecision) and record.timeline == timeline:
+                return
+            if isinstance(record, Cut) and record.timeline < timeline:
+                yield record
+        position = page[-1].log_offset + 1
+
+
+def _lower_floors(floor: int) -> Iterator[int]:
+    """Where to look below an offset of the log: lower and lower, at last from the log's beginning."""
+    yield from (floor - step for step in _WIDENING if step < floor)
+    if floor > 0:
+        yield 0

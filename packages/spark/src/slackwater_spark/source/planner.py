@@ -1,0 +1,302 @@
+"""Plans batches in the driver: where the next one ends, and what its tasks read."""
+
+import time
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from slackwater_engine.records.batch import BatchContent, BatchTask, TransactionTable
+from slackwater_engine.records.plan import OffsetSpan, TaskPolicy, plan_tasks
+from slackwater_engine.scope import Scope
+from slackwater_protocol import SNAPSHOT_XID, BatchHeader, encode_batch_header
+from slackwater_spark.source.markers import advance
+from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.position import (
+    GroupWindow,
+    Position,
+    TopicPosition,
+    group_offsets,
+    size_between,
+    spans_between,
+    windows_between,
+)
+
+if TYPE_CHECKING:
+    from slackwater_spark.source.feed import Feed
+
+
+class Planner:
+    """Plans the batches of a query. What it keeps is a cache: every answer follows from the arguments.
+
+    Travels to the executors inside the readers, without its connections. Not thread-safe; methods may block
+    for the time-outs of Kafka and Redis.
+
+    Args:
+        options: Of the query.
+        feed: Where markers come from; None: connect as the options say, on first use.
+    """
+
+    def __init__(self, options: SourceOptions, feed: "Feed | None" = None) -> None:
+        self.options = options
+        self._topics = tuple(sorted(options.topics))
+        self._feed = feed
+
+    def start(self) -> Position:
+        """Where a query without a checkpoint begins."""
+        options = self.options
+        newest = self.feed.newest() if options.starting == "latest" else None
+        if newest is not None:
+            at_cut = Position.at_cut(newest, self._topics, options.scope, self.feed.log_id)
+            if at_cut.lsns:
+                return at_cut
+        return Position(source=options.source, timeline=options.timeline, scope=options.scope)
+
+    def target(self) -> int:
+        """Where the cut log ends now: what a run that takes only what is there does not read beyond."""
+        return self.feed.log_end()
+
+    def next(self, start: Position, max_events: int | None, target: int | None) -> Position:
+        """Where the batch that begins at ``start`` ends; ``start`` itself when there is nothing new.
+
+        Args:
+            start: Where the batch begins.
+            max_events: Offsets that it may read; at least the next marker is admitted. None: any number.
+            target: An offset of the cut log from which on nothing counts; None: all there is.
+
+        Raises:
+            MissingCutsError: there are newer cuts, but none that connects.
+            PartitionsChangedError: the number of partitions is another one than before.
+            UnlikePartitionsError: the topics do not have the same number of partitions.
+            CutLogReplacedError: ``start`` was planned from another log.
+            CutLogError: Kafka is needed and does not answer.
+        """
+        feed = self.feed
+        feed.move_to(start)
+        while not self._is_enough(start, max_events) and feed.read_page(target):
+            pass
+        feed.fill_holes(start)
+        begun = self._begun(start)
+        moved = None if begun is None else advance(begun, feed.known, max_events)
+        return start if moved is None else self._end(start, moved)
+
+    def content(self, start: Position, end: Position) -> BatchContent:
+        """What the batch between two positions holds.
+
+        Raises:
+            MissingCutsError: the cut log does not list every transaction in between.
+            CutLogError: Kafka does not answer, or the log is another one.
+        """
+        start = self._with_topics(start, len(end.lsns))
+        return self.feed.content(start, end, windows_between(start, end))
+
+    def tasks(self, start: Position, end: Position) -> list[BatchTask]:
+        """The tasks of a batch, planned now or long ago; none when it is empty.
+
+        Raises:
+            MissingCutsError: the cut log does not list every transaction in between.
+            CutLogError: Kafka does not answer, or the log is another one.
+        """
+        options = self.options
+        start = self._with_topics(start, len(end.lsns))
+        windows = windows_between(start, end)
+        if not windows:
+            return []
+        content = self.feed.content(start, end, windows)
+        policy = TaskPolicy(options.parallelism, options.min_task_events, options.target_task_events)
+        has_whole_topics = bool(content.repeated) and options.scope is Scope.STRICT
+        spans = spans_between(start, end)
+        plans = plan_tasks(spans, policy, may_split=content.may_split, keep_topics=has_whole_topics)
+        header = None
+        if options.packing is not None:
+            header = encode_batch_header(batch_header(start, end, windows, content))
+            plans = plans or [[]]
+        if options.scope is Scope.AGGREGATE:
+            plans = _group_plans(plans, windows, end)
+        table = TransactionTable(content.transactions)
+        return [
+            BatchTask(
+                tuple(plan),
+                table,
+                content.repeated,
+                None if number else header,
+                options.allow_truncated_start and start.lsn == 0,
+                content.late_snapshots,
+                content.has_incremental_rows,
+                max(window.up_to_lsn for window in windows),
+                has_whole_topics=has_whole_topics,
+            )
+            for number, plan in enumerate(plans)
+        ]
+
+    def offset(self, data: dict[str, Any]) -> Position:
+        """Reads an offset that Spark hands over.
+
+        Raises:
+            OffsetFormatError: it does not fit this query or this version.
+        """
+        options = self.options
+        return Position.from_json(data, source=options.source, timeline=options.timeline, scope=options.scope)
+
+    def next_json(self, start: dict[str, Any], max_events: int | None, target: int | None) -> dict[str, Any]:
+        """:meth:`next` as Spark asks, which sees that there is nothing new by the same JSON."""
+        begin = self.offset(start)
+        end = self.next(begin, max_events, target)
+        return start if end is begin else end.to_json()
+
+    def tasks_json(self, start: dict[str, Any], end: dict[str, Any]) -> list[BatchTask]:
+        """:meth:`tasks` as Spark asks."""
+        return self.tasks(self.offset(start), self.offset(end))
+
+    @property
+    def feed(self) -> "Feed":
+        """Connected on first use."""
+        if self._feed is None:
+            self._feed = connect_feed(self.options)
+        return self._feed
+
+    def close(self) -> None:
+        """Frees connections; the next use connects again."""
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_feed": None}
+
+    def _is_enough(self, start: Position, max_events: int | None) -> bool:
+        """Whether more of the log could not make the batch larger, or would make it list too much.
+
+        Transactions of tables that are not read have no offsets, but a line in the table of every task.
+        """
+        feed = self.feed
+        if max_events is None or feed.log_position < start.log or (begun := self._begun(start)) is None:
+            return False
+        furthest = advance(begun, feed.known, None)
+        if furthest is None:
+            return False
+        return feed.listed >= max_events or size_between(begun, furthest) >= max_events
+
+    def _begun(self, start: Position) -> Position | None:
+        """``start`` with all groups and topics; None while the number of groups is not known."""
+        groups = self.feed.groups
+        return None if groups is None else self._with_topics(start, groups)
+
+    def _with_topics(self, start: Position, groups: int) -> Position:
+        """A position with all groups and topics; what was not read yet is where the timeline begins."""
+        if start.lsns and start.topics.keys() == set(self._topics):
+            return start
+        lsns = start.lsns or (0,) * groups
+        known, begin = start.topics, self.feed.beginning()
+        topics = {
+            topic: known.get(topic) or tuple(_unread(self.options.scope, begin.get(topic, ()), lsns))
+            for topic in self._topics
+        }
+        return replace(start, lsns=lsns, topics=topics)
+
+    def _end(self, start: Position, moved: Position) -> Position:
+        """Where a batch ends that moves groups and positions."""
+        feed = self.feed
+        segments = feed.segments
+        cut = max(start.cut or 0, start.lsn, segments.newest_cut_lsn)
+        end = replace(moved, log=max(start.log, feed.log_position), log_id=feed.log_id, cut=cut)
+        floor = segments.floor(min(end.known_from_lsn, end.lsn), feed.log_position)
+        return replace(
+            end,
+            commit_ts_ms=max(start.commit_ts_ms, segments.commit_ts_ms(end.lsn)),
+            event_count=_largest(start.event_count, segments.event_count(end.lsn)),
+            floor=max(start.floor, floor),
+        )
+
+
+def batch_header(
+    start: Position, end: Position, windows: list[GroupWindow], content: BatchContent
+) -> BatchHeader:
+    """What a sink must know of a batch: the positions' LSNs, and the transactions that some group passes.
+
+    In scope ``aggregate`` where a group ends is one, too, when rows of snapshots may take that LSN.
+    """
+    transactions = [(t.xid, t.commit_lsn, t.commit_ts_ms) for t in content.transactions]
+    if end.scope is Scope.AGGREGATE:
+        transactions = _passed(transactions, end, windows, content)
+    return BatchHeader(
+        source=end.source,
+        timeline=end.timeline,
+        from_lsn=start.lsn,
+        to_lsn=end.lsn,
+        commit_ts_ms=content.commit_ts_ms,
+        event_count=_event_count(start, end),
+        transactions=tuple(transactions),
+        skipped=content.skipped,
+    )
+
+
+def _event_count(start: Position, end: Position) -> int:
+    """Change events between two positions; offsets, tombstones included, where the start does not know."""
+    if start.event_count is None or end.event_count is None:
+        return size_between(start, end)
+    return end.event_count - start.event_count
+
+
+def _largest(*counts: int | None) -> int | None:
+    return max((count for count in counts if count is not None), default=None)
+
+
+def connect_feed(options: SourceOptions) -> "Feed":
+    """A feed as the options say."""
+    from slackwater_markers import KafkaCutLog, RedisMarkerStore
+    from slackwater_spark.source.feed import Feed
+
+    store, redis, kafka = None, options.servers.redis, options.servers.kafka
+    if redis is not None:
+        store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=timedelta(seconds=1))
+    timeout = timedelta(milliseconds=options.read_timeout_ms)
+    log = KafkaCutLog(options.source, kafka.bootstrap, kafka=kafka.options, timeout=timeout)
+    return Feed(options, store=store, log=log, monotonic=time.monotonic)
+
+
+def _passed(
+    transactions: list[tuple[int, int, int]], end: Position, windows: list[GroupWindow], content: BatchContent
+) -> list[tuple[int, int, int]]:
+    passed = {
+        transaction[1]: transaction
+        for transaction in transactions
+        if any(window.after_lsn < transaction[1] <= window.up_to_lsn for window in windows)
+    }
+    if content.late_snapshots or content.has_incremental_rows:
+        for window in windows:
+            passed.setdefault(window.up_to_lsn, (SNAPSHOT_XID, window.up_to_lsn, content.commit_ts_ms))
+    return [passed[lsn] for lsn in sorted(passed)]
+
+
+def _unread(scope: Scope, ends: tuple[int, ...], lsns: tuple[int, ...]) -> list[TopicPosition]:
+    """Positions of all groups in a topic of which nothing was read.
+
+    Args:
+        scope: Of the query.
+        ends: Where the timeline begins in the topic's partitions.
+        lsns: What the groups have reached.
+    """
+    starts = (group_offsets(scope, ends, number) for number in range(len(lsns)))
+    return [TopicPosition(start, lsn, start) for start, lsn in zip(starts, lsns, strict=True)]
+
+
+def _group_plans(
+    plans: list[list[OffsetSpan]], windows: list[GroupWindow], end: Position
+) -> list[list[OffsetSpan]]:
+    by_number = {window.number: window for window in windows}
+    return [[_group_span(span, by_number[span.partition], end) for span in plan] for plan in plans]
+
+
+def _group_span(span: OffsetSpan, window: GroupWindow, end: Position) -> OffsetSpan:
+    """A span of a partition that goes on by its own markers: parts of it may belong to other batches."""
+    from slackwater_engine.bucket.owners import sequence_in_group
+
+    next_offset = end.start_in(span.topic, span.partition)
+    return replace(
+        span,
+        sequence=sequence_in_group(span.partition, span.sequence),
+        after_lsn=window.after_lsn,
+        up_to_lsn=window.up_to_lsn,
+        next_offset=next_offset if next_offset < span.to_offset else None,
+        is_of_group=True,
+    )

@@ -1,0 +1,285 @@
+"""Where a query stands: the offset that Spark keeps in its checkpoint; what lies between two of them. Pure.
+
+A *group* is a set of partitions that go on together. In scope ``strict`` there is one group, all partitions
+of all topics; in scope ``aggregate`` group number n is partition number n of every topic.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slackwater_engine.scope import Scope
+from slackwater_protocol import PublishedCut
+from slackwater_spark.source.errors import OffsetFormatError
+
+POSITION_VERSION = 3
+"""Version 1 was written in scope ``strict``, version 2 in scope ``aggregate``; both are still read."""
+
+OTHER_SIDECARS = 64
+"""How far below a cut in the log another sidecar may have written what comes after it."""
+
+Offsets = tuple[int, ...]
+"""By partition: those that a group has of one topic. Missing ones at the end are 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPosition:
+    """Where a group stands in its partitions of one topic."""
+
+    start: Offsets
+    """Where the next batch reads on."""
+    lsn: int
+    """First occurrences of commits above this LSN stand at or above ``start``."""
+    read_to: Offsets
+    """Up to where the batch that ended here has read, exclusive: beyond ``start`` when no marker told exactly
+    where the group's LSN ends in a partition."""
+
+
+NOTHING_READ = TopicPosition((), 0, ())
+"""In a topic that the position does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """What each group has reached, with all that is needed to read on from it, or up to it, from Kafka."""
+
+    source: str
+    timeline: int
+    scope: Scope
+    lsns: tuple[int, ...] = ()
+    """Of each group; empty while nothing was read."""
+    commit_ts_ms: int = 0
+    """Commit time at about the smallest of them; 0: an earlier version did not note it."""
+    event_count: int | None = 0
+    """Of the source, up to the newest cut at or below ``lsn``; None: version 2 did not note it."""
+    log: int = 0
+    """Where the cut log goes on: above every record used before."""
+    log_id: str = ""
+    """Of the cut log that it follows from; empty: there was none, or an earlier version did not note it."""
+    floor: int = 0
+    """Where in the cut log the records begin that the slowest group may still need."""
+    cut: int | None = None
+    """LSN of the newest cut that was read; None: there was none, or an earlier version did not note it."""
+    topics: Mapping[str, tuple[TopicPosition, ...]] = field(default_factory=dict)
+    """By topic, for each group; topics that did not exist yet may be absent."""
+
+    @property
+    def lsn(self) -> int:
+        """Up to here everything has been read, and is whole or was skipped: all groups and a cut are there.
+
+        Where rows were lost, groups go on by their markers; the frontier waits, and so does this.
+        """
+        lowest = min(self.lsns, default=0)
+        return lowest if self.cut is None else min(lowest, self.cut)
+
+    @property
+    def known_from_lsn(self) -> int:
+        """To read on, all commits above this LSN have to be known."""
+        found = (position.lsn for positions in self.topics.values() for position in positions)
+        return min((*self.lsns, *found), default=0)
+
+    def start_in(self, topic: str, partition: int) -> int:
+        """Where the next batch reads on in a partition."""
+        number, place = (0, partition) if self.scope is Scope.STRICT else (partition, 0)
+        positions = self.topics.get(topic, ())
+        start = positions[number].start if number < len(positions) else ()
+        return start[place] if place < len(start) else 0
+
+    @classmethod
+    def at_cut(
+        cls, published: PublishedCut, topics: Iterable[str], scope: Scope, log_id: str = ""
+    ) -> "Position":
+        """All groups at a cut of a log; in topics that the cut does not name nothing was read."""
+        cut = published.cut
+        found = {topic: cut.end_offsets[topic] for topic in sorted(topics) if topic in cut.end_offsets}
+        groups = 1 if scope is Scope.STRICT else max(map(len, found.values()), default=0)
+        ends = {topic: [group_offsets(scope, of, n) for n in range(groups)] for topic, of in found.items()}
+        return cls(
+            source=cut.source,
+            timeline=cut.timeline,
+            scope=scope,
+            lsns=(cut.lsn,) * groups,
+            commit_ts_ms=cut.commit_ts_ms,
+            event_count=cut.event_count,
+            log=published.log_offset + 1,
+            log_id=log_id,
+            floor=max(0, published.log_offset - OTHER_SIDECARS),
+            cut=cut.lsn,
+            topics={t: tuple(TopicPosition(of, cut.lsn, of) for of in each) for t, each in ends.items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Only what JSON knows, as Spark wants it."""
+        return {
+            "version": POSITION_VERSION,
+            "scope": self.scope.value,
+            "source": self.source,
+            "timeline": self.timeline,
+            "lsns": list(self.lsns),
+            "commit_ts_ms": self.commit_ts_ms,
+            **({} if self.event_count is None else {"event_count": self.event_count}),
+            "log": self.log,
+            **({"log_id": self.log_id} if self.log_id else {}),
+            "floor": self.floor,
+            **({} if self.cut is None else {"cut": self.cut}),
+            "topics": {
+                topic: [_topic_to_json(*pair) for pair in zip(positions, self.lsns, strict=True)]
+                for topic, positions in self.topics.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], *, source: str, timeline: int, scope: Scope) -> "Position":
+        """Reads what :meth:`to_json` wrote, maybe long ago.
+
+        Raises:
+            OffsetFormatError: another version, scope, source or timeline, or no offset at all.
+        """
+        version: Any = data.get("version") if isinstance(data, Mapping) else None
+        if version not in (1, 2, POSITION_VERSION):
+            problem = f"expected version {POSITION_VERSION}, or 1 or 2 of earlier releases"
+            raise OffsetFormatError(problem, json.dumps(data))
+        try:
+            position = cls(**_FIELDS[version](data))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise OffsetFormatError(f"{type(error).__name__}: {error}", json.dumps(data)) from error
+        if position.scope is not scope:
+            problem = f"it is of scope {position.scope.value!r}, the query has scope {scope.value!r}"
+            raise OffsetFormatError(problem, json.dumps(data))
+        if (position.source, position.timeline) != (source, timeline):
+            problem = f"the query reads source {source!r}, timeline {timeline}"
+            raise OffsetFormatError(problem, json.dumps(data))
+        return position
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """What a batch takes of one group: commits in ``(after_lsn, up_to_lsn]``."""
+
+    number: int
+    after_lsn: int
+    up_to_lsn: int
+    known_from_lsn: int
+    """Commits of the records that are read have to be known from this LSN on; at most ``after_lsn``."""
+
+
+def group_offsets(scope: Scope, offsets: Offsets, number: int) -> Offsets:
+    """Those of a topic's partitions that are in a group; nothing where the topic does not have them."""
+    return offsets if scope is Scope.STRICT else offsets[number : number + 1]
+
+
+def windows_between(start: Position, end: Position) -> list[GroupWindow]:
+    """What a batch takes of each group that moves, by group."""
+    reached = start.lsns or (0,) * len(end.lsns)
+    return [
+        GroupWindow(number, after_lsn, up_to_lsn, min((after_lsn, *_lsns_of_read(start, end, number))))
+        for number, (after_lsn, up_to_lsn) in enumerate(zip(reached, end.lsns, strict=True))
+        if up_to_lsn > after_lsn
+    ]
+
+
+def spans_between(start: Position, end: Position) -> list[tuple[str, int, int, int]]:
+    """``(topic, partition, from, to)`` of all that a batch reads, sorted; empty spans are left out.
+
+    A topic or partition that the start does not know began at 0.
+    """
+    spans = []
+    is_strict = end.scope is Scope.STRICT
+    for topic in sorted(end.topics):
+        for number, after in enumerate(end.topics[topic]):
+            before = _position(start, topic, number).start
+            if after.read_to == before:
+                continue
+            for place, to_offset in enumerate(after.read_to):
+                from_offset = before[place] if place < len(before) else 0
+                if to_offset > from_offset:
+                    spans.append((topic, place if is_strict else number, from_offset, to_offset))
+    return spans
+
+
+def size_between(start: Position, end: Position) -> int:
+    """The number of offsets that a batch reads."""
+    return sum(
+        sum(after.read_to) - sum(_position(start, topic, number).start)
+        for topic, positions in end.topics.items()
+        for number, after in enumerate(positions)
+    )
+
+
+def _lsns_of_read(start: Position, end: Position, number: int) -> tuple[int, ...]:
+    """The LSNs of a group's positions in the topics that a batch reads."""
+    pairs = ((_position(start, t, number), positions[number]) for t, positions in end.topics.items())
+    return tuple(before.lsn for before, after in pairs if after.read_to != before.start)
+
+
+def _position(position: Position, topic: str, number: int) -> TopicPosition:
+    positions = position.topics.get(topic)
+    return positions[number] if positions else NOTHING_READ
+
+
+def _topic_to_json(position: TopicPosition, lsn: int) -> list[int] | dict[str, Any]:
+    """Only where to read on, if the rest follows from it and the group's LSN."""
+    if position.lsn == lsn and position.read_to == position.start:
+        return list(position.start)
+    return {"start": list(position.start), "lsn": position.lsn, "read_to": list(position.read_to)}
+
+
+def _topic_from_json(data: Any, lsn: int) -> TopicPosition:
+    if isinstance(data, Mapping):
+        return TopicPosition(tuple(data["start"]), data["lsn"], tuple(data["read_to"]))
+    start = tuple(data)
+    return TopicPosition(start, lsn, start)
+
+
+def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    lsns = tuple(data["lsns"])
+    return {
+        "source": data["source"],
+        "timeline": data["timeline"],
+        "scope": Scope(data["scope"]),
+        "lsns": lsns,
+        "commit_ts_ms": data["commit_ts_ms"],
+        "event_count": data.get("event_count"),
+        "log": data["log"],
+        "log_id": data.get("log_id", ""),
+        "floor": data["floor"],
+        "cut": data.get("cut"),
+        "topics": {
+            topic: tuple(_topic_from_json(*pair) for pair in zip(positions, lsns, strict=True))
+            for topic, positions in data["topics"].items()
+        },
+    }
+
+
+def _fields_of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Scope ``strict``: an LSN, and ends of partitions by topic."""
+    lsn, log = data["lsn"], data["log"]
+    ends = {topic: tuple(offsets) for topic, offsets in data["end"].items()}
+    return {
+        "source": data["source"],
+        "timeline": data["timeline"],
+        "scope": Scope.STRICT,
+        "lsns": (lsn,) if lsn else (),
+        "event_count": data["event_count"],
+        "log": log,
+        "log_id": data.get("log_id", ""),
+        "floor": max(0, log - OTHER_SIDECARS),
+        "cut": lsn or None,
+        "topics": {topic: (TopicPosition(end, lsn, end),) for topic, end in ends.items()} if lsn else {},
+    }
+
+
+def _fields_of_version_2(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Scope ``aggregate``: three numbers for each partition."""
+    topics = {
+        topic: tuple(TopicPosition((start,), lsn, (read_to,)) for start, lsn, read_to in positions)
+        for topic, positions in data["positions"].items()
+    }
+    return {
+        **_fields({**data, "scope": Scope.AGGREGATE, "topics": {}}),
+        "topics": topics,
+    }
+
+
+_FIELDS = {1: _fields_of_version_1, 2: _fields_of_version_2, POSITION_VERSION: _fields}

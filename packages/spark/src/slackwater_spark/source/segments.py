@@ -1,0 +1,228 @@
+"""What records of the cut log say, without their transactions: which commits their tables cover. Pure."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from slackwater_protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut
+
+Window = tuple[int, int]
+"""Commits above the first LSN, up to the second."""
+
+_log_offset = attrgetter("log_offset")
+_xid = attrgetter("xid")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A record of the log without its markers and transactions."""
+
+    previous_lsn: int
+    lsn: int
+    """Its table covers ``(previous_lsn, lsn]``."""
+    log_offset: int
+    commit_ts_ms: int
+    event_count: int | None
+    """Change events of the source in commits at or below ``lsn``; None: the record is not a cut."""
+    repeated: frozenset[int]
+    skipped: tuple[tuple[int, int], ...]
+    """``(xid, commit LSN)``; the LSN of the record where the table does not have the transaction."""
+    late_snapshots: frozenset[int] = frozenset()
+    has_incremental_rows: bool = False
+    exact_snapshots: frozenset[int] = frozenset()
+    """LSNs of snapshots whose rows are true at it."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the record is a cut; otherwise it holds markers ahead of one."""
+        return self.event_count is not None
+
+    @property
+    def has_snapshot_rows(self) -> bool:
+        """Whether rows of snapshots that belong to no commit stand in it."""
+        return self.has_incremental_rows or bool(self.late_snapshots)
+
+
+def segment_of_record(record: Cut | AheadMarkers, log_offset: int) -> Segment:
+    """A record's part that is remembered."""
+    if isinstance(record, AheadMarkers):
+        newest = record.transactions[-1].commit_ts_ms if record.transactions else 0
+        return Segment(record.previous_lsn, record.lsn, log_offset, newest, None, record.repeated, ())
+    return Segment(
+        record.previous_lsn,
+        record.lsn,
+        log_offset,
+        record.commit_ts_ms,
+        record.event_count,
+        record.repeated,
+        _skipped(record) if record.skipped else (),
+        frozenset(record.late_snapshots),
+        record.has_incremental_rows,
+        _exact_snapshots(record.transactions),
+    )
+
+
+class Segments:
+    """The records of a stretch of the log, as far as they have been read.
+
+    Args:
+        known_from_lsn: Commits up to this LSN need no table.
+        may_start_anywhere: Whether what comes before the first cut may be missing.
+    """
+
+    def __init__(self, known_from_lsn: int = 0, *, may_start_anywhere: bool = False) -> None:
+        self._may_start_anywhere = may_start_anywhere
+        self._from_lsn = known_from_lsn
+        self._all: list[Segment] = []
+        self._with_snapshots: list[Segment] = []
+        self._unconnected: list[Segment] = []
+        self.covered_lsn = known_from_lsn
+        """Up to here every commit above the LSN from which they are needed is in a table."""
+        self.exact_up_to_lsn = 0
+        """Up to here groups must end at cuts.
+
+        What stands behind a snapshot's row decides which commit it takes, so such rows must be read once.
+        """
+        self.newest_cut_lsn = 0
+        """The LSN of the newest cut that was read; 0 before the first."""
+
+    def add(self, segment: Segment) -> None:
+        """The next record of the log."""
+        self._all.append(segment)
+        if segment.has_snapshot_rows:
+            self.exact_up_to_lsn = max(self.exact_up_to_lsn, segment.lsn)
+        if segment.has_snapshot_rows or segment.exact_snapshots:
+            self._with_snapshots.append(segment)
+        if segment.is_cut:
+            self.newest_cut_lsn = max(self.newest_cut_lsn, segment.lsn)
+        if self._connects(segment):
+            self._cover(segment.lsn)
+        else:
+            self._unconnected.append(segment)
+
+    def move_to(self, floor: int, known_from_lsn: int) -> None:
+        """Forgets records below an offset of the log; commits up to an LSN need no table any more."""
+        del self._all[: bisect_left(self._all, floor, key=_log_offset)]
+        self._with_snapshots = [s for s in self._with_snapshots if s.log_offset >= floor]
+        self._from_lsn = known_from_lsn
+        if known_from_lsn > self.covered_lsn:
+            self._cover(known_from_lsn)
+
+    def hole(self) -> Window | None:
+        """Commits that no table lists though a cut beyond them was read.
+
+        Markers ahead of the frontier may wait for what is missing.
+        """
+        beyond = [s.lsn for s in self._unconnected if s.is_cut and s.lsn > self.covered_lsn]
+        return (self.covered_lsn, beyond[0]) if beyond else None
+
+    @property
+    def stops(self) -> frozenset[int]:
+        """LSNs of cuts that no group passes without stopping there.
+
+        Behind them are late rows of a snapshot with the LSN of one that they hold: in one batch, rows of both
+        would be taken for late ones.
+        """
+        late = [(lsn, segment.lsn) for segment in self._with_snapshots for lsn in segment.late_snapshots]
+        return frozenset(
+            segment.lsn
+            for segment in self._with_snapshots
+            if any(lsn in segment.exact_snapshots and above > segment.lsn for lsn, above in late)
+        )
+
+    def within(self, floor: int, end: int) -> Sequence[Segment]:
+        """Those in the log's range ``[floor, end)``, ascending."""
+        first = bisect_left(self._all, floor, key=_log_offset)
+        return self._all[first : bisect_left(self._all, end, first, key=_log_offset)]
+
+    def chain(self, window: Window, usable: Iterable[Segment]) -> tuple[list[Segment], int]:
+        """As few segments as cover the commits of a window, ascending.
+
+        Returns:
+            Them, and the LSN up to which they do: below the window's end where there is a hole.
+        """
+        covered, up_to_lsn = window
+        found = [s for s in usable if s.lsn > covered and s.previous_lsn < up_to_lsn]
+        if covered == 0 and self._may_start_anywhere:
+            covered = min((s.previous_lsn for s in found if s.is_cut), default=0)
+        chain: list[Segment] = []
+        best: Segment | None = None
+        for segment in sorted(found, key=lambda s: s.previous_lsn):
+            if segment.previous_lsn > covered and best is not None and best.lsn > covered:
+                chain.append(best)
+                covered = best.lsn
+                if covered >= up_to_lsn:
+                    return chain, covered
+            if segment.previous_lsn > covered:
+                return chain, covered
+            best = segment if best is None or segment.lsn > best.lsn else best
+        if best is not None and best.lsn > covered:
+            chain.append(best)
+            covered = best.lsn
+        return chain, covered
+
+    def floor(self, known_from_lsn: int, otherwise: int) -> int:
+        """Where in the log the records begin that a query needs which knows the commits up to an LSN."""
+        return next((s.log_offset for s in self._all if s.lsn > known_from_lsn), otherwise)
+
+    def commit_ts_ms(self, lsn: int) -> int:
+        """Commit time at about an LSN; 0 when nothing is known of it."""
+        return max(((s.lsn, s.commit_ts_ms) for s in self._all if s.lsn <= lsn), default=(0, 0))[1]
+
+    def event_count(self, lsn: int) -> int | None:
+        """Change events up to the newest cut at or below an LSN; None when no cut is known there."""
+        return max(
+            (s.event_count for s in self._all if s.event_count is not None and s.lsn <= lsn), default=None
+        )
+
+    def _connects(self, segment: Segment) -> bool:
+        is_first = self.covered_lsn == self._from_lsn == 0
+        may_begin = is_first and self._may_start_anywhere and segment.is_cut
+        return segment.previous_lsn <= self.covered_lsn or may_begin
+
+    def _cover(self, lsn: int) -> None:
+        """All commits up to an LSN are in tables; so may be what waited for that."""
+        self.covered_lsn = max(self.covered_lsn, lsn)
+        while connecting := [s for s in self._unconnected if self._connects(s)]:
+            self._unconnected = [s for s in self._unconnected if not self._connects(s)]
+            self.covered_lsn = max(self.covered_lsn, *(s.lsn for s in connecting))
+
+
+def merged_windows(windows: Iterable[Window]) -> list[Window]:
+    """Windows that overlap or touch become one; ascending."""
+    result: list[Window] = []
+    for after_lsn, up_to_lsn in sorted(windows):
+        if result and after_lsn <= result[-1][1]:
+            result[-1] = result[-1][0], max(result[-1][1], up_to_lsn)
+        else:
+            result.append((after_lsn, up_to_lsn))
+    return result
+
+
+def snapshot_rows(windows: Sequence[Window], segments: Iterable[Segment]) -> tuple[frozenset[int], bool]:
+    """Late snapshots, and whether incremental rows stand, in cuts that lie in the windows."""
+    touched = [
+        s
+        for s in segments
+        if s.has_snapshot_rows and any(s.lsn > after and s.previous_lsn < up_to for after, up_to in windows)
+    ]
+    late = frozenset(lsn for segment in touched for lsn in segment.late_snapshots)
+    return late, any(segment.has_incremental_rows for segment in touched)
+
+
+def skipped_xids(window: Window, segments: Iterable[Segment]) -> tuple[int, ...]:
+    """Xids of the transactions of a window that an operator let pass, in commit order."""
+    found = {xid: lsn for segment in segments for xid, lsn in segment.skipped if window[0] < lsn <= window[1]}
+    return tuple(sorted(found, key=found.__getitem__))
+
+
+def _skipped(cut: Cut) -> tuple[tuple[int, int], ...]:
+    lsns = {t.xid: t.commit_lsn for t in cut.transactions}
+    return tuple((xid, lsns.get(xid, cut.lsn)) for xid in cut.skipped)
+
+
+def _exact_snapshots(transactions: Sequence[CommittedTransaction]) -> frozenset[int]:
+    if SNAPSHOT_XID not in map(_xid, transactions):
+        return frozenset()
+    return frozenset(t.commit_lsn for t in transactions if t.is_snapshot)

@@ -1,0 +1,40 @@
+"""All views of a pipeline, compiled."""
+
+from collections.abc import Collection, Sequence
+from pathlib import PurePath
+
+from slackwater_sql.catalog import Catalog
+from slackwater_sql.frontend import ViewText, planning, read_view
+from slackwater_sql.plan import EnginePlan
+from slackwater_sql.planner.cutting import Cutter
+from slackwater_sql.session import open_connection
+
+
+def compile_pipeline(
+    views: Sequence[tuple[str, str]],
+    catalog: Catalog,
+    *,
+    published: Collection[str] | None = None,
+    accumulates: bool = True,
+) -> EnginePlan:
+    """The stages of a pipeline's views.
+
+    Args:
+        views: Path and text of each view; a view is called by the stem of its path, and may read the others.
+        catalog: The declared tables.
+        published: Names of the views that are written to an output, in the order of `views`; None: all.
+        accumulates: Aggregates may be kept without the rows of their groups. If not, a view over one key is
+            one stage that has all rows of a key, as scope `aggregate` needs it.
+
+    Raises:
+        SqlTextError: A view is outside of what is supported; with the place and what is supported.
+    """
+    texts = {PurePath(path).stem: ViewText(path, sql) for path, sql in views}
+    with open_connection() as connection:
+        cutter = Cutter(connection, accumulates=accumulates)
+        for name, text in texts.items():
+            if published is None or name in published:
+                view = read_view(text, catalog, texts)
+                with planning(connection, text):
+                    cutter.cut(view)
+        return cutter.plan()

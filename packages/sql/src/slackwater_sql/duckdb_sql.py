@@ -1,0 +1,241 @@
+"""Pieces of DuckDB's SQL: names, literals, and values as documents and comparisons need them.
+
+A document has a value as JSON, exactly:
+
+| DuckDB type | JSON |
+|---|---|
+| integers up to 128 bits | number with all digits |
+| DECIMAL | string with all decimals of its scale, as Debezium's `decimal.handling.mode=string` |
+| FLOAT, DOUBLE | shortest number that reads back as the same value; `"NaN"`, `"Infinity"`, `"-Infinity"` |
+| VARCHAR, ENUM, UUID | string |
+| DATE | `"2026-11-20"` |
+| TIME | `"10:11:12.5"` |
+| TIMESTAMP | `"2026-11-20T10:11:12.123456"`, always six decimals |
+| TIMESTAMPTZ | `"2026-11-20T10:11:12.123456Z"`, always UTC |
+| BLOB | base64 string |
+| INTERVAL, BIT, TIMETZ | DuckDB's text as a string |
+| JSON | the value itself, with its text as PostgreSQL writes it |
+| LIST, ARRAY | array |
+| STRUCT | object, keys in the order of the struct |
+| MAP | object, if its keys are text or integers and its values need no conversion |
+
+Where rows are brought together by the texts of values, equal values need one text: `with_one_text`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from duckdb.sqltypes import DuckDBPyType
+
+_PLAIN: Final = frozenset(
+    {
+        "boolean", "tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger",
+        "ubigint", "uhugeint", "varchar", "enum", "uuid", "date", "time", "null",
+    }
+)  # fmt: skip
+_AS_TEXT: Final = frozenset({"decimal", "interval", "bit", "time with time zone"})
+_LISTS: Final = frozenset({"list", "array"})
+_NESTED: Final = _LISTS | {"struct", "map", "tuple", "union"}
+_JSON: Final = frozenset({"json"})
+_FLOATS: Final = frozenset({"float", "double"})
+_WITHOUT_ONE_TEXT: Final = frozenset({"interval", "time with time zone", "union"})
+"""Equal values have several texts, or, of a union, values of two members one."""
+_MAP_KEYS: Final = frozenset({"varchar", "enum", "tinyint", "smallint", "integer", "bigint"})
+
+
+def identifier(name: str) -> str:
+    """The name as a quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """The text as a SQL string."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of the document: its name, the SQL expression and its DuckDB type."""
+
+    name: str
+    expression: str
+    type: DuckDBPyType
+
+
+def document_expression(fields: tuple[Field, ...]) -> str:
+    """SQL for the document of a row as a BLOB of UTF-8 JSON, keys in the order of `fields`, no spaces."""
+    return f"encode({document_text(fields)})"
+
+
+def document_text(fields: tuple[Field, ...]) -> str:
+    """SQL for the same document as text."""
+    if not fields:
+        return literal("{}")
+    if any(_holds(field.type, _JSON) for field in fields):
+        return _object_text(fields)
+    parts = ", ".join(
+        f"{literal(field.name)}: {_json_ready(field.expression, field.type)}" for field in fields
+    )
+    return f"CAST(to_json({{{parts}}}) AS VARCHAR)"
+
+
+def unwritable_type(column_type: DuckDBPyType) -> str:
+    """The type, or the part of it, whose values have no JSON form here; empty if all have one."""
+    try:
+        _json_ready("x", column_type)
+    except _NoJsonFormError as error:
+        return str(error)
+    return ""
+
+
+def may_have_one_text(column_type: DuckDBPyType) -> bool:
+    """True if :func:`with_one_text` gives equal values of this type equal texts."""
+    kind = _kind(column_type)
+    if kind in _LISTS | {"struct"}:
+        return all(may_have_one_text(child) for _, child in _children(column_type))
+    return not _holds(column_type, _WITHOUT_ONE_TEXT if kind in _FLOATS else _WITHOUT_ONE_TEXT | _FLOATS)
+
+
+def with_one_text(sql: str, column_type: DuckDBPyType) -> str:
+    """SQL of an equal value whose text is that of all equal ones: 0.0 and -0.0 are equal."""
+    if _kind(column_type) in _NESTED and _holds(column_type, _FLOATS):
+        return f"CAST({_positive(sql, column_type, 0)} AS {column_type})"
+    return _positive(sql, column_type, 0)
+
+
+class _NoJsonFormError(Exception):
+    """Values of this type have no defined JSON form."""
+
+
+def _positive(sql: str, column_type: DuckDBPyType, depth: int) -> str:
+    if not _holds(column_type, _FLOATS):
+        return sql
+    if _kind(column_type) in _FLOATS:
+        return f"({sql}) + 0.0"
+    children = _children(column_type)
+    if _kind(column_type) in _LISTS:
+        element = f"e{depth}"
+        return f"list_transform({sql}, lambda {element}: {_positive(element, children[0][1], depth + 1)})"
+    fields = ", ".join(
+        f"{literal(name)}: {_positive(f'struct_extract({sql}, {literal(name)})', child, depth)}"
+        for name, child in children
+    )
+    return f"CASE WHEN ({sql}) IS NULL THEN NULL ELSE {{{fields}}} END"
+
+
+def _kind(column_type: DuckDBPyType) -> str:
+    return "json" if str(column_type) == "JSON" else column_type.id.strip('"')
+
+
+def _children(column_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    """Elements of a list, fields of a struct, key and value of a map, members of a union."""
+    if _kind(column_type) not in _NESTED:
+        return []
+    return [(name, child) for name, child in column_type.children if isinstance(child, DuckDBPyType)]
+
+
+def _holds(column_type: DuckDBPyType, kinds: frozenset[str]) -> bool:
+    return _kind(column_type) in kinds or any(_holds(child, kinds) for _, child in _children(column_type))
+
+
+def _json_ready(expression: str, column_type: DuckDBPyType, depth: int = 0) -> str:
+    """SQL for a value that `to_json` writes as the table above says."""
+    kind = _kind(column_type)
+    if kind in _LISTS | {"struct"}:
+        cast = _text_cast(column_type)
+        if cast is not None:
+            return expression if cast == str(column_type) else f"CAST({expression} AS {cast})"
+        return _nested(expression, column_type, depth)
+    if kind == "map":
+        (_, key), (_, value) = _children(column_type)
+        if _kind(key) not in _MAP_KEYS or _text_cast(value) != str(value):
+            raise _NoJsonFormError(str(column_type))
+        return expression
+    return _scalar(expression, column_type)
+
+
+def _nested(expression: str, column_type: DuckDBPyType, depth: int) -> str:
+    children = _children(column_type)
+    if _kind(column_type) in _LISTS:
+        element = f"e{depth}"
+        ready = _json_ready(element, children[0][1], depth + 1)
+        return f"list_transform({expression}, lambda {element}: {ready})"
+    parts = ", ".join(
+        f"{literal(name)}: {_json_ready(f'struct_extract({expression}, {literal(name)})', child, depth)}"
+        for name, child in children
+    )
+    return f"CASE WHEN {expression} IS NULL THEN NULL ELSE {{{parts}}} END"
+
+
+def _text_cast(column_type: DuckDBPyType) -> str | None:
+    """The type to cast to so that every leaf is exact in JSON; None if a cast does not do it."""
+    kind = _kind(column_type)
+    children = _children(column_type)
+    if kind in _PLAIN:
+        return "INTEGER" if kind == "null" else str(column_type)
+    if kind in _AS_TEXT:
+        return "VARCHAR"
+    if kind == "list":
+        element = _text_cast(children[0][1])
+        return None if element is None else f"{element}[]"
+    if kind == "struct":
+        fields = [(name, _text_cast(child)) for name, child in children]
+        if all(cast is not None for _, cast in fields):
+            return "STRUCT(" + ", ".join(f"{identifier(name)} {cast}" for name, cast in fields) + ")"
+    return None
+
+
+def _scalar(expression: str, column_type: DuckDBPyType) -> str:
+    kind = _kind(column_type)
+    if kind in _PLAIN | {"json"}:
+        return expression
+    if kind in _AS_TEXT:
+        return f"CAST({expression} AS VARCHAR)"
+    if kind == "blob":
+        return f"to_base64({expression})"
+    if kind in _FLOATS:
+        # FLOAT goes through its text, or 0.1 would become 0.10000000149011612.
+        exact = expression if kind == "double" else f"CAST(CAST({expression} AS VARCHAR) AS DOUBLE)"
+        infinite = f"CASE WHEN {expression} > 0 THEN 'Infinity' ELSE '-Infinity' END"
+        name = f"CASE WHEN isnan({expression}) THEN 'NaN' ELSE {infinite} END"
+        named = f"WHEN {expression} IS NOT NULL THEN to_json({name})"
+        return f"CASE WHEN isfinite({expression}) THEN to_json({exact}) {named} END"
+    if kind == "timestamp with time zone":
+        return f"strftime({expression}, '%Y-%m-%dT%H:%M:%S.%fZ')"
+    if kind in {"timestamp", "timestamp_s", "timestamp_ms"}:
+        return f"strftime(CAST({expression} AS TIMESTAMP), '%Y-%m-%dT%H:%M:%S.%f')"
+    raise _NoJsonFormError(str(column_type))
+
+
+def _object_text(fields: tuple[Field, ...]) -> str:
+    """SQL for the text of an object made of texts: `to_json` would round numbers in JSON values."""
+    parts = [
+        f"{_key_text(field.name, first=index == 0)}, {_text(field.expression, field.type)}"
+        for index, field in enumerate(fields)
+    ]
+    return "concat(" + ", ".join(parts) + ", '}')"
+
+
+def _key_text(name: str, *, first: bool) -> str:
+    return f"'{'{' if first else ','}' || CAST(to_json({literal(name)}) AS VARCHAR) || ':'"
+
+
+def _text(expression: str, column_type: DuckDBPyType, depth: int = 0) -> str:
+    """SQL for a value's JSON text, never NULL."""
+    if not _holds(column_type, _JSON):
+        return f"coalesce(CAST(to_json({_json_ready(expression, column_type, depth)}) AS VARCHAR), 'null')"
+    kind = _kind(column_type)
+    if kind == "json":
+        return f"coalesce(CAST({expression} AS VARCHAR), 'null')"
+    if kind in _LISTS:
+        element = f"e{depth}"
+        text = _text(element, _children(column_type)[0][1], depth + 1)
+        texts = f"array_to_string(list_transform({expression}, lambda {element}: {text}), ',')"
+        return f"CASE WHEN {expression} IS NULL THEN 'null' ELSE concat('[', {texts}, ']') END"
+    if kind == "struct":
+        fields = tuple(
+            Field(name, f"struct_extract({expression}, {literal(name)})", child)
+            for name, child in _children(column_type)
+        )
+        return f"CASE WHEN {expression} IS NULL THEN 'null' ELSE {_object_text(fields)} END"
+    raise _NoJsonFormError(str(column_type))

@@ -1,0 +1,300 @@
+"""Calls of aggregate and window functions, with an order where their results depend on one.
+
+A result never depends on how rows happen to be ordered. An aggregate that would is given the identity of its
+rows as the last part of its order, and `any_value` is the smallest value. A window function is made to order
+rows that compare equal by their identity: in the window's own ORDER BY where only that order counts
+(`row_number`, `lag`, ROWS frames), in an ORDER BY among the arguments where peers are to stay peers
+(`last_value`, `list`, … over RANGE and GROUPS frames).
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from slackwater_sql.duckdb_sql import identifier
+from slackwater_sql.frontend.expressions import ExpressionBinder
+from slackwater_sql.frontend.syntax import Node
+from slackwater_sql.frontend.text import Splice, spliced
+from slackwater_sql.logical import AggregateCall, Expression, Relation, Window
+
+_ORDER_SENSITIVE = frozenset(
+    {
+        "list", "array_agg", "string_agg", "group_concat", "listagg", "first", "last", "any_value",
+        "arbitrary", "arg_min", "arg_max", "argmin", "argmax", "min_by", "max_by", "arg_min_null",
+        "arg_max_null", "arg_min_nulls_last", "arg_max_nulls_last", "mode", "approx_quantile", "approx_top_k",
+        "lttb", "variant_group_object",
+    }
+)  # fmt: skip
+_MACROS = frozenset({"json_group_array", "json_group_object", "variant_group_array"})
+_NAMES = {"count_star": "count", "mean": "avg", "any_value": "min"}
+_CALL = re.compile(r'(?:"?\w+"?\s*\.\s*)*"?\w+"?\s*(?=\()')
+_ORDER = r"\bORDER\s+BY\b"
+
+_NUMBERING = frozenset({"row_number", "ntile", "lag", "lead"})
+_RANKING = frozenset({"rank", "dense_rank", "rank_dense", "percent_rank", "cume_dist"})
+_PICKING = frozenset({"first_value", "last_value", "nth_value", "first", "last"})
+_DIRECTIONS = {"ORDER_DEFAULT": "", "ASCENDING": " ASC", "DESCENDING": " DESC"}
+_NULLS = {"ORDER_DEFAULT": "", "NULLS_FIRST": " NULLS FIRST", "NULLS_LAST": " NULLS LAST"}
+_BOUNDS = {
+    "UNBOUNDED_PRECEDING": "UNBOUNDED PRECEDING",
+    "UNBOUNDED_FOLLOWING": "UNBOUNDED FOLLOWING",
+    "CURRENT_ROW": "CURRENT ROW",
+    "EXPR_PRECEDING": "PRECEDING",
+    "EXPR_FOLLOWING": "FOLLOWING",
+}
+_EXCLUDED = {
+    "NO_OTHER": "",
+    "CURRENT_ROW": " EXCLUDE CURRENT ROW",
+    "GROUP": " EXCLUDE GROUP",
+    "TIES": " EXCLUDE TIES",
+}
+
+
+def aggregate_call(binder: ExpressionBinder, node: Node) -> AggregateCall:
+    """The call over the rows that a binder knows.
+
+    Raises:
+        SqlTextError: Its result depends on the order of rows and it cannot be given one.
+    """
+    text = binder.environment.text
+    with binder.reading("an aggregate function"):
+        arguments = tuple(binder.expression(each) for each in node.arguments)
+        filters = node.parts.get("filter", ())
+        condition = binder.expression(filters[0]) if filters else None
+        splices = [
+            *_order_splices(binder, node, binder.identity),
+            *_any_value_splices(binder, node),
+            *binder.splices(node),
+        ]
+    sql = spliced(text.code, node.start, node.end, splices)
+    return AggregateCall(
+        sql=sql,
+        function="any_value" if _keeps_any_value(node) else _NAMES.get(node.function, node.function),
+        arguments=arguments,
+        is_distinct=bool(node.raw.get("distinct")),
+        condition=condition,
+        columns=binder.context.columns_of(sql),
+        span=binder.environment.place(node.start, node.end),
+        text=text.text[node.start : node.end],
+    )
+
+
+@dataclass
+class Windows:
+    """The window functions of one SELECT.
+
+    Attributes:
+        binder: The rows they are computed from.
+    """
+
+    binder: ExpressionBinder
+    _calls: dict[str, tuple[str, tuple[Expression, ...], Expression]] = field(default_factory=dict)
+
+    @property
+    def is_used(self) -> bool:
+        """There are any."""
+        return bool(self._calls)
+
+    def value(self, node: Node) -> str:
+        """The id of a window function's value.
+
+        Raises:
+            SqlTextError: It is not supported.
+        """
+        partition, call = _Call(self.binder, node).read()
+        if call.sql not in self._calls:
+            self._calls[call.sql] = (self.binder.context.new_id(), partition, call)
+        return identifier(self._calls[call.sql][0])
+
+    def applied(self, relation: Relation) -> Relation:
+        """The rows with all the values."""
+        by_partition: dict[frozenset[str], list[tuple[str, tuple[Expression, ...], Expression]]] = {}
+        for each in self._calls.values():
+            by_partition.setdefault(frozenset(part.sql for part in each[1]), []).append(each)
+        for calls in by_partition.values():
+            _, partition, first = calls[0]
+            values = tuple((name, call) for name, _, call in calls)
+            relation = Window(relation, partition, values, first.span)
+        return relation
+
+
+class _Call:
+    """One window function with its OVER."""
+
+    def __init__(self, binder: ExpressionBinder, node: Node) -> None:
+        self._level = binder
+        self._node = node
+        self._unit = self._frame_unit()
+
+    def read(self) -> tuple[tuple[Expression, ...], Expression]:
+        """Gives the expressions that it partitions by, and the whole call."""
+        binder, node = self._level, self._node
+        with binder.reading("a window function"):
+            partition = tuple(binder.expression(each) for each in node.parts.get("partitions", ()))
+            if not partition:
+                hint = (
+                    "Partition by the key whose rows belong together; a window over all rows is not supported"
+                )
+                raise binder.error(node, "the window has no PARTITION BY", hint)
+            orders = self._orders()
+            self._check_function(orders)
+            sql = f"{self._function(orders)} OVER ({self._over(partition, orders)})"
+        return partition, binder.placed(node, sql)
+
+    def _function(self, orders: list[str]) -> str:
+        binder, node = self._level, self._node
+        text = binder.environment.text
+        over = text.top_level(r"\bOVER\b", node.start, node.end)
+        end = over.start() if over else node.end
+        splices = [each for each in binder.splices(node) if each.end <= end]
+        splices += self._argument_order(orders)
+        splices += _any_value_splices(binder, node)
+        return spliced(text.code, node.start, end, splices).rstrip()
+
+    def _argument_order(self, orders: list[str]) -> list[Splice]:
+        binder, node = self._level, self._node
+        if node.function in _PICKING and not node.raw["distinct"]:
+            opening, closing = _parentheses(binder, node)
+            text = binder.environment.text
+            at = text.top_level(r"\b(?:RESPECT|IGNORE)\s+NULLS\b", opening + 1, closing)
+            end = at.start() if at else closing
+            is_ordered = text.top_level(r"\bORDER\s+BY\b", opening + 1, closing) is not None
+            if self._is_peerless and not is_ordered:
+                return []
+            keys = [*([] if is_ordered else orders), *map(identifier, binder.identity)]
+            if not keys:
+                return []
+            return [Splice(end, end, f"{', ' if is_ordered else ' ORDER BY '}{', '.join(keys)} ")]
+        return list(_order_splices(binder, node, binder.identity, ", ".join(orders)))
+
+    @property
+    def _is_peerless(self) -> bool:
+        """Rows are in an order without ties, which the identity makes."""
+        return self._node.function in _NUMBERING or self._unit == "ROWS"
+
+    def _over(self, partition: tuple[Expression, ...], orders: list[str]) -> str:
+        keys = [*orders, *(map(identifier, self._level.identity) if self._is_peerless else ())]
+        parts = [f"PARTITION BY {', '.join(each.sql for each in partition)}"]
+        if keys:
+            parts.append(f"ORDER BY {', '.join(keys)}")
+        frame = self._frame()
+        return " ".join([*parts, *([frame] if frame else [])])
+
+    def _orders(self) -> list[str]:
+        nodes = self._node.parts.get("orders", ())
+        return [
+            self._level.sql(node) + _DIRECTIONS[raw["type"]] + _NULLS[raw["null_order"].replace(" ", "_")]
+            for node, raw in zip(nodes, self._node.raw["orders"], strict=True)
+        ]
+
+    def _frame_unit(self) -> str:
+        for bound in (self._node.raw["start"], self._node.raw["end"]):
+            for unit in ("ROWS", "GROUPS", "RANGE"):
+                if bound.endswith(f"_{unit}"):
+                    return unit
+        return "RANGE"  # the whole partition, whatever the unit
+
+    def _frame(self) -> str:
+        raw = self._node.raw
+        is_default = (raw["start"], raw["end"]) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE")
+        if is_default and raw["exclude_clause"] == "NO_OTHER":
+            return ""
+        start = self._bound(raw["start"], "start_expr")
+        end = self._bound(raw["end"], "end_expr")
+        return f"{self._unit} BETWEEN {start} AND {end}{_EXCLUDED[raw['exclude_clause']]}"
+
+    def _bound(self, bound: str, part: str) -> str:
+        kind = bound
+        for unit in ("_ROWS", "_GROUPS", "_RANGE"):
+            kind = kind.removesuffix(unit)
+        distance = self._node.parts.get(part, ())
+        return f"{self._level.sql(distance[0])} {_BOUNDS[kind]}" if distance else _BOUNDS[kind]
+
+    def _check_function(self, orders: list[str]) -> None:
+        binder, node = self._level, self._node
+        is_known = node.function in _NUMBERING | _RANKING | _PICKING or node.operator == "WINDOW_AGGREGATE"
+        if not is_known:
+            raise binder.error(
+                node, f"{node.function} is not supported as a window function", "Use another one"
+            )
+        excluded = node.raw["exclude_clause"]
+        if self._is_peerless and excluded in {"GROUP", "TIES"} and node.function not in _NUMBERING:
+            problem = f"EXCLUDE {excluded} of a ROWS frame is not supported"
+            raise binder.error(node, problem, "Use a RANGE or GROUPS frame")
+        if node.raw["distinct"] and node.function in _ORDER_SENSITIVE and not orders:
+            problem = f"{node.function}(DISTINCT …) has no order"
+            raise binder.error(node, problem, "Take DISTINCT away, or aggregate in a subquery")
+
+
+def _order_splices(
+    binder: ExpressionBinder, node: Node, identity: tuple[str, ...], before: str = ""
+) -> Iterator[Splice]:
+    """An ORDER BY for a call whose result depends on the order of rows.
+
+    Args:
+        binder: Where it stands.
+        node: The call.
+        identity: What orders rows that are equal otherwise.
+        before: SQL to order by before that, if the call has no ORDER BY of its own.
+    """
+    if node.function in _MACROS:
+        problem = f"{node.function} has no order"
+        hint = "Write to_json(list(… ORDER BY …)); lists and structs become JSON in documents as they are"
+        raise binder.error(node, problem, hint)
+    if node.function not in _ORDER_SENSITIVE or (node.function == "any_value" and not _keeps_any_value(node)):
+        return
+    opening, closing = _parentheses(binder, node)
+    if node.raw.get("distinct"):
+        _refuse_unordered_distinct(binder, node, opening, closing)
+        return
+    text = binder.environment.text
+    is_ordered = text.top_level(_ORDER, opening + 1, closing) is not None
+    if _orders(node) and not is_ordered:
+        problem = f"{node.function} … WITHIN GROUP is not supported"
+        raise binder.error(node, problem, f"Write {node.function}(… ORDER BY …)")
+    keys = [identifier(each) for each in identity]
+    if not is_ordered and before:
+        keys.insert(0, before)
+    if keys:
+        yield Splice(closing, closing, (", " if is_ordered else " ORDER BY ") + ", ".join(keys))
+
+
+def _parentheses(binder: ExpressionBinder, node: Node) -> tuple[int, int]:
+    """Offsets of the parentheses around a call's arguments.
+
+    Raises:
+        SqlTextError: The function stands behind its argument.
+    """
+    text = binder.environment.text
+    call = _CALL.match(text.code, node.start, node.end)
+    if call is None or any(0 <= each.start < call.end() for each in node.arguments):
+        problem = f"{node.function} stands behind its argument"
+        raise binder.error(node, problem, f"Write it as {node.function}(…)")
+    return call.end(), text.closing(call.end())
+
+
+def _keeps_any_value(node: Node) -> bool:
+    """The user has said which of the values."""
+    return node.function == "any_value" and bool(_orders(node))
+
+
+def _orders(node: Node) -> tuple[Node, ...]:
+    return node.parts.get("order_bys", ()) + node.parts.get("arg_orders", ())
+
+
+def _any_value_splices(binder: ExpressionBinder, node: Node) -> Iterator[Splice]:
+    """Any value is the smallest one: the same for the same rows."""
+    if node.function == "any_value" and not _keeps_any_value(node):
+        opening, _ = _parentheses(binder, node)
+        yield Splice(node.start, opening, "min")
+
+
+def _refuse_unordered_distinct(binder: ExpressionBinder, node: Node, opening: int, closing: int) -> None:
+    ordered = {binder.signature(each) for each in _orders(node)}
+    if node.arguments and binder.signature(node.arguments[0]) in ordered:
+        return
+    text = binder.environment.text
+    distinct = re.compile(r"\s*DISTINCT\b", re.IGNORECASE).match(text.structure, opening + 1)
+    inner = text.code[distinct.end() if distinct else opening + 1 : closing].strip()
+    problem = f"{node.function}(DISTINCT …) has no order"
+    raise binder.error(node, problem, f"Write {node.function}(DISTINCT {inner} ORDER BY …)")

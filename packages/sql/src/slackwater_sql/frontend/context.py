@@ -1,0 +1,217 @@
+"""The context in which queries are bound, and the bound queries themselves."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import duckdb
+
+from slackwater_sql.catalog import Catalog, Table
+from slackwater_sql.duckdb_sql import identifier
+from slackwater_sql.errors import SqlTextError
+from slackwater_sql.frontend.names import NamedColumn, NameScope
+from slackwater_sql.frontend.syntax import CommonTable, Query, Select, SetOperation
+from slackwater_sql.frontend.text import Splice, ViewText
+from slackwater_sql.logical import AggregateCall, Expression, Extend, Relation, Span
+from slackwater_sql.rendering import render_over_tables
+
+_ID = re.compile(r'"(c\d+)"')
+_ID_LIKE = re.compile(r"\bc(\d{1,9})\b", re.IGNORECASE)
+
+_CLAUSE_HINTS = {
+    "ORDER BY": "Rows of a view have no order; sort in an aggregate: list(… ORDER BY …)",
+    "LIMIT": "A view has all its rows; keep the first with QUALIFY row_number() OVER (PARTITION BY … ) = 1",
+    "DISTINCT ON": "Keep one row with QUALIFY row_number() OVER (PARTITION BY … ORDER BY …) = 1",
+}
+
+Step = Callable[[Relation], Relation]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQuery:
+    """A query's rows.
+
+    Attributes:
+        relation: The tree; it may have more columns.
+        columns: The query's columns, in select order.
+        spans: Where each was written.
+    """
+
+    relation: Relation
+    columns: tuple[NamedColumn, ...]
+    spans: tuple[Span, ...]
+
+
+@dataclass
+class BindContext:
+    """The context that a view shares with all views it reads.
+
+    Attributes:
+        connection: Has the tables in use, without rows.
+        catalog: The declared tables.
+        views: The pipeline's other views by lower-case name.
+        bind_query: Builds the tree of a query that stands by itself.
+        bind_other_view: Builds the tree of another view, which a place in FROM names.
+        labels: What the user calls the ids.
+        queries: How many were read so far, each as often as it is.
+        first_id: Number of the first id that is free.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    catalog: Catalog
+    views: Mapping[str, ViewText]
+    bind_query: Callable[["Query", "Environment"], BoundQuery]
+    bind_other_view: Callable[[str, "Environment", Span], BoundQuery]
+    labels: dict[str, str] = field(default_factory=dict)
+    queries: int = 0
+    _used: int = 0
+    _tables: set[str] = field(default_factory=set)
+
+    first_id: int = 1
+
+    def reserve(self, text: ViewText) -> None:
+        """Never give out an id that could be written in this text or in those of the other views."""
+        texts = [text.text, *(each.text for each in self.views.values())]
+        written = [int(digits) for each in texts for digits in _ID_LIKE.findall(each)]
+        self._used = max(written, default=0)
+        self.first_id = self._used + 1
+
+    def columns_of(self, sql: str) -> tuple[str, ...]:
+        """The ids in the SQL, each once."""
+        written = dict.fromkeys(_ID.findall(sql))
+        return tuple(each for each in written if self.first_id <= int(each[1:]) <= self._used)
+
+    def new_id(self, label: str = "") -> str:
+        """An id that no other column has and that occurs in no text."""
+        self._used += 1
+        if label:
+            self.labels[f"c{self._used}"] = label
+        return f"c{self._used}"
+
+    def union_identity(self, length: int) -> tuple[str, ...]:
+        """Ids for the number of a branch and as many parts of its rows' identity."""
+        rows = ["row", *(f"row_{number + 1}" for number in range(1, length))]
+        return tuple(self.new_id(label) for label in ("branch", *rows[:length]))
+
+    def create_table(self, table: Table) -> None:
+        """Let the connection have the table, without rows."""
+        if table.full_name in self._tables:
+            return
+        self._tables.add(table.full_name)
+        self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {identifier(table.schema)}")
+        columns = ", ".join(
+            f"{identifier(each.name)} {each.type.duckdb if each.type.is_supported else 'VARCHAR'}"
+            for each in table.columns
+        )
+        name = f"{identifier(table.schema)}.{identifier(table.name)}"
+        self.connection.execute(f"CREATE TABLE {name} ({columns})")
+
+    def types(self, relation: Relation, ids: tuple[str, ...]) -> tuple[str, ...]:
+        """DuckDB types of columns of a relation."""
+        columns = ", ".join(identifier(each) for each in ids)
+        statement = f"SELECT {columns} FROM (\n{render_over_tables(relation)}\n)"  # noqa: S608 - our own names
+        return tuple(str(each) for each in self.connection.sql(statement).types)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSelect:
+    """The rows of a SELECT whose select list is not computed yet.
+
+    Attributes:
+        relation: The rows.
+        names: Names of the columns; empty for those without one.
+        items: The columns over the rows.
+        equal: For a subquery: expressions over the query around, and what they must equal here.
+        residual: For a subquery: other conditions over both.
+        calls: The aggregates, if there is no GROUP BY: without rows there is one row all the same.
+        is_bare: Nothing but the aggregation happens to the groups.
+    """
+
+    relation: Relation
+    names: tuple[str, ...]
+    items: tuple[Expression, ...]
+    equal: tuple[tuple[Expression, Expression], ...] = ()
+    residual: tuple[Expression, ...] = ()
+    calls: tuple[tuple[str, AggregateCall], ...] | None = None
+    is_bare: bool = True
+
+    @property
+    def is_correlated(self) -> bool:
+        """It uses columns of the query around."""
+        return bool(self.equal or self.residual)
+
+    def computed(self, context: BindContext) -> BoundQuery:
+        """The rows with all columns of the select list."""
+        new: list[tuple[str, Expression]] = []
+        columns: list[NamedColumn] = []
+        for name, item in zip(self.names, self.items, strict=True):
+            column = item.column
+            if column is None:
+                column = next((known for known, each in new if each.sql == item.sql), None)
+            if column is None:
+                column = context.new_id()
+                new.append((column, item))
+            columns.append(NamedColumn(name, column))
+        relation = Extend(self.relation, tuple(new)) if new else self.relation
+        return BoundQuery(relation, tuple(columns), tuple(each.span for each in self.items))
+
+
+@dataclass(frozen=True, slots=True)
+class CommonQuery:
+    """A query of WITH and what it can see."""
+
+    definition: CommonTable
+    environment: "Environment"
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The place of a query, and the names it can see beside tables.
+
+    Attributes:
+        context: What is common to all.
+        text: The text it stands in.
+        name: Lower-case name of the view it belongs to.
+        span: The place in the view's own text, if this is another view's text.
+        commons: Queries of WITH by lower-case name.
+        splices: Replacements that let DuckDB bind the text; collected.
+        reading: Lower-case names of the views that read this one, and its own.
+        lateral: For a subquery in FROM: names of the tables beside it and around, for messages.
+    """
+
+    context: BindContext
+    text: ViewText
+    name: str
+    span: Span | None
+    commons: Mapping[str, CommonQuery]
+    splices: list[Splice]
+    reading: tuple[str, ...]
+    lateral: NameScope | None = None
+
+    def place(self, start: int, end: int) -> Span:
+        """The span of the characters `[start, end)`, in the view's own text."""
+        return self.span or Span(max(start, 0), max(end, 0))
+
+    def error(self, start: int, end: int, problem: str, hint: str) -> SqlTextError:
+        """An error at the characters `[start, end)`; without a place at the text's start."""
+        return self.text.error(start, end, problem, hint)
+
+    def refuse_clauses(self, query: Select | SetOperation) -> None:
+        """Refuse clauses that no query of a view may have.
+
+        Raises:
+            SqlTextError: It has one.
+        """
+        for clause, start in query.refused:
+            hint = _CLAUSE_HINTS.get(
+                clause, "Supported are SELECT, FROM, WHERE, GROUP BY, HAVING and QUALIFY"
+            )
+            raise self.error(start, start, f"{clause} is not supported", hint)
+
+    def with_commons(self, definitions: tuple[CommonTable, ...]) -> "Environment":
+        """The same with the queries of a WITH; each sees those before it."""
+        environment = self
+        for each in definitions:
+            commons = {**environment.commons, each.name.lower(): CommonQuery(each, environment)}
+            environment = replace(environment, commons=commons)
+        return environment

@@ -1,0 +1,334 @@
+"""Expressions over the rows that FROM and WHERE make.
+
+The SQL of an expression is the user's own text, with columns, subqueries, aggregates and windows replaced by
+ids in place: DuckDB evaluates what was written. That the text in between is exactly the expression is
+checked by letting DuckDB parse it once more.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+
+from slackwater_sql.errors import SqlTextError
+from slackwater_sql.frontend.context import BindContext, Environment, Step
+from slackwater_sql.frontend.dependencies import never_null
+from slackwater_sql.frontend.names import NameScope, ResolvedColumn
+from slackwater_sql.frontend.syntax import Node, is_expression, meaning
+from slackwater_sql.frontend.text import Splice, spliced
+from slackwater_sql.logical import Expression, Relation
+from slackwater_sql.session import open_connection
+
+_REFUSED = {
+    "STAR": ("* is not supported here", "Name the columns; count(*) is possible"),
+    "PARAMETER": ("a parameter is not supported", "Write the value"),
+    "POSITIONAL_REFERENCE": ("a position is not supported", "Name the column"),
+    "DEFAULT": ("DEFAULT is not supported", "Write the value"),
+}
+_SCHEMAS = frozenset({"", "main", "pg_catalog"})
+
+_IMPURE_AGGREGATES = frozenset({"reservoir_quantile"})  # samples at random, but is not marked as volatile
+_IMPURE_BY_PARAMETERS = frozenset({("age", 1)})  # age(x) is measured from today
+_ROW_MAKERS = frozenset({"unnest"})
+_CALL = re.compile(r'"?(\w+)"?\(')
+_PLAIN_KEYWORDS = frozenset(
+    {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
+)
+_COLUMN = re.compile(r'"c\d+"')
+_NO_PARAMETERS: frozenset[str] = frozenset()
+
+Replacement = Callable[[Node], str]
+
+
+class ExpressionBinder:
+    """Binds expressions over rows of one kind: their names become ids, and they use only what they may.
+
+    Attributes:
+        environment: Where the query stands.
+        scope: The names of FROM.
+        identity: What tells the rows apart.
+        clause: The clause that is being read, for messages.
+        relation: Gives the rows of FROM.
+        subquery: Gives the SQL for a subquery's value, having attached what computes it.
+        window: Gives the SQL for a window function's value; None where there may be none.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        scope: NameScope,
+        aliases: Mapping[str, Node],
+        outer: "ExpressionBinder | None",
+    ) -> None:
+        self.environment = environment
+        self.scope = scope
+        self.outer = outer
+        self.identity: tuple[str, ...] = ()
+        self.clause = "SELECT"
+        self.relation: Callable[[], Relation] | None = None
+        self.subquery: Replacement | None = None
+        self.window: Replacement | None = None
+        self._aliases = aliases
+        self._expanding: list[str] = []
+        self._steps: list[Step] = []
+
+    @property
+    def context(self) -> BindContext:
+        """The context that all queries of the view share."""
+        return self.environment.context
+
+    @property
+    def _clause(self) -> str:
+        return f"{self.clause} clause" if self.clause.isupper() else self.clause
+
+    @property
+    def safe(self) -> frozenset[str]:
+        """Columns that never are NULL."""
+        return never_null(self.relation()) if self.relation is not None else frozenset()
+
+    def attach(self, step: Step) -> None:
+        """Lets the rows go through one more step."""
+        self._steps.append(step)
+
+    def applied(self, relation: Relation) -> Relation:
+        """The rows after all steps."""
+        for step in self._steps:
+            relation = step(relation)
+        return relation
+
+    @contextmanager
+    def reading(self, clause: str, window: Replacement | None = None) -> Iterator[None]:
+        """Names the clause that is read in the block, and says whether windows may stand in it."""
+        before = self.clause, self.window
+        self.clause, self.window = clause, window
+        try:
+            yield
+        finally:
+            self.clause, self.window = before
+
+    def expression(self, node: Node) -> Expression:
+        """The expression over ids.
+
+        Raises:
+            SqlTextError: It holds what may not stand here.
+        """
+        return self.placed(node, self.sql(node))
+
+    def placed(self, node: Node, sql: str) -> Expression:
+        """An expression of this SQL that stands for what the user wrote at a place."""
+        text = self.environment.text.text[max(node.start, 0) : max(node.end, 0)]
+        return Expression(
+            sql, self.context.columns_of(sql), self.environment.place(node.start, node.end), text
+        )
+
+    def sql(self, node: Node) -> str:
+        """SQL of the expression over ids."""
+        replaced = self.replacement(node, _NO_PARAMETERS)
+        if replaced is not None:
+            return replaced
+        self._check_extent(node)
+        return spliced(self.environment.text.code, node.start, node.end, self.splices(node))
+
+    def splices(self, node: Node, parameters: frozenset[str] = _NO_PARAMETERS) -> Iterator[Splice]:
+        """The replacements in the text of the expression, which itself stays as it is."""
+        if node.kind == "LAMBDA":
+            parameters |= {name.lower() for name in node.names}
+        for child in node.children:
+            replaced = self.replacement(child, parameters)
+            if replaced is None:
+                yield from self.splices(child, parameters)
+            elif child.start >= 0:
+                self._check_extent(child)
+                yield Splice(child.start, child.end, replaced)
+
+    def replacement(self, node: Node, parameters: frozenset[str]) -> str | None:
+        """SQL that stands for the whole expression; None: its text with its parts replaced."""
+        self._refuse(node)
+        if node.kind == "COLUMN_REF":
+            return None if node.names[0].lower() in parameters else self.column(node)
+        if node.operator == "OPERATOR_NOT" and node.children[0].kind == "SUBQUERY":
+            return f"(NOT {self.replacement(node.children[0], parameters)})"  # NOT may stand amid: x NOT IN
+        if node.kind == "SUBQUERY":
+            if self.subquery is None:
+                problem = f"a subquery in {self.clause} is not supported"
+                raise self.error(node, problem, "Subqueries are possible in SELECT, WHERE, HAVING and FROM")
+            return self.subquery(node)
+        if node.kind == "WINDOW":
+            if self.window is None:
+                problem = f"{self._clause} cannot contain window functions"
+                raise self.error(node, problem, "Compute it in a subquery in FROM, or use QUALIFY")
+            return self.window(node)
+        if is_aggregate(node):
+            return self.aggregate(node)
+        return None
+
+    def column(self, node: Node) -> str:
+        """SQL for a name."""
+        found = self.scope.resolve(node)
+        if found is not None:
+            return self.value(node, found)
+        name = node.names[0].lower()
+        if name in self._aliases and name not in self._expanding:
+            return self._expanded(name)
+        self._refuse_outer(node)
+        if len(node.names) == 1 and _function_facts().is_impure(name, 0):
+            hint = "A view must depend on nothing but the rows; take the value from a column"
+            raise self.error(node, f"{name} depends on more than the rows", hint)
+        raise self.scope.unknown(node)
+
+    def value(self, node: Node, found: ResolvedColumn) -> str:
+        """SQL for a column of FROM."""
+        return found.sql
+
+    def aggregate(self, node: Node) -> str:
+        """SQL for the value of an aggregate function."""
+        hint = "Compare aggregates in HAVING, or aggregate in a subquery in FROM"
+        raise self.error(node, f"{self._clause} cannot contain aggregates", hint)
+
+    def knows(self, node: Node) -> bool:
+        """The name means a column of FROM here, or of a query around."""
+        try:
+            return self.scope.resolve(node) is not None
+        except SqlTextError:
+            return self.scope.source(node.names[:-1]) is not None
+
+    def _refuse(self, node: Node) -> None:
+        """Refuse expressions that no view may use, wherever they stand."""
+        if node.kind in _REFUSED:
+            raise self.error(node, *_REFUSED[node.kind])
+        if node.operator == "GROUPING_FUNCTION":
+            raise self.error(node, "GROUPING is not supported", "Write several views")
+        if node.kind not in {"FUNCTION", "WINDOW"}:
+            return
+        if node.raw.get("schema", "") not in _SCHEMAS:
+            hint = f"Write it as {node.function}(…)"
+            raise self.error(node, f"{node.function} stands behind its argument", hint)
+        facts = _function_facts()
+        if facts.is_impure(node.function, len(node.arguments)):
+            hint = "A view must depend on nothing but the rows; take the value from a column"
+            raise self.error(node, f"{node.function} depends on more than the rows", hint)
+        if node.function in facts.row_makers:
+            problem = f"{node.function} makes several rows of one"
+            raise self.error(node, problem, "Keep the list, or join the table instead")
+
+    def _refuse_outer(self, node: Node) -> None:
+        name = ".".join(node.names)
+        lateral = self.environment.lateral
+        if lateral is not None and lateral.resolve_parts(node.names) is not None:
+            hint = "Join the subquery with ON; LATERAL is not supported"
+            raise self.error(node, f"a subquery in FROM cannot use {name} of another table", hint)
+        around, distance = self.outer, 1
+        while around is not None:
+            if around.knows(node):
+                problem = f"{name} is a column of the outer query"
+                hint = "Only conditions in the WHERE of the subquery may use the outer query's columns"
+                if distance > 1:
+                    problem = f"{name} is a column of a query further out"
+                    hint = "A subquery may use columns of the query directly around it"
+                raise self.error(node, problem, hint)
+            around, distance = around.outer, distance + 1
+
+    def signature(self, node: Node) -> str:
+        """Equal for expressions that mean the same by their form."""
+        return json.dumps(self._form(node.raw, is_top=True), sort_keys=True)
+
+    def _form(self, raw: object, *, is_top: bool = False) -> object:
+        if isinstance(raw, list):
+            return [self._form(each) for each in raw]
+        if not isinstance(raw, dict):
+            return raw
+        if raw.get("class") == "SUBQUERY":
+            return meaning(raw)
+        if raw.get("class") == "COLUMN_REF":
+            found = self.scope.resolve_parts(tuple(raw["column_names"]))
+            return found.sql if found is not None else [name.lower() for name in raw["column_names"]]
+        dropped = {"query_location", "query_location_length", "qualified_name", "alias" if is_top else ""}
+        form = {key: self._form(value) for key, value in raw.items() if key not in dropped}
+        return form | {"function_name": str(raw.get("function_name", "")).lower()}
+
+    def error(self, node: Node, problem: str, hint: str) -> SqlTextError:
+        """An error at the place of an expression."""
+        return self.environment.error(node.start, node.end, problem, hint)
+
+    def _expanded(self, name: str) -> str:
+        self._expanding.append(name)
+        try:
+            sql = self.sql(self._aliases[name])
+        finally:
+            self._expanding.pop()
+        return sql if _COLUMN.fullmatch(sql) else f"({sql})"
+
+    def _check_extent(self, node: Node) -> None:
+        if any(each.kind == "WINDOW" for each in node.walk()):
+            return  # what it names in WINDOW is not part of the text
+        text = self.environment.text.code[max(node.start, 0) : max(node.end, 0)]
+        if not is_expression(self.context.connection, text, node):
+            problem = "this expression cannot be told apart from what is around it"
+            raise self.error(node, problem, "Put it in parentheses, or write it as a function")
+
+
+def is_aggregate(node: Node) -> bool:
+    """A call of an aggregate function."""
+    return node.kind == "FUNCTION" and node.function in _function_facts().aggregates
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionFacts:
+    """Facts that DuckDB knows of its functions, macros looked through.
+
+    Attributes:
+        aggregates: Names of functions that compute one value of many rows.
+        impure: Names whose result depends on time, chance, session or settings.
+        row_makers: Names that make several rows of one.
+    """
+
+    aggregates: frozenset[str]
+    impure: frozenset[str]
+    row_makers: frozenset[str]
+
+    def is_impure(self, name: str, parameters: int) -> bool:
+        """A call with so many arguments is not a pure function of them."""
+        return name in self.impure or (name, parameters) in _IMPURE_BY_PARAMETERS
+
+
+@lru_cache(maxsize=1)
+def _function_facts() -> _FunctionFacts:
+    """The facts of the installed DuckDB; read once per process."""
+    with open_connection() as connection:
+        functions = connection.execute(
+            "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions()"
+        ).fetchall()
+    aggregates = {name for name, kind, _, _ in functions if kind == "aggregate"}
+    impure = {
+        name for name, kind, stability, _ in functions if kind == "scalar" and stability != "CONSISTENT"
+    }
+    macros = [(name, definition) for name, kind, _, definition in functions if kind == "macro"]
+    return _FunctionFacts(
+        aggregates=_closed_over_macros(aggregates, macros),
+        impure=_closed_over_macros(impure | _IMPURE_AGGREGATES | _PLAIN_KEYWORDS, macros),
+        row_makers=_closed_over_macros(set(_ROW_MAKERS), macros),
+    )
+
+
+def _closed_over_macros(names: set[str], macros: list[tuple[str, str]]) -> frozenset[str]:
+    """The names, with all macros whose definition uses one of them, directly or through other macros."""
+    names = set(names)
+    while True:
+        found = {
+            name
+            for name, definition in macros
+            if name not in names
+            and (
+                not names.isdisjoint(_CALL.findall(definition))
+                or _PLAIN_KEYWORDS & names & _words(definition)
+            )
+        }
+        if not found:
+            return frozenset(names)
+        names |= found
+
+
+def _words(definition: str) -> set[str]:
+    return set(re.findall(r"\w+", definition))

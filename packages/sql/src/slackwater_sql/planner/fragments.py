@@ -1,0 +1,258 @@
+"""A part of a view's tree that one stage computes: while it grows, and as SQL over inputs when whole."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+import pyarrow as pa
+
+from slackwater_sql.catalog import Column, Table
+from slackwater_sql.column_type import carried
+from slackwater_sql.duckdb_sql import Field, document_expression, document_text, identifier
+from slackwater_sql.logical import Leaf, Relation, Scan, children
+from slackwater_sql.plan import (
+    ACCUMULATORS_TABLE,
+    POINTS_TABLE,
+    STEPS_TABLE,
+    InputPlan,
+    KeyColumn,
+    Reads,
+    RowsPart,
+    rows_table,
+)
+from slackwater_sql.planner.accumulating import Accumulation, Feed, accumulated_relation, partials_statement
+from slackwater_sql.planner.partitioning import LeafKey, Origin, Partitioning, StageRows
+from slackwater_sql.planner.reads import reads
+from slackwater_sql.rendering import AT, LeafInput, RenderLeaf, lifted_leaf, live_leaf, render
+from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, accumulators_schema, rows_schema
+
+
+@dataclass(frozen=True)
+class KeptGroups:
+    """The groups that a stage's accumulate part keeps.
+
+    Attributes:
+        stage: Its number.
+        groups: Ids of the groups' key, with its types.
+        accumulation: What is kept.
+        is_global: There is one group, always.
+        rows: The rows part of the same stage, if it has one.
+    """
+
+    stage: int
+    groups: tuple[tuple[str, str], ...]
+    accumulation: Accumulation
+    is_global: bool
+    rows: RowsPart | None
+
+    @property
+    def key(self) -> tuple[KeyColumn, ...]:
+        """The key as the stage's plan has it."""
+        return tuple(KeyColumn(name, carried(of_type)) for name, of_type in self.groups)
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A growing part.
+
+    Attributes:
+        relation: The tree over leaves.
+        split: How its leaves are split; None while it has one leaf, which any key may split.
+        accumulated: If its one leaf is an accumulate part's groups.
+    """
+
+    relation: Relation
+    split: Partitioning | None = None
+    accumulated: KeptGroups | None = None
+
+    @property
+    def final_split(self) -> Partitioning:
+        """The split that holds if nobody asks for more: by what tells the leaf's rows apart."""
+        if self.split is not None:
+            return self.split
+        leaf = only_leaf(self.relation)
+        return (LeafKey(leaf, leaf.identity, keeps_nulls=True),)
+
+    def over(self, relation: Relation) -> "Fragment":
+        """The fragment with another tree on top of the same leaves."""
+        return Fragment(relation, self.split, self.accumulated)
+
+
+def only_leaf(relation: Relation) -> Leaf:
+    """The leaf of a tree that has one."""
+    while not isinstance(relation, Leaf):
+        (relation,) = children(relation)
+    return relation
+
+
+def used_by_leaf(relation: Relation, wanted: Sequence[str]) -> dict[int, tuple[str, ...]]:
+    """The ids that are read of each leaf to compute the wanted ones."""
+    used: dict[int, tuple[str, ...]] = {}
+
+    def note(leaf: Leaf, names: tuple[str, ...]) -> str:
+        used[leaf.number] = tuple(dict.fromkeys((*used.get(leaf.number, ()), *names)))
+        return "SELECT 1"
+
+    render(relation, wanted, note)
+    return used
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A fragment with its inputs, ready to be written in SQL.
+
+    Attributes:
+        fragment: The fragment.
+        inputs: The inputs of its rows part; none if it stands on accumulators.
+        leaf: Its leaves at points.
+        live: Its leaves when all rows are live; None on accumulators.
+        tables: Empty tables that its SQL reads, by name.
+    """
+
+    fragment: Fragment
+    inputs: tuple[InputPlan, ...]
+    leaf: RenderLeaf
+    live: RenderLeaf | None
+    tables: Mapping[str, pa.Table]
+
+    @property
+    def relation(self) -> Relation:
+        """The fragment's tree."""
+        return self.fragment.relation
+
+    def types(
+        self, connection: duckdb.DuckDBPyConnection, expressions: Sequence[str]
+    ) -> list[duckdb.sqltypes.DuckDBPyType]:
+        """DuckDB's types of SQL expressions over the tree's columns; nothing is left in the connection."""
+        if not expressions:
+            return []
+        wanted = [name for name in self.relation.columns if any(f'"{name}"' in each for each in expressions)]
+        text = f"SELECT {', '.join(expressions)} FROM ({render(self.relation, wanted, self.leaf)})"  # noqa: S608
+        for name, table in self.tables.items():
+            connection.register(name, table)
+        try:
+            return list(connection.sql(text).types)
+        finally:
+            for name in self.tables:
+                connection.unregister(name)
+
+    def rows_statement(self, wire: Sequence[str], types: Sequence[str]) -> str:
+        """SQL of rows for later stages, see :class:`slackwater_sql.plan.RowsOutput`."""
+        values = ", ".join(_wire_values(zip(wire, types, strict=True)))
+        rows = render(self.relation, wire, self.leaf)
+        return f"SELECT {AT} AS point, CAST(json_array({values}) AS VARCHAR) AS row FROM ({rows})"  # noqa: S608
+
+    def documents_statement(self, key: tuple[Field, ...], fields: tuple[Field, ...]) -> str:
+        """SQL of documents with their record keys, see :class:`slackwater_sql.plan.DocumentsOutput`."""
+        return self._documents(key, fields, self.leaf, "point")
+
+    def latest_statement(self, key: tuple[Field, ...], fields: tuple[Field, ...]) -> str | None:
+        """SQL of the documents of rows that all are live; None if the fragment stands on accumulators."""
+        return None if self.live is None else self._documents(key, fields, self.live, "group")
+
+    def partials_statement(self, groups: Sequence[tuple[str, str]], kept: Sequence[Feed]) -> str:
+        """SQL of what changes add to groups, see :class:`slackwater_sql.plan.PartialsOutput`."""
+        read = [*(name for name, _ in groups), *(column for each in kept for column in each.columns)]
+        rows = render(self.relation, read, self.leaf)
+        return partials_statement(rows, [name for name, _ in groups], kept, _wire_values(groups))
+
+    def _documents(
+        self, key: tuple[Field, ...], fields: tuple[Field, ...], leaf: RenderLeaf, point: str
+    ) -> str:
+        wanted = [each.expression.strip('"') for each in (*key, *fields)]
+        rows = render(self.relation, wanted, leaf)
+        return (
+            f"SELECT {AT} AS {identifier(point)}, {document_text(key)} AS key, "  # noqa: S608 - made of ids
+            f"{document_expression(fields)} AS document FROM ({rows})"
+        )
+
+
+def assemble(fragment: Fragment, wanted: Sequence[str], leaves: Mapping[int, Origin]) -> Assembly:
+    """The inputs with which a fragment computes the wanted ids.
+
+    Args:
+        fragment: The fragment.
+        wanted: Ids of the fragment's columns.
+        leaves: What leaves stand for.
+    """
+    if fragment.accumulated is not None:
+        return _on_accumulators(fragment, fragment.accumulated)
+    used = used_by_leaf(fragment.relation, wanted)
+    split = fragment.final_split
+    modes = reads(fragment.relation, split)
+    inputs: dict[int, LeafInput] = {}
+    for number, part in enumerate(split):
+        origin = leaves[part.leaf.number]
+        of_leaf = used.get(part.leaf.number, ())
+        mode = modes[part.leaf.number]
+        if isinstance(origin, Scan):
+            alias = _unused(origin.alias, {each.plan.alias for each in inputs.values()})
+            plan, names = table_input(origin, alias, of_leaf, part, mode)
+        else:
+            plan, names = stage_input(origin, of_leaf, part, mode)
+        inputs[part.leaf.number] = LeafInput(number, plan, names)
+    plans = tuple(each.plan for each in inputs.values())
+    tables = {
+        rows_table(number): rows_schema(plan, is_lifted=True).empty_table()
+        for number, plan in enumerate(plans)
+    }
+    return Assembly(
+        fragment=fragment,
+        inputs=plans,
+        leaf=lifted_leaf(inputs),
+        live=live_leaf(inputs),
+        tables=tables | {POINTS_TABLE: POINTS_SCHEMA.empty_table(), STEPS_TABLE: STEPS_SCHEMA.empty_table()},
+    )
+
+
+def table_input(
+    scan: Scan, alias: str, used: Sequence[str], part: LeafKey, mode: Reads
+) -> tuple[InputPlan, dict[str, str]]:
+    """A table as an input, and the column of each id."""
+    names = {number: name for name, number in scan.ids.items()}
+    key = tuple(names[number] for number in part.key)
+    wanted = {names[number] for number in used} | set(key) | set(scan.table.primary_key)
+    columns = tuple(column for column in scan.table.columns if column.name in wanted)
+    is_nullable = any(column.nullable for column in columns if column.name in key)
+    moves = not set(key) <= set(scan.table.primary_key)
+    table = replace(scan.table, columns=columns)
+    plan = InputPlan(alias, table, columns, key, moves, part.keeps_nulls and is_nullable, 0, mode)
+    return plan, names
+
+
+def stage_input(
+    rows: StageRows, used: Sequence[str], part: LeafKey, mode: Reads
+) -> tuple[InputPlan, dict[str, str]]:
+    """Rows of an earlier stage as an input: that stage's result in the form of a table."""
+    wanted = dict.fromkeys((*part.leaf.identity, *part.key, *used))
+    types = dict(zip(rows.wire, rows.types, strict=True))
+    columns = tuple(Column(name, carried(types[name]), nullable=True) for name in wanted)
+    table = Table("", f"stage {rows.stage}", columns, part.leaf.identity, replica_identity_full=True)
+    plan = InputPlan(table.name, table, columns, part.key, False, part.keeps_nulls, rows.stage, mode)
+    return plan, {name: name for name in wanted}
+
+
+def _wire_values(columns: Iterable[tuple[str, str]]) -> list[str]:
+    """SQL of the wire value of each column, given with its DuckDB type."""
+    return [carried(of_type).wire_expression(identifier(name)) for name, of_type in columns]
+
+
+def _on_accumulators(fragment: Fragment, accumulated: KeptGroups) -> Assembly:
+    key = accumulated.key
+    groups = [
+        (part.name, part.type.duckdb_expression(identifier(f"k{number}"))) for number, part in enumerate(key)
+    ]
+
+    def leaf(_: Leaf, wanted: tuple[str, ...]) -> str:
+        return accumulated_relation(groups, accumulated.accumulation, wanted, is_global=accumulated.is_global)
+
+    schema = accumulators_schema(key, accumulated.accumulation.accumulators)
+    tables = {ACCUMULATORS_TABLE: schema.empty_table(), STEPS_TABLE: STEPS_SCHEMA.empty_table()}
+    return Assembly(fragment, (), leaf, None, tables | {POINTS_TABLE: POINTS_SCHEMA.empty_table()})
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate, number = f"{name} {number}", number + 1
+    return candidate

@@ -1,0 +1,199 @@
+"""Declared tables from a live PostgreSQL: what `slackwater schema pull` writes."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from slackwater_sql.errors import MissingTablesError
+
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_$]*\Z")
+
+_HEADER = """\
+-- Tables as PostgreSQL's catalogue has them, written by `slackwater schema pull`.
+-- Debezium must write schemaless JSON with decimal.handling.mode=string and time.precision.mode=adaptive.
+"""
+
+_TABLES = """
+SELECT n.nspname, c.relname, c.relreplident = 'f'
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND n.nspname || '.' || c.relname = ANY(%s)
+"""
+
+# A domain counts as the type it is made of, since that is what Debezium writes.
+_COLUMNS = """
+WITH RECURSIVE base AS (
+    SELECT a.attrelid, a.attnum, a.attname, a.attnotnull, a.attgenerated <> '' AS is_generated,
+        a.atttypid AS type, a.atttypmod AS modifier
+    FROM pg_catalog.pg_attribute a WHERE a.attnum > 0 AND NOT a.attisdropped
+  UNION ALL
+    SELECT b.attrelid, b.attnum, b.attname, b.attnotnull, b.is_generated, t.typbasetype, t.typtypmod
+    FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype = 'd'
+)
+SELECT n.nspname, c.relname, b.attname, b.attnotnull,
+    CASE WHEN t.typtype = 'e' OR e.typtype = 'e'
+         THEN quote_ident(tn.nspname) || '.' || quote_ident(coalesce(e.typname, t.typname))
+              || CASE WHEN e.typtype = 'e' THEN '[]' ELSE '' END
+         ELSE pg_catalog.format_type(b.type, b.modifier) END,
+    CASE WHEN t.typtype = 'e' THEN t.oid WHEN e.typtype = 'e' THEN e.oid END,
+    CASE WHEN b.is_generated THEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) END
+FROM base b
+LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = b.attrelid AND d.adnum = b.attnum
+JOIN pg_catalog.pg_class c ON c.oid = b.attrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_type t ON t.oid = b.type AND t.typtype <> 'd'
+JOIN pg_catalog.pg_namespace tn ON tn.oid = t.typnamespace
+LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+WHERE n.nspname || '.' || c.relname = ANY(%s)
+ORDER BY b.attnum
+"""
+
+_PRIMARY_KEYS = """
+SELECT n.nspname, c.relname, a.attname
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_class c ON c.oid = i.indrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, position) ON true
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+WHERE i.indisprimary AND n.nspname || '.' || c.relname = ANY(%s)
+ORDER BY k.position
+"""
+
+# A partitioned table is named in a publication's tables only if its changes go under its own name.
+_PUBLISHED_APART = """
+SELECT n.nspname, c.relname
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind = 'p' AND n.nspname || '.' || c.relname = ANY(%s) AND NOT EXISTS (
+    SELECT FROM pg_catalog.pg_publication_tables t
+    WHERE t.schemaname = n.nspname AND t.tablename = c.relname
+)
+ORDER BY 1, 2
+"""
+
+_ENUMS = """
+SELECT quote_ident(n.nspname) || '.' || quote_ident(t.typname), e.enumlabel
+FROM pg_catalog.pg_type t
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+JOIN pg_catalog.pg_enum e ON e.enumtypid = t.oid
+WHERE t.oid = ANY(%s)
+ORDER BY 1, e.enumsortorder
+"""
+
+
+PARTITIONS_APART = (
+    "its changes are published under the names of its partitions, so that views find it empty; "
+    "publish them under its own name (publish_via_partition_root = true of the publication, or the "
+    "connector's publish.via.partition.root if the connector makes it)"
+)
+
+
+class CatalogueCursor(Protocol):
+    """The result of a query; psycopg's cursor is one."""
+
+    def fetchall(self) -> Sequence[Sequence[Any]]:
+        """All rows."""
+        ...
+
+
+class CatalogueConnection(Protocol):
+    """A connection to PostgreSQL that can read its catalogue; psycopg's connection is one."""
+
+    def execute(self, query: str, params: Sequence[Any], /) -> CatalogueCursor:
+        """Run a query with %s parameters. Blocks; may raise the driver's errors, which are passed on."""
+        ...
+
+
+@dataclass(slots=True)
+class _PulledTable:
+    schema: str
+    name: str
+    is_full: bool
+    columns: list[tuple[str, str, bool, str | None]]
+    """Name, type, whether NOT NULL, and what computes it if it is generated."""
+    primary_key: list[str]
+
+
+def pull_schema(
+    connection: CatalogueConnection, tables: Sequence[str], *, keeps_generated: bool = False
+) -> str:
+    """DDL of these tables, which `parse_catalog` reads back and PostgreSQL accepts.
+
+    Deterministic: tables and enums are in name order, columns in table order. Reads only; blocks.
+
+    Args:
+        connection: An open connection.
+        tables: Names as `schema.table`.
+        keeps_generated: Columns that the database computes are declared as such, not left out.
+
+    Raises:
+        MissingTablesError: Some table does not exist.
+    """
+    wanted = sorted({name if "." in name else f"public.{name}" for name in tables})
+    pulled = _pulled_tables(connection, wanted)
+    enums = _enum_statements(connection, wanted)
+    apart = () if keeps_generated else published_apart(connection, wanted)
+    notes = [f"-- Table {name} is partitioned: {PARTITIONS_APART}.\n" for name in apart]
+    created = [_table_statement(pulled[name], keeps_generated=keeps_generated) for name in wanted]
+    return "\n".join([_HEADER, *notes, *enums, *created])
+
+
+def published_apart(connection: CatalogueConnection, tables: Sequence[str]) -> tuple[str, ...]:
+    """Names the tables that are partitioned, and that no publication publishes under their own names.
+
+    Reads only; blocks.
+    """
+    rows = connection.execute(_PUBLISHED_APART, [list(tables)]).fetchall()
+    return tuple(f"{schema}.{name}" for schema, name in rows)
+
+
+def _pulled_tables(connection: CatalogueConnection, wanted: list[str]) -> dict[str, _PulledTable]:
+    pulled = {
+        f"{schema}.{name}": _PulledTable(schema, name, is_full, [], [])
+        for schema, name, is_full in connection.execute(_TABLES, [wanted]).fetchall()
+    }
+    missing = tuple(name for name in wanted if name not in pulled)
+    if missing:
+        raise MissingTablesError(missing)
+    columns = connection.execute(_COLUMNS, [wanted]).fetchall()
+    for schema, table, name, is_not_null, type_name, _, computed in columns:
+        pulled[f"{schema}.{table}"].columns.append((name, type_name, is_not_null, computed))
+    for schema, table, name in connection.execute(_PRIMARY_KEYS, [wanted]).fetchall():
+        pulled[f"{schema}.{table}"].primary_key.append(name)
+    return pulled
+
+
+def _enum_statements(connection: CatalogueConnection, wanted: list[str]) -> Iterator[str]:
+    columns = connection.execute(_COLUMNS, [wanted]).fetchall()
+    types = sorted({enum for *_, enum, computed in columns if enum is not None and computed is None})
+    if not types:
+        return
+    labels: dict[str, list[str]] = {}
+    for name, label in connection.execute(_ENUMS, [types]).fetchall():
+        labels.setdefault(name, []).append("'" + label.replace("'", "''") + "'")
+    for name, values in labels.items():
+        yield f"CREATE TYPE {name} AS ENUM ({', '.join(values)});\n"
+
+
+def _table_statement(table: _PulledTable, *, keeps_generated: bool) -> str:
+    name = f"{_quoted(table.schema)}.{_quoted(table.name)}"
+    lines = [
+        f"    {_quoted(column)} {type_name}{' NOT NULL' if is_not_null else ''}"
+        f"{'' if computed is None else f' GENERATED ALWAYS AS ({computed}) STORED'}"
+        for column, type_name, is_not_null, computed in table.columns
+        if computed is None or keeps_generated
+    ]
+    if table.primary_key:
+        lines.append(f"    PRIMARY KEY ({', '.join(_quoted(column) for column in table.primary_key)})")
+    left_out = "".join(
+        f"-- Left out: {_quoted(column)} {type_name}. Connectors do not send generated columns; "
+        f"compute it in the view: {' '.join(computed.split())}\n"
+        for column, type_name, _, computed in table.columns
+        if computed is not None and not keeps_generated
+    )
+    statement = f"{left_out}CREATE TABLE {name} (\n" + ",\n".join(lines) + "\n);\n"
+    return statement + (f"ALTER TABLE {name} REPLICA IDENTITY FULL;\n" if table.is_full else "")
+
+
+def _quoted(name: str) -> str:
+    """The name as it must be written in SQL to mean exactly this."""
+    return name if _PLAIN_NAME.match(name) else '"' + name.replace('"', '""') + '"'

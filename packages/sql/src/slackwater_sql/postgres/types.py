@@ -1,0 +1,217 @@
+"""PostgreSQL's types: their names as people, `pg_dump` and `format_type` write them, and their habits.
+
+Its habits are what its connector does with values: texts that are equal although they differ, infinities
+that stand for no number, and large values that updates leave out.
+"""
+
+import re
+from typing import Final
+
+from slackwater_sql.column_type import (
+    ELEMENT_KINDS,
+    MAX_DECIMAL_DIGITS,
+    MILLISECOND_DIGITS,
+    ColumnType,
+    TypeKind,
+)
+
+_SUPPORTED = (
+    "Supported are smallint, integer, bigint, serial, boolean, real, double precision, numeric (at most 38 "
+    "digits), text, varchar, char, date, time, timestamp, timestamptz, uuid, json, jsonb, bytea, enums and "
+    "domains of the schema files, and one-dimensional arrays of these"
+)
+
+_INTEGERS = {
+    "smallint": TypeKind.SMALLINT,
+    "int2": TypeKind.SMALLINT,
+    "smallserial": TypeKind.SMALLINT,
+    "serial2": TypeKind.SMALLINT,
+    "integer": TypeKind.INTEGER,
+    "int": TypeKind.INTEGER,
+    "int4": TypeKind.INTEGER,
+    "serial": TypeKind.INTEGER,
+    "serial4": TypeKind.INTEGER,
+    "bigint": TypeKind.BIGINT,
+    "int8": TypeKind.BIGINT,
+    "bigserial": TypeKind.BIGINT,
+    "serial8": TypeKind.BIGINT,
+}
+_SIMPLE = {
+    "boolean": (TypeKind.BOOLEAN, "boolean"),
+    "bool": (TypeKind.BOOLEAN, "boolean"),
+    "real": (TypeKind.REAL, "real"),
+    "float4": (TypeKind.REAL, "real"),
+    "double precision": (TypeKind.DOUBLE, "double precision"),
+    "float8": (TypeKind.DOUBLE, "double precision"),
+    "oid": (TypeKind.BIGINT, "oid"),
+    "text": (TypeKind.TEXT, "text"),
+    "citext": (TypeKind.TEXT, "citext"),
+    "xml": (TypeKind.TEXT, "xml"),
+    "inet": (TypeKind.TEXT, "inet"),
+    "cidr": (TypeKind.TEXT, "cidr"),
+    "macaddr": (TypeKind.TEXT, "macaddr"),
+    "date": (TypeKind.DATE, "date"),
+    "uuid": (TypeKind.UUID, "uuid"),
+    "json": (TypeKind.JSON, "json"),
+    "jsonb": (TypeKind.JSON, "jsonb"),
+    "bytea": (TypeKind.BYTEA, "bytea"),
+}
+_TEXTS = {
+    "varchar": "character varying",
+    "character varying": "character varying",
+    "char varying": "character varying",
+    "char": "character",
+    "character": "character",
+    "bpchar": "character",
+}
+_TIMES = {
+    "timestamp": (TypeKind.TIMESTAMP, "timestamp", "without time zone"),
+    "timestamp without time zone": (TypeKind.TIMESTAMP, "timestamp", "without time zone"),
+    "timestamp with time zone": (TypeKind.TIMESTAMPTZ, "timestamp", "with time zone"),
+    "timestamptz": (TypeKind.TIMESTAMPTZ, "timestamp", "with time zone"),
+    "time": (TypeKind.TIME, "time", "without time zone"),
+    "time without time zone": (TypeKind.TIME, "time", "without time zone"),
+}
+_TOASTABLE = frozenset({TypeKind.TEXT, TypeKind.JSON, TypeKind.BYTEA, TypeKind.ARRAY})
+"""Values that PostgreSQL may store out of line (TOAST); its connector leaves them out of updates."""
+
+# What Debezium 3.7 writes for -infinity and infinity, as observed.
+_INFINITIES = {
+    TypeKind.DATE: (-2_147_472_691, 2_146_033_979),
+    TypeKind.TIMESTAMP: (-(2**63), 2**63 - 1),
+}
+_INFINITE_MILLISECONDS = (-9_223_372_036_832_400_000, 9_223_372_036_825_200_000)
+
+_REASONS = {
+    "name": "Debezium writes null for its values",
+    "interval": "its months have no exact length in Debezium's microseconds",
+    "timetz": "time with time zone is not supported",
+    "time with time zone": "time with time zone is not supported",
+}
+_SHAPE = re.compile(
+    r"\A(?P<name>[^\[\]()]*?)\s*(?:\((?P<arguments>[^()]*)\))?\s*(?P<rest>[^\[\]()]*?)"
+    r"\s*(?P<array>\barray\b(?:\s*\[\s*\d*\s*\])?|(?:\[\s*\d*\s*\]\s*)*)\Z"
+)
+_FLOAT_DIGITS = 24  # float(1..24) is real, float(25..53) is double precision
+
+
+def parse_type(text: str) -> ColumnType:
+    """The type that `text` names; an unknown or unsupported one gets the kind `UNSUPPORTED`, never an error.
+
+    Args:
+        text: The type as written after the column's name; case and spacing do not matter.
+    """
+    written = " ".join(text.split())
+    match = _SHAPE.match(written.lower().replace('"', ""))
+    if match is None:
+        return _unsupported(written, "its name cannot be read")
+    name = " ".join(f"{match['name']} {match['rest']}".split())
+    arguments = tuple(part.strip() for part in (match["arguments"] or "").split(",") if part.strip())
+    element = _scalar_type(name, arguments)
+    return array_of(element) if match["array"].strip() else element
+
+
+def enum_type(name: str) -> ColumnType:
+    """The type of an enum: Debezium writes its values as strings."""
+    return _type(TypeKind.TEXT, name)
+
+
+def unreadable_type(of: ColumnType) -> ColumnType:
+    """The type of a column whose name stands in no record as it is."""
+    return _unsupported(
+        of.name, "a column whose name has a quote, backslash or control character cannot be read"
+    )
+
+
+GENERATED: Final = " GENERATED"
+"""The end of the name of such a type."""
+
+
+def generated_type(of: ColumnType) -> ColumnType:
+    """The type of a column that the database computes: its values are not in the log that connectors read."""
+    reason = (
+        "it is a generated column, and connectors do not send those: PostgreSQL leaves them out of its log. "
+        "Compute it in the view"
+    )
+    return _unsupported(f"{of.name}{GENERATED}", reason)
+
+
+def array_of(element: ColumnType) -> ColumnType:
+    """The type of one-dimensional arrays of `element`."""
+    name = f"{element.name}[]"
+    if element.kind not in ELEMENT_KINDS:
+        return _unsupported(name, element.reason or f"arrays of {element.name} are not supported")
+    return _type(TypeKind.ARRAY, name, element=element)
+
+
+def _scalar_type(name: str, arguments: tuple[str, ...]) -> ColumnType:
+    if name in _SIMPLE and not arguments:
+        kind, canonical = _SIMPLE[name]
+        return _type(kind, canonical)
+    if name in _INTEGERS and not arguments:
+        return _type(_INTEGERS[name], _INTEGERS[name].value)
+    if name in {"numeric", "decimal", "dec"}:
+        return _numeric(arguments)
+    if name in _TEXTS:
+        length = arguments or (("1",) if name in {"char", "character"} else ())
+        return _type(TypeKind.TEXT, _with_arguments(_TEXTS[name], length))
+    if name in _TIMES:
+        return _time(name, arguments)
+    if name == "float":
+        is_real = bool(arguments) and int(arguments[0]) <= _FLOAT_DIGITS
+        return _type(TypeKind.REAL, "real") if is_real else _type(TypeKind.DOUBLE, "double precision")
+    reason = _REASONS.get(
+        name, "it is neither a supported built-in type nor an enum or domain created in these files"
+    )
+    return _unsupported(_with_arguments(name, arguments), reason)
+
+
+def _numeric(arguments: tuple[str, ...]) -> ColumnType:
+    if not arguments:
+        return _type(TypeKind.NUMERIC, "numeric")
+    precision = int(arguments[0])
+    scale = int("".join(arguments[1].split())) if len(arguments) > 1 else 0
+    name = f"numeric({precision},{scale})"
+    if precision > MAX_DECIMAL_DIGITS:
+        return _unsupported(name, f"more than {MAX_DECIMAL_DIGITS} digits cannot be computed exactly")
+    if not 0 <= scale <= precision:
+        return _unsupported(name, "its scale is negative or larger than its precision")
+    return _type(TypeKind.NUMERIC, name, precision=precision, scale=scale)
+
+
+def _time(name: str, arguments: tuple[str, ...]) -> ColumnType:
+    kind, first, rest = _TIMES[name]
+    precision = int(arguments[0]) if arguments else None
+    return _type(kind, f"{_with_arguments(first, arguments)} {rest}", precision=precision)
+
+
+def _with_arguments(name: str, arguments: tuple[str, ...]) -> str:
+    return f"{name}({','.join(arguments)})" if arguments else name
+
+
+def _unsupported(name: str, reason: str) -> ColumnType:
+    return ColumnType(TypeKind.UNSUPPORTED, name, reason=reason, hint=_SUPPORTED)
+
+
+def _type(
+    kind: TypeKind,
+    name: str,
+    *,
+    precision: int | None = None,
+    scale: int | None = None,
+    element: ColumnType | None = None,
+) -> ColumnType:
+    """A supported type with PostgreSQL's habits."""
+    infinities = _INFINITIES.get(kind)
+    if kind is TypeKind.TIMESTAMP and precision is not None and precision <= MILLISECOND_DIGITS:
+        infinities = _INFINITE_MILLISECONDS
+    return ColumnType(
+        kind,
+        name,
+        precision,
+        scale,
+        element,
+        is_one_text=name != "citext" and not name.startswith("character("),
+        may_be_unavailable=kind in _TOASTABLE,
+        infinities=infinities,
+    )

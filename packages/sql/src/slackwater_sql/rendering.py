@@ -1,0 +1,241 @@
+"""The SQL of a tree, at points.
+
+Every relation gets one more column, the point (a stage key at a commit LSN) at which its rows are live. Rows
+of different points never meet: joins compare the point, too, groups and windows are split by it. What the
+user wrote stays as it is between these. Over the tables themselves, without stages, there is one point.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.tokenizer_core import Token, TokenType
+
+from slackwater_sql.duckdb_sql import identifier
+from slackwater_sql.logical import (
+    Aggregate,
+    Expression,
+    Extend,
+    Filter,
+    Join,
+    JoinKind,
+    Leaf,
+    Relation,
+    Scan,
+    Union,
+    Window,
+)
+from slackwater_sql.plan import FROM_LSN, GROUP, LSN, POINT, POINTS_TABLE, TO_LSN, InputPlan, rows_table
+
+AT = "__slackwater_at"
+"""The column of the point."""
+
+_TOKENIZER = DuckDB.Tokenizer()
+
+
+@dataclass(frozen=True, slots=True)
+class LeafInput:
+    """An input that a leaf reads.
+
+    Attributes:
+        number: Its number in the stage.
+        plan: The input.
+        names: Its column by the leaf's id.
+    """
+
+    number: int
+    plan: InputPlan
+    names: Mapping[str, str]
+
+
+RenderLeaf = Callable[[Leaf, tuple[str, ...]], str]
+"""A SELECT of a leaf's point and of these columns."""
+
+
+def render(relation: Relation, wanted: Iterable[str], leaf: RenderLeaf) -> str:
+    """A SELECT of the point and of the wanted columns, in their order."""
+    return _Renderer(leaf).select(relation, tuple(dict.fromkeys(wanted)))
+
+
+def render_over_tables(relation: Relation) -> str:
+    """A query over the tables `"schema"."table"` that gives the relation's columns under their ids."""
+    columns = ", ".join(identifier(name) for name in relation.columns)
+    rows = render(relation, relation.columns, _no_leaf)
+    return f"WITH {POINTS_TABLE} AS (SELECT 0 AS {POINT}) SELECT {columns} FROM (\n{rows}\n)"  # noqa: S608
+
+
+def columns_sql(names: Iterable[str]) -> str:
+    """Quoted ids, each preceded by a comma."""
+    return "".join(f", {identifier(name)}" for name in names)
+
+
+class _Renderer:
+    def __init__(self, leaf: RenderLeaf) -> None:
+        self._leaf = leaf
+
+    def select(self, relation: Relation, wanted: tuple[str, ...]) -> str:
+        match relation:
+            case Leaf():
+                return self._leaf(relation, wanted)
+            case Scan():
+                return _scan(relation, wanted)
+            case Extend():
+                return self._extend(relation, wanted)
+            case Filter(child=child, condition=condition):
+                below = self.select(child, _needed(child, [*wanted, *condition.columns]))
+                return f"SELECT {AT}{columns_sql(wanted)} FROM ({below}) WHERE {condition.sql}"  # noqa: S608
+            case Join():
+                return self._join(relation, wanted)
+            case Aggregate():
+                return self._aggregate(relation, wanted)
+            case Union():
+                return self._union(relation, wanted)
+            case Window():
+                return self._window(relation, wanted)
+
+    def _extend(self, extend: Extend, wanted: tuple[str, ...]) -> str:
+        computed = dict(extend.computed)
+        read = (column for name in wanted if name in computed for column in computed[name].columns)
+        below = self.select(extend.child, _needed(extend.child, [*wanted, *read]))
+        return f"SELECT {AT}{_named(wanted, computed)} FROM ({below})"  # noqa: S608 - made of ids
+
+    def _join(self, join: Join, wanted: tuple[str, ...]) -> str:
+        conditions = [f"l.{AT} = r.{AT}"]
+        conditions += [f"({left.sql}) = ({right.sql})" for left, right in join.equal]
+        read = [column for pair in join.equal for side in pair for column in side.columns]
+        if join.residual is not None:
+            conditions.append(f"({join.residual.sql})")
+            read += join.residual.columns
+        left = self.select(join.left, _needed(join.left, [*wanted, *read]))
+        right = self.select(join.right, _needed(join.right, [*wanted, *read]))
+        at = f"coalesce(l.{AT}, r.{AT})" if join.kind is JoinKind.FULL else f"l.{AT}"
+        return (
+            f"SELECT {at} AS {AT}{columns_sql(wanted)} FROM ({left}) AS l "  # noqa: S608 - made of ids
+            f"{join.kind} JOIN ({right}) AS r ON {' AND '.join(conditions)}"
+        )
+
+    def _aggregate(self, aggregate: Aggregate, wanted: tuple[str, ...]) -> str:
+        calls = {name: call.sql for name, call in aggregate.calls if name in wanted}
+        read = [column for name, call in aggregate.calls if name in wanted for column in call.columns]
+        read += [column for _, group in aggregate.groups for column in group.columns]
+        below = self.select(aggregate.child, _needed(aggregate.child, read))
+        groups = dict(aggregate.groups)
+        shown = "".join(f", {calls.get(name) or groups[name].sql} AS {identifier(name)}" for name in wanted)
+        by = "".join(f", {group.sql}" for group in groups.values())
+        grouped = f"SELECT {AT}{shown} FROM ({below}) GROUP BY {AT}{by}"  # noqa: S608 - made of ids
+        return grouped if groups else f"{grouped} UNION ALL {_of_no_rows(below, shown)}"
+
+    def _union(self, union: Union, wanted: tuple[str, ...]) -> str:
+        return " UNION ALL ".join(
+            self._branch(union, number, wanted) for number in range(len(union.children))
+        )
+
+    def _branch(self, union: Union, number: int, wanted: tuple[str, ...]) -> str:
+        branch = union.children[number]
+        below = {name: ids[number] for name, ids in union.sources}
+        texts = dict(zip(union.identity, _branch_identity(union, number), strict=True))
+        read = [*(below[name] for name in wanted if name in below), *branch.identity]
+        rows = self.select(branch, _needed(branch, read))
+        shown = "".join(
+            f", {identifier(below[name]) if name in below else texts[name]} AS {identifier(name)}"
+            for name in wanted
+        )
+        return f"SELECT {AT}{shown} FROM ({rows})"  # noqa: S608 - made of ids
+
+    def _window(self, window: Window, wanted: tuple[str, ...]) -> str:
+        calls = {name: _split_by_point(call) for name, call in window.calls if name in wanted}
+        read = (column for call in calls.values() for column in call.columns)
+        below = self.select(window.child, _needed(window.child, [*wanted, *read]))
+        return f"SELECT {AT}{_named(wanted, calls)} FROM ({below})"  # noqa: S608 - made of ids
+
+
+def lifted_leaf(inputs: Mapping[int, LeafInput]) -> RenderLeaf:
+    """Leaves at points: the versions of rows that are live at a point's LSN.
+
+    Args:
+        inputs: The input of each leaf, by the leaf's number.
+    """
+
+    def select(leaf: Leaf, wanted: tuple[str, ...]) -> str:
+        of_leaf = inputs[leaf.number]
+        shown, rows = _typed_columns(of_leaf, wanted), rows_table(of_leaf.number)
+        return (
+            f"SELECT p.{POINT} AS {AT}{shown} FROM {POINTS_TABLE} AS p JOIN {rows} AS r "  # noqa: S608
+            f"ON r.{GROUP} = p.{GROUP} AND r.{FROM_LSN} <= p.{LSN} AND p.{LSN} < r.{TO_LSN}"
+        )
+
+    return select
+
+
+def live_leaf(inputs: Mapping[int, LeafInput]) -> RenderLeaf:
+    """Leaves of rows that all are live; the point is the number of the stage key."""
+
+    def select(leaf: Leaf, wanted: tuple[str, ...]) -> str:
+        of_leaf = inputs[leaf.number]
+        shown, rows = _typed_columns(of_leaf, wanted), rows_table(of_leaf.number)
+        return f"SELECT r.{GROUP} AS {AT}{shown} FROM {rows} AS r"  # noqa: S608 - own names
+
+    return select
+
+
+def _scan(scan: Scan, wanted: tuple[str, ...]) -> str:
+    """All rows of a table, live at the one point that there is."""
+    names = {of_column: name for name, of_column in scan.ids.items()}
+    shown = "".join(f", {identifier(names[each])} AS {identifier(each)}" for each in wanted)
+    table = f"{identifier(scan.table.schema)}.{identifier(scan.table.name)}"
+    return f"SELECT 0 AS {AT}{shown} FROM {table}"  # noqa: S608 - own names
+
+
+def _no_leaf(_: Leaf, __: tuple[str, ...]) -> str:
+    msg = "a leaf stands for rows that only a stage has"
+    raise TypeError(msg)
+
+
+def _typed_columns(of_input: LeafInput, wanted: tuple[str, ...]) -> str:
+    names = of_input.names
+    types = {column.name: column.type for column in of_input.plan.columns}
+    return "".join(
+        f", {types[names[name]].duckdb_expression('r.' + identifier(names[name]))} AS {identifier(name)}"
+        for name in wanted
+    )
+
+
+def _of_no_rows(below: str, shown: str) -> str:
+    """A global aggregate has a row also where it has nothing to aggregate."""
+    columns = source = ""
+    if shown:
+        columns = ", e.*"
+        source = f", (SELECT {shown.removeprefix(', ')} FROM ({below}) WHERE false) AS e"  # noqa: S608
+    return (
+        f"SELECT p.{POINT} AS {AT}{columns} FROM {POINTS_TABLE} AS p{source} "  # noqa: S608 - made of ids
+        f"WHERE p.{POINT} NOT IN (SELECT {AT} FROM ({below}))"
+    )
+
+
+def _branch_identity(union: Union, number: int) -> list[str]:
+    own = [f"CAST({identifier(name)} AS VARCHAR)" for name in union.children[number].identity]
+    padding = ["CAST(NULL AS VARCHAR)"] * (len(union.identity) - 1 - len(own))
+    return [str(number), *own, *padding]
+
+
+def _named(wanted: tuple[str, ...], computed: dict[str, Expression]) -> str:
+    return "".join(
+        f", {computed[name].sql} AS {identifier(name)}" if name in computed else f", {identifier(name)}"
+        for name in wanted
+    )
+
+
+def _needed(relation: Relation, names: Iterable[str]) -> tuple[str, ...]:
+    """The names that are columns of the relation, each once."""
+    columns = set(relation.columns)
+    return tuple(name for name in dict.fromkeys(names) if name in columns)
+
+
+def _split_by_point(call: Expression) -> Expression:
+    """The window call with the point as the first column of its PARTITION BY."""
+    end = next(token.end for token in _TOKENIZER.tokenize(call.sql) if _is_partition_by(token)) + 1
+    return replace(call, sql=f"{call.sql[:end]} {AT},{call.sql[end:]}")
+
+
+def _is_partition_by(token: Token) -> bool:
+    return token.token_type is TokenType.PARTITION_BY

@@ -1,0 +1,1 @@
+"""Tests that need no case written by hand: random seeds, random faults, and the workloads they run on."""

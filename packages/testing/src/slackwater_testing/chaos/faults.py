@@ -1,0 +1,348 @@
+"""The table of faults: what is done, why, for how long, and what must be up again afterwards."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Protocol
+
+from slackwater_spark.sink import SinkStep
+
+
+class Disturber(Protocol):
+    """Everything that a fault can do to the running system. All methods block until done.
+
+    Parts: ``broker``, ``connect``, ``postgres``, ``redis``, ``sidecar-1``, ``sidecar-2``, ``pipeline``.
+    Whatever dies is started again by a supervisor, as systemd or Kubernetes would. Routes: ``connect``,
+    ``sidecar`` and ``pipeline`` to Kafka, ``redis`` to Redis, ``partition``: Connect to the second broker.
+    """
+
+    def kill(self, part: str) -> None:
+        """SIGKILL to a part and all its processes."""
+        ...
+
+    def pause(self, part: str) -> None:
+        """SIGSTOP to a part and all its processes."""
+        ...
+
+    def resume(self, part: str) -> None:
+        """SIGCONT after :meth:`pause`."""
+        ...
+
+    def kill_one(self, role: str) -> None:
+        """SIGKILL to one process of the pipeline: ``worker``, ``planner`` (Python), ``executor`` (JVM)."""
+        ...
+
+    def pause_one(self, role: str) -> None:
+        """SIGSTOP to one process of the pipeline, until :meth:`resume_one`."""
+        ...
+
+    def resume_one(self, role: str) -> None:
+        """SIGCONT to the process that was paused; nothing happens when it is gone."""
+        ...
+
+    def kill_sink_at(self, step: str) -> None:
+        """The pipeline's driver kills itself when its sink reaches that step; returns when it has."""
+        ...
+
+    def flush_redis(self) -> None:
+        """FLUSHALL."""
+        ...
+
+    def fill_disk(self) -> None:
+        """No byte more for the pipeline's checkpoint, index and Spark's local files."""
+        ...
+
+    def free_disk(self) -> None:
+        """Room again."""
+        ...
+
+    def move_clocks(self, offset: timedelta) -> None:
+        """Wall clocks of sidecars and pipeline differ so much from the machine's from now on."""
+        ...
+
+    def pause_network(self, route: str) -> None:
+        """Nothing passes on a route."""
+        ...
+
+    def resume_network(self, route: str) -> None:
+        """Lets what was held back pass."""
+        ...
+
+    def delay_network(self, route: str, duration: timedelta) -> None:
+        """Everything on a route passes so much later in each direction; zero: at once."""
+        ...
+
+    def cut_network(self, route: str) -> None:
+        """All connections of a route are reset."""
+        ...
+
+    def heal(self) -> None:
+        """Ends everything that lasts."""
+        ...
+
+
+Disturb = Callable[[Disturber], None]
+"""Begins or ends a fault."""
+
+BLOW = (0.0, 0.0)
+"""Over as soon as it is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong."""
+
+    name: str
+    reason: str
+    """What could break."""
+    how: str
+    seconds: tuple[float, float]
+    """Least and greatest time that it lasts."""
+    back: str
+    """What must be up again before its end counts."""
+    begin: Disturb
+    end: Disturb | None = None
+    """Ends what lasts; None for a blow, which the supervisor heals."""
+    stops_pipeline: bool = False
+    """Whether Spark has to start anew: some 20 seconds in which other faults cost no time."""
+    needs_executors: bool = False
+    """Whether it makes sense only with executors apart from the driver."""
+    is_in_short: bool = True
+    """Whether it is part of every short schedule, which has five minutes for everything."""
+
+
+_DECISIVE = (SinkStep.PROGRESS, SinkStep.COMMITTED)
+"""Just before and just after the commit."""
+
+
+def _kill(part: str, reason: str, *, stops_pipeline: bool = False) -> Fault:
+    return Fault(
+        name=f"{part} killed",
+        reason=reason,
+        how="SIGKILL to the process and its children",
+        seconds=BLOW,
+        back=f"{part}, started by the supervisor",
+        begin=lambda it: it.kill(part),
+        stops_pipeline=stops_pipeline,
+    )
+
+
+def _pause(part: str, reason: str, longest: float) -> Fault:
+    return Fault(
+        name=f"{part} paused",
+        reason=reason,
+        how="SIGSTOP, later SIGCONT, to the process and its children",
+        seconds=(2.0, longest),
+        back=f"{part}, with its old connections",
+        begin=lambda it: it.pause(part),
+        end=lambda it: it.resume(part),
+    )
+
+
+def _both(disturb: Callable[[Disturber, str], None], disturber: Disturber) -> None:
+    for part in ("sidecar-1", "sidecar-2"):
+        disturb(disturber, part)
+
+
+def _sink(step: SinkStep, reason: str) -> Fault:
+    return Fault(
+        name=f"sink killed: {step.replace('_', ' ')}",
+        reason=reason,
+        how="the driver sends SIGKILL to itself when its sink reaches the step",
+        seconds=BLOW,
+        back="pipeline, started by the supervisor with the same checkpoint",
+        begin=lambda it: it.kill_sink_at(step),
+        stops_pipeline=True,
+        is_in_short=step in _DECISIVE,
+    )
+
+
+def _network(name: str, route: str, reason: str, longest: float) -> Fault:
+    return Fault(
+        name=f"network paused: {name}",
+        reason=reason,
+        how="a proxy holds back all bytes; connections stay",
+        seconds=(2.0, longest),
+        back="the route; nothing was lost",
+        begin=lambda it: it.pause_network(route),
+        end=lambda it: it.resume_network(route),
+    )
+
+
+def _cut(name: str, route: str, reason: str) -> Fault:
+    return Fault(
+        name=f"network cut: {name}",
+        reason=reason,
+        how="a proxy resets all connections; new ones are accepted at once",
+        seconds=BLOW,
+        back="the clients, connected anew",
+        begin=lambda it: it.cut_network(route),
+    )
+
+
+def _clock(name: str, offset: timedelta) -> Fault:
+    return Fault(
+        name=f"clock {name}",
+        reason="a deadline or an order that goes by the wall clock",
+        how=f"{offset.total_seconds() / 3600:+.0f} hours for sidecars and the pipeline's driver, then back",
+        seconds=(2.0, 10.0),
+        back="right clocks",
+        begin=lambda it: it.move_clocks(offset),
+        end=lambda it: it.move_clocks(timedelta()),
+    )
+
+
+_SERVERS = (
+    _kill("broker", "a batch whose commit is undecided; rows acknowledged but not yet seen; end offsets"),
+    _pause("broker", "requests that time out although they are executed later", 20.0),
+    _kill("connect", "rows, BEGIN and END come again, orders may be numbered anew"),
+    _pause("connect", "a transaction stays half in Kafka for a while", 20.0),
+    _kill("postgres", "the connector starts over in the middle of transactions"),
+    _pause("postgres", "the connector hangs between two rows of a transaction", 15.0),
+    _kill("redis", "it comes back empty: cuts and markers are gone"),
+    _pause("redis", "calls to it hang instead of failing", 15.0),
+    Fault(
+        name="redis flushed",
+        reason="a batch that was planned needs cuts that are not there any more",
+        how="FLUSHALL",
+        seconds=BLOW,
+        back="Redis's content, put back by a sidecar",
+        begin=lambda it: it.flush_redis(),
+    ),
+)
+
+_SIDECARS = (
+    _kill("sidecar-1", "the other one must go on, cuts of both must agree"),
+    _pause("sidecar-1", "a sidecar that comes back late publishes what is long known", 20.0),
+    Fault(
+        name="both sidecars killed",
+        reason="evidence kept in memory is gone; replays must still be recognised",
+        how="SIGKILL to both at once",
+        seconds=BLOW,
+        back="both sidecars, started by the supervisor",
+        begin=partial(_both, lambda it, part: it.kill(part)),
+    ),
+    Fault(
+        name="both sidecars paused",
+        reason="no cuts for a while, then many at once",
+        how="SIGSTOP, later SIGCONT, to both",
+        seconds=(2.0, 20.0),
+        back="both sidecars",
+        begin=partial(_both, lambda it, part: it.pause(part)),
+        end=partial(_both, lambda it, part: it.resume(part)),
+    ),
+)
+
+_SPARK = (
+    _kill(
+        "pipeline", "a batch is planned, or half computed, or its state is half written", stops_pipeline=True
+    ),
+    _pause("pipeline", "its transaction may outlive the time-out at the broker", 15.0),
+    Fault(
+        name="python worker killed",
+        reason="a bucket's index is ahead of its state when the task is repeated",
+        how="SIGKILL to one of the pipeline's Python workers",
+        seconds=BLOW,
+        back="the task, repeated by Spark",
+        begin=lambda it: it.kill_one("worker"),
+    ),
+    Fault(
+        name="python worker paused",
+        reason="one task of a batch is much later than the others",
+        how="SIGSTOP, later SIGCONT, to one of the pipeline's Python workers",
+        seconds=(2.0, 15.0),
+        back="the worker",
+        begin=lambda it: it.pause_one("worker"),
+        end=lambda it: it.resume_one("worker"),
+    ),
+    Fault(
+        name="python planner killed",
+        reason="a batch is planned by nobody, or planned again",
+        how="SIGKILL to the Python process in which Spark runs the source's planning",
+        seconds=BLOW,
+        back="the query: Spark ends it, the run starts it again",
+        begin=lambda it: it.kill_one("planner"),
+        is_in_short=False,
+    ),
+    Fault(
+        name="executor killed",
+        reason="its buckets move to another executor without their index",
+        how="SIGKILL to one of two executor JVMs (local-cluster)",
+        seconds=BLOW,
+        back="an executor, started by Spark",
+        begin=lambda it: it.kill_one("executor"),
+        needs_executors=True,
+    ),
+    Fault(
+        name="executor paused",
+        reason="a task may be computed twice; both attempts have one index folder or two",
+        how="SIGSTOP, later SIGCONT, to one of two executor JVMs (local-cluster)",
+        seconds=(2.0, 15.0),
+        back="the executor",
+        begin=lambda it: it.pause_one("executor"),
+        end=lambda it: it.resume_one("executor"),
+        needs_executors=True,
+    ),
+)
+
+SINK_FAULTS = (
+    _sink(SinkStep.COLLECTED, "state is computed, nothing is written"),
+    _sink(SinkStep.BEGUN, "an open transaction without records"),
+    _sink(SinkStep.PRODUCED, "records on their way, an open transaction at the broker"),
+    _sink(SinkStep.FLUSHED, "all documents are in the log, none is committed"),
+    _sink(SinkStep.COMMIT_RECORDS, "commit records are in the log, none is committed"),
+    _sink(SinkStep.PROGRESS, "everything is written, the commit has not been asked for"),
+    _sink(SinkStep.COMMITTED, "everything is visible, and Spark does not know: the batch comes again"),
+)
+
+_SURROUNDINGS = (
+    Fault(
+        name="disk full",
+        reason="half written state, index or offsets",
+        how="the pipeline's disk (checkpoint, index, Spark's local files) has no byte left, later it has",
+        seconds=(9.0, 20.0),
+        back="room on the disk, the pipeline started by the supervisor",
+        begin=lambda it: it.fill_disk(),
+        end=lambda it: it.free_disk(),
+        stops_pipeline=True,
+    ),
+    _clock("forward", timedelta(hours=7)),
+    _clock("back", timedelta(hours=-7)),
+    Fault(
+        name="slow partition",
+        reason="rows of one partition come seconds after all others of their transaction",
+        how="a proxy holds back what Connect writes to the broker that leads one partition of each table",
+        seconds=(3.0, 15.0),
+        back="the route; the rows arrive late",
+        begin=lambda it: it.pause_network("partition"),
+        end=lambda it: it.resume_network("partition"),
+    ),
+    _network("Connect to Kafka", "connect", "rows arrive late and in one burst", 15.0),
+    _network("sidecars to Kafka", "sidecar", "a cut is in the log although its writer got no answer", 15.0),
+    _network("pipeline to Kafka", "pipeline", "a commit is executed although its answer never came", 15.0),
+    _network("clients to Redis", "redis", "calls hang", 15.0),
+    _cut("sidecars to Kafka", "sidecar", "an append to the cut log fails after it was executed"),
+    _cut("pipeline to Kafka", "pipeline", "a commit is undecided: it must not be tried again blindly"),
+    _cut("clients to Redis", "redis", "a connection in use breaks"),
+    Fault(
+        name="slow network",
+        reason="answers cross: what is asked for later is known earlier",
+        how="proxies delay every byte by 200 ms between pipeline, sidecars and Kafka",
+        seconds=(3.0, 15.0),
+        back="the routes",
+        begin=lambda it: _delay(it, timedelta(milliseconds=200)),
+        end=lambda it: _delay(it, timedelta()),
+    ),
+)
+
+
+def _delay(disturber: Disturber, duration: timedelta) -> None:
+    for route in ("sidecar", "pipeline"):
+        disturber.delay_network(route, duration)
+
+
+FAULTS: dict[str, Fault] = {
+    fault.name: fault for fault in (*_SERVERS, *_SIDECARS, *_SPARK, *SINK_FAULTS, *_SURROUNDINGS)
+}
+"""All of them, by name, in the order of the result table."""

@@ -1,0 +1,186 @@
+"""Carries out a schedule on a running system and notes what happened when."""
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from slackwater_protocol import format_position
+from slackwater_testing.chaos.disturber import SystemDisturber
+from slackwater_testing.chaos.faults import FAULTS, Disturber
+from slackwater_testing.chaos.schedule import PlannedFault, Round
+from slackwater_testing.chaos.system import System
+from slackwater_testing.errors import NothingToDisturbError, NotRecoveredError
+
+RECOVERY_SECONDS = 600.0
+"""So long after the end of a fault the output may stand still before that counts as a fault of the product.
+
+A broker waits 60 s for the transaction of a driver that died and a driver needs half a minute to start.
+"""
+_LSN_SECONDS = 300.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """One fault that happened."""
+
+    planned: PlannedFault
+    round: int
+    began: float
+    """Seconds of the monotonic clock, as all times here."""
+    ended: float
+    recovered: float
+    """When a commit made after its end was visible."""
+    began_ms: int
+    """Wall clock."""
+    recovered_ms: int
+    changes: int
+    """Row changes committed between its begin and its recovery."""
+
+    @property
+    def recovery_seconds(self) -> float:
+        """The time from its end to its recovery."""
+        return self.recovered - self.ended
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    planned: PlannedFault
+    began: float
+    began_ms: int
+    ended: float
+    changes: int
+    """Committed before its begin."""
+
+
+class ChaosRun:
+    """Used by one thread; each fault of a round happens on a thread of its own.
+
+    Args:
+        system: Runs, with its writers.
+        say: Told in lines what happens.
+        disturber: What does the faults; None: to the system itself.
+    """
+
+    def __init__(self, system: System, say: Say, disturber: Disturber | None = None) -> None:
+        self.occurrences: list[Occurrence] = []
+        self.missed: list[tuple[PlannedFault, str]] = []
+        """PlannedFault, but there was nothing to do it to."""
+        self._system = system
+        self._disturber = disturber or SystemDisturber(system)
+        self._say = say
+        self._started = system.clock.monotonic()
+
+    def carry_out(self, rounds: Iterable[Round], until: float = float("inf")) -> None:
+        """One round after the other, as long as the monotonic clock is below ``until``.
+
+        Raises:
+            NotRecoveredError: the output stood still.
+            Exception: a writer failed, or the observer of the output did.
+        """
+        try:
+            for each in rounds:
+                if self._system.clock.monotonic() >= until:
+                    return
+                self._round(each)
+        finally:
+            self._disturber.heal()
+
+    def finish(self) -> None:
+        """Heals everything, stops the writers and returns when their last commit is visible.
+
+        Raises:
+            NotRecoveredError: it does not become visible.
+        """
+        self._disturber.heal()
+        self._system.writers.stop()
+        lsn = self._system.write_last()
+        self._say("writers stopped; waiting for their last commit")
+        self._await_visible(lsn + 1, "the end of all faults")
+
+    def _round(self, round_: Round) -> None:
+        self._system.master = round_.master
+        self._tell(f"round {round_}")
+        begin = self._system.clock.monotonic()
+        with ThreadPoolExecutor(len(round_.planned), thread_name_prefix="fault") as pool:
+            futures = [pool.submit(self._happen, begin, planned) for planned in round_.planned]
+        ended = [happened for future in futures if (happened := future.result()) is not None]
+        if ended:
+            self._await_recovery(round_, ended)
+
+    def _happen(self, round_began: float, planned: PlannedFault) -> _Ended | None:
+        """One fault from its begin to its end, on a thread of its own."""
+        clock, fault = self._system.clock, FAULTS[planned.fault]
+        self._sleep(round_began + planned.after_seconds - clock.monotonic())
+        changes = self._system.writers.counts().changes
+        began, began_ms = clock.monotonic(), int(clock.now().timestamp() * 1000)
+        try:
+            fault.begin(self._disturber)
+        except NothingToDisturbError as error:
+            self._tell(f"    missed {planned.fault}: {error}")
+            self.missed.append((planned, str(error)))
+            return None
+        if fault.end is not None:
+            self._sleep(planned.seconds)
+            fault.end(self._disturber)
+        return _Ended(planned, began, began_ms, clock.monotonic(), changes)
+
+    def _await_recovery(self, round_: Round, ended: list[_Ended]) -> None:
+        names = " + ".join(each.planned.fault for each in ended)
+        lsn = self._lsn(names)
+        seen = self._await_visible(lsn, names)
+        clock = self._system.clock
+        now_ms, changes = int(clock.now().timestamp() * 1000), self._system.writers.counts().changes
+        for each in ended:
+            occurrence = Occurrence(
+                planned=each.planned,
+                round=round_.number,
+                began=each.began,
+                ended=each.ended,
+                recovered=max(seen, each.ended),
+                began_ms=each.began_ms,
+                recovered_ms=now_ms,
+                changes=changes - each.changes,
+            )
+            self.occurrences.append(occurrence)
+            self._tell(
+                f"    {occurrence.planned.fault}: {occurrence.changes:,} changes, "
+                f"visible {occurrence.recovery_seconds:.1f} s after its end"
+            )
+
+    def _lsn(self, after: str) -> int:
+        """An LSN above all commits so far, as soon as the database answers."""
+        found: list[int] = []
+
+        def ask() -> bool:
+            lsn = self._system.database_lsn()
+            found.extend([] if lsn is None else [lsn])
+            return bool(found)
+
+        if not self._system.wait(ask, _LSN_SECONDS):
+            raise NotRecoveredError(after, "any LSN", "?", _LSN_SECONDS, self._system.settings.logs)
+        return found[0]
+
+    def _await_visible(self, lsn: int, after: str) -> float:
+        system = self._system
+
+        def look() -> bool:
+            system.writers.raise_failure()
+            return system.visible.newest_lsn >= lsn
+
+        if not system.wait(look, RECOVERY_SECONDS):
+            seen = format_position(system.visible.newest_lsn)
+            raise NotRecoveredError(after, format_position(lsn), seen, RECOVERY_SECONDS, system.settings.logs)
+        commit = system.visible.first_at(lsn)
+        return system.clock.monotonic() if commit is None else commit.at
+
+    @staticmethod
+    def _sleep(seconds: float) -> None:
+        if seconds > 0:
+            threading.Event().wait(seconds)
+
+    def _tell(self, line: str) -> None:
+        elapsed = self._system.clock.monotonic() - self._started
+        self._say(f"{elapsed:6.1f} s  {line}")

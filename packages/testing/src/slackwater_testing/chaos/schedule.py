@@ -1,0 +1,128 @@
+"""Which faults happen when: pure functions of a seed, so that a run can be repeated."""
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS, Fault
+
+LOCAL = "local[2]"
+EXECUTORS = "local-cluster[2,1,1024]"
+_OVERLAP_SECONDS = (1.0, 6.0)
+_PAUSE_SECONDS = 0.7
+_ALONE = 0.5
+"""Share of rounds with one fault only, in a random schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """One fault at its time."""
+
+    fault: str
+    after_seconds: float
+    """From the beginning of the round."""
+    seconds: float
+    """How long it lasts; 0 for a blow."""
+
+    def __str__(self) -> str:
+        lasting = f" for {self.seconds:.1f} s" if self.seconds else ""
+        return f"+{self.after_seconds:.1f} s {self.fault}{lasting}"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Faults that overlap. It ends when all are healed and a commit made after that is visible."""
+
+    number: int
+    planned: tuple[PlannedFault, ...]
+    master: str = LOCAL
+    """Where Spark runs from the pipeline's next start on."""
+
+    def __str__(self) -> str:
+        return f"{self.number:>3}  " + "; ".join(map(str, self.planned))
+
+
+_WITH_A_RUNNING_PIPELINE = (
+    ("broker killed", "slow partition"),
+    ("broker paused", "network cut: pipeline to Kafka"),
+    ("redis killed", "python worker paused"),
+    ("redis paused", "python worker killed"),
+    ("pipeline paused", "network cut: clients to Redis"),
+    ("network paused: pipeline to Kafka", "network paused: Connect to Kafka"),
+    ("slow network", "redis flushed"),
+)
+"""These disturb a batch: Spark must be there. Each pair hits different places."""
+
+_WHILE_SPARK_STARTS = "pipeline killed"
+"""A driver that dies while it starts, too; the others are killed at a step of their sink."""
+
+
+def short_schedule(seed: int) -> list[Round]:
+    """Every fault once, as quickly as it goes: what does not need Spark happens while Spark starts anew.
+
+    A start of Spark costs half a minute. So, of the sink's steps, the two around the commit are there always
+    and another one by the seed.
+    """
+    chance = random.Random(seed)
+    other_steps = [fault for fault in SINK_FAULTS if not fault.is_in_short]
+    chosen = chance.choice(other_steps)
+    faults = [fault for fault in FAULTS.values() if fault.is_in_short or fault is chosen]
+    restarts = [f for f in faults if f.stops_pipeline and f.name != _WHILE_SPARK_STARTS]
+    needing = [[FAULTS[name] for name in pair] for pair in _WITH_A_RUNNING_PIPELINE]
+    late = [fault for fault in faults if fault.needs_executors]
+    others = [f for f in faults if f not in (*restarts, *itertools.chain(*needing), *late)]
+    for group in (restarts, needing, others):
+        chance.shuffle(group)
+    rounds: list[tuple[list[Fault], str]] = []
+    for index, restart in enumerate(restarts):
+        master = EXECUTORS if index == len(restarts) - 1 else LOCAL
+        rounds.append(([restart, *others[index :: len(restarts)]], master))
+        rounds += [(pair, master) for pair in needing[index :: len(restarts)]]
+    rounds += [([fault], EXECUTORS) for fault in late]
+    return [
+        Round(number, _one_by_one(each, chance), master) for number, (each, master) in enumerate(rounds, 1)
+    ]
+
+
+def random_schedule(seed: int) -> Iterator[Round]:
+    """Endless: one to three faults per round, of random kinds, at random times, for random whiles."""
+    chance = random.Random(seed)
+    number, master = 0, EXECUTORS
+    while True:
+        number += 1
+        count = 1 if chance.random() < _ALONE else chance.randint(2, 3)
+        known = [fault for fault in FAULTS.values() if master == EXECUTORS or not fault.needs_executors]
+        faults = chance.sample(known, count)
+        if sum(fault.stops_pipeline for fault in faults) > 1:  # the second one would wait for the first
+            faults = [faults[0]]
+        if faults[0].stops_pipeline:
+            master = chance.choice((LOCAL, EXECUTORS))
+        yield Round(number, _side_by_side(faults, chance), master)
+
+
+def _one_by_one(faults: Sequence[Fault], chance: random.Random) -> tuple[PlannedFault, ...]:
+    """As short as they may be, the next one soon after the end of the one before."""
+    planned: list[PlannedFault] = []
+    after = 0.0
+    for fault in faults:
+        least, greatest = fault.seconds
+        seconds = chance.uniform(least, min(greatest, least + 1.0))
+        planned.append(PlannedFault(fault.name, round(after, 1), round(seconds, 1)))
+        after += seconds + _PAUSE_SECONDS
+    return tuple(planned)
+
+
+def _side_by_side(faults: Sequence[Fault], chance: random.Random) -> tuple[PlannedFault, ...]:
+    """As long as they may be, overlapping as it comes."""
+    planned: list[PlannedFault] = []
+    after = 0.0
+    for fault in faults:
+        planned.append(PlannedFault(fault.name, round(after, 1), round(chance.uniform(*fault.seconds), 1)))
+        after += chance.uniform(*_OVERLAP_SECONDS)
+    return tuple(planned)
+
+
+def text(rounds: list[Round]) -> str:
+    """The schedule for a person."""
+    return "\n".join(map(str, rounds))

@@ -1,0 +1,266 @@
+"""The running product with everything around it: two brokers, two sidecars, one pipeline, all supervised."""
+
+import json
+import logging
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import psutil
+import psycopg
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_devstack import DevStack, DevStackSettings, TcpProxy
+from slackwater_protocol import Clock, SystemClock
+from slackwater_protocol.keys import data_topic, transaction_topic
+from slackwater_spark.pipeline import load_pipeline
+from slackwater_testing.chaos.control import ControlFolder
+from slackwater_testing.chaos.disk import make_disk
+from slackwater_testing.chaos.parts import Part, ServerPart, Supervised
+from slackwater_testing.chaos.schedule import LOCAL
+from slackwater_testing.database import Writers, create_tables, current_lsn, write_first, write_last
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.programs import Program
+from slackwater_testing.watching import Visibility
+from slackwater_testing.workloads.workload import Workload
+
+SOURCE = "inv"
+PARTITIONS = 4
+SLOW = PARTITIONS - 1
+"""The partition of each table that the second broker leads."""
+START_SECONDS = 600.0
+_ADMIN_SECONDS = 120.0
+_LOOK_SECONDS = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemSettings:
+    """One system."""
+
+    folder: Path
+    """Data and logs; must not exist yet."""
+    workload: Workload
+    writers: int = 3
+    changes_per_second: float = 300.0
+    master: str = LOCAL
+    """Where Spark runs at first."""
+    without: tuple[str, ...] = ()
+    """Mechanisms of the pipeline that are switched off, see :mod:`slackwater_testing.chaos.process`."""
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the product's logs; the servers' are below ``stack``."""
+        return self.folder / "logs"
+
+
+class System:
+    """A context manager: nothing runs before or after. The parts are in :attr:`parts` by name."""
+
+    def __init__(self, settings: SystemSettings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.master = settings.master
+        """Where Spark runs from the pipeline's next start on."""
+        self.without = settings.without
+        """As ``master``: from the next start on."""
+        self.deaths: Counter[str] = Counter()
+        self.last_words: list[tuple[str, str]] = []
+        """Program and how its log ended, for each death that it chose itself."""
+        self.definition = load_pipeline(settings.workload.pipeline)
+        self.stack = DevStack(
+            DevStackSettings(
+                folder=settings.folder / "stack",
+                prefix=SOURCE,
+                partitions=PARTITIONS,
+                second_kafka=True,
+                kafka_routes=("connect", "sidecar", "pipeline"),
+                offset_flush_interval=timedelta(seconds=2),
+                keep_data=False,
+            )
+        )
+        self.parts: dict[str, Supervised] = {}
+        self._running = ExitStack()
+
+    def __enter__(self) -> "System":
+        try:
+            self._start()
+        except BaseException:
+            self._running.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    @property
+    def dsn(self) -> str:
+        """The database."""
+        return self.stack.postgres.dsn()
+
+    @property
+    def bootstrap(self) -> str:
+        """The first broker, not over a proxy."""
+        return self.stack.kafka.bootstrap
+
+    def control(self, part: str) -> ControlFolder:
+        """The control folder of a program."""
+        return ControlFolder(self.settings.folder / "control" / part)
+
+    def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Whether it came true in time."""
+        deadline = self.clock.monotonic() + seconds
+        pause = threading.Event()
+        while not condition():
+            if self.clock.monotonic() > deadline:
+                return False
+            pause.wait(_LOOK_SECONDS)
+        return True
+
+    def database_lsn(self) -> int | None:
+        """Every commit so far is below, every later one at or above; None: the database does not answer."""
+        try:
+            return current_lsn(self.dsn, connect_timeout=2)
+        except psycopg.OperationalError:
+            return None
+
+    def write_last(self) -> int:
+        """Commits one more change and returns an LSN below its commit."""
+        return write_last(self.dsn, self.definition.tables[-1])
+
+    def program(self, name: str) -> Program:
+        """A part that is a process of the product."""
+        part = self.parts[name].part
+        if not isinstance(part, Program):
+            raise TypeError(f"{name} is no program")
+        return part
+
+    def _start(self) -> None:
+        settings, stack = self.settings, self.stack
+        settings.folder.mkdir(parents=True)
+        self.disk = make_disk(settings.folder, self._writing_pids)
+        self._running.callback(self.disk.close)
+        self._running.callback(self._stop_stack)
+        stack.start()
+        create_tables(self.dsn, settings.workload)
+        write_first(self.dsn, settings.workload)
+        self._create_topics()
+        self.redis_proxy = TcpProxy(lambda: stack.redis.port)
+        self.redis_proxy.start()
+        self._running.callback(self.redis_proxy.stop)
+        self._start_programs()
+        stack.start_connector(self.definition.tables)
+        stack.wait_until_streaming()
+        self.visible = Visibility(self.bootstrap, self.definition.outputs[0].topic, self.clock)
+        self.visible.start()
+        self._running.callback(self.visible.stop)
+        self._supervise()
+        if not self.wait(lambda: self.visible.newest_lsn > 0, START_SECONDS):
+            raise RunFailedError(
+                "the pipeline",
+                f"nothing was visible after {START_SECONDS:.0f} s, before any fault; logs: {settings.logs}\n"
+                f"{self.program('pipeline').last_words()}",
+            )
+        self.writers = Writers(
+            self.dsn,
+            settings.workload,
+            count=settings.writers,
+            changes_per_second=settings.changes_per_second,
+            clock=self.clock,
+        )
+        self.writers.start()
+        self._running.callback(self._stop_writers)
+
+    def _create_topics(self) -> None:
+        """Before the connector would: one partition of each table is led by the second broker."""
+        leaders = [[2] if number == SLOW else [1] for number in range(PARTITIONS)]
+        topics = [
+            NewTopic(data_topic(SOURCE, table), PARTITIONS, replica_assignment=leaders)
+            for table in self.definition.tables
+        ]
+        topics.append(NewTopic(transaction_topic(SOURCE), 1, replica_assignment=[[1]]))
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for created in admin.create_topics(topics).values():
+            created.result(_ADMIN_SECONDS)
+
+    def _start_programs(self) -> None:
+        folder = self.disk.folder
+        (folder / "local").mkdir()
+        config = self.settings.folder / "pipeline.toml"
+        config.write_text(
+            f"[run]\nindex_root = {json.dumps(str(folder / 'index'))}\n"
+            f'[run.spark_conf]\n"spark.local.dir" = {json.dumps(str(folder / "local"))}\n'
+        )
+        redis = f"redis://127.0.0.1:{self.redis_proxy.port}/0"
+        for name in ("sidecar-1", "sidecar-2"):
+            servers = ["--bootstrap", self.stack.kafka.bootstrap_over("sidecar"), "--redis-url", redis]
+            command = ["--config", "/dev/null", "sidecar", "--source", SOURCE, *servers]
+            self._add_program(name, partial(list, [str(self.control(name).path), *command]))
+        servers = ["--bootstrap", self.stack.kafka.bootstrap_over("pipeline"), "--redis-url", redis]
+        run = ["--config", str(config), "run", str(self.settings.workload.pipeline), *servers]
+        run += ["--checkpoint", str(folder / "checkpoint")]
+        self._add_program("pipeline", lambda: self._pipeline_arguments(run))
+
+    def _pipeline_arguments(self, run: list[str]) -> list[str]:
+        without = [argument for name in self.without for argument in ("--without", name)]
+        return [str(self.control("pipeline").path), *without, *run, "--master", self.master]
+
+    def _add_program(self, name: str, arguments: Callable[[], Sequence[str]]) -> None:
+        command = (sys.executable, "-m", "slackwater_testing.chaos.process")
+        program = Program(name, lambda: (*command, *arguments()), self.settings.logs)
+        program.start()
+        self.parts[name] = Supervised(program, self._died)
+        self._running.callback(program.stop)
+
+    def _supervise(self) -> None:
+        stack = self.stack
+        servers = {
+            "broker": stack.kafka,
+            "connect": stack.connect,
+            "postgres": stack.postgres,
+            "redis": stack.redis,
+        }
+        for name, server in servers.items():
+            self.parts[name] = Supervised(ServerPart(name, server), self._died)
+        for supervised in self.parts.values():
+            supervised.start()
+        self._running.callback(self._let_be)
+
+    def _died(self, part: Part) -> None:
+        self.deaths[part.name] += 1
+        if isinstance(part, Program):
+            self.last_words.append((part.name, part.last_words()))
+
+    def _let_be(self) -> None:
+        for supervised in self.parts.values():
+            supervised.stop()
+
+    def _stop_writers(self) -> None:
+        try:
+            self.writers.stop()
+        except Exception as error:  # noqa: BLE001 - the run is over; while it mattered it was raised
+            _log.warning("a writer failed: %s", error)
+
+    def _stop_stack(self) -> None:
+        for server in self.stack.servers:
+            if server.is_paused:
+                server.resume()
+        self.stack.stop()
+
+    def _writing_pids(self) -> Iterable[int]:
+        """What writes to the pipeline's disk; not its driver, which writes the log."""
+        pid = self.program("pipeline").pid
+        try:
+            return (
+                [] if pid is None else [child.pid for child in psutil.Process(pid).children(recursive=True)]
+            )
+        except psutil.Error:
+            return []

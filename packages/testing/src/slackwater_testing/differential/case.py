@@ -1,0 +1,114 @@
+"""What is checked, as data: a schema, views, a history, and how the engine is made to run it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from slackwater_testing.differential.history import Table, Transaction
+from slackwater_testing.differential.query import View
+
+
+class Feature(StrEnum):
+    """Everything that a case may contain; ``--only`` names it."""
+
+    INNER_JOIN = "inner-join"
+    LEFT_JOIN = "left-join"
+    RIGHT_JOIN = "right-join"
+    FULL_JOIN = "full-join"
+    SEMI_JOIN = "semi-join"
+    ANTI_JOIN = "anti-join"
+    CROSS_JOIN = "cross-join"
+    SELF_JOIN = "self-join"
+    SEVERAL_KEYS = "several-keys"
+    """Joins on more than one comparison."""
+    RESIDUAL = "residual"
+    """A join condition that is no comparison of keys."""
+    WHERE = "where"
+    GROUP = "group"
+    DEPENDENT = "dependent"
+    """Columns that depend on the primary key in GROUP BY."""
+    NESTED_GROUP = "nested-group"
+    """GROUP BY over GROUP BY."""
+    GLOBAL = "global"
+    """An aggregate without GROUP BY."""
+    HAVING = "having"
+    FILTER = "filter"
+    DISTINCT = "distinct"
+    COUNT_DISTINCT = "count-distinct"
+    LIST = "list"
+    STRUCT = "struct"
+    STRING_AGG = "string-agg"
+    UNION = "union"
+    UNION_ALL = "union-all"
+    CTE = "cte"
+    DERIVED = "derived"
+    """A query in FROM."""
+    EXISTS = "exists"
+    IN = "in"
+    NOT_IN = "not-in"
+    SCALAR = "scalar"
+    """A subquery as a value."""
+    WINDOW = "window"
+    VIEW_OVER_VIEW = "view-over-view"
+    COMPOSITE_KEY = "composite-key"
+    PARTIAL_IDENTITY = "partial-identity"
+    """Tables without REPLICA IDENTITY FULL."""
+    ODD_NAMES = "odd-names"
+    """Names of columns that need quotes."""
+    PRIMARY_KEY_CHANGE = "primary-key-change"
+    LEFT_OUT = "left-out"
+    """Unchanged values missing in updates."""
+    TRUNCATE = "truncate"
+    SNAPSHOT = "snapshot"
+    EVERY_COMMIT = "every-commit"
+    """`emit=transactions`."""
+    LATEST = "latest"
+    """`emit=latest`."""
+    LOST_INDEX = "lost-index"
+    REPEATED_BATCH = "repeated-batch"
+
+
+NOT_QUERIES = frozenset(
+    {
+        Feature.COMPOSITE_KEY, Feature.PARTIAL_IDENTITY, Feature.ODD_NAMES, Feature.PRIMARY_KEY_CHANGE,
+        Feature.LEFT_OUT, Feature.TRUNCATE, Feature.SNAPSHOT, Feature.EVERY_COMMIT, Feature.LATEST,
+        Feature.LOST_INDEX, Feature.REPEATED_BATCH,
+    }
+)  # fmt: skip
+"""Features of schemas, histories and runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The transactions that the engine is given at once.
+
+    Attributes:
+        size: Number of transactions.
+        tasks: Number of source tasks.
+        loses_index: Some buckets' indexes are lost before it.
+        is_repeated: It is run twice, the first time in vain.
+    """
+
+    size: int
+    tasks: int = 1
+    loses_index: bool = False
+    is_repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Everything that decides a check."""
+
+    seed: int
+    tables: tuple[Table, ...]
+    views: tuple[View, ...]
+    transactions: tuple[Transaction, ...]
+    batches: tuple[Batch, ...]
+    buckets: int
+    every_commit: bool
+    features: frozenset[Feature] = frozenset()
+    only: tuple[str, ...] = ()
+
+    def command(self) -> str:
+        """Generates it again, and makes it small again."""
+        only = f" --only {','.join(self.only)}" if self.only else ""
+        return f"python -m slackwater_testing differential --seeds 1 --from {self.seed}{only}"

@@ -1,0 +1,254 @@
+"""Tables, and what transactions do to their rows: as changes that stay possible when others are left out."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slackwater_testing.differential.sql_types import ENUMS, SqlType, Value
+
+Row = tuple[Value | None, ...]
+"""Values in the order of the columns as generated; None: NULL."""
+
+SCHEMA = "public"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        nullable: Whether it may be NULL.
+        position: Where its value stands in a `Row`: leaving out a column leaves rows as they are.
+    """
+
+    name: str
+    type: SqlType
+    nullable: bool
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with a primary key."""
+
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    is_full: bool
+    """REPLICA IDENTITY FULL."""
+
+    @property
+    def key_positions(self) -> tuple[int, ...]:
+        """The places of the primary key in a `Row`."""
+        by_name = {column.name: column.position for column in self.columns}
+        return tuple(by_name[name] for name in self.primary_key)
+
+    def key(self, row: Row) -> Row:
+        """A row's primary key."""
+        return tuple(row[position] for position in self.key_positions)
+
+    def ddl(self) -> str:
+        """The CREATE statement for PostgreSQL."""
+        columns = [f"{quoted(c.name)} {c.type.name}{'' if c.nullable else ' NOT NULL'}" for c in self.columns]
+        key = ", ".join(map(quoted, self.primary_key))
+        lines = ",\n    ".join([*columns, f"PRIMARY KEY ({key})"])
+        full = f"\nALTER TABLE {self.name} REPLICA IDENTITY FULL;" if self.is_full else ""
+        return f"CREATE TABLE {self.name} (\n    {lines}\n);{full}"
+
+
+def schema_ddl(tables: Sequence[Table]) -> str:
+    """CREATE statements of a schema."""
+    uses_enum = any(column.type.name == "mood" for table in tables for column in table.columns)
+    return "\n".join([*([ENUMS] if uses_enum else []), *(table.ddl() for table in tables)])
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """INSERT, or UPDATE if a row of this key is there."""
+
+    table: str
+    row: Row
+    leaves_out: bool = False
+    """An update leaves unchanged values out, as PostgreSQL does if they are stored out of line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """UPDATE of the primary key of the row of this key, if there is one."""
+
+    table: str
+    key: Row
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """DELETE of the row of this key, if there is one."""
+
+    table: str
+    key: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """TRUNCATE."""
+
+    table: str
+
+
+PlannedChange = Put | Move | Delete | Truncate
+"""What a transaction is to do; what comes of it depends on the rows that are there by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction.
+
+    Attributes:
+        commit_lsn: Its commit.
+        changes: In the order of the log.
+        is_snapshot: Its rows are read, not written.
+    """
+
+    commit_lsn: int
+    changes: tuple[PlannedChange, ...]
+    is_snapshot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """A change event of Debezium.
+
+    Attributes:
+        table: The table.
+        op: c, u, d, r or t.
+        commit_lsn: Of its transaction.
+        lsn: Its own.
+        before: The old row, a key's columns only, or None.
+        after: The new row, or None.
+        left_out: Positions in `after` of values that were left out.
+    """
+
+    table: Table
+    op: str
+    commit_lsn: int
+    lsn: int
+    before: Row | None
+    after: Row | None
+    left_out: frozenset[int] = frozenset()
+
+    def image(self, row: Row | None, *, is_old: bool) -> bytes | None:
+        """A row as JSON."""
+        if row is None:
+            return None
+        is_key_only = is_old and not self.table.is_full
+        fields = []
+        for column in self.table.columns:
+            value = row[column.position]
+            wire = "null" if value is None else value.wire
+            if is_key_only and column.name not in self.table.primary_key:
+                continue
+            if not is_old and column.position in self.left_out:
+                wire = column.type.unavailable
+            fields.append(f"{json.dumps(column.name)}:{wire}")
+        return ("{" + ",".join(fields) + "}").encode()
+
+    def event(self) -> tuple[str, str, int, bytes | None, bytes | None, int | None]:
+        """The change as the source of a pipeline reads it."""
+        before = self.image(self.before, is_old=True)
+        after = self.image(self.after, is_old=False)
+        lsn = None if self.op == "r" else self.lsn
+        return f"{SCHEMA}.{self.table.name}", self.op, self.commit_lsn, before, after, lsn
+
+
+State = dict[str, dict[Row, Row]]
+"""Rows by table and primary key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A transaction as it was committed."""
+
+    lsn: int
+    changes: tuple[RowChange, ...]
+    touched: tuple[tuple[str, tuple[Row, ...]], ...]
+    """For each table that it touched all its rows afterwards."""
+
+
+def play(tables: Sequence[Table], transactions: Sequence[Transaction]) -> tuple[Commit, ...]:
+    """Runs the transactions one after the other on empty tables."""
+    database = _Database(tables)
+    return tuple(database.commit(transaction) for transaction in transactions)
+
+
+class _Database:
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._tables = {table.name: table for table in tables}
+        self._rows: State = {table.name: {} for table in tables}
+        self._lsn = 0
+
+    def commit(self, transaction: Transaction) -> Commit:
+        changes: list[RowChange] = []
+        for planned in transaction.changes:
+            table = self._tables.get(planned.table)
+            if table is not None:
+                changes += self._apply(table, planned, transaction)
+        touched = sorted({change.table.name for change in changes})
+        rows = tuple((name, tuple(self._rows[name].values())) for name in touched)
+        return Commit(transaction.commit_lsn, tuple(changes), rows)
+
+    def _apply(self, table: Table, planned: PlannedChange, transaction: Transaction) -> list[RowChange]:
+        rows = self._rows[table.name]
+        commit_lsn = transaction.commit_lsn
+        lsn = self._lsn = max(self._lsn + 1, commit_lsn - 500)
+        match planned:
+            case Truncate():
+                rows.clear()
+                return [RowChange(table, "t", commit_lsn, lsn, None, None)]
+            case Delete(key=key):
+                old = rows.pop(key, None)
+                return [] if old is None else [RowChange(table, "d", commit_lsn, lsn, old, None)]
+            case Move(key=key, row=row):
+                return self._move(table, key, row, commit_lsn)
+            case Put(row=row):
+                old = rows.get(table.key(row))
+                rows[table.key(row)] = row
+                if old is None:
+                    op = "r" if transaction.is_snapshot else "c"
+                    return [RowChange(table, op, commit_lsn, lsn, None, row)]
+                left_out = _left_out(table, old, row) if planned.leaves_out else frozenset()
+                before = old if table.is_full else None
+                return [RowChange(table, "u", commit_lsn, lsn, before, row, left_out)]
+
+    def _move(self, table: Table, key: Row, row: Row, commit_lsn: int) -> list[RowChange]:
+        rows = self._rows[table.name]
+        if key not in rows or table.key(row) in rows:
+            return []
+        old = rows.pop(key)
+        rows[table.key(row)] = row
+        delete = RowChange(table, "d", commit_lsn, self._lsn, old, None)
+        return [delete, RowChange(table, "c", commit_lsn, self._lsn, None, row)]
+
+
+def _left_out(table: Table, old: Row, new: Row) -> frozenset[int]:
+    return frozenset(
+        column.position
+        for column in table.columns
+        if column.type.is_toastable
+        and column.name not in table.primary_key
+        and new[column.position] is not None
+        and new[column.position] == old[column.position]
+    )
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    is_plain = name.isascii() and name.islower() and name.isidentifier() and not is_keyword(name)
+    return name if is_plain else f'"{name}"'
+
+
+def is_keyword(name: str) -> bool:
+    """Whether a generated name is a keyword."""
+    return name in {"order", "select"}

@@ -1,0 +1,243 @@
+"""Random tables, and random transactions on them."""
+
+from collections.abc import Sequence
+
+from slackwater_testing.differential.case import Feature
+from slackwater_testing.differential.choices import Choices
+from slackwater_testing.differential.history import (
+    Column,
+    Delete,
+    Move,
+    PlannedChange,
+    Put,
+    Row,
+    Table,
+    Transaction,
+    Truncate,
+)
+from slackwater_testing.differential.sql_types import (
+    BIGINT,
+    COLUMN_TYPES,
+    DATE,
+    INTEGER,
+    SMALLINT,
+    TEXT,
+    UUID,
+    VARCHAR,
+    Family,
+    SqlType,
+    Value,
+    integer,
+    text,
+)
+
+_ODD_NAMES = ("Amount", "with space", "order", "größe", "select", "a-b", "count")
+_KEY_TYPES = ((INTEGER, 5.0), (BIGINT, 3.0), (TEXT, 1.0), (SMALLINT, 1.0), (UUID, 0.5), (VARCHAR, 0.5))
+_REFERENCES = ((INTEGER, 4.0), (BIGINT, 3.0), (TEXT, 1.0), (SMALLINT, 0.5), (DATE, 0.3), (UUID, 0.3))
+_KEYS = 4
+"""Different values of a column that identifies or refers."""
+
+
+def make_tables(choices: Choices) -> tuple[Table, ...]:
+    """Two to five tables, each with a primary key, columns that may refer to others, and plain ones."""
+    main_type = choices.weighted(_KEY_TYPES)
+    return tuple(_table(choices, f"t{number}", main_type) for number in range(1, choices.number(2, 5) + 1))
+
+
+def _table(choices: Choices, name: str, main_type: SqlType) -> Table:
+    makers = _Columns(choices)
+    key = [
+        makers.add("id", main_type if choices.chance(0.7) else choices.weighted(_KEY_TYPES), nullable=False)
+    ]
+    if choices.may(Feature.COMPOSITE_KEY, 0.2):
+        key.append(makers.add("sub", choices.weighted(_KEY_TYPES), nullable=False))
+    for number in range(choices.number(1, 2)):
+        of_type = main_type if choices.chance(0.7) else choices.weighted(_REFERENCES)
+        makers.add(f"r{number}", of_type, nullable=choices.chance(0.7))
+    for number in range(choices.number(1, 4)):
+        makers.add(f"v{number}", choices.one(COLUMN_TYPES), nullable=choices.chance(0.6), may_be_odd=True)
+    columns = tuple(makers.columns)
+    if choices.chance(0.3):
+        columns = tuple(choices.some(columns, len(columns), len(columns)))
+    is_full = not choices.may(Feature.PARTIAL_IDENTITY, 0.25)
+    return Table(name, columns, tuple(key), is_full)
+
+
+class _Columns:
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
+        self.columns: list[Column] = []
+
+    def add(self, name: str, of_type: SqlType, *, nullable: bool, may_be_odd: bool = False) -> str:
+        if may_be_odd and self._choices.may(Feature.ODD_NAMES, 0.04):
+            name = self._choices.one([odd for odd in _ODD_NAMES if odd not in self._names()])
+        self.columns.append(Column(name, of_type, nullable, len(self.columns)))
+        return name
+
+    def _names(self) -> set[str]:
+        return {column.name for column in self.columns}
+
+
+def is_reference(table: Table, column: Column) -> bool:
+    """Its values identify rows or refer to such."""
+    return column.name in table.primary_key or column.name.startswith("r")
+
+
+def domain(table: Table, column: Column) -> Sequence[Value]:
+    """The values that rows of a table have in a column, NULL aside."""
+    if is_reference(table, column):
+        return key_values(column.type)
+    return column.type.values
+
+
+def key_values(of_type: SqlType) -> Sequence[Value]:
+    """Few values, the same in all tables, so that rows find each other."""
+    if of_type.family is Family.INTEGER:
+        return [integer(number) for number in range(1, _KEYS + 1)]
+    if of_type.family is Family.TEXT:
+        return [text(letter) for letter in ("a", "b", "c", "A", "")]
+    return of_type.values[:_KEYS]
+
+
+_MOST_ROWS = 10
+"""Of a table."""
+_LSN_STEP = 2_000
+
+
+def make_transactions(choices: Choices, tables: Sequence[Table]) -> tuple[Transaction, ...]:
+    """Five to forty transactions, few more often than many; the first ones fill the tables."""
+    return _Historian(choices, tables).write(5 + min(choices.number(0, 35), choices.number(0, 35)))
+
+
+class _Historian:
+    def __init__(self, choices: Choices, tables: Sequence[Table]) -> None:
+        self._choices = choices
+        self._tables = tables
+        self._rows: dict[str, dict[Row, Row]] = {table.name: {} for table in tables}
+        self._removed: dict[str, list[Row]] = {table.name: [] for table in tables}
+        null_shares = (0.0, 0.1, 0.25)
+        self._null_share = {
+            (table.name, column.name): choices.one(null_shares)
+            for table in tables
+            for column in table.columns
+        }
+        self._domain = {
+            (table.name, column.name): self._narrowed(table, column)
+            for table in tables
+            for column in table.columns
+        }
+        self._leaves_out = choices.may(Feature.LEFT_OUT, 0.4)
+        self._may_move = choices.may(Feature.PRIMARY_KEY_CHANGE, 0.4)
+        self._may_truncate = choices.may(Feature.TRUNCATE, 0.1)
+        self._starts_with_snapshot = choices.may(Feature.SNAPSHOT, 0.3)
+
+    def _narrowed(self, table: Table, column: Column) -> Sequence[Value]:
+        values = domain(table, column)
+        is_whole = is_reference(table, column) or self._choices.chance(0.5)
+        return values if is_whole else self._choices.some(values, 2, len(values))
+
+    def write(self, count: int) -> tuple[Transaction, ...]:
+        lsn = self._choices.number(1, 1_000_000)
+        transactions = []
+        for number in range(count):
+            lsn += _LSN_STEP + self._choices.number(0, 100)
+            changes = self._filling() if number < 2 else self._work()
+            is_snapshot = number == 0 and self._starts_with_snapshot
+            transactions.append(Transaction(lsn, tuple(changes), is_snapshot))
+        return tuple(transactions)
+
+    def _filling(self) -> list[PlannedChange]:
+        return [
+            self._put(table, self._new_row(table))
+            for table in self._tables
+            for _ in range(self._choices.number(2, 5))
+        ]
+
+    def _work(self) -> list[PlannedChange]:
+        changes: list[PlannedChange] = []
+        for _ in range(self._choices.weighted([(1, 5), (2, 3), (3, 2), (6, 1)])):
+            changes += self._step(self._choices.one(self._tables))
+        return changes
+
+    def _step(self, table: Table) -> list[PlannedChange]:
+        rows = self._rows[table.name]
+        if self._may_truncate and self._choices.chance(0.05):
+            rows.clear()
+            return [Truncate(table.name)]
+        if not rows or (len(rows) < _MOST_ROWS and self._choices.chance(0.35)):
+            return [self._insert(table)]
+        row = self._choices.one(list(rows.values()))
+        kind = self._choices.weighted(
+            [("update", 7), ("delete", 2), ("same", 1), ("burst", 1), ("group", 1), ("move", 2)]
+        )
+        if kind == "delete":
+            return [self._delete(table, row)]
+        if kind == "same":
+            return [self._put(table, row)]
+        if kind == "burst":
+            return self._burst(table, row)
+        if kind == "group":
+            return self._empty_group(table, row)
+        if kind == "move" and self._may_move:
+            return self._move(table, row)
+        return [self._put(table, self._changed(table, row))]
+
+    def _insert(self, table: Table) -> PlannedChange:
+        removed = self._removed[table.name]
+        is_return = removed and self._choices.chance(0.3)
+        return self._put(table, self._choices.one(removed) if is_return else self._new_row(table))
+
+    def _burst(self, table: Table, row: Row) -> list[PlannedChange]:
+        """Several changes of one row."""
+        changes: list[PlannedChange] = []
+        for _ in range(self._choices.number(2, 4)):
+            is_there = table.key(row) in self._rows[table.name]
+            if is_there and self._choices.chance(0.3):
+                changes.append(self._delete(table, row))
+            else:
+                row = self._changed(table, row)
+                changes.append(self._put(table, row))
+        return changes
+
+    def _empty_group(self, table: Table, row: Row) -> list[PlannedChange]:
+        """All rows go that share a value."""
+        position = self._choices.one(table.columns).position
+        alike = [other for other in self._rows[table.name].values() if other[position] == row[position]]
+        return [self._delete(table, other) for other in alike]
+
+    def _move(self, table: Table, row: Row) -> list[PlannedChange]:
+        new = self._new_row(table)
+        kept = {c.position: row[c.position] for c in table.columns if self._choices.chance(0.7)}
+        for position in table.key_positions:
+            kept.pop(position, None)
+        new = tuple(kept.get(position, value) for position, value in enumerate(new))
+        rows = self._rows[table.name]
+        if table.key(new) in rows:
+            return [self._put(table, self._changed(table, row))]
+        del rows[table.key(row)]
+        rows[table.key(new)] = new
+        return [Move(table.name, table.key(row), new)]
+
+    def _put(self, table: Table, row: Row) -> PlannedChange:
+        self._rows[table.name][table.key(row)] = row
+        return Put(table.name, row, self._leaves_out and self._choices.chance(0.5))
+
+    def _delete(self, table: Table, row: Row) -> PlannedChange:
+        del self._rows[table.name][table.key(row)]
+        self._removed[table.name].append(row)
+        return Delete(table.name, table.key(row))
+
+    def _changed(self, table: Table, row: Row) -> Row:
+        changeable = [c.position for c in table.columns if c.name not in table.primary_key]
+        positions = set(self._choices.some(changeable, 1, 2))
+        new = self._new_row(table)
+        return tuple(new[i] if i in positions else value for i, value in enumerate(row))
+
+    def _new_row(self, table: Table) -> Row:
+        ordered = sorted(table.columns, key=lambda column: column.position)
+        return tuple(
+            None
+            if column.nullable and self._choices.chance(self._null_share[table.name, column.name])
+            else self._choices.one(self._domain[table.name, column.name])
+            for column in ordered
+        )

@@ -1,0 +1,222 @@
+"""Kills the connector, or the database, or both, inside long transactions, round after round."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from itertools import cycle
+from pathlib import Path
+
+import psycopg
+
+from slackwater_cdc.testing.recording import Recording, RowIdentity
+from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
+from slackwater_devstack import DatabaseLog, DevStack
+from slackwater_markers import KafkaCutLog
+from slackwater_protocol import Cut, SystemClock, format_position
+from slackwater_testing.database import current_lsn
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.replays.backlog import BacklogWriter
+from slackwater_testing.replays.journal import CREATE, JOURNAL, committed_entries, read_entries
+from slackwater_testing.replays.product import Product
+from slackwater_testing.replays.recorder import TopicRecorder
+from slackwater_testing.workloads.pipelines import repository_pipeline
+
+SOURCE = "inv"
+TABLES = ("inventory.orders", "inventory.order_lines", JOURNAL)
+ROUTE = "connect"
+STACK: Mapping[str, object] = {
+    "prefix": SOURCE,
+    "offset_flush_interval": timedelta(milliseconds=300),
+    "kafka_routes": (ROUTE,),
+    "worker_overrides": {"producer.batch.size": "16384", "producer.compression.type": "none"},
+}
+"""Fields of DevStackSettings."""
+DELAY = timedelta(milliseconds=12)
+"""Of the connector's network, so that writing a long transaction takes longer than storing the position."""
+MOMENT_RECORDS = (200, 2_000)
+"""A kill comes when between so many and so many new records can be read."""
+_PATIENCE_SECONDS = 20.0
+"""Then the kill comes anyway: the connector may have nothing more to write."""
+_LOOK_SECONDS = 0.02
+_CATCH_UP_SECONDS = 120.0
+
+
+class Killed(Enum):
+    """The processes that a round kills."""
+
+    CONNECT = "Connect"
+    POSTGRES = "PostgreSQL"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """Everything that is left when all is written, read and published."""
+
+    kills: tuple[Killed, ...]
+    recording: Recording
+    truth: Mapping[int, Sequence[RowIdentity]]
+    """By xid the rows of every commit, from the database's own log."""
+    cuts: tuple[Cut, ...]
+    certificate: Certificate
+    entries: Counter[str]
+    """The rows of the table without key, by text."""
+    entries_read: Counter[str]
+    """What the source reads of it."""
+
+
+def schedule(rounds: Sequence[Killed]) -> Iterator[Killed]:
+    """The rounds, then again for as long as it takes."""
+    return cycle(rounds)
+
+
+class ReplayRun:
+    """One run on a stack made of :data:`STACK`; used once, by one thread.
+
+    Args:
+        stack: Started; without tables.
+        folder: For the product's data and logs.
+        seed: Of moments and sizes. What happens in them is up to the servers.
+        say: Told in lines what happens.
+    """
+
+    def __init__(self, stack: DevStack, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+        self._stack = stack
+        self._folder = folder
+        self._rng = random.Random(seed)
+        self._say = say
+        self._clock = SystemClock()
+        self._log = DatabaseLog(stack.postgres.dsn())
+        self._writer = BacklogWriter(stack.postgres.dsn(), self._rng)
+        self._pipeline = repository_pipeline("orders")
+
+    def run(self, rounds: Sequence[Killed], seconds: float) -> ReplayResult:
+        """At least these rounds, and more until a transaction was undercounted, for so many seconds at most.
+
+        Raises:
+            RunFailedError: the connector does not write what is committed, or the output does not arrive at
+                the last commit.
+        """
+        with ExitStack() as running:
+            recorder = running.enter_context(TopicRecorder(self._stack.kafka.bootstrap, SOURCE))
+            self._create_tables()
+            product = Product(self._stack, self._folder, pipeline=self._pipeline)
+            running.enter_context(product)
+            self._begin(recorder)
+            kills = self._carry_out(rounds, recorder, seconds)
+            self._finish(product)
+            return ReplayResult(
+                kills=tuple(kills),
+                recording=recorder.read_to_end(),
+                truth=self._truth(),
+                cuts=tuple(read_cuts(self._stack.kafka.bootstrap)),
+                certificate=self._judge(),
+                entries=committed_entries(self._stack.postgres.dsn()),
+                entries_read=read_entries(self._stack.kafka.bootstrap, SOURCE),
+            )
+
+    def _create_tables(self) -> None:
+        with psycopg.connect(self._stack.postgres.dsn(), autocommit=True) as connection:
+            connection.execute("CREATE SCHEMA inventory")
+            connection.execute((self._pipeline / "schema.sql").read_text().encode())
+            connection.execute(CREATE)
+        self._writer.write_first()
+        self._log.begin()
+
+    def _begin(self, recorder: TopicRecorder) -> None:
+        """Snapshot and a first streamed transaction, so that all topics are there; then Connect ends."""
+        self._stack.start_connector(TABLES)
+        self._stack.wait_until_streaming()
+        deadline = self._clock.monotonic() + _CATCH_UP_SECONDS
+        while not recorder.recording.ends_of_transactions():
+            if self._clock.monotonic() > deadline:
+                raise RunFailedError(
+                    "the connector",
+                    f"wrote no transaction in {_CATCH_UP_SECONDS:g} s; log: {self._stack.connect.log_path}",
+                )
+            self._writer.touch()
+            recorder.read()
+        self._stack.connect.stop()
+
+    def _carry_out(self, rounds: Sequence[Killed], recorder: TopicRecorder, seconds: float) -> list[Killed]:
+        kills: list[Killed] = []
+        deadline = self._clock.monotonic() + seconds
+        with self._slow_network():
+            for killed in schedule(rounds):
+                found = recorder.recording.undercounted()
+                if (found and len(kills) >= len(rounds)) or self._clock.monotonic() > deadline:
+                    break
+                if not self._is_behind(recorder):
+                    self._writer.write()
+                self._round(killed, recorder)
+                kills.append(killed)
+                self._say(f"{killed.value} killed; undercounted so far: {found}")
+        return kills
+
+    def _round(self, killed: Killed, recorder: TopicRecorder) -> None:
+        stack = self._stack
+        recorder.read_to_end()
+        stack.connect.start()
+        wanted = self._rng.randint(*MOMENT_RECORDS)
+        deadline = self._clock.monotonic() + _PATIENCE_SECONDS
+        while wanted > 0 and self._clock.monotonic() < deadline:
+            wanted -= recorder.read(_LOOK_SECONDS)
+        if killed is not Killed.POSTGRES:
+            stack.connect.kill()
+        if killed is not Killed.CONNECT:
+            stack.postgres.kill()
+            stack.postgres.start()
+        stack.connect.stop()  # where it is still alive, its connection is not
+        recorder.read_to_end()
+
+    def _is_behind(self, recorder: TopicRecorder) -> bool:
+        """Whether the connector has not yet written the newest commit."""
+        ends = recorder.recording.ends_of_transactions()
+        transactions = self._log.transactions()
+        return bool(transactions) and transactions[-1].xid not in ends
+
+    @contextmanager
+    def _slow_network(self) -> Iterator[None]:
+        proxy = self._stack.kafka.proxy(ROUTE)
+        proxy.delay(DELAY)
+        try:
+            yield
+        finally:
+            proxy.delay(timedelta())
+
+    def _finish(self, product: Product) -> None:
+        """Returns when everything that was committed is visible in the output."""
+        self._stack.connect.start()
+        last = current_lsn(self._stack.postgres.dsn())
+        self._writer.touch()
+        visible = product.visible
+        if visible is None or not product.wait(lambda: visible.newest_lsn > last, _CATCH_UP_SECONDS):
+            got = format_position(visible.newest_lsn if visible else 0)
+            raise RunFailedError(
+                "the output",
+                f"ends at {got}, expected a commit above {format_position(last)}; logs in {self._folder}; "
+                f"the sidecar's last words: {product.last_words('sidecar')}",
+            )
+
+    def _truth(self) -> dict[int, list[RowIdentity]]:
+        return {
+            transaction.xid: [(c.lsn, c.table, c.op, c.key) for c in transaction.changes]
+            for transaction in self._log.transactions()
+        }
+
+    def _judge(self) -> Certificate:
+        connections = Connections(bootstrap=self._stack.kafka.bootstrap, dsn=self._stack.postgres.dsn())
+        return certify(load_specification(self._pipeline / "certify.toml"), connections, mode=Mode.BOTH)
+
+
+def read_cuts(bootstrap: str, source: str = SOURCE) -> list[Cut]:
+    """All cuts of a source, each once."""
+    log = KafkaCutLog(source, bootstrap)
+    try:
+        return list({p.cut.lsn: p.cut for p in log.tail(-1)}.values())
+    finally:
+        log.close()

@@ -1,0 +1,101 @@
+"""Results that are kept: one JSON line per run, with what it ran on."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+from slackwater_protocol import Clock
+from slackwater_testing.workloads.pipelines import REPOSITORY
+
+RESULTS = REPOSITORY / "benchmarks" / "results"
+MEASURED_PATHS = ("packages", "sidecar", "pipelines", "benchmarks/src", "requirements.lock")
+"""A tree counts as dirty when something changed here: the rest does not touch numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A run, as it stands in a results file."""
+
+    scenario: str
+    version: int
+    parameters: Mapping[str, Any]
+    value: float
+    unit: str
+    at: str
+    """ISO time in UTC."""
+    commit: str
+    is_dirty: bool
+    """Whether the measured code had changes that were not committed."""
+    machine: Mapping[str, Any]
+    versions: Mapping[str, str]
+    details: Mapping[str, Any]
+
+    def line(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+
+def new_result(  # noqa: PLR0913 - the fields of a line
+    scenario: str,
+    version: int,
+    *,
+    parameters: Mapping[str, Any],
+    value: float,
+    unit: str,
+    details: Mapping[str, Any],
+    clock: Clock,
+    versions: Mapping[str, str] | None = None,
+) -> Result:
+    """The result of a run of this tree on this machine, now."""
+    commit, is_dirty = code_state()
+    return Result(
+        scenario=scenario,
+        version=version,
+        parameters=dict(parameters),
+        value=value,
+        unit=unit,
+        at=clock.now().astimezone(UTC).isoformat(timespec="seconds"),
+        commit=commit,
+        is_dirty=is_dirty,
+        machine=machine(),
+        versions=dict(versions or {}),
+        details=dict(details),
+    )
+
+
+def machine() -> dict[str, object]:
+    """Describes the machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def code_state(root: Path = REPOSITORY) -> tuple[str, bool]:
+    """The commit and whether measured code differs from it; ``("unknown", True)`` outside of git."""
+    try:
+        commit = _git(root, "rev-parse", "--short=12", "HEAD").strip()
+        return commit, bool(_git(root, "status", "--porcelain", "--", *MEASURED_PATHS).strip())
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown", True
+
+
+def append(result: Result, folder: Path = RESULTS) -> None:
+    """Adds the run to its scenario's file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{result.scenario}.jsonl").open("a") as file:
+        file.write(result.line() + "\n")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

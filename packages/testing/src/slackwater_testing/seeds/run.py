@@ -1,0 +1,166 @@
+"""Runs many seeds, in one or several processes."""
+
+import logging
+import multiprocessing
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic
+
+from slackwater_testing.seeds.faults import planted
+from slackwater_testing.seeds.shrink import shrink
+from slackwater_testing.seeds.subject import RIGHT, CaseT, ResultT, Subject
+
+_PORTION = 10
+"""Seeds that a process takes at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[CaseT, ResultT]):
+    """A number of seeds and how they are run.
+
+    Attributes:
+        subject: What is tested.
+        first: The first seed.
+        count: How many.
+        only: Names of the features that may occur; empty: all.
+        fault: Name of the fault that is planted; None: none is.
+        stops: Whether to end with the portion of the first failure.
+    """
+
+    subject: Subject[CaseT, ResultT]
+    first: int
+    count: int
+    only: tuple[str, ...] = ()
+    fault: str | None = None
+    stops: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tally(Generic[ResultT]):
+    """The sum of what a number of seeds gave.
+
+    Attributes:
+        verdicts: How many seeds ended how.
+        features: In how many cases a feature occurred, those set aside left out.
+        counts: How much was done, by a plural noun.
+        failed: The failures, in the order of the seeds.
+        set_aside: Results that say nothing about the judged code, in the order of the seeds.
+    """
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    features: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: tuple[ResultT, ...] = ()
+    set_aside: tuple[ResultT, ...] = ()
+
+    @property
+    def seeds(self) -> int:
+        """The number of seeds."""
+        return self.verdicts.total()
+
+    @property
+    def checked(self) -> int:
+        """The number of seeds that say something about the judged code."""
+        return self.seeds - len(self.set_aside)
+
+    def __add__(self, other: "Tally[ResultT]") -> "Tally[ResultT]":
+        return Tally(
+            self.verdicts + other.verdicts,
+            self.features + other.features,
+            self.counts + other.counts,
+            _by_seed((*self.failed, *other.failed)),
+            _by_seed((*self.set_aside, *other.set_aside)),
+        )
+
+
+OnProgress = Callable[[Tally[ResultT]], None]
+"""Told what all seeds so far gave."""
+
+
+def run(
+    plan: Plan[CaseT, ResultT], jobs: int = 1, on_progress: OnProgress[ResultT] | None = None
+) -> Tally[ResultT]:
+    """Checks all seeds of a plan.
+
+    Args:
+        plan: What to run.
+        jobs: Number of processes; 1: in this one.
+        on_progress: Told now and then.
+    """
+    tally: Tally[ResultT] = Tally()
+    for part in _parts(plan, jobs):
+        tally += part
+        if on_progress is not None:
+            on_progress(tally)
+        if tally.failed and plan.stops:
+            break
+    return tally
+
+
+def first_failure(plan: Plan[CaseT, ResultT]) -> ResultT | None:
+    """Runs a plan up to the first seed that fails; None when none does."""
+    for seed in range(plan.first, plan.first + plan.count):
+        tally = _run_portion((plan, [seed]))
+        if tally.failed:
+            return tally.failed[0]
+    return None
+
+
+def smallest(failed: ResultT, plan: Plan[CaseT, ResultT]) -> ResultT:
+    """Finds the smallest form of a failure that it can."""
+    with _at_work(plan):
+        return shrink(failed, plan.subject)
+
+
+def explain(failed: ResultT, plan: Plan[CaseT, ResultT]) -> str:
+    """Writes the report of the smallest form of a failure."""
+    with _at_work(plan):
+        return plan.subject.report(shrink(failed, plan.subject))
+
+
+def _parts(plan: Plan[CaseT, ResultT], jobs: int) -> Iterator[Tally[ResultT]]:
+    seeds = range(plan.first, plan.first + plan.count)
+    portions = [(plan, seeds[i : i + _PORTION]) for i in range(0, plan.count, _PORTION)]
+    if jobs == 1:
+        yield from map(_run_portion, portions)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(_run_portion, portions)
+
+
+def _run_portion(job: tuple[Plan[CaseT, ResultT], Sequence[int]]) -> Tally[ResultT]:
+    plan, seeds = job
+    tally: Tally[ResultT] = Tally()
+    with _at_work(plan):
+        for seed in seeds:
+            tally += _tally(plan.subject.check(plan.subject.generate(seed, plan.only)))
+    return tally
+
+
+def _tally(result: ResultT) -> Tally[ResultT]:
+    is_set_aside = result.verdict != RIGHT and not result.is_failure
+    return Tally(
+        Counter([result.verdict]),
+        Counter(() if is_set_aside else result.case.features),
+        Counter(result.counts),
+        (result,) if result.is_failure else (),
+        (result,) if is_set_aside else (),
+    )
+
+
+def _by_seed(results: tuple[ResultT, ...]) -> tuple[ResultT, ...]:
+    return tuple(sorted(results, key=lambda result: result.case.seed))
+
+
+@contextmanager
+def _at_work(plan: Plan[CaseT, ResultT]) -> Iterator[None]:
+    """The plan's fault is in place, and what simulated processes log is not shown."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with planted(plan.subject.faults, plan.fault):
+            yield
+    finally:
+        logging.disable(before)

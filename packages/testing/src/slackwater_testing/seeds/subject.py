@@ -1,0 +1,116 @@
+"""What the seed harness needs to know of the thing that it tests."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from slackwater_testing.seeds.faults import Fault
+
+RIGHT = "right"
+"""The verdict when everything held."""
+CRASHED = "crashed"
+"""The verdict when the judged code raised what it never should; the problem begins with the error's name."""
+
+
+class SeededCase(Protocol):
+    """Everything that decides one check, as data: a scenario of the simulator, a view with its history."""
+
+    @property
+    def seed(self) -> int:
+        """The seed that it was generated from."""
+
+    @property
+    def features(self) -> Collection[str]:
+        """What it contains beside the ordinary."""
+
+    def command(self) -> str:
+        """The command that checks exactly this case again."""
+
+
+CaseT = TypeVar("CaseT", bound=SeededCase)
+Case_co = TypeVar("Case_co", bound=SeededCase, covariant=True)
+
+
+class Result(Protocol[Case_co]):
+    """How the check of a case ended. Picklable: results come from other processes."""
+
+    @property
+    def case(self) -> Case_co:
+        """What was checked."""
+
+    @property
+    def verdict(self) -> str:
+        """`RIGHT`, `CRASHED`, or the subject's own word, such as the promise that was broken."""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, in words; empty when nothing is."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the judged code is to blame."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How much was done, by a plural noun; sums are shown."""
+
+
+ResultT = TypeVar("ResultT", bound=Result[Any])
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveOut(Generic[CaseT]):
+    """Makes a case smaller by leaving out as many parts as possible: halves, quarters, …, single ones.
+
+    Attributes:
+        parts: The parts of a case that can be left out.
+        keep: The case with only these of its parts.
+    """
+
+    parts: Callable[[CaseT], tuple[Any, ...]]
+    keep: Callable[[CaseT, tuple[Any, ...]], CaseT]
+
+
+@dataclass(frozen=True, slots=True)
+class Simplify(Generic[CaseT, ResultT]):
+    """Makes a case smaller by taking simpler ones until none of them fails any more.
+
+    Attributes:
+        candidates: Cases that are simpler than that of a result.
+    """
+
+    candidates: Callable[[ResultT], Iterable[CaseT]]
+
+
+Step = LeaveOut[CaseT] | Simplify[CaseT, ResultT]
+"""A way in which cases are made smaller."""
+
+
+class Subject(Protocol[CaseT, ResultT]):
+    """Something that is tested with random cases. Picklable: it is sent to other processes.
+
+    Every method is called with the plan's fault in place, and gives equal answers for equal arguments.
+    """
+
+    @property
+    def features(self) -> Collection[str]:
+        """What cases may contain; ``--only`` names them."""
+
+    @property
+    def faults(self) -> Mapping[str, Fault]:
+        """The faults that can be planted, by name."""
+
+    def generate(self, seed: int, only: Sequence[str]) -> CaseT:
+        """Makes the case of a seed, with these features at most; empty: any."""
+
+    def check(self, case: CaseT) -> ResultT:
+        """Checks a case. What the judged code raises is a result, too."""
+
+    def shrinking_steps(self) -> Sequence[Step[CaseT, ResultT]]:
+        """Lists the ways in which cases can be made smaller; empty: they stay as they are."""
+
+    def variants(self, case: CaseT) -> Iterable[CaseT]:
+        """Lists cases as small as this one; a smaller case is taken when any of its variants fails."""
+
+    def report(self, result: ResultT) -> str:
+        """Writes everything that helps to understand a failure, with the command that repeats it."""

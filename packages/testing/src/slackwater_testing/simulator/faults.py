@@ -1,0 +1,429 @@
+"""Planted faults: rules taken out, to see that the simulator notices."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from slackwater_cdc import Frontier, Partition, completeness
+from slackwater_cdc.commits import Commits
+from slackwater_cdc.completeness import Completeness
+from slackwater_cdc.cuts import Cuts
+from slackwater_cdc.fences import Fences
+from slackwater_cdc.partitions import PartitionQueue
+from slackwater_cdc.regression import RegressionWatch
+from slackwater_cdc.snapshots import Snapshots
+from slackwater_cdc.wire import AvroToJson
+from slackwater_engine.records.batch import TransactionTable
+from slackwater_engine.records.changes import BatchChanges
+from slackwater_engine.records.snapshot_rows import SnapshotPlaces
+from slackwater_protocol import PublishedCut
+from slackwater_sidecar import Publisher
+from slackwater_sidecar import resume as resuming
+from slackwater_sidecar.avro import AvroValues
+from slackwater_sidecar.consumption import Consumption
+from slackwater_sidecar.decision_feed import LoggedDecisions
+from slackwater_sidecar.lookup import Lookup
+from slackwater_sidecar.mirror import RedisMirror
+from slackwater_sidecar.resume import Resumption
+from slackwater_spark.source import markers, planner
+from slackwater_spark.source.kafka_reader import SpanReader
+from slackwater_spark.source.planner import Planner
+from slackwater_spark.source.position import Position
+from slackwater_spark.source.segments import Segments
+from slackwater_testing.seeds import Fault, edited, replaced
+
+Replacement = Callable[..., Any]
+
+
+def _fault(
+    rule: str, owner: Any, attribute: str, wrong: Callable[[Any], Any], only: tuple[str, ...]
+) -> Fault:
+    return Fault(rule, replaced(owner, attribute, wrong), only)
+
+
+def _counts_summed(right: Replacement) -> Replacement:
+    def again(self: Any, *arguments: Any) -> None:
+        right(self, *arguments)
+        self._rows.missing -= self._rows.missing > 0
+
+    return again
+
+
+def _lower_end_believed(right: Replacement) -> Replacement:
+    def is_complete(self: Any, transaction: Any) -> bool:
+        counts = transaction.last_counted
+        return all(transaction.received(table) >= count for table, count in counts.items())
+
+    return is_complete
+
+
+def _always(right: object) -> Replacement:
+    return lambda *_: True
+
+
+def _one_partition_left_out(right: Replacement) -> Replacement:
+    def is_overtaken(self: Any, transaction: Any, partitions: Sequence[Any]) -> bool:
+        return bool(right(self, transaction, partitions[1:] or partitions))
+
+    return is_overtaken
+
+
+def _old_end_accepted(right: Replacement) -> Replacement:
+    def read_end(self: Any, offset: int, end: Any, timestamp_ms: int) -> None:
+        if self.open.get(end.xid) is None:
+            self.last_lsn = min(self.last_lsn, end.commit_lsn - 1)
+        right(self, offset, end, timestamp_ms)
+
+    return read_end
+
+
+def _redis_before_log(right: Replacement) -> Replacement:
+    def write(self: Any, status: Any) -> None:
+        end = self._writer._log.end()  # noqa: SLF001 - no such path from the publisher to Redis exists
+        cuts = [PublishedCut(cut, offset) for offset, cut in enumerate(self._pending.cuts_to_write(), end)]
+        self._mirror.put(cuts, status, is_whole=True)
+        right(self, status)
+
+    return write
+
+
+def _resumed_too_late(right: Replacement) -> Replacement:
+    def starts(self: Any, topics: Any) -> Callable[[str, int], int | None]:
+        find = right(self, topics)
+
+        def start(topic: str, partition: int) -> int | None:
+            offset = find(topic, partition)
+            return None if offset is None else offset + 1
+
+        return start
+
+    return starts
+
+
+class _AnyXid(dict[int, int]):
+    """Takes unknown transactions for the newest one."""
+
+    def get(self, xid: int, default: Any = None) -> Any:
+        return super().get(xid, max(self.values(), default=default))
+
+
+def _table_not_applied(right: Replacement) -> Replacement:
+    return lambda self: _AnyXid(right(self))
+
+
+def _never(right: object) -> Replacement:
+    return lambda *_: False
+
+
+def _ends_at_position(right: object) -> Replacement:
+    return lambda partition: partition.position
+
+
+def _repeats_not_named(right: Replacement) -> Replacement:
+    def close(self: Any, transaction: Any, commit_lsn: int) -> None:
+        named = set(self.repeated)
+        right(self, transaction, commit_lsn)
+        self.repeated = named
+
+    return close
+
+
+def _end_is_enough(right: object) -> Replacement:
+    return lambda transaction: transaction.end is not None
+
+
+def _overtaken_in_one(right: Replacement) -> Replacement:
+    def answer(self: Any, ends: Any) -> None:
+        right(self, ends)
+        for table in self._overtaken_to:
+            found = sorted(p.newest_sequence() for p in self._partitions.with_table(table))
+            self._overtaken_to[table] = found[-1]
+
+    return answer
+
+
+def _nothing_known_before(right: Replacement) -> Replacement:
+    return lambda *arguments: replace(right(*arguments), read_from=None)
+
+
+def _no_window(right: object) -> Replacement:
+    return lambda span, window, end: span
+
+
+def _read_on_at_the_end(right: Replacement) -> Replacement:
+    def moved(*arguments: Any) -> Any:
+        position = right(*arguments)
+        return replace(position, start=position.read_to)
+
+    return moved
+
+
+def _lsn_of_groups(right: object) -> property:
+    return property(lambda offset: min(offset.lsns, default=0))
+
+
+def _no_stops(right: object) -> property:
+    return property(lambda segments: frozenset())
+
+
+def _nothing(right: object) -> Replacement:
+    return lambda *_: None
+
+
+_CRASHES = ("crashes", "renumbered", "stalls")
+
+FAULTS: Mapping[str, Fault] = {
+    "counts-summed": _fault(
+        "rows are counted, not kept as a set", Partition, "_again", _counts_summed, ("crashes", "doubled")
+    ),
+    "lower-end-believed": _fault(
+        "an END that counts only the last numbering is believed",
+        Completeness,
+        "_renumbered_is_complete",
+        _lower_end_believed,
+        ("renumbered",),
+    ),
+    "ends-not-awaited": _fault("end offsets are not waited for", Fences, "is_read_past", _always, _CRASHES),
+    "overtaken-in-part": _fault(
+        "a transaction counts as overtaken with one partition left out",
+        Completeness,
+        "_is_overtaken",
+        _one_partition_left_out,
+        ("renumbered",),
+    ),
+    "any-order-is-original": _fault(
+        "any run is taken for the original numbering",
+        completeness,
+        "original_numbering_is_complete",
+        _always,
+        _CRASHES,
+    ),
+    "any-run-is-last": _fault(
+        "any run is taken for the last numbering",
+        completeness,
+        "last_numbering_is_complete",
+        _always,
+        _CRASHES,
+    ),
+    "end-is-enough": _fault(
+        "END is enough, whatever it counts", completeness, "counts_are_complete", _end_is_enough, ("stalls",)
+    ),
+    "overtaken-in-one": _fault(
+        "evidence `overtaken` is content with one partition",
+        Completeness,
+        "answer",
+        _overtaken_in_one,
+        ("dropped", "stalls"),
+    ),
+    "skips-not-named": _fault(
+        "cuts do not name what an operator skipped", Cuts, "add_skipped", _nothing, ("lost",)
+    ),
+    "skips-early": _fault(
+        "a skip does not wait for what stands in the topics",
+        Frontier,
+        "_skip",
+        edited("if not self._fences.is_read_past(transaction, self._partitions)", "if False"),
+        ("skips", "stalls"),
+    ),
+    "skips-of-any-timeline": _fault(
+        "a decision about another timeline is obeyed",
+        LoggedDecisions,
+        "_concerns",
+        _always,
+        ("skips", "stalls"),
+    ),
+    "unfinished-not-named": _fault(
+        "transactions without END are given up without being named",
+        Frontier,
+        "_drop_unfinished_before",
+        edited("self._cuts.add_skipped(xid)", "pass"),
+        ("lost",),
+    ),
+    "clocks-believed": _fault(
+        "rows of a snapshot are shown with a commit that is newer by a clock that may be wrong",
+        Snapshots,
+        "settle",
+        edited("rows.ts_ms + CLOCK_SKEW_MS", "rows.ts_ms"),
+        ("blocking", "crashes", "stalls"),
+    ),
+    "late-rows-first": _fault(
+        "a row of a snapshot stands at the end of its batch, whatever changes it",
+        SnapshotPlaces,
+        "commit_lsn",
+        edited("min(self._next(of_key, message), self._next(truncates, message))", "self._end_lsn"),
+        ("blocking",),
+    ),
+    "late-among-exact": _fault(
+        "a batch holds late rows and a snapshot with the same LSN",
+        Segments,
+        "stops",
+        _no_stops,
+        ("blocking", "snapshot", "reader-crashes"),
+    ),
+    "equal-changes-are-one": _fault(
+        "repeated rows are compared without the LSN of the change",
+        BatchChanges,
+        "_is_double",
+        edited("change.xid, change.lsn, change.table", "change.xid, change.table"),
+        ("truncate", "crashes", "tail"),
+    ),
+    "old-timeline-read-again": _fault(
+        "a reader of a new timeline reads what stands before it",
+        Planner,
+        "_with_topics",
+        edited("self.feed.beginning()", "{}"),
+        ("timelines",),
+    ),
+    "old-data-read-again": _fault(
+        "a sidecar of a new timeline reads what stands before it",
+        resuming,
+        "_beginning",
+        _nothing_known_before,
+        ("timelines",),
+    ),
+    "regressions-passed": _fault(
+        "LSNs that go back are taken for repeats",
+        RegressionWatch,
+        "read_unknown_end",
+        _never,
+        ("timelines",),
+    ),
+    "old-ends-read-again": _fault(
+        "a sidecar of a new timeline reads the ENDs of the one before",
+        resuming,
+        "_beginning",
+        edited("offset = max(decided.transaction_offset, known)", "offset = 0"),
+        ("timelines",),
+    ),
+    "timelines-begin-again": _fault(
+        "a decision for the timeline that is followed is obeyed again",
+        LoggedDecisions,
+        "_concerns",
+        _always,
+        ("timelines", "sidecar-crashes"),
+    ),
+    "gap-at-start": _fault(
+        "a sidecar that starts again begins behind records that were removed",
+        Lookup,
+        "_start",
+        edited("raise truncated(*key, wanted, low, high)", "return low"),
+        ("retention", "sidecar-crashes", "stalls"),
+    ),
+    "gap-while-reading": _fault(
+        "a sidecar reads on behind records that were removed",
+        Lookup,
+        "error_of",
+        edited("if failure.is_lost and key in known:", "if False:"),
+        ("retention", "stalls"),
+    ),
+    "gap-in-batch": _fault(
+        "a reader takes what is left of a batch",
+        SpanReader,
+        "_assign",
+        edited("if self._may_start_late:", "if True:"),
+        ("retention", "stalls", "reader-crashes"),
+    ),
+    "gap-in-log": _fault(
+        "a reader goes on behind cuts that were removed",
+        Segments,
+        "__init__",
+        edited("= may_start_anywhere", "= True"),
+        ("retention", "stalls", "reader-crashes"),
+    ),
+    "any-schema": _fault(
+        "values are read with the first schema that is known",
+        AvroToJson,
+        "__call__",
+        edited("self._schemas.get(schema_id)", "next(iter(self._schemas.values()), None)"),
+        ("avro",),
+    ),
+    "registry-away-is-damage": _fault(
+        "values whose schema cannot be asked for are taken for damaged ones",
+        AvroValues,
+        "_converted",
+        edited("except WireFormatError as error:", "except (WireFormatError, RegistryError) as error:"),
+        ("avro",),
+    ),
+    "nothing-held": _fault(
+        "what was taken out of Kafka does not wait for the registry",
+        Consumption,
+        "_convert",
+        edited("self._held = messages", "pass"),
+        ("avro",),
+    ),
+    "groups-take-all": _fault(
+        "a group takes commits beyond its own LSNs", planner, "_group_span", _no_window, ("aggregate",)
+    ),
+    "groups-do-not-wait": _fault(
+        "a group goes as far as the fastest of its partitions",
+        markers._Group,  # noqa: SLF001 - the rule that is taken out
+        "__init__",
+        edited(
+            "min((known.covered_lsn, *(history.newest_lsn() for _, history in self._parts)))",
+            "min(known.covered_lsn, max(history.newest_lsn() for _, history in self._parts))",
+        ),
+        ("aggregate",),
+    ),
+    "groups-say-too-much": _fault(
+        "a commit record says that what no cut has passed is reached, too",
+        Position,
+        "lsn",
+        _lsn_of_groups,
+        ("aggregate", "lost"),
+    ),
+    "groups-leave-out": _fault(
+        "a group goes on where it stopped reading, not where a marker says",
+        markers,
+        "moved",
+        _read_on_at_the_end,
+        ("aggregate",),
+    ),
+    "old-end-accepted": _fault(
+        "a repeated END is taken for a new one", Commits, "_read_end", _old_end_accepted, ("crashes", "tail")
+    ),
+    "later-rows-passed": _fault(
+        "end offsets of cuts are where reading is",
+        PartitionQueue,
+        "end_offset",
+        _ends_at_position,
+        ("stalls",),
+    ),
+    "repeats-not-named": _fault(
+        "cuts do not name repeated transactions",
+        Commits,
+        "_close",
+        _repeats_not_named,
+        ("crashes", "doubled"),
+    ),
+    "redis-before-log": _fault(
+        "a cut goes to Redis before the log has it",
+        Publisher,
+        "_write_cuts",
+        _redis_before_log,
+        ("sidecar-crashes", "two-sidecars"),
+    ),
+    "redis-believed": _fault(
+        "a sidecar believes a position that the cut log does not have",
+        RedisMirror,
+        "_is_in_log",
+        _always,
+        ("redis",),
+    ),
+    "resumed-too-late": _fault(
+        "a sidecar goes on behind the newest cut",
+        Resumption,
+        "starts",
+        _resumed_too_late,
+        ("sidecar-crashes",),
+    ),
+    "table-not-applied": _fault(
+        "a reader takes rows of unknown transactions",
+        TransactionTable,
+        "by_xid",
+        _table_not_applied,
+        ("crashes", "tail"),
+    ),
+    "doubles-kept": _fault(
+        "a reader keeps repeated rows", BatchChanges, "_is_double", _never, ("crashes", "doubled")
+    ),
+}

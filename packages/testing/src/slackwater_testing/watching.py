@@ -1,0 +1,173 @@
+"""What a ``read_committed`` consumer of a pipeline's output sees, and when."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+from slackwater_protocol import Clock, CommitRecord, decode_commit_record
+from slackwater_protocol.keys import commit_topic
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.topics import open_consumer
+
+LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCommit:
+    """A commit record and when the consumer got it.
+
+    Attributes:
+        record: The record.
+        at: Seconds of the monotonic clock.
+        wall_ms: Wall clock, milliseconds since the epoch.
+    """
+
+    record: CommitRecord
+    at: float
+    wall_ms: float
+
+    @property
+    def commit_lsn(self) -> int:
+        """Everything up to here is visible."""
+        return self.record.commit_lsn
+
+    @property
+    def documents(self) -> int:
+        """The number of records of the output that belong to it."""
+        return sum(r.count for ranges in self.record.offsets.values() for r in ranges.values())
+
+    @property
+    def delay_ms(self) -> float:
+        """The time from the newest commit that it covers to visibility, if both clocks are one."""
+        return self.wall_ms - self.record.commit_ts_ms
+
+
+class CommitWatcher:
+    """Follows the commit records of an output. Used by one thread; also before the topic exists.
+
+    Args:
+        bootstrap: The broker.
+        output: Output topic of the pipeline.
+        clock: Takes the times.
+        check: Called while it waits; raises when there is nothing more to wait for.
+    """
+
+    def __init__(
+        self, bootstrap: str, output: str, clock: Clock, check: Callable[[], None] = lambda: None
+    ) -> None:
+        self.seen: list[SeenCommit] = []
+        """Ascending."""
+        self._clock = clock
+        self._check = check
+        self._consumer = open_consumer(bootstrap)
+        self._consumer.assign([TopicPartition(commit_topic(output), 0, OFFSET_BEGINNING)])
+
+    def until(self, commit_lsn: int, seconds: float) -> SeenCommit:
+        """Reads on until everything up to a commit is visible; returns the commit record that says so.
+
+        Raises:
+            RunFailedError: it does not become visible in time.
+        """
+        deadline = self._clock.monotonic() + seconds
+        while self.newest_lsn < commit_lsn:
+            if self._clock.monotonic() > deadline:
+                raise RunFailedError(
+                    "the output", f"stands at {self.newest_lsn} of {commit_lsn} after {seconds:g} s"
+                )
+            self.poll()
+        return next(commit for commit in self.seen if commit.commit_lsn >= commit_lsn)
+
+    def poll_until(self, time: float) -> None:
+        """Takes what comes until a time of the monotonic clock."""
+        while self._clock.monotonic() < time:
+            self.poll()
+
+    def poll(self) -> None:
+        """Takes what is there, or waits a moment."""
+        self._check()
+        message = self._consumer.poll(LOOK_SECONDS)
+        if message is None or message.error():
+            return
+        now, wall = self._clock.monotonic(), self._clock.now()
+        record = decode_commit_record(message.value() or b"")
+        self.seen.append(SeenCommit(record, now, wall.timestamp() * 1000))
+
+    @property
+    def newest_lsn(self) -> int:
+        """Up to where everything is visible; 0 at the start."""
+        return self.seen[-1].commit_lsn if self.seen else 0
+
+    def close(self) -> None:
+        """Frees the connection."""
+        self._consumer.close()
+
+
+class Background(ABC):
+    """A thread that works until it is stopped; what it raised is raised again by :meth:`raise_failure`."""
+
+    def __init__(self, name: str) -> None:
+        self._stop = threading.Event()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._guard, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Waits for the thread. Idempotent; does not raise."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def raise_failure(self) -> None:
+        """Raises what ended the thread, if anything did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _guard(self) -> None:
+        try:
+            self._work()
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that asks
+            self._failure = error
+
+    @abstractmethod
+    def _work(self) -> None:
+        """Runs until ``_stop`` is set."""
+
+
+class Visibility(Background):
+    """Follows the commit records on a thread of its own; while the broker is away it waits for it."""
+
+    def __init__(self, bootstrap: str, output: str, clock: Clock) -> None:
+        super().__init__("visibility")
+        self._watcher = CommitWatcher(bootstrap, output, clock)
+
+    @property
+    def seen(self) -> list[SeenCommit]:
+        """All commit records so far, ascending."""
+        return self._watcher.seen[:]
+
+    @property
+    def newest_lsn(self) -> int:
+        """Everything up to here is visible; 0: nothing yet.
+
+        Raises:
+            Exception: what ended the thread.
+        """
+        self.raise_failure()
+        return self._watcher.newest_lsn
+
+    def first_at(self, lsn: int) -> SeenCommit | None:
+        """The commit record that made a commit visible; None: it is not."""
+        return next((commit for commit in self.seen if commit.commit_lsn >= lsn), None)
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._watcher.poll()
+        finally:
+            self._watcher.close()

@@ -1,0 +1,113 @@
+"""Meters and their readings; one meter gets nine of ten changes.
+
+Invariant in every committed state: a meter's ``readings`` and ``consumed`` are the number and the sum of its
+readings. Every writer adds to every meter, so the hot one is changed relative to what it is.
+"""
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from slackwater_testing.workloads.order_rows import money
+from slackwater_testing.workloads.pipelines import workload_pipeline
+from slackwater_testing.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Update, Value
+
+METERS = "metering.meters"
+READINGS = "metering.readings"
+
+HOT_METER = 1
+HOT_SHARE = 0.9
+MAX_HOT = 1_000
+"""Readings of the hot meter, all writers together."""
+MAX_OTHER = 4
+"""Readings of each other meter, on average."""
+
+
+class Reading(NamedTuple):
+    """A reading, as its writer knows it."""
+
+    id: int
+    meter: int
+    cents: int
+
+
+@dataclass(frozen=True, slots=True)
+class HotKeyWorkload:
+    """New, corrected and removed readings; some transactions are rolled back."""
+
+    seed: int
+    size: int
+    """Meters; at least two."""
+    name: str = "hot-key"
+    hot_share: float = HOT_SHARE
+    """Of the changes, those of the hot meter."""
+
+    @property
+    def pipeline(self) -> Path:
+        """See the protocol."""
+        return workload_pipeline("hot-key")
+
+    def first(self) -> Iterator[Transaction]:
+        """See the protocol."""
+        for meter in range(1, max(2, self.size) + 1):
+            name = f"meter-{meter}"
+            row: dict[str, Value] = {"id": meter, "name": name, "readings": 0, "consumed": money(0)}
+            yield Transaction((Insert(METERS, row),))
+
+    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+        """See the protocol."""
+        return _Writer(self, writer, writers).transactions()
+
+
+class _Writer:
+    def __init__(self, workload: HotKeyWorkload, writer: int, writers: int) -> None:
+        meters = max(2, workload.size)
+        self._random = random.Random(f"hot-key/{workload.seed}/{writer}/{writers}")
+        self._hot_share = workload.hot_share
+        self._meters = meters
+        self._ids = count(1 + writer, writers)
+        self._hot: deque[Reading] = deque()
+        self._others: deque[Reading] = deque()
+        self._max_hot = max(2, MAX_HOT // writers)
+        self._max_others = max(2, MAX_OTHER * meters // writers)
+
+    def transactions(self) -> Iterator[Transaction]:
+        rng = self._random.random
+        while True:
+            is_hot = rng() < self._hot_share
+            own, most = (self._hot, self._max_hot) if is_hot else (self._others, self._max_others)
+            meter = HOT_METER if is_hot else 2 + int(rng() * (self._meters - 1))
+            if rng() < 0.03:
+                yield Transaction(self._add(self._new(meter)), is_rolled_back=True)
+            elif len(own) >= most:
+                yield Transaction(self._remove(own.popleft()))
+            elif own and rng() < 0.3:
+                yield Transaction(self._correct(own))
+            else:
+                own.append(self._new(meter))
+                yield Transaction(self._add(own[-1]))
+
+    def _new(self, meter: int) -> Reading:
+        return Reading(next(self._ids), meter, 1 + int(self._random.random() * 10_000))
+
+    def _add(self, new: Reading) -> tuple[Operation, ...]:
+        row: dict[str, Value] = {"id": new.id, "meter_id": new.meter, "amount": money(new.cents)}
+        return Insert(READINGS, row), _adjust(new.meter, 1, new.cents)
+
+    def _remove(self, old: Reading) -> tuple[Operation, ...]:
+        return Delete(READINGS, old.id), _adjust(old.meter, -1, -old.cents)
+
+    def _correct(self, own: deque[Reading]) -> tuple[Operation, ...]:
+        old = own.popleft()
+        new = old._replace(cents=1 + int(self._random.random() * 10_000))
+        own.append(new)
+        change = Update(READINGS, new.id, {"amount": money(new.cents)})
+        return change, _adjust(new.meter, 0, new.cents - old.cents)
+
+
+def _adjust(meter: int, readings: int, cents: int) -> Update:
+    return Update(METERS, meter, {"readings": Plus(readings), "consumed": Plus(money(cents))})

@@ -1,0 +1,142 @@
+"""Huge transactions between small ones, over orders and their lines.
+
+Sizes come from the seed: one transaction in fifty is huge, its size equally likely in each order of magnitude
+between ``smallest`` changes and ``largest``. It changes, imports or removes many orders at once, table by
+table, as a nightly job would. Invariants are those of :mod:`slackwater_testing.workloads.orders`; writers
+share nothing.
+"""
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+
+from slackwater_testing.workloads.order_rows import (
+    FIRST_LINES,
+    LINES,
+    ORDERS,
+    Line,
+    adjust_order,
+    delete_order,
+    first_lines,
+    first_orders,
+    insert_order,
+    price,
+)
+from slackwater_testing.workloads.pipelines import repository_pipeline
+from slackwater_testing.workloads.workload import Change, Transaction, Update
+
+LARGEST = 1_000_000
+SMALLEST = 100
+HUGE_SHARE = 0.02
+ROWS = 1 + FIRST_LINES
+"""Of an order."""
+_TABLES = {LINES: 0, ORDERS: 1}
+_QUANTITIES = tuple({"quantity": quantity} for quantity in range(10))
+
+
+@dataclass(frozen=True, slots=True)
+class HugeWorkload:
+    """Small transactions of one order each, and huge ones of ``smallest`` to ``largest`` changes."""
+
+    seed: int
+    size: int
+    """Orders at the start."""
+    largest: int = LARGEST
+    """Changes of a huge transaction, at most."""
+    smallest: int = SMALLEST
+    """Changes of a huge transaction, at least; one that removes orders has fewer when few were imported."""
+    shared: int = 0
+    """The first so many orders are left alone."""
+    name: str = "huge"
+
+    @property
+    def pipeline(self) -> Path:
+        """See the protocol."""
+        return repository_pipeline("orders")
+
+    def first(self) -> Iterator[Transaction]:
+        """See the protocol."""
+        return first_orders(self.size, self.seed)
+
+    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+        """See the protocol."""
+        return _Writer(self, writer, writers).transactions()
+
+
+class _Writer:
+    def __init__(self, workload: HugeWorkload, writer: int, writers: int) -> None:
+        self._seed, self._smallest = workload.seed, workload.smallest
+        self._largest = max(workload.largest, workload.smallest)
+        self._random = random.Random(f"huge/{workload.seed}/{writer}/{writers}")
+        self._order_ids = count(workload.size + 1 + writer, writers)
+        self._line_ids = count(FIRST_LINES * workload.size + 1 + writer, writers)
+        self._orders = deque(range(workload.shared + 1 + writer, workload.size + 1, writers))
+        self._lines: dict[int, list[Line]] = {}
+        """Of the orders whose lines are not the first ones any more."""
+        self._imported = 0
+
+    def transactions(self) -> Iterator[Transaction]:
+        rng = self._random.random
+        while True:
+            orders = 1
+            if rng() < HUGE_SHARE:
+                changes = self._smallest * (self._largest / self._smallest) ** rng()
+                orders = max(1, int(changes) // ROWS)
+            yield Transaction(tuple(self._job(orders)))
+
+    def _job(self, orders: int) -> list[Change]:
+        choice = self._random.random()
+        if not self._orders or choice < 0.1:
+            return self._import(orders)
+        if choice < 0.2 and self._imported:
+            return self._remove(min(orders, self._imported))
+        return self._change(orders)
+
+    def _change(self, orders: int) -> list[Change]:
+        """Goes through the orders as often as it takes; each time lines first, then orders."""
+        operations: list[Change] = []
+        while orders:
+            once = min(orders, len(self._orders))
+            orders -= once
+            headers: list[Change] = []
+            for _ in range(once):
+                order_id, lines = self._next()
+                changed = [line._replace(quantity=line.quantity % 9 + 1) for line in lines]
+                self._orders.append(order_id)
+                self._lines[order_id] = changed
+                operations += [Update(LINES, line.id, _QUANTITIES[line.quantity]) for line in changed]
+                difference = sum(line.amount for line in changed) - sum(line.amount for line in lines)
+                headers.append(adjust_order(order_id, 0, difference))
+            operations += headers
+        return operations
+
+    def _next(self) -> tuple[int, list[Line]]:
+        """Takes an order out."""
+        order_id = self._orders.popleft()
+        return order_id, self._lines.pop(order_id, None) or first_lines(order_id, self._seed)
+
+    def _import(self, orders: int) -> list[Change]:
+        operations: list[Change] = []
+        for order_id in islice(self._order_ids, orders):
+            lines = [Line(n, 1, price(n, self._seed)) for n in islice(self._line_ids, FIRST_LINES)]
+            self._orders.append(order_id)
+            self._lines[order_id] = lines
+            operations += insert_order(order_id, lines)
+        self._imported += orders
+        return sorted(operations, key=_by_table)
+
+    def _remove(self, orders: int) -> list[Change]:
+        """As many orders as were imported at most: the number of orders does not fall below the first."""
+        operations: list[Change] = []
+        for _ in range(orders):
+            order_id, lines = self._next()
+            operations += delete_order(order_id, lines)
+        self._imported -= orders
+        return sorted(operations, key=_by_table)
+
+
+def _by_table(operation: Change) -> int:
+    return _TABLES[operation.table]

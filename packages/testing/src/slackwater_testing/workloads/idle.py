@@ -1,0 +1,76 @@
+"""Tables and partitions in which nothing happens.
+
+A few machines run; all others stand still, so most partitions of their topics get nothing after the start.
+The sites of the machines never change, and the manuals have no row at all. Invariant in every committed
+state: a machine's ``runs`` and ``output`` are the number and the sum of its runs, and it has one site.
+"""
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from slackwater_testing.workloads.pipelines import workload_pipeline
+from slackwater_testing.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Update, Value
+
+MACHINES = "plant.machines"
+RUNS = "plant.runs"
+SITES = "plant.sites"
+MANUALS = "plant.manuals"
+
+RUNNING = 2
+"""Machines that run. Their changes go to two partitions at most."""
+MAX_RUNS = 200
+"""Kept of a machine, all writers together."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleWorkload:
+    """Runs of two machines; everything else is idle."""
+
+    seed: int
+    size: int
+    """Machines."""
+    name: str = "idle"
+
+    @property
+    def pipeline(self) -> Path:
+        """See the protocol."""
+        return workload_pipeline("idle")
+
+    def first(self) -> Iterator[Transaction]:
+        """See the protocol."""
+        for machine in range(1, max(RUNNING, self.size) + 1):
+            row: dict[str, Value] = {"id": machine, "name": f"machine-{machine}", "runs": 0, "output": 0}
+            site: dict[str, Value] = {"id": machine, "machine_id": machine, "place": f"hall {machine % 7}"}
+            yield Transaction((Insert(MACHINES, row), Insert(SITES, site)))
+
+    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+        """See the protocol."""
+        rng = random.Random(f"idle/{self.seed}/{writer}/{writers}").random
+        ids, own = count(1 + writer, writers), deque[tuple[int, int, int]]()
+        most = max(1, RUNNING * MAX_RUNS // writers)
+        while True:
+            if len(own) >= most:
+                yield Transaction(_forget(*own.popleft()))
+            else:
+                run = next(ids), 1 + int(rng() * RUNNING), 1 + int(rng() * 1_000)
+                is_rolled_back = rng() < 0.03
+                if not is_rolled_back:
+                    own.append(run)
+                yield Transaction(_run(*run), is_rolled_back=is_rolled_back)
+
+
+def _run(run_id: int, machine: int, output: int) -> tuple[Operation, ...]:
+    row: dict[str, Value] = {"id": run_id, "machine_id": machine, "output": output}
+    return Insert(RUNS, row), _adjust(machine, 1, output)
+
+
+def _forget(run_id: int, machine: int, output: int) -> tuple[Operation, ...]:
+    return Delete(RUNS, run_id), _adjust(machine, -1, -output)
+
+
+def _adjust(machine: int, runs: int, output: int) -> Update:
+    return Update(MACHINES, machine, {"runs": Plus(runs), "output": Plus(output)})

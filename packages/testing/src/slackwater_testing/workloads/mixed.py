@@ -1,0 +1,70 @@
+"""Everything that makes joining what has arrived go wrong, over orders and their lines.
+
+All writers but the last one do what :mod:`slackwater_testing.workloads.orders` does; some transactions undo a
+part of themselves with a savepoint. The last one also imports, changes and removes many orders at once, as
+:mod:`slackwater_testing.workloads.huge` does; a single writer does without. The invariants are the same.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+from slackwater_testing.workloads.huge import HugeWorkload
+from slackwater_testing.workloads.order_rows import Line, insert_line
+from slackwater_testing.workloads.orders import OrdersWorkload
+from slackwater_testing.workloads.pipelines import repository_pipeline
+from slackwater_testing.workloads.workload import Transaction, Undone
+
+SMALLEST_HUGE = 1_500
+LARGEST_HUGE = 3_000
+"""Changes of a transaction that imports or changes many orders."""
+UNDONE_SHARE = 0.06
+"""Of the transactions, those that undo a part of themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixedWorkload:
+    """Orders with savepoints; one writer of several does huge transactions."""
+
+    seed: int
+    size: int
+    """Orders at the start."""
+    name: str = "mixed"
+
+    @property
+    def pipeline(self) -> Path:
+        """See the protocol."""
+        return repository_pipeline("orders")
+
+    @property
+    def _orders(self) -> OrdersWorkload:
+        return OrdersWorkload(self.seed, self.size)
+
+    def first(self) -> Iterator[Transaction]:
+        """See the protocol."""
+        return self._orders.first()
+
+    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+        """See the protocol."""
+        if writers > 1 and writer == writers - 1:
+            huge = HugeWorkload(
+                self.seed, self.size, LARGEST_HUGE, smallest=SMALLEST_HUGE, shared=self._orders.shared
+            )
+            return huge.transactions(writer, writers)
+        rng = random.Random(f"mixed/{self.seed}/{writer}/{writers}")
+        return _with_savepoints(self._orders.transactions(writer, writers), rng, -1 - writer, writers)
+
+
+def _with_savepoints(
+    transactions: Iterator[Transaction], rng: random.Random, first_line: int, writers: int
+) -> Iterator[Transaction]:
+    """Lines that are taken back have ids below 0, and no order is told of them."""
+    lines = count(first_line, -writers)
+    for transaction in transactions:
+        if rng.random() < UNDONE_SHARE:
+            added = tuple(insert_line(1, Line(next(lines), 1, 100)) for _ in range(rng.randint(1, 4)))
+            yield replace(transaction, operations=(Undone(added), *transaction.operations))
+        else:
+            yield transaction

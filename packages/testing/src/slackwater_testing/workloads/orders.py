@@ -1,0 +1,197 @@
+"""Orders and their lines.
+
+Invariant in every committed state: ``line_count`` is the number of lines of the order and ``total`` the sum
+of ``quantity * price``.
+
+A writer owns its share of the initial orders, the orders it inserts, and the lines it puts anywhere. The
+first orders are shared: every writer puts lines into them, and they are never deleted.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from slackwater_testing.workloads.order_rows import (
+    FIRST_LINES,
+    LINES,
+    ORDERS,
+    Line,
+    adjust_order,
+    delete_order,
+    first_lines,
+    first_orders,
+    insert_line,
+    insert_order,
+    price,
+)
+from slackwater_testing.workloads.pipelines import repository_pipeline
+from slackwater_testing.workloads.workload import Change, Delete, Transaction, Update
+
+MAX_SHARED = 20
+MAX_LINES = 12
+"""An order with so many lines gets no more."""
+SHARED_SHARE = 0.1
+"""Of the orders that are picked."""
+
+_QUANTITIES = tuple({"quantity": quantity} for quantity in range(10))
+_STATUSES = tuple({"status": status} for status in ("open", "paid", "packed", "shipped"))
+
+
+@dataclass(frozen=True, slots=True)
+class OrdersWorkload:
+    """Inserts, changes, moves and deletes of orders and lines; some transactions are rolled back."""
+
+    seed: int
+    size: int
+    """Orders at the start; their number stays about the same."""
+    name: str = "orders"
+
+    @property
+    def pipeline(self) -> Path:
+        """See the protocol."""
+        return repository_pipeline("orders")
+
+    @property
+    def shared(self) -> int:
+        """Orders ``1..shared`` belong to all writers."""
+        return min(MAX_SHARED, self.size // 10)
+
+    def first(self) -> Iterator[Transaction]:
+        """See the protocol."""
+        return first_orders(self.size, self.seed, without_lines=self.shared)
+
+    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
+        """See the protocol."""
+        return _Writer(self, writer, writers).transactions()
+
+
+class _Writer:
+    """One writer's stream and what it owns."""
+
+    def __init__(self, workload: OrdersWorkload, writer: int, writers: int) -> None:
+        self._seed, self._shared = workload.seed, workload.shared
+        self._random = random.Random(f"orders/{workload.seed}/{writer}/{writers}")
+        self._orders = list(range(workload.shared + 1 + writer, workload.size + 1, writers))
+        self._lines: dict[int, list[Line]] = {order_id: [] for order_id in range(1, workload.shared + 1)}
+        self._order_ids = count(workload.size + 1 + writer, writers)
+        self._line_ids = count(FIRST_LINES * workload.size + 1 + writer, writers)
+        kinds: list[tuple[Callable[[], list[Change]], int]] = [
+            (self._change_lines, 40),
+            (self._add_lines, 14),
+            (self._remove_lines, 10),
+            (self._move_line, 12),
+            (self._set_status, 4),
+            (self._insert_order, 10),
+            (self._delete_order, 10),
+        ]
+        self._kinds = [kind for kind, weight in kinds for _ in range(weight)]
+
+    def transactions(self) -> Iterator[Transaction]:
+        rng = self._random.random
+        kinds, number = self._kinds, len(self._kinds)
+        if not self._orders:
+            yield Transaction(tuple(self._insert_order()))
+        while True:
+            kind = kinds[int(rng() * number)]
+            if rng() < 0.04:
+                yield self._rolled_back()
+            else:
+                yield Transaction(tuple(kind()))
+
+    def _rolled_back(self) -> Transaction:
+        """Inserts and changes that never were: the owner forgets them."""
+        order_id = self._some_order()
+        line = self._new_line()
+        known = self._lines_of(order_id)
+        changed: list[Change] = [Update(LINES, old.id, {"quantity": 99}) for old in known[:2]]
+        operations = (*changed, insert_line(order_id, line), adjust_order(order_id, 1, line.amount))
+        return Transaction(operations, is_rolled_back=True)
+
+    def _lines_of(self, order_id: int) -> list[Line]:
+        lines = self._lines.get(order_id)
+        if lines is None:
+            lines = self._lines[order_id] = first_lines(order_id, self._seed)
+        return lines
+
+    def _new_line(self) -> Line:
+        line_id = next(self._line_ids)
+        return Line(line_id, 1 + line_id % 5, price(line_id, self._seed))
+
+    def _some_order(self) -> int:
+        rng = self._random.random
+        if self._shared and rng() < SHARED_SHARE:
+            return 1 + int(rng() * self._shared)
+        return self._orders[int(rng() * len(self._orders))]
+
+    def _change_lines(self) -> list[Change]:
+        order_id = self._some_order()
+        lines = self._lines_of(order_id)
+        if not lines:
+            return self._add_lines(order_id)
+        operations: list[Change] = []
+        cents, rng = 0, self._random.random
+        for index in range(min(len(lines), 2 + int(rng() * 5))):
+            old = lines[index]
+            quantity = 1 + int(rng() * 9)
+            lines[index] = Line(old.id, quantity, old.cents)
+            cents += (quantity - old.quantity) * old.cents
+            operations.append(Update(LINES, old.id, _QUANTITIES[quantity]))
+        operations.append(adjust_order(order_id, 0, cents))
+        return operations
+
+    def _add_lines(self, order_id: int | None = None) -> list[Change]:
+        order_id = self._some_order() if order_id is None else order_id
+        lines = self._lines_of(order_id)
+        if len(lines) >= MAX_LINES:
+            return self._remove(order_id, lines)
+        added = [self._new_line() for _ in range(1 + int(self._random.random() * 4))]
+        lines += added
+        cents = sum([line.amount for line in added])
+        return [*[insert_line(order_id, line) for line in added], adjust_order(order_id, len(added), cents)]
+
+    def _remove_lines(self) -> list[Change]:
+        order_id = self._some_order()
+        lines = self._lines_of(order_id)
+        return self._remove(order_id, lines) if lines else self._add_lines(order_id)
+
+    def _remove(self, order_id: int, lines: list[Line]) -> list[Change]:
+        removed = [lines.pop() for _ in range(min(len(lines), 1 + int(self._random.random() * 3)))]
+        cents = sum([line.amount for line in removed])
+        return [*[Delete(LINES, line.id) for line in removed], adjust_order(order_id, -len(removed), -cents)]
+
+    def _move_line(self) -> list[Change]:
+        source, target = self._some_order(), self._some_order()
+        lines, others = self._lines_of(source), self._lines_of(target)
+        if source == target or not lines or len(others) >= MAX_LINES:
+            return self._change_lines()
+        line = lines.pop()
+        others.append(line)
+        moved: list[Change] = [Update(LINES, line.id, {"order_id": target})]
+        change = {source: (-1, -line.amount), target: (1, line.amount)}
+        return moved + [adjust_order(order_id, *change[order_id]) for order_id in sorted(change)]
+
+    def _set_status(self) -> list[Change]:
+        rng = self._random.random
+        order_id = self._orders[int(rng() * len(self._orders))]
+        return [Update(ORDERS, order_id, _STATUSES[int(rng() * len(_STATUSES))])]
+
+    def _insert_order(self) -> list[Change]:
+        order_id = next(self._order_ids)
+        lines = [self._new_line() for _ in range(3 + int(self._random.random() * 6))]
+        self._orders.append(order_id)
+        self._lines[order_id] = lines
+        return insert_order(order_id, lines)
+
+    def _delete_order(self) -> list[Change]:
+        if len(self._orders) < 2:
+            return self._insert_order()
+        orders = self._orders
+        index = int(self._random.random() * len(orders))
+        order_id = orders[index]
+        orders[index] = orders[-1]
+        orders.pop()
+        lines = self._lines_of(order_id)
+        del self._lines[order_id]
+        return delete_order(order_id, lines)

@@ -1,0 +1,79 @@
+"""The schedule is a function of its seed and leaves no fault out."""
+
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from slackwater_spark.sink import SinkStep
+from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS
+from slackwater_testing.chaos.schedule import EXECUTORS, random_schedule, short_schedule, text
+
+
+def in_short(seed: int) -> Counter[str]:
+    return Counter(each.fault for round_ in short_schedule(seed) for each in round_.planned)
+
+
+def test_the_short_schedule_has_every_fault_of_its_own_once_and_one_more_step_of_the_sink() -> None:
+    planned = in_short(3)
+    assert set(planned.values()) == {1}
+    (another,) = planned.keys() - {fault.name for fault in FAULTS.values() if fault.is_in_short}
+    assert FAULTS[another] in SINK_FAULTS
+
+
+def test_with_other_seeds_the_short_schedule_has_every_step_of_the_sink() -> None:
+    assert {name for seed in range(50) for name in in_short(seed)} >= {each.name for each in SINK_FAULTS}
+
+
+def test_a_seed_always_gives_the_same_schedule_and_another_seed_another_one() -> None:
+    assert short_schedule(3) == short_schedule(3)
+    assert short_schedule(3) != short_schedule(4)
+    assert list(islice(random_schedule(3), 99)) == list(islice(random_schedule(3), 99))
+    assert list(islice(random_schedule(3), 99)) != list(islice(random_schedule(4), 99))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_random_round_stops_spark_once_at_most(seed: int) -> None:
+    for round_ in islice(random_schedule(seed), 50):
+        assert sum(FAULTS[each.fault].stops_pipeline for each in round_.planned) <= 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_faults_of_executors_come_only_while_there_are_executors(seed: int) -> None:
+    for rounds in (short_schedule(seed), list(islice(random_schedule(seed), 50))):
+        is_separate = rounds is not None and rounds[0].master == EXECUTORS
+        for round_ in rounds:
+            if any(FAULTS[each.fault].needs_executors for each in round_.planned):
+                assert is_separate
+            if any(FAULTS[each.fault].stops_pipeline for each in round_.planned):
+                is_separate = round_.master == EXECUTORS
+
+
+def test_in_time_every_fault_is_drawn() -> None:
+    drawn = {each.fault for round_ in islice(random_schedule(1), 500) for each in round_.planned}
+    assert drawn == set(FAULTS)
+
+
+def test_every_fault_lasts_as_long_as_its_table_says() -> None:
+    for round_ in islice(random_schedule(2), 300):
+        for each in round_.planned:
+            least, greatest = FAULTS[each.fault].seconds
+            assert round(least, 1) <= each.seconds <= round(greatest, 1)
+
+
+def test_what_lasts_has_an_end_and_a_blow_has_none() -> None:
+    for fault in FAULTS.values():
+        assert (fault.end is not None) == (fault.seconds[1] > 0), fault.name
+        assert fault.reason
+        assert fault.back
+
+
+def test_the_sink_is_killed_at_every_step() -> None:
+    killed = {name.removeprefix("sink killed: ") for name in FAULTS if name.startswith("sink killed: ")}
+    assert killed == {step.replace("_", " ") for step in SinkStep}
+
+
+def test_a_schedule_reads_as_a_line_per_round() -> None:
+    lines = text(short_schedule(1)).splitlines()
+    assert len(lines) == len(short_schedule(1))
+    assert any("disk full for" in line for line in lines)

@@ -1,0 +1,176 @@
+"""What random cases have found, made small: each a schema, a view and a few transactions."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from slackwater_testing.differential import Batch, Case, check
+from slackwater_testing.differential.engines import ENGINES
+from slackwater_testing.differential.history import (
+    Column,
+    Delete,
+    PlannedChange,
+    Put,
+    Row,
+    Table,
+    Transaction,
+)
+from slackwater_testing.differential.query import Text, View
+from slackwater_testing.differential.sql_types import BIGINT, DOUBLE, INTEGER, TEXT, SqlType, integer, text
+
+
+def table(name: str, *columns: tuple[str, SqlType]) -> Table:
+    """With its first column as primary key; the others may be NULL."""
+    made = (Column(c, of_type, position > 0, position) for position, (c, of_type) in enumerate(columns))
+    return Table(name, tuple(made), (columns[0][0],), is_full=True)
+
+
+def row(*values: int | str | None) -> Row:
+    return tuple(
+        None if value is None else integer(value) if isinstance(value, int) else text(value)
+        for value in values
+    )
+
+
+def put(name: str, *values: int | str | None) -> PlannedChange:
+    return Put(name, row(*values))
+
+
+def delete(name: str, key: int) -> PlannedChange:
+    return Delete(name, row(key))
+
+
+def assert_right(
+    tables: Sequence[Table],
+    views: Sequence[str],
+    *transactions: Sequence[PlannedChange],
+    together: bool = False,
+) -> None:
+    """In both ways of emitting, with each transaction in a batch of its own, or all in one."""
+    count = len(transactions)
+    for every_commit in (True, False):
+        for buckets in (1, 3):
+            case = Case(
+                seed=0,
+                tables=tuple(tables),
+                views=tuple(View(f"view{number}", Text(sql)) for number, sql in enumerate(views, 1)),
+                transactions=tuple(
+                    Transaction(1000 * number, tuple(changes))
+                    for number, changes in enumerate(transactions, 1)
+                ),
+                batches=(Batch(count),) if together else tuple(Batch(1) for _ in transactions),
+                buckets=buckets,
+                every_commit=every_commit,
+            )
+            checked = check(case, ENGINES["local"])
+            assert (checked.verdict, checked.problem, checked.expected, checked.got) == ("right", "", (), ())
+
+
+T = table("t", ("id", BIGINT), ("a", INTEGER), ("b", INTEGER), ("c", TEXT))
+U = table("u", ("id", BIGINT), ("r", BIGINT))
+
+
+def test_a_column_that_is_compared_twice_is_in_the_key_once() -> None:
+    assert_right(
+        [T, U],
+        ["SELECT TRANSACTIONALLY t.c AS c, u.r AS r FROM t RIGHT JOIN u ON t.id = u.r AND u.r = t.a"],
+        [put("t", 1, 1, 2, "x"), put("u", 1, 1), put("u", 2, 2)],
+        [put("t", 1, 2, 2, "x"), put("t", 2, 2, 2, "y")],
+    )
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_row_that_moves_between_partitions_of_a_window_reaches_the_next_one(together: bool) -> None:
+    assert_right(
+        [T],
+        [
+            "SELECT TRANSACTIONALLY row_number() OVER (PARTITION BY t.a, t.b ORDER BY t.c, t.id) AS n, "
+            "last_value(t.id) OVER (PARTITION BY t.id ORDER BY t.c, t.id) AS i FROM t"
+        ],
+        [put("t", 3, 4, 5, "x")],
+        [put("t", 3, 1, 5, "x")],
+        [put("t", 4, 1, 5, "x"), put("t", 3, 4, 4, "x")],
+        together=together,
+    )
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_row_that_moves_between_partitions_stays_in_its_group(together: bool) -> None:
+    assert_right(
+        [T],
+        [
+            "SELECT TRANSACTIONALLY t.id AS i, row_number() OVER (PARTITION BY t.a ORDER BY t.id) AS n, "
+            "max(t.id) OVER (PARTITION BY t.b, t.id) AS m FROM t",
+            "SELECT TRANSACTIONALLY list(DISTINCT v.i ORDER BY v.i) AS l FROM view1 AS v GROUP BY v.n",
+        ],
+        [put("t", 3, 4, 5, "x")],
+        [put("t", 3, 1, 6, "x")],
+        [delete("t", 3), put("t", 3, 2, 6, "x")],
+        together=together,
+    )
+
+
+def test_a_global_aggregate_in_a_union_is_there_from_the_first_batch_on() -> None:
+    assert_right(
+        [T, U],
+        [
+            "SELECT TRANSACTIONALLY sum(t.a) AS s, count(*) AS n FROM t "
+            "UNION SELECT a.r AS s, b.id AS n FROM u AS a CROSS JOIN u AS b"
+        ],
+        [put("t", 4, 3, 2, "x")],
+        [put("u", 1, 1)],
+        [delete("t", 4)],
+    )
+
+
+def test_a_global_aggregate_in_a_union_is_not_there_once_more_for_each_row_of_the_other_branch() -> None:
+    """Sums of floating point numbers are computed from all rows."""
+    assert_right(
+        [table("t", ("id", BIGINT), ("a", INTEGER), ("d", DOUBLE))],
+        [
+            "SELECT TRANSACTIONALLY sum(t.d) AS s, count(*) AS n FROM t "
+            "UNION SELECT a.d AS s, a.a AS n FROM t AS a WHERE a.a > 5"
+        ],
+        [put("t", 4, 3, None)],
+        [put("t", 5, 7, None)],
+        [delete("t", 4)],
+    )
+
+
+EQUAL_VALUES = [
+    "[t.a * t.b::DOUBLE]",
+    "{'x': [{'y': t.a * t.b::FLOAT}]}",
+    "CASE WHEN t.c = 'x' THEN {'x': t.a * t.b::DOUBLE} END",
+    "[CASE WHEN t.c = 'x' THEN {'x': t.a * t.b::FLOAT} END]",
+]
+
+
+@pytest.mark.parametrize("value", EQUAL_VALUES)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT TRANSACTIONALLY g, count(*) AS n FROM {t} GROUP BY g",
+        "SELECT TRANSACTIONALLY t.i, count(*) OVER (PARTITION BY t.g) AS n FROM {t}",
+        "SELECT TRANSACTIONALLY t.i, s.i AS j FROM {t} JOIN {s} ON t.g = s.g",
+    ],
+)
+def test_lists_and_structs_of_equal_floats_are_brought_together(sql: str, value: str) -> None:
+    """0.0 and -0.0 are equal, and have different texts."""
+    read = f"(SELECT t.id AS i, {value} AS g FROM t)"
+    assert_right(
+        [T],
+        [sql.replace("{t}", f"{read} t").replace("{s}", f"{read} s")],
+        [put("t", 1, 0, 1, "x"), put("t", 2, 0, -1, "x"), put("t", 3, 0, 1, "y")],
+        [delete("t", 1)],
+    )
+
+
+def test_lists_of_equal_intervals_are_one_value() -> None:
+    """A month and 30 days are equal, and have different texts."""
+    read = "(SELECT [CASE WHEN t.b = 1 THEN to_days(30) ELSE to_months(1) END] AS g FROM t) t"
+    assert_right(
+        [T],
+        [f"SELECT TRANSACTIONALLY count(DISTINCT t.g) AS n FROM {read}"],
+        [put("t", 1, 0, 1, "x"), put("t", 2, 0, 2, "x")],
+        [delete("t", 1)],
+    )

@@ -1,0 +1,162 @@
+"""The harness itself, proven with the plainest engine there is."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+
+from slackwater_testing.differential import (
+    Batch,
+    Case,
+    ChangedDocument,
+    Checked,
+    Differential,
+    Feature,
+    check,
+    generate,
+    report,
+)
+from slackwater_testing.differential.engines import Distort, Event, MakeEngine, NaiveEngine
+from slackwater_testing.seeds import shrink
+
+SEEDS = 40
+SOON = 40
+"""Within so many seeds a distorted engine must be found out."""
+
+
+@lru_cache
+def naive_results() -> tuple[Checked, ...]:
+    return tuple(check(generate(seed), NaiveEngine) for seed in range(SEEDS))
+
+
+def test_an_engine_that_asks_the_reference_is_always_right() -> None:
+    wrong = [result for result in naive_results() if result.verdict != "right"]
+
+    assert [(result.case.seed, result.verdict, result.problem) for result in wrong] == []
+
+
+def test_the_same_seed_gives_the_same_case() -> None:
+    assert generate(7) == generate(7)
+    assert generate(7) != generate(8)
+
+
+def test_views_are_seldom_always_empty() -> None:
+    assert sum(result.counts["rows"] > 0 for result in naive_results()) > 0.8 * SEEDS
+
+
+def test_every_feature_occurs() -> None:
+    used = [generate(seed).features for seed in range(600)]
+
+    assert {f: n for f in Feature if (n := sum(f in features for features in used)) < 15} == {}
+
+
+@pytest.mark.parametrize("feature", [Feature.FULL_JOIN, Feature.WINDOW, Feature.UNION, Feature.SCALAR])
+def test_only_the_wanted_features_occur(feature: Feature) -> None:
+    cases = [generate(seed, [feature, "latest"]) for seed in range(20)]
+
+    assert {f for case in cases for f in case.features} == {feature, Feature.LATEST}
+
+
+def hides_deletes(event: Event) -> Event | None:
+    return None if event[1] == "d" else event
+
+
+def hides_truncates(event: Event) -> Event | None:
+    return None if event[1] == "t" else event
+
+
+def hides_nulls(event: Event) -> Event | None:
+    """As an engine that drops rows with a NULL anywhere."""
+    row = json.loads(event[4] or b"{}")
+    return None if None in row.values() else event
+
+
+def hides_every_fifth_row(event: Event) -> Event | None:
+    return None if sum(event[4] or b"") % 5 == 0 and event[4] else event
+
+
+@pytest.mark.parametrize(
+    ("distort", "only"),
+    [
+        (hides_deletes, ()),
+        (hides_nulls, ()),
+        (hides_every_fifth_row, ()),
+        (hides_truncates, ("truncate", "group", "left-join", "list")),
+    ],
+)
+def test_an_engine_that_does_not_see_everything_is_found_out(distort: Distort, only: Sequence[str]) -> None:
+    results = (check(generate(seed, only), lambda case: NaiveEngine(case, distort)) for seed in range(SOON))
+
+    assert any(result.verdict == "wrong" for result in results)
+
+
+class Repeating(NaiveEngine):
+    """Publishes everything twice."""
+
+    def run(self, events: Sequence[Event], batch: Batch, first_lsn: int) -> Sequence[ChangedDocument]:
+        return [document for document in super().run(events, batch, first_lsn) for _ in range(2)]
+
+
+class Late(NaiveEngine):
+    """Publishes under the LSN of the commit before."""
+
+    def run(self, events: Sequence[Event], batch: Batch, first_lsn: int) -> Sequence[ChangedDocument]:
+        return [replace(document, lsn=document.lsn - 1) for document in super().run(events, batch, first_lsn)]
+
+
+class Broken(NaiveEngine):
+    def run(self, events: Sequence[Event], batch: Batch, first_lsn: int) -> Sequence[ChangedDocument]:
+        raise ZeroDivisionError("a reason")
+
+
+@pytest.mark.parametrize(
+    ("engine", "verdict"), [(Repeating, "needless"), (Late, "wrong"), (Broken, "crashed")]
+)
+def test_other_misbehaviour_is_found_out(engine: type[NaiveEngine], verdict: str) -> None:
+    results = [check(generate(seed, ("every-commit", "group")), engine) for seed in range(SOON)]
+
+    assert verdict in {result.verdict for result in results}
+
+
+class Interrupted(NaiveEngine):
+    def run(self, events: Sequence[Event], batch: Batch, first_lsn: int) -> Sequence[ChangedDocument]:
+        raise RuntimeError("Query interrupted")
+
+
+def interrupted_at_once(case: Case) -> NaiveEngine:
+    raise RuntimeError("Query interrupted")
+
+
+@pytest.mark.parametrize("engine", [Interrupted, interrupted_at_once])
+def test_a_time_limit_that_ends_a_query_is_no_finding(engine: MakeEngine) -> None:
+    """What DuckDB raises when a signal comes, whatever the signal's handler raises."""
+    with pytest.raises(RuntimeError, match="Query interrupted"):
+        check(generate(0), engine)
+
+
+def first_wrong(distort: Distort) -> tuple[Case, Case, str]:
+    def engine(case: Case) -> NaiveEngine:
+        return NaiveEngine(case, distort)
+
+    for seed in range(SOON):
+        failed = check(generate(seed), engine)
+        if failed.verdict == "wrong" and failed.case.views[0].sql().count("JOIN") > 1:
+            small = shrink(failed, Differential(engine), most_checks=1_000)
+            return failed.case, small.case, report(small)
+    raise AssertionError("nothing was found")
+
+
+def test_a_failure_becomes_small_and_says_everything() -> None:
+    case, small, text = first_wrong(hides_deletes)
+
+    assert len(small.transactions) <= 3
+    assert sum(len(t.changes) for t in small.transactions) <= 5
+    assert len(small.tables) <= len(case.tables)
+    assert len(small.views[0].sql()) < len(case.views[0].sql()) / 2
+    assert "CREATE TABLE" in text
+    assert "SELECT TRANSACTIONALLY" in text
+    assert "DELETE FROM" in text
+    assert "too many (got, not expected)" in text
+    assert f"python -m slackwater_testing differential --seeds 1 --from {case.seed}" in text

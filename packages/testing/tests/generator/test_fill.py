@@ -1,0 +1,158 @@
+"""Generated topics in a real broker, read by the real sidecar."""
+
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+
+from slackwater_devstack import KafkaBroker
+from slackwater_markers import KafkaCutLog
+from slackwater_protocol import Cut, KafkaSettings, Servers, SystemClock
+from slackwater_sidecar import SidecarSettings, run_sidecar
+from slackwater_testing.generator import DeliveryError, Filled, HoldBack, TopicFiller
+from slackwater_testing.generator.output import TopicOutput, kafka_partition
+from slackwater_testing.workloads.huge import HugeWorkload
+from slackwater_testing.workloads.orders import OrdersWorkload
+from slackwater_testing.workloads.pipelines import tables_of
+from slackwater_testing.workloads.registry import WORKLOADS
+from slackwater_testing.workloads.workload import Workload
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 3
+EVENTS = 3_000
+
+
+@contextmanager
+def filler(broker: KafkaBroker, workload: Workload, prefix: str, processes: int = 2) -> Iterator[TopicFiller]:
+    with TopicFiller(
+        broker.bootstrap, workload, prefix=prefix, partitions=PARTITIONS, processes=processes
+    ) as made:
+        yield made
+
+
+def new_prefix() -> str:
+    return f"g{uuid.uuid4().hex[:8]}"
+
+
+def records(broker: KafkaBroker, topics: list[str]) -> list[Message]:
+    """Everything in the topics."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": new_prefix(), "enable.partition.eof": True}
+    )
+    found: list[Message] = []
+    try:
+        known = consumer.list_topics(timeout=120).topics
+        parts = [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in known[t].partitions]
+        consumer.assign(parts)
+        at_end = 0
+        while at_end < len(parts):
+            messages = consumer.consume(10_000, 10)
+            assert messages, "the broker does not answer"
+            at_end += sum(message.error() is not None for message in messages)
+            found += [message for message in messages if message.error() is None]
+    finally:
+        consumer.close()
+    return found
+
+
+def cut_at(broker: KafkaBroker, prefix: str, filled: Filled) -> Cut:
+    """The sidecar's cut at the last commit."""
+    stop, log, clock = threading.Event(), KafkaCutLog(prefix, broker.bootstrap), SystemClock()
+    log.ensure_topic()
+    settings = SidecarSettings(source=prefix, servers=Servers(KafkaSettings(broker.bootstrap)))
+    sidecar = threading.Thread(target=run_sidecar, args=(settings, stop))
+    sidecar.start()
+    try:
+        deadline = clock.monotonic() + 900
+        while (newest := log.newest()) is None or newest.cut.lsn < filled.last_commit_lsn:
+            assert clock.monotonic() < deadline, f"the sidecar stays at {newest}"
+            stop.wait(0.05)
+        return newest.cut
+    finally:
+        stop.set()
+        sidecar.join()
+        log.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "orders" else pytest.param(name, marks=pytest.mark.full) for name in sorted(WORKLOADS)],
+)
+def test_the_sidecar_reads_all_that_was_generated(kafka_broker: KafkaBroker, name: str) -> None:
+    workload = HugeWorkload(1, 60, 2_000) if name == "huge" else WORKLOADS[name](1, 60)
+    prefix = new_prefix()
+    with filler(kafka_broker, workload, prefix) as topics:
+        first = topics.fill(1)
+        second = topics.fill(EVENTS)
+        assert second.events >= EVENTS
+        assert topics.events_at(second.last_commit_lsn) == first.events + second.events
+        assert topics.lsn_at(first.events) == first.last_commit_lsn
+    cut = cut_at(kafka_broker, prefix, second)
+    assert cut.lsn == second.last_commit_lsn
+    assert cut.event_count == first.events + second.events
+
+
+@pytest.mark.slow
+def test_what_is_written_does_not_depend_on_the_number_of_processes(kafka_broker: KafkaBroker) -> None:
+    written = []
+    for processes in (1, 3):
+        prefix = new_prefix()
+        workload = OrdersWorkload(4, 40)
+        with filler(kafka_broker, workload, prefix, processes) as topics:
+            topics.fill(300)
+            topics.fill(200)
+        names = [f"{prefix}.{name}" for name in [*tables_of(workload), "transaction"]]
+        written.append(
+            sorted(
+                (
+                    (message.topic() or "").removeprefix(prefix),
+                    message.partition(),
+                    message.offset(),
+                    message.key(),
+                    (message.value() or b"").replace(prefix.encode(), b"?"),
+                    str(message.headers()).replace(prefix, "?"),
+                )
+                for message in records(kafka_broker, names)
+            )
+        )
+    assert len(written[0]) > 500
+    assert written[0] == written[1]
+
+
+@pytest.mark.full
+def test_records_are_where_kafkas_partitioner_puts_their_keys(kafka_broker: KafkaBroker) -> None:
+    prefix = new_prefix()
+    with filler(kafka_broker, OrdersWorkload(4, 40), prefix) as topics:
+        topics.fill(100)
+    found = records(kafka_broker, [f"{prefix}.inventory.orders"])
+    assert {message.partition() for message in found} == set(range(PARTITIONS))
+    for message in found:
+        assert message.partition() == kafka_partition(message.key() or b"", PARTITIONS)
+
+
+@pytest.mark.full
+def test_a_partition_that_is_held_back_gets_its_records_last(kafka_broker: KafkaBroker) -> None:
+    prefix = new_prefix()
+    topic = f"{prefix}.inventory.orders"
+    with filler(kafka_broker, OrdersWorkload(4, 40), prefix) as topics:
+        topics.fill(500, hold_back=HoldBack(topic, 1, seconds=2.0))
+        plain = topics.fill(100)
+    assert plain.events >= 100
+    found = records(kafka_broker, [topic])
+    per_partition = Counter(message.partition() for message in found)
+    assert min(per_partition.values()) > 10
+    times = {n: [m.timestamp()[1] for m in found if m.partition() == n] for n in range(PARTITIONS)}
+    assert times[1][0] >= times[0][0] + 1_000
+    assert times[1][0] >= times[2][0] + 1_000
+
+
+def test_a_broker_that_is_gone_is_named() -> None:
+    output = TopicOutput("127.0.0.1:1", 1)
+    output.put("t", "v", "k", [])
+    with pytest.raises(DeliveryError, match=r"127\.0\.0\.1:1 did not take all records: 1 records are left"):
+        output.flush(0.2)

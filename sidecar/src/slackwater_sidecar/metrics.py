@@ -1,0 +1,114 @@
+"""The metrics of the closed list, as Prometheus reads them: worked out when they are asked for."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from slackwater_markers import FrontierState
+from slackwater_protocol import OpenTransaction, metrics
+from slackwater_protocol.metrics import Metric, MetricKind
+from slackwater_sidecar.monitor import Distribution, SourceMonitor
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+"""Values of the labels beyond the source, and the value."""
+
+
+class SidecarCollector(Collector):
+    """Gives a Prometheus registry the metrics of all sources of a process. Called by any thread."""
+
+    def __init__(self, monitors: Sequence[SourceMonitor]) -> None:
+        self._monitors = monitors
+
+    def collect(self) -> Iterator[Family]:
+        """One family for each metric of the list, in its order."""
+        for metric in metrics.SIDECAR_METRICS:
+            yield self._histogram(metric) if metric.kind is MetricKind.HISTOGRAM else self._values(metric)
+
+    def _values(self, metric: Metric) -> Family:
+        kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
+        family = kind(metric.name, metric.help, labels=metric.labels)
+        for monitor in self._monitors:
+            for labels, value in _READ[metric](monitor):
+                family.add_metric([monitor.source, *labels], value)
+        return family
+
+    def _histogram(self, metric: Metric) -> Family:
+        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for monitor in self._monitors:
+            values = _DISTRIBUTIONS[metric](monitor)
+            family.add_metric([monitor.source], values.cumulative(), values.total)
+        return family
+
+
+def _one(read: Callable[[SourceMonitor], float]) -> Callable[[SourceMonitor], Samples]:
+    return lambda monitor: [((), read(monitor))]
+
+
+def _open(monitor: SourceMonitor) -> Sequence[OpenTransaction]:
+    return monitor.status.open if monitor.status else ()
+
+
+def _wall_ms(monitor: SourceMonitor) -> float:
+    return monitor.clock.now().timestamp() * 1000
+
+
+def _oldest_age(monitor: SourceMonitor) -> float:
+    since = [t.since_ms for t in _open(monitor)]
+    return max(0.0, _wall_ms(monitor) - min(since)) / 1000 if since else 0.0
+
+
+def _commit_age(monitor: SourceMonitor) -> Samples:
+    """Nothing before the first cut: an age of 0 would look healthy."""
+    if monitor.newest is not None:
+        yield (), (_wall_ms(monitor) - monitor.newest.commit_ts_ms) / 1000
+
+
+def _states(monitor: SourceMonitor) -> Samples:
+    now = monitor.state
+    return [((str(state),), float(state is now)) for state in FrontierState]
+
+
+def _trouble(monitor: SourceMonitor) -> Samples:
+    status = monitor.status
+    kafka = monitor.waits_for is not None or (status is not None and status.kafka_error is not None)
+    redis = status is not None and status.redis_error is not None
+    return [((name,), float(is_away)) for name, is_away in (("kafka", kafka), ("redis", redis))]
+
+
+def _timeline(monitor: SourceMonitor) -> float:
+    if monitor.status is not None:
+        return monitor.status.timeline
+    return monitor.newest.timeline if monitor.newest else 0
+
+
+_READ: Mapping[Metric, Callable[[SourceMonitor], Samples]] = {
+    metrics.FRONTIER_LSN: _one(lambda m: m.newest.lsn if m.newest else 0),
+    metrics.TIMELINE: _one(_timeline),
+    metrics.COMMIT_AGE: _commit_age,
+    metrics.STATE: _states,
+    metrics.LAST_TURN_AGE: _one(lambda m: m.silent_seconds),
+    metrics.OPEN_TRANSACTIONS: _one(lambda m: len(_open(m))),
+    metrics.OLDEST_OPEN_AGE: _one(_oldest_age),
+    metrics.OBSTACLES: _one(lambda m: m.gauges.obstacles),
+    metrics.STALE_ENDS: _one(lambda m: m.gauges.stale_ends),
+    metrics.TROUBLE: _trouble,
+    metrics.PARTITIONS_READ: _one(lambda m: m.gauges.partitions_read),
+    metrics.PARTITIONS_PAUSED: _one(lambda m: m.gauges.partitions_paused),
+    metrics.QUEUE_LENGTH: _one(lambda m: m.gauges.queued_transactions),
+    metrics.RECORDS_READ: _one(lambda m: m.records),
+    metrics.EVENTS: _one(lambda m: m.events),
+    metrics.TRANSACTIONS: _one(lambda m: m.transactions),
+    metrics.CUTS: _one(lambda m: m.cuts),
+    metrics.SKIPPED_TRANSACTIONS: _one(lambda m: m.skipped),
+    metrics.AHEAD_MARKERS: _one(lambda m: m.ahead),
+    metrics.REDIS_CORRECTIONS: _one(lambda m: m.redis_corrections),
+    metrics.DECISIONS: lambda m: [((kind,), float(count)) for kind, count in m.decisions.items()],
+}
+
+_DISTRIBUTIONS: Mapping[Metric, Callable[[SourceMonitor], Distribution]] = {
+    metrics.PUBLICATION_SECONDS: lambda m: m.publication_seconds,
+    metrics.PUBLICATION_DELAY_SECONDS: lambda m: m.delay_seconds,
+    metrics.CUT_BYTES: lambda m: m.cut_bytes,
+}

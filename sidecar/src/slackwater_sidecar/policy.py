@@ -1,0 +1,272 @@
+"""The rules of publishing: when it is due, whose turn it is, what is still to be written and to be told.
+
+Nothing here does I/O or has a clock: the caller passes the time, in monotonic seconds, and what Redis and the
+cut log hold.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from enum import Enum, auto
+
+from slackwater_markers import StoredPosition, merged_markers
+from slackwater_protocol import AheadMarkers, CommitPosition, Cut, Marker, PublishedCut
+from slackwater_sidecar.settings import SidecarSettings
+
+PATIENCE = timedelta(milliseconds=500)
+"""How long a sidecar leaves a cut to the one that published last, before it appends the cut itself."""
+_SHARE = 0.2
+"""The most of the time that an action may take while other work waits."""
+_LONGEST_REST_SECONDS = 0.25
+"""An action that took longer has waited for another process: a longer rest would only add to the delay."""
+
+
+class Spacing:
+    """Spaces a repeated action: an interval apart, and so that it takes a fifth of the time.
+
+    So an action whose cost grows, e.g. with the number of partitions, slows itself down, not the rest.
+    """
+
+    def __init__(self) -> None:
+        self._started_at = self._due_at = float("-inf")
+
+    def is_due(self, now: float, interval_seconds: float, *, others_wait: bool = True) -> bool:
+        """Says whether it is time to act again.
+
+        Args:
+            now: The time.
+            interval_seconds: The least time from one start to the next.
+            others_wait: Whether there is other work for the time in between; without, no rest is needed.
+        """
+        due_at = self._started_at + interval_seconds
+        return now >= (max(self._due_at, due_at) if others_wait else due_at)
+
+    def record(self, started: float, ended: float) -> None:
+        """Notes when the action was done last, and how long it took."""
+        self._started_at = started
+        self._due_at = ended + min((ended - started) * (1 / _SHARE - 1), _LONGEST_REST_SECONDS)
+
+
+class Due(Enum):
+    """What is to be published now."""
+
+    NOTHING = auto()
+    CUTS = auto()
+    MARKERS_AHEAD = auto()
+
+
+class PublishingSchedule:
+    """Says when cuts, or markers ahead of a frontier that stands still, are to be published.
+
+    Args:
+        settings: The intervals.
+        now: The time at which publishing begins.
+    """
+
+    def __init__(self, settings: SidecarSettings, now: float) -> None:
+        self._publish_seconds = settings.publish_interval.total_seconds()
+        self._quiet_seconds = settings.quiet_interval.total_seconds()
+        self._ahead_after_seconds = settings.ahead_after.total_seconds()
+        self._ahead_seconds = settings.ahead_interval.total_seconds()
+        self._cuts = Spacing()
+        self._markers_ahead = Spacing()
+        self._moved_at = now
+
+    def due(
+        self, now: float, *, has_cuts: bool, has_events: bool, is_waiting: bool, is_behind: bool = True
+    ) -> Due:
+        """Says what is due.
+
+        Args:
+            now: The time.
+            has_cuts: Whether the frontier has moved since cuts were published.
+            has_events: Whether there are change events in these cuts.
+            is_waiting: Whether cuts were left to another sidecar.
+            is_behind: Whether many records wait to be read, so that publishing must leave time for that.
+        """
+        if has_cuts or is_waiting:
+            is_urgent = has_events or is_waiting
+            interval = self._publish_seconds if is_urgent else self._quiet_seconds
+            return Due.CUTS if self._cuts.is_due(now, interval, others_wait=is_behind) else Due.NOTHING
+        has_rested = now - self._moved_at >= self._ahead_after_seconds
+        if has_rested and self._markers_ahead.is_due(now, self._ahead_seconds):
+            return Due.MARKERS_AHEAD
+        return Due.NOTHING
+
+    def record_cuts(self, started: float, ended: float) -> None:
+        """Notes when cuts were published; markers ahead wait anew."""
+        self._cuts.record(started, ended)
+        self._moved_at = ended
+
+    def record_markers_ahead(self, started: float, ended: float) -> None:
+        """Notes when markers ahead were published, or when there were none."""
+        self._markers_ahead.record(started, ended)
+
+
+@dataclass(frozen=True, slots=True)
+class RowNotices:
+    """What cuts say about rows in Kafka that do not stand where their commit would have them."""
+
+    repeated: frozenset[int] = frozenset()
+    late_snapshots: frozenset[int] = frozenset()
+    has_incremental_rows: bool = False
+
+    def joined_by(self, cut: Cut) -> "RowNotices":
+        """Returns these together with what a cut says."""
+        return RowNotices(
+            self.repeated | cut.repeated,
+            self.late_snapshots.union(cut.late_snapshots),
+            self.has_incremental_rows or cut.has_incremental_rows,
+        )
+
+    def added_to(self, cut: Cut) -> Cut:
+        """Returns a cut that says these, too."""
+        if self == RowNotices():
+            return cut
+        joined = self.joined_by(cut)
+        return replace(
+            cut,
+            repeated=joined.repeated,
+            late_snapshots=tuple(sorted(joined.late_snapshots)),
+            has_incremental_rows=joined.has_incremental_rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MarkersAhead:
+    """The highest marker beyond the frontier that the log has of each partition, on one timeline."""
+
+    timeline: int = 0
+    markers: Mapping[tuple[str, int], Marker] = field(default_factory=dict)
+
+    def joined_by(self, record: AheadMarkers) -> "MarkersAhead":
+        """Returns these together with a record of the log; those of an earlier timeline are forgotten."""
+        if record.timeline < self.timeline:
+            return self
+        base = self.markers if record.timeline == self.timeline else {}
+        return MarkersAhead(record.timeline, merged_markers(base, record.markers))
+
+    def has_all(self, records: Sequence[AheadMarkers]) -> bool:
+        """Says whether all markers of these records, or higher ones, are among these."""
+        timeline, held = self.timeline, self.markers
+        return all(
+            each.timeline == timeline and key in held and held[key].safe_commit_lsn >= marker.safe_commit_lsn
+            for each in records
+            for key, marker in each.markers.items()
+        )
+
+
+class PendingRecords:
+    """Cuts and markers that the log does not have yet, and whether it is this sidecar's turn to write cuts.
+
+    Several sidecars of one source write one sequence of cuts: whoever published last goes on, the others wait
+    for :data:`PATIENCE`. That decides nothing: a cut that is written twice is harmless.
+
+    Args:
+        newest: The cut of the log that this sidecar goes on from.
+    """
+
+    def __init__(self, newest: PublishedCut | None = None) -> None:
+        self.newest = newest
+        """The newest cut of this sidecar that the log holds, itself or within a later one."""
+        self.must_check_log = True
+        """Whether this sidecar has yet to look at the end of the log before it appends cuts: whoever had the
+        turn may have ended before it told Redis."""
+        self._cuts: list[Cut] = []
+        self._markers: list[AheadMarkers] = []
+        self._notices = RowNotices()
+        """What cuts of this sidecar said that another one had written already. The other one's cuts may end
+        before those rows, so the next cut must say it: to say so for nothing only costs readers a second
+        look."""
+        self._waits_since: float | None = None
+
+    @property
+    def has_cuts(self) -> bool:
+        """Whether there are cuts to write."""
+        return bool(self._cuts)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether cuts are left to another sidecar for a moment."""
+        return self._waits_since is not None
+
+    @property
+    def newest_offset(self) -> int:
+        """Where the log has the newest cut; -1: it has none."""
+        return -1 if self.newest is None else self.newest.log_offset
+
+    def add_cuts(self, cuts: Sequence[Cut]) -> None:
+        """Takes cuts to write, ascending."""
+        self._cuts += cuts
+
+    def add_markers(self, markers: AheadMarkers) -> None:
+        """Takes markers to write."""
+        self._markers.append(markers)
+
+    def drop_written(self, held: StoredPosition | None) -> None:
+        """Drops what another sidecar has written, and shortens a cut that goes on before it.
+
+        Args:
+            held: A cut that the log has; None: nothing is known.
+        """
+        if held is None:
+            return
+        covered = [c for c in self._cuts if c.position <= held.position]
+        self._cuts = [_shortened(c, held.position) for c in self._cuts[len(covered) :]]
+        for cut in covered:
+            self._notices = self._notices.joined_by(cut)
+            self._waits_since = None
+            if cut.timeline == held.position.timeline:
+                self.newest = PublishedCut(cut, held.log_offset)
+
+    def take_turn(self, held: StoredPosition | None, sidecar: str, now: float) -> bool:
+        """Says whether this sidecar is to write now; else it waits, and asks again soon.
+
+        Args:
+            held: How far Redis is, and who published last; None: not known, then everybody writes.
+            sidecar: The id of this sidecar.
+            now: The time.
+        """
+        if held is None or held.publisher in ("", sidecar):
+            self._waits_since = None
+            return True
+        self.must_check_log = True
+        if self._waits_since is None:
+            self._waits_since = now
+        return now - self._waits_since >= PATIENCE.total_seconds()
+
+    def cuts_to_write(self) -> list[Cut]:
+        """Returns the cuts, the first with everything that earlier ones could not say."""
+        return [*map(self._notices.added_to, self._cuts[:1]), *self._cuts[1:]]
+
+    def record_written(self, published: Sequence[PublishedCut]) -> None:
+        """Notes that the log has acknowledged all cuts."""
+        self._notices = RowNotices()
+        self._cuts, self._waits_since = [], None
+        self.newest = published[-1]
+
+    def markers_to_write(self) -> list[AheadMarkers]:
+        """Returns the markers that say more than the newest cut."""
+        return [m for m in self._markers if self._is_news(m)]
+
+    def drop_markers(self) -> None:
+        """Drops all markers: the log has them, or they are no news."""
+        self._markers = []
+
+    def _is_news(self, markers: AheadMarkers) -> bool:
+        position = CommitPosition(markers.timeline, markers.lsn)
+        return self.newest is None or position > self.newest.cut.position
+
+
+def _shortened(cut: Cut, position: CommitPosition) -> Cut:
+    """Returns a cut without the transactions at or below another one of its timeline, which lists them."""
+    lsn = position.lsn
+    if cut.timeline != position.timeline or cut.previous_lsn >= lsn:
+        return cut
+    listed = {t.xid for t in cut.transactions if t.commit_lsn <= lsn}
+    return replace(
+        cut,
+        previous_lsn=lsn,
+        transactions=tuple(t for t in cut.transactions if t.commit_lsn > lsn),
+        skipped=tuple(xid for xid in cut.skipped if xid not in listed),
+    )

@@ -1,0 +1,336 @@
+"""Worker processes that read for one frontier, and the pool that shares partitions out among them.
+
+A worker reads and decodes some of a source's partitions and hands on what is left of the records. It decides
+nothing: what it reads is of use only to the process that owns the frontier, which tells it from where to read
+and may begin anew with another worker at any moment.
+"""
+
+import faulthandler
+import gc
+import logging
+import multiprocessing
+import signal
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple
+
+from slackwater_cdc.columns import ParsedRows, parse_rows
+from slackwater_sidecar.consumption import CHUNK, MAX_RECORDS, Consumption, Failure, Key, RecordSink
+from slackwater_sidecar.errors import SchemasUnavailableError
+from slackwater_sidecar.segments import Pairs
+from slackwater_sidecar.settings import SidecarSettings
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.02
+_IDLE_SECONDS = 0.5
+_END_SECONDS = 1.0
+
+
+class WorkerSettings(NamedTuple):
+    """What a worker is told at its start."""
+
+    sidecar: SidecarSettings
+    others: frozenset[str]
+    """Topics that are no data topics."""
+    partitions: int
+    """How many all workers read together."""
+
+
+class _Assign(NamedTuple):
+    """Orders a worker to read further partitions, from these offsets."""
+
+    starts: dict[Key, int]
+
+
+class _Hold(NamedTuple):
+    """Orders a worker to pause some partitions, and to resume others."""
+
+    pause: frozenset[Key]
+    resume: frozenset[Key]
+
+
+_Order = _Assign | _Hold
+
+
+class _RowsRead(NamedTuple):
+    """Reports rows of one partition that one run of the connector has written."""
+
+    key: Key
+    rows: ParsedRows
+    run: str
+    timestamp_ms: int
+    is_keyless: bool
+
+    def give_to(self, sink: RecordSink) -> None:
+        sink.take_parsed_rows(self.key, self.rows, self.run, self.timestamp_ms, is_keyless=self.is_keyless)
+
+
+class _OthersRead(NamedTuple):
+    """Reports records of the transaction or the notification topic."""
+
+    key: Key
+    records: Sequence[tuple[int, bytes | None, int]]
+
+    def give_to(self, sink: RecordSink) -> None:
+        sink.take_others(self.key, self.records)
+
+
+class _EndRead(NamedTuple):
+    """Reports that a partition holds nothing more below an offset."""
+
+    key: Key
+    offset: int
+
+    def give_to(self, sink: RecordSink) -> None:
+        sink.take_end(self.key, self.offset)
+
+
+class _Failed(NamedTuple):
+    """Reports an error of the consumer, or of the schema registry."""
+
+    failure: Failure
+
+    def give_to(self, sink: RecordSink) -> None:
+        sink.take_failure(self.failure)
+
+
+_Report = _RowsRead | _OthersRead | _EndRead | _Failed
+
+
+class _Turn(NamedTuple):
+    """What one turn of a worker has read."""
+
+    reports: list[_Report]
+    records: int
+
+
+class _Ended(NamedTuple):
+    """The last report of a worker that cannot go on."""
+
+    traceback: str
+
+
+class _Member:
+    """A worker process as its owner sees it, with the partitions it was told to read."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        context = multiprocessing.get_context("spawn")  # librdkafka's threads do not survive a fork
+        self.connection, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(
+            target=_serve, args=(theirs, settings), name="slackwater-worker", daemon=True
+        )
+        self.process.start()
+        theirs.close()
+        self.keys: set[Key] = set()
+
+    def tell(self, order: _Order) -> None:
+        """Sends an order; that a worker has ended is noticed when its reports end."""
+        try:
+            self.connection.send(order)
+        except OSError:
+            return
+
+    def join(self) -> bool:
+        """Waits until the process has ended; returns whether it did so by itself, without being killed."""
+        self.process.join(_END_SECONDS)
+        if not self.process.is_alive():
+            return True
+        self.process.kill()
+        self.process.join()
+        return False
+
+
+class WorkerPool:
+    """Shares partitions out among workers, and replaces those that end. Used by one thread.
+
+    Implements :class:`~slackwater_sidecar.reader.RecordReader`.
+
+    Args:
+        settings: What every worker is told.
+        size: How many workers there are.
+    """
+
+    def __init__(self, settings: WorkerSettings, size: int) -> None:
+        self._settings = settings
+        self._size = size
+        self._members: list[_Member] = []
+        self._orphans: set[Key] = set()
+
+    @property
+    def orphans(self) -> frozenset[Key]:
+        """Partitions that nobody reads, because their process has ended: assign them again."""
+        return frozenset(self._orphans)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes."""
+        return [member.process.pid or 0 for member in self._members]
+
+    def assign(self, starts: Mapping[Key, int]) -> None:
+        """Lets partitions be read from these offsets, each by whoever has the fewest.
+
+        Starts the processes that are missing.
+        """
+        self._members += [_Member(self._settings) for _ in range(self._size - len(self._members))]
+        shares: dict[int, dict[Key, int]] = {}
+        for key, start in starts.items():
+            number, member = min(enumerate(self._members), key=lambda m: len(m[1].keys))
+            member.keys.add(key)
+            shares.setdefault(number, {})[key] = start
+        for number, share in shares.items():
+            self._members[number].tell(_Assign(share))
+        self._orphans -= set(starts)
+
+    def hold(self, pause: frozenset[Key], resume: frozenset[Key]) -> None:
+        """Stops and goes on reading partitions."""
+        for member in self._members:
+            order = _Hold(pause & member.keys, resume & member.keys)
+            if order.pause or order.resume:
+                member.tell(order)
+
+    def read(self, sink: RecordSink, timeout_seconds: float) -> int:
+        """Hands over what has come, in the order of each process; waits for the first at most the time-out.
+
+        Returns:
+            The number of records, about.
+        """
+        count, before = 0, -1
+        while before < count < MAX_RECORDS:
+            before = count
+            for turn in self._receive(0.0 if count else timeout_seconds):
+                for report in turn.reports:
+                    report.give_to(sink)
+                count += turn.records
+        return count
+
+    def close(self) -> None:
+        """Ends all processes."""
+        for member in self._members:
+            member.connection.close()
+        for member in self._members:
+            member.join()
+        self._members = []
+
+    def _receive(self, timeout_seconds: float) -> Iterator[_Turn]:
+        by_connection = {member.connection: member for member in self._members}
+        for connection in wait(list(by_connection), timeout_seconds):
+            if not isinstance(connection, Connection):
+                continue
+            member = by_connection[connection]
+            try:
+                turn = connection.recv()
+            except (EOFError, OSError):
+                self._bury(member)
+                continue
+            if isinstance(turn, _Ended):
+                logger.error("worker %s failed: %s", member.process.pid, turn.traceback)
+            else:
+                yield turn
+
+    def _bury(self, member: _Member) -> None:
+        """Makes orphans of its partitions; what it did not send before it ended is read again by another."""
+        member.connection.close()
+        if member.join():
+            how = f"ended with exit code {_explained(member.process.exitcode)}"
+        else:
+            how = "said nothing more and was ended"
+        self._members.remove(member)
+        self._orphans |= member.keys
+        logger.warning(
+            "worker %s %s; its %d partitions are given to another",
+            member.process.pid,
+            how,
+            len(member.keys),
+        )
+
+
+def _serve(connection: Connection, settings: WorkerSettings) -> None:
+    """Carries out orders and reports until the other end of the connection is closed, in whatever way.
+
+    Raises:
+        SystemExit: it cannot go on; the other end was told why, since it has the log.
+    """
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the owner ends this one
+    gc.disable()  # nothing here makes cycles; looking for them takes a third of the time
+    try:
+        _run(connection, settings)
+    except (EOFError, ConnectionError):
+        return
+    except Exception:  # noqa: BLE001 - the boundary of the process
+        connection.send(_Ended(traceback.format_exc()))
+        raise SystemExit(1) from None
+    finally:
+        connection.close()
+
+
+def _run(connection: Connection, settings: WorkerSettings) -> None:
+    worker = _Worker(connection, settings)
+    try:
+        while True:
+            worker.turn()
+    finally:
+        worker.close()
+
+
+class _Worker:
+    """Runs in its own process; reports what it would otherwise give to the frontier."""
+
+    def __init__(self, connection: Connection, settings: WorkerSettings) -> None:
+        self._connection = connection
+        self._consumption = Consumption(settings.sidecar, settings.others, settings.partitions)
+        self._reports: list[_Report] = []
+        self._has_work = False
+
+    def turn(self) -> None:
+        while self._connection.poll(0 if self._has_work else _IDLE_SECONDS):
+            self._carry_out(self._connection.recv())
+        records = self._read() if self._has_work else 0
+        if self._reports:
+            reports, self._reports = self._reports, []
+            self._connection.send(_Turn(reports, records))  # waits while the owner is behind: bounds memory
+
+    def close(self) -> None:
+        self._consumption.close()
+
+    def take_rows(self, key: Key, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
+        self.take_parsed_rows(key, parse_rows(rows), run, timestamp_ms, is_keyless=is_keyless)
+
+    def take_parsed_rows(
+        self, key: Key, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
+    ) -> None:
+        self._reports.append(_RowsRead(key, rows, run, timestamp_ms, is_keyless))
+
+    def take_others(self, key: Key, records: Sequence[tuple[int, bytes | None, int]]) -> None:
+        self._reports.append(_OthersRead(key, records))
+
+    def take_end(self, key: Key, offset: int) -> None:
+        self._reports.append(_EndRead(key, offset))
+
+    def take_failure(self, failure: Failure) -> None:
+        self._reports.append(_Failed(failure))
+
+    def _read(self) -> int:
+        try:
+            return self._consumption.read(self, _POLL_SECONDS, CHUNK)
+        except SchemasUnavailableError as error:
+            self.take_failure(Failure("", 0, 0, False, False, error.reason, registry=error.address))
+            return 0
+
+    def _carry_out(self, order: _Order) -> None:
+        if isinstance(order, _Assign):
+            self._consumption.assign(order.starts)
+            self._has_work = True
+        else:
+            self._consumption.hold(order.pause, order.resume)
+
+
+def _explained(code: int | None) -> str:
+    if code is None or code >= 0:
+        return str(code)
+    name = signal.Signals(-code).name
+    why = ": killed by somebody, or by the kernel because memory ran out" if -code == signal.SIGKILL else ""
+    return f"{code} ({name}{why})"
