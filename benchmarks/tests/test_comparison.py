@@ -3,16 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_bench.base import installed
 from slackwater_bench.comparison import Compared, Verdict, compare_point
-from slackwater_bench.errors import BaseUnavailableError
+from slackwater_bench.environment import Environment, installed
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.subject import Subject
 from slackwater_protocol import SystemClock
 from slackwater_testing.errors import RunFailedError
 
 HIGHER, LOWER = Direction.HIGHER, Direction.LOWER
-BASE, HEAD = Subject(Path("/base/python"), "base"), Subject(Path("/head/python"), "head")
+BASE, HEAD = Environment(Path("/base/python"), "base"), Environment(Path("/head/python"), "head")
 
 
 @pytest.mark.parametrize(
@@ -31,29 +29,31 @@ BASE, HEAD = Subject(Path("/base/python"), "base"), Subject(Path("/head/python")
 def test_the_direction_decides_what_a_change_means(
     base: list[float], head: list[float], direction: Direction, verdict: Verdict
 ) -> None:
-    assert Compared.of(base, head, direction, 0.1).verdict is verdict
+    assert Compared.from_values(base, head, direction, 0.1).verdict is verdict
 
 
 def test_a_change_within_the_spread_is_none() -> None:
-    noisy = Compared.of([70.0, 100.0, 130.0], [60.0, 75.0, 90.0], HIGHER, 0.1)
+    noisy = Compared.from_values([70.0, 100.0, 130.0], [60.0, 75.0, 90.0], HIGHER, 0.1)
     assert noisy.spread == pytest.approx(0.6)
     assert noisy.verdict is Verdict.SAME
-    assert Compared.of([99.0, 100.0, 101.0], [74.0, 75.0, 76.0], HIGHER, 0.1).verdict is Verdict.WORSE
+    assert (
+        Compared.from_values([99.0, 100.0, 101.0], [74.0, 75.0, 76.0], HIGHER, 0.1).verdict is Verdict.WORSE
+    )
 
 
 def test_twice_and_half_are_equally_far() -> None:
-    assert Compared.of([100.0], [112.0], HIGHER, 0.1).verdict is Verdict.BETTER
-    assert Compared.of([112.0], [100.0], HIGHER, 0.1).verdict is Verdict.WORSE
+    assert Compared.from_values([100.0], [112.0], HIGHER, 0.1).verdict is Verdict.BETTER
+    assert Compared.from_values([112.0], [100.0], HIGHER, 0.1).verdict is Verdict.WORSE
 
 
 def test_the_ratio_is_that_of_the_medians() -> None:
-    compared = Compared.of([1.0, 10.0, 11.0], [5.0, 20.0, 21.0], HIGHER, 0.1)
+    compared = Compared.from_values([1.0, 10.0, 11.0], [5.0, 20.0, 21.0], HIGHER, 0.1)
     assert compared.ratio == 2.0
 
 
 def test_a_comparison_needs_values_of_both() -> None:
     with pytest.raises(ValueError, match="both"):
-        Compared.of([], [1.0], HIGHER, 0.1)
+        Compared.from_values([], [1.0], HIGHER, 0.1)
 
 
 class Recorder:
@@ -64,8 +64,8 @@ class Recorder:
         self._failing = failing
 
     def __call__(self, parameters: Parameters, context: RunContext) -> Measured:
-        self.order.append(context.subject.label)
-        if context.subject.label == self._failing:
+        self.order.append(context.environment.label)
+        if context.environment.label == self._failing:
             raise RunFailedError("probe sink", "No module named 'slackwater_spark.sink'")
         return Measured(100.0 + len(self.order))
 
@@ -86,7 +86,7 @@ def scenario(run: Recorder) -> Scenario:
 
 @pytest.fixture
 def context() -> RunContext:
-    return RunContext(subject=HEAD, clock=SystemClock(), say=lambda _: None)
+    return RunContext(environment=HEAD, clock=SystemClock(), say=lambda _: None)
 
 
 def test_runs_of_base_and_head_alternate(context: RunContext) -> None:
@@ -140,7 +140,7 @@ def test_the_base_is_installed_in_a_worktree_of_its_own_and_removed(repository: 
 
 def test_an_unknown_base_is_named(repository: Path) -> None:
     with (
-        pytest.raises(BaseUnavailableError, match="base nowhere: looking it up failed"),
+        pytest.raises(RunFailedError, match="base nowhere: looking it up failed"),
         installed("nowhere", lambda _: None, repository),
     ):
         pass
@@ -154,7 +154,7 @@ def test_a_base_that_does_not_install_says_why(repository: Path) -> None:
         check=True,
     )
     with (
-        pytest.raises(BaseUnavailableError, match="no java here"),
+        pytest.raises(RunFailedError, match="no java here"),
         installed("HEAD", lambda _: None, repository),
     ):
         pass

@@ -6,11 +6,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from slackwater_bench.backlogs import SEED
 from slackwater_bench.bed import output_of
-from slackwater_bench.loads import SEED
 from slackwater_bench.scenarios.engine import CASES, with_emit
 from slackwater_spark.pipeline import load_pipeline
-from slackwater_testing.workloads.pipelines import tables_of
 
 
 @pytest.mark.parametrize("emit", ["latest", "transactions"])
@@ -32,7 +31,7 @@ def test_every_output_is_judged(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_both_queries_of_a_check_give_as_many_values(case: str) -> None:
-    tables = tables_of(CASES[case].workload(SEED, 10))
+    tables = CASES[case].workload(SEED, 10).tables
     with duckdb.connect() as database:
         database.execute("CREATE TABLE documents (document JSON)").fetchall()
         for table in tables.values():

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from slackwater_bench.command import main
-from slackwater_bench.errors import MalformedResultError
+from slackwater_bench.__main__ import main
 from slackwater_bench.page import DOCS, render
-from slackwater_bench.points import missing_points, summaries
 from slackwater_bench.registry import SCENARIOS
-from slackwater_bench.results import read_results
+from slackwater_bench.results import missing_points, scenario_results, summaries
+from slackwater_testing.errors import RunFailedError
 from slackwater_testing.results import Result, append
 
 SCENARIO = SCENARIOS["transaction-size"]
@@ -57,7 +56,7 @@ def test_a_page_of_results_has_tables_and_plots(tmp_path: Path) -> None:
 def test_only_the_newest_runs_of_a_point_count(tmp_path: Path) -> None:
     for value in range(1, 9):
         append(result(1, float(value)), tmp_path)
-    (point,) = summaries(SCENARIO, read_results(SCENARIO, tmp_path))
+    (point,) = summaries(SCENARIO, scenario_results(SCENARIO, tmp_path))
     assert point.values == (4.0, 5.0, 6.0, 7.0, 8.0)
     assert point.median == 6.0
     assert point.column("peak_mib.sidecar") == pytest.approx(0.06)
@@ -67,7 +66,7 @@ def test_only_the_newest_runs_of_a_point_count(tmp_path: Path) -> None:
 def test_results_of_another_version_are_left_out(tmp_path: Path) -> None:
     append(result(1, 1.0, version=SCENARIO.version + 1), tmp_path)
     append(result(1, 2.0), tmp_path)
-    assert [each.value for each in read_results(SCENARIO, tmp_path)] == [2.0]
+    assert [each.value for each in scenario_results(SCENARIO, tmp_path)] == [2.0]
 
 
 def test_points_without_a_run_are_known() -> None:
@@ -79,8 +78,8 @@ def test_a_line_that_is_no_result_is_named(tmp_path: Path) -> None:
     append(result(1, 1.0), tmp_path)
     path = tmp_path / f"{SCENARIO.name}.jsonl"
     path.write_text(path.read_text() + json.dumps({"scenario": "x"}) + "\n")
-    with pytest.raises(MalformedResultError, match="line 2"):
-        read_results(SCENARIO, tmp_path)
+    with pytest.raises(RunFailedError, match="line 2"):
+        scenario_results(SCENARIO, tmp_path)
 
 
 def test_the_command_writes_the_page_and_removes_stale_plots(tmp_path: Path) -> None:

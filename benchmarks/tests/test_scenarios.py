@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from slackwater_bench import command
+from slackwater_bench import __main__ as command
+from slackwater_bench.__main__ import main
 from slackwater_bench.catch_up import on_cores
-from slackwater_bench.command import main
-from slackwater_bench.errors import UnknownScenarioError
 from slackwater_bench.registry import SCENARIOS, scenario_named
 from slackwater_bench.scenario import Direction, Measured, Scenario, points_of
 from slackwater_bench.steady_orders import LINES, ORDERS, SteadyOrders
 from slackwater_bench.usage import batch_parts, batch_sizes, cpu_between
+from slackwater_testing.errors import RunFailedError
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -29,7 +29,7 @@ def test_a_scenario_says_what_it_measures_and_has_points_of_both_sizes(name: str
 
 
 def test_an_unknown_scenario_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownScenarioError, match=r"no scenario 'speed'.*throughput"):
+    with pytest.raises(RunFailedError, match=r"no scenario 'speed'.*throughput"):
         scenario_named("speed")
     done = CliRunner().invoke(main, ["speed"])
     assert done.exit_code == 1

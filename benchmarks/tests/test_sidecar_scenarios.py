@@ -1,5 +1,5 @@
 from slackwater_bench.probes.frontier_soak import BATCH, Feed
-from slackwater_bench.scenarios.sidecar_rate import delays
+from slackwater_bench.scenarios.sidecar import delays
 
 
 def test_every_end_waits_for_the_first_cut_that_contains_it() -> None:

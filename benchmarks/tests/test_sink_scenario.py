@@ -1,8 +1,8 @@
 import pytest
 
+from slackwater_bench.environment import Environment
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.scenarios.parts import CUT_COST, SINK_ALONE
-from slackwater_bench.subject import Subject
+from slackwater_bench.scenarios.probes import CUT_COST, SINK_ALONE
 from slackwater_protocol import SystemClock
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.full]
 
 @pytest.fixture
 def context() -> RunContext:
-    return RunContext(subject=Subject.here(), clock=SystemClock(), say=lambda _: None)
+    return RunContext(environment=Environment.here(), clock=SystemClock(), say=lambda _: None)
 
 
 def test_the_sink_is_measured_alone(context: RunContext) -> None:

@@ -142,13 +142,14 @@ def test_a_source_in_avro_is_followed_also_when_its_registry_comes_later(
             ),
             workers=workers,
         )
-        reader, frontier = KafkaSourceReader(settings, lambda _topic, _number: None), Frontier(source)
+        frontier = Frontier(source)
+        reader = KafkaSourceReader(settings, lambda _topic, _number: None, frontier)
         refused: list[str] = []
 
         def has_read_all() -> bool:
-            reader.discover(frontier)
+            reader.discover()
             try:
-                reader.poll(frontier, 0.05)
+                reader.poll(0.05)
             except SidecarUnavailableError as error:
                 refused.append(str(error))
                 registry.failure = None

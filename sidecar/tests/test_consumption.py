@@ -10,7 +10,7 @@ from slackwater_cdc.columns import ParsedRows
 from slackwater_protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_sidecar import consumption
 from slackwater_sidecar.avro import AvroValues
-from slackwater_sidecar.consumption import Consumption, Failure, Key
+from slackwater_sidecar.consumption import Consumption, Failure, PartitionId
 from slackwater_sidecar.errors import SchemasUnavailableError
 from slackwater_sidecar.segments import Pairs
 from slackwater_sidecar.settings import SidecarSettings
@@ -38,18 +38,20 @@ class Sink:
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def take_rows(self, key: Key, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
+    def take_rows(
+        self, key: PartitionId, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool
+    ) -> None:
         self.told.append((key, list(rows)))
 
     def take_parsed_rows(
-        self, key: Key, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
+        self, key: PartitionId, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
     ) -> None:
         pytest.fail("only workers have them")
 
-    def take_others(self, key: Key, records: Sequence[tuple[int, bytes | None, int]]) -> None:
+    def take_others(self, key: PartitionId, records: Sequence[tuple[int, bytes | None, int]]) -> None:
         self.told.append((key, records))
 
-    def take_end(self, key: Key, offset: int) -> None:
+    def take_end(self, key: PartitionId, offset: int) -> None:
         self.told.append((key, offset))
 
     def take_failure(self, failure: Failure) -> None:

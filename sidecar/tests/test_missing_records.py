@@ -76,14 +76,14 @@ class Following:
         settings = SidecarSettings(
             source=topics.name, servers=Servers(KafkaSettings(topics.bootstrap)), evidence=kinds
         )
-        self.reader = KafkaSourceReader(settings, lambda _topic, _number: None)
         self.frontier = Frontier(topics.name, evidence=kinds)
+        self.reader = KafkaSourceReader(settings, lambda _topic, _number: None, self.frontier)
         self.records = 0
 
     def turn(self) -> None:
         frontier = self.frontier
-        self.reader.discover(frontier)
-        self.records += self.reader.poll(frontier, 0.05)
+        self.reader.discover()
+        self.records += self.reader.poll(0.05)
         frontier.advance()
         if frontier.end_offsets_wanted:
             frontier.end_offsets(self.reader.end_offsets())

@@ -83,8 +83,8 @@ def from_beginning(_topic: str, _number: int) -> int | None:
 
 
 def is_at(reader: SourceReader, frontier: Frontier, lsn: int) -> bool:
-    reader.discover(frontier)
-    reader.poll(frontier, 0.05)
+    reader.discover()
+    reader.poll(0.05)
     frontier.advance()
     if frontier.end_offsets_wanted:
         frontier.end_offsets(reader.end_offsets())
@@ -96,18 +96,22 @@ def topics(kafka_broker: KafkaBroker) -> Topics:
     return Topics(kafka_broker.bootstrap)
 
 
+@pytest.fixture
+def frontier(topics: Topics) -> Frontier:
+    return Frontier(topics.name)
+
+
 @pytest.fixture(params=[1, 2], ids=["one process", "two workers"])
-def reader(topics: Topics, request: pytest.FixtureRequest) -> Iterator[SourceReader]:
-    result = KafkaSourceReader(topics.settings(workers=request.param), from_beginning)
+def reader(topics: Topics, frontier: Frontier, request: pytest.FixtureRequest) -> Iterator[SourceReader]:
+    result = KafkaSourceReader(topics.settings(workers=request.param), from_beginning, frontier)
     yield result
     result.close()
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning(
-    topics: Topics, reader: SourceReader, wait_until: Wait
+    topics: Topics, frontier: Frontier, reader: SourceReader, wait_until: Wait
 ) -> None:
     topics.create_all()
-    frontier = Frontier(topics.name)
     wait_until(partial(is_at, reader, frontier, topics.commit(1, 0)))
 
     for made in topics.admin.create_partitions([NewPartitions(topics.data, 3)]).values():
@@ -121,18 +125,17 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
 def test_a_transaction_topic_of_several_partitions_is_an_error_that_says_what_to_do(topics: Topics) -> None:
     topics.create(topics.data)
     topics.create(f"{topics.name}.transaction", partitions=2)
-    reader = KafkaSourceReader(topics.settings(), from_beginning)
+    reader = KafkaSourceReader(topics.settings(), from_beginning, Frontier(topics.name))
 
     with pytest.raises(SidecarConfigError, match="has 2 partitions, expected 1"):
-        reader.discover(Frontier(topics.name))
+        reader.discover()
     reader.close()
 
 
 def test_end_offsets_count_records_of_kafka_transactions_that_are_still_open(
-    topics: Topics, reader: SourceReader, wait_until: Wait
+    topics: Topics, frontier: Frontier, reader: SourceReader, wait_until: Wait
 ) -> None:
     topics.create_all()
-    frontier = Frontier(topics.name)
     wait_until(partial(is_at, reader, frontier, topics.commit(1, 0)))
     producer = Producer({"bootstrap.servers": topics.bootstrap, "transactional.id": topics.name})
     producer.init_transactions(30)
@@ -154,10 +157,9 @@ def test_end_offsets_count_records_of_kafka_transactions_that_are_still_open(
 
 
 def test_a_topic_made_anew_below_the_reader_is_an_error_that_says_so(
-    topics: Topics, reader: SourceReader, wait_until: Wait
+    topics: Topics, frontier: Frontier, reader: SourceReader, wait_until: Wait
 ) -> None:
     topics.create_all()
-    frontier = Frontier(topics.name)
     for xid in range(1, 20):
         lsn = topics.commit(xid, 0)
     wait_until(partial(is_at, reader, frontier, lsn))
@@ -184,8 +186,8 @@ def test_rows_are_read_where_a_transform_has_routed_them(topics: Topics, wait_un
     topics.create(elsewhere)
     topics.create(f"{topics.name}.transaction", partitions=1)
     routed = SourceTopics(topics.name, routed={TABLE: elsewhere})
-    reader = KafkaSourceReader(topics.settings(topics=routed), from_beginning)
     frontier = Frontier(topics.name)
+    reader = KafkaSourceReader(topics.settings(topics=routed), from_beginning, frontier)
 
     wait_until(partial(is_at, reader, frontier, topics.commit(1, 1, elsewhere)))
 
@@ -196,7 +198,7 @@ def test_rows_are_read_where_a_transform_has_routed_them(topics: Topics, wait_un
 def test_a_killed_worker_is_replaced_and_its_partitions_are_read_on(topics: Topics, wait_until: Wait) -> None:
     topics.create_all()
     oracle, frontier = Oracle(), Frontier(topics.name)
-    reader = KafkaSourceReader(topics.settings(workers=2), from_beginning)
+    reader = KafkaSourceReader(topics.settings(workers=2), from_beginning, frontier)
     for first in range(1, 4000, 1000):
         for xid in range(first, first + 1000):
             lsn = topics.hand_over(xid, xid % 2)
@@ -215,8 +217,8 @@ def test_a_killed_worker_is_replaced_and_its_partitions_are_read_on(topics: Topi
 
 def test_workers_end_with_the_process_they_read_for(topics: Topics, wait_until: Wait) -> None:
     topics.create_all()
-    reader = KafkaSourceReader(topics.settings(workers=2), from_beginning)
     frontier = Frontier(topics.name)
+    reader = KafkaSourceReader(topics.settings(workers=2), from_beginning, frontier)
     wait_until(partial(is_at, reader, frontier, topics.commit(1, 0)))
     pids = reader.pids
 

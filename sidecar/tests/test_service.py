@@ -28,7 +28,7 @@ from slackwater_sidecar import (
     format_status,
     service,
 )
-from slackwater_sidecar.decision_feed import Decision
+from slackwater_sidecar.resume import Decision
 from slackwater_sidecar.testing.publishing import FailingLog
 
 SETTINGS = SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")), sidecar_id="me")
@@ -38,22 +38,23 @@ TABLE = "s.a"
 class FakeReader:
     """One partition, fed by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
         self.rows: list[bytes] = []
         self.transactions: list[bytes] = []
         self.read = [0, 0]
         self.is_away = False
         self.has_topics = True
 
-    def discover(self, frontier: Frontier) -> list[str]:
+    def discover(self) -> list[str]:
         self._answer()
         if self.has_topics:
-            frontier.add_partition("inv.s.a", 0, 0)
+            self._frontier.add_partition("inv.s.a", 0, 0)
         return ["inv.s.a"] if self.has_topics else []
 
-    def poll(self, frontier: Frontier, timeout_seconds: float) -> int:
+    def poll(self, timeout_seconds: float) -> int:
         self._answer()
-        begin = list(self.read)
+        begin, frontier = list(self.read), self._frontier
         self.read = [len(self.rows), len(self.transactions)]
         frontier.read_transactions((o, v, 0) for o, v in enumerate(self.transactions[begin[1] :], begin[1]))
         for partition in frontier.partitions:
@@ -63,7 +64,7 @@ class FakeReader:
     def end_offsets(self) -> EndOffsets:
         return {("inv.s.a", 0): len(self.rows), ("inv.transaction", 0): len(self.transactions)}
 
-    def balance(self, frontier: Frontier) -> None:
+    def balance(self) -> None:
         pass
 
     @property
@@ -92,7 +93,8 @@ class SlowLog(FailingLog):
 class World:
     def __init__(self, clock: Clock, newest: Cut | None = None) -> None:
         self.clock = clock
-        self.reader = FakeReader()
+        frontier = Frontier("inv")
+        self.reader = FakeReader(frontier)
         self.log = SlowLog("inv")
         self.log.clock = clock
         self.store = InMemoryMarkerStore()
@@ -103,7 +105,7 @@ class World:
         publisher.resume_from(PublishedCut(newest, 0) if newest else None)
         self.sidecar = Sidecar(
             SETTINGS,
-            Frontier("inv"),
+            frontier,
             self.reader,
             publisher,
             monitor=self.monitor,

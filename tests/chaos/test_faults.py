@@ -12,10 +12,9 @@ import psycopg
 import pytest
 
 from slackwater_spark.sink import SinkStep
-from slackwater_testing.chaos.disturber import SystemDisturber
-from slackwater_testing.chaos.run import ChaosRun
+from slackwater_testing.chaos.disturber import Disturber
+from slackwater_testing.chaos.run import ChaosRun, judge, run_session
 from slackwater_testing.chaos.schedule import Round, text
-from slackwater_testing.chaos.session import judge, run_session
 from slackwater_testing.chaos.system import System
 
 pytestmark = pytest.mark.chaos
@@ -55,7 +54,7 @@ def test_without_the_progress_check_the_same_run_finds_repeated_documents(system
     system.without = ("progress-check",)  # from the next start on, which follows the kill
     touch_orders(system)
 
-    SystemDisturber(system).kill_sink_at(SinkStep.COMMITTED)
+    Disturber(system).kill_sink_at(SinkStep.COMMITTED)
 
     last = system.write_last()
     assert system.wait(lambda: system.visible.newest_lsn > last, SECONDS)

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 from redis import Redis
 
-from slackwater.status_report import status_lines
+from slackwater.commands.status import status_lines
 from slackwater_devstack import KafkaBroker, RedisServer, TcpProxy
 from slackwater_markers import (
     FrontierState,

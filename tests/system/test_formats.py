@@ -17,8 +17,9 @@ import pytest
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_devstack import DevStack
 from slackwater_protocol import parse_position
-from slackwater_testing.replays.product import Product
-from slackwater_testing.workloads.pipelines import repository_pipeline
+from slackwater_testing.product import Product
+from slackwater_testing.watching import Visibility
+from slackwater_testing.workloads.workload import repository_pipeline
 
 pytestmark = pytest.mark.system
 
@@ -127,10 +128,13 @@ def test_documents_are_right_whatever_the_connector_writes(
                 shop.order()
             stack.start_connector(TABLES)
             stack.wait_until_streaming()
-            with Product(stack, tmp_path / "product", pipeline=pipeline, sidecar=SIDECAR) as product:
+            with Product(stack, tmp_path / "product") as product:
+                product.start_sidecar(*SIDECAR)
+                product.start_pipeline(pipeline, "--master", "local[2]", local=product.folder)
+                visible = product.watch(pipeline)
                 for number in range(120):
                     shop.commit(1 + number % 7)
-                wait_until_visible(product, connection, shop)
+                wait_until_visible(product, visible, connection, shop)
         certificate = judge(pipeline, stack)
     finally:
         stack.stop()
@@ -142,14 +146,14 @@ def test_documents_are_right_whatever_the_connector_writes(
     assert certificate.transactions > 80
 
 
-def wait_until_visible(product: Product, connection: psycopg.Connection, shop: Shop) -> None:
+def wait_until_visible(
+    product: Product, visible: Visibility, connection: psycopg.Connection, shop: Shop
+) -> None:
     row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
     last = parse_position(str(row[0])) if row else 0
     shop.order()
-    visible = product.visible
-    assert visible is not None
-    assert product.wait(lambda: visible.newest_lsn > last, SECONDS), (
-        f"{product.last_words('sidecar')}\n{product.last_words('pipeline')}"
+    assert product.wait_until(lambda: visible.newest_lsn > last, SECONDS), "\n".join(
+        program.last_words() for program in product.programs.values()
     )
 
 

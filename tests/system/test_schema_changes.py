@@ -15,8 +15,9 @@ from slackwater import main
 from slackwater_devstack import DevStack
 from slackwater_protocol import parse_position
 from slackwater_testing.errors import ProgramEndedError
-from slackwater_testing.replays.product import Product
-from slackwater_testing.workloads.pipelines import repository_pipeline
+from slackwater_testing.product import Product
+from slackwater_testing.watching import Visibility
+from slackwater_testing.workloads.workload import repository_pipeline
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -51,10 +52,8 @@ class Orders:
         return parse_position(str(row[0]))
 
 
-def wait_until_visible(product: Product, lsn: int) -> bool:
-    visible = product.visible
-    assert visible is not None
-    return product.wait(lambda: visible.newest_lsn > lsn, SECONDS)
+def wait_until_visible(product: Product, visible: Visibility, lsn: int) -> bool:
+    return product.wait_until(lambda: visible.newest_lsn > lsn, SECONDS)
 
 
 def test_a_pipeline_goes_on_until_a_column_that_it_uses_is_gone(
@@ -70,20 +69,22 @@ def test_a_pipeline_goes_on_until_a_column_that_it_uses_is_gone(
         orders.insert()
         stack.start_connector(TABLES)
         stack.wait_until_streaming()
-        with Product(stack, tmp_path / "product", pipeline=pipeline) as product:
+        with Product(stack, tmp_path / "product") as product:
+            product.start_sidecar()
+            product.start_pipeline(pipeline, "--master", "local[2]", local=product.folder)
+            visible = product.watch(pipeline)
             for statement in UNUSED:
                 connection.execute(statement.encode())
                 lsn = orders.insert()
-                assert wait_until_visible(product, lsn), statement
+                assert wait_until_visible(product, visible, lsn), statement
             assert main.run(check) == 0
             connection.execute("ALTER TABLE inventory.orders RENAME COLUMN customer TO client")
             lsn = orders.insert("client")
             with pytest.raises(ProgramEndedError) as stopped:
-                wait_until_visible(product, lsn)
-            assert product.visible is not None
-            assert product.visible.newest_lsn <= lsn, "something of the transaction is visible"
+                wait_until_visible(product, visible, lsn)
+            assert visible.newest_lsn <= lsn, "something of the transaction is visible"
     assert stopped.value.program == "pipeline"
-    said = product.last_words("pipeline")
+    said = product.programs["pipeline"].last_words()
     assert "column customer of inventory.orders contradicts its declaration" in said
     assert "got no such field" in said
     assert "in the transaction with commit LSN" in said

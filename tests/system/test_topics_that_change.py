@@ -21,9 +21,9 @@ from slackwater_cdc.testing.recording import Recording, RowIdentity
 from slackwater_devstack import ConnectMode, DatabaseLog, DevStack
 from slackwater_markers import FrontierState, RedisMarkerStore
 from slackwater_protocol import Cut, OpenTransaction, SystemClock
-from slackwater_testing.replays.product import Product
+from slackwater_testing.product import Product
 from slackwater_testing.replays.recorder import TopicRecorder
-from slackwater_testing.replays.rounds import read_cuts
+from slackwater_testing.watching import read_cuts
 
 pytestmark = [pytest.mark.system, pytest.mark.full]
 
@@ -132,7 +132,10 @@ class Story:
             newest = self.store.newest("inv", 1)
             return newest is not None and any(t.xid == last for t in newest.cut.transactions)
 
-        assert self.product.wait(is_there, SECONDS), f"{what}: {self.product.last_words('sidecar')}"
+        assert self.product.wait_until(is_there, SECONDS), f"{what}: {self.sidecar_says()}"
+
+    def sidecar_says(self) -> str:
+        return self.product.programs["sidecar"].last_words()
 
     def await_stall(self, xid: int) -> OpenTransaction:
         def found() -> list[OpenTransaction]:
@@ -140,7 +143,7 @@ class Story:
             is_stalled = status is not None and status.state is FrontierState.STALLED
             return [t for t in self.store.open("inv") if t.xid == xid] if is_stalled else []
 
-        assert self.product.wait(lambda: bool(found()), SECONDS), self.product.last_words("sidecar")
+        assert self.product.wait_until(lambda: bool(found()), SECONDS), self.sidecar_says()
         return found()[0]
 
 
@@ -185,6 +188,7 @@ def happen(stack: DevStack, folder: Path) -> Outcome:
     log.begin()
     with ExitStack() as running:
         product = running.enter_context(Product(stack, folder))
+        product.start_sidecar()
         recorder = running.enter_context(TopicRecorder(stack.kafka.bootstrap, "inv"))
         stack.start_connector([ITEMS, MOVED])
         stack.wait_until_streaming()
@@ -209,7 +213,7 @@ def happen(stack: DevStack, folder: Path) -> Outcome:
         story.write(2)
         stalled, newest = story.await_stall(moving_xid), story.store.newest("inv", 1)
         say("other evidence")
-        product.start_sidecar(["--evidence", ",".join(f"{table}=offsets" for table in story.tables)])
+        product.start_sidecar("--evidence", ",".join(f"{table}=offsets" for table in story.tables))
         story.write(2)
         story.await_cut("by offsets")
         say("read")
@@ -217,7 +221,7 @@ def happen(stack: DevStack, folder: Path) -> Outcome:
         return Outcome(
             recording=recorder.read_to_end(),
             truth=truth_of(log),
-            cuts=read_cuts(stack.kafka.bootstrap),
+            cuts=[seen.cut for seen in read_cuts(stack.kafka.bootstrap, "inv")],
             stalled=stalled,
             stalled_at=newest.cut.lsn if newest else 0,
             moving_xid=moving_xid,

@@ -1,4 +1,4 @@
-"""How many business transactions arrive per second, over the time of a run. No clock, no Locust."""
+"""The rate at which business transactions arrive, over the time of a run. No clock, no Locust."""
 
 import math
 import random

@@ -1,26 +1,27 @@
-"""The bed of a run: servers and the subject's programs in a folder of its own; nothing outlives it."""
+"""The bed of a run: servers and the product's programs in a folder of its own; nothing outlives it."""
 
 import tempfile
 import threading
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from slackwater_bench.scenario import RunContext
 from slackwater_devstack import DevStack, DevStackSettings
-from slackwater_protocol import Clock
-from slackwater_testing.errors import ProgramEndedError
-from slackwater_testing.programs import Program
-from slackwater_testing.workloads.pipelines import repository_pipeline
+from slackwater_markers import KafkaCutLog
+from slackwater_protocol import PublishedCut
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.product import Product
+from slackwater_testing.workloads.workload import repository_pipeline
 
 SOURCE = "inv"
 ORDERS_PIPELINE = repository_pipeline("orders")
 
 
-class Bed:
-    """Kafka and Redis, with PostgreSQL and Connect when wanted; a context manager.
+class Bed(Product):
+    """The product on servers of its own: Kafka and Redis, with PostgreSQL and Connect when wanted.
 
     Args:
         context: Of the run.
@@ -39,10 +40,10 @@ class Bed:
     ) -> None:
         self._context = context
         self._temporary = tempfile.TemporaryDirectory(prefix="slackwater-bench-", ignore_cleanup_errors=True)
-        self.folder = Path(self._temporary.name)
-        self.stack = DevStack(
+        folder = Path(self._temporary.name)
+        stack = DevStack(
             DevStackSettings(
-                folder=self.folder / "stack",
+                folder=folder / "stack",
                 prefix=SOURCE,
                 partitions=partitions,
                 postgres=has_database,
@@ -51,7 +52,7 @@ class Bed:
                 kafka_heap=kafka_heap,
             )
         )
-        self._programs: dict[str, Program] = {}
+        super().__init__(stack, folder, clock=context.clock, command=context.environment.command)
 
     def __enter__(self) -> Self:
         self._context.say("starting servers")
@@ -60,92 +61,59 @@ class Bed:
         except BaseException:
             self._temporary.cleanup()
             raise
-        return self
+        return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for program in reversed(self._programs.values()):
-            program.stop()
+        super().__exit__(kind, error, trace)
         self.stack.stop()
         self._temporary.cleanup()
 
-    @property
-    def bootstrap(self) -> str:
-        """The broker."""
-        return self.stack.kafka.bootstrap
-
-    @property
-    def servers(self) -> list[str]:
-        """Options of the ``slackwater`` command."""
-        return ["--bootstrap", self.bootstrap, "--redis-url", self.stack.redis.url]
-
-    def start_sidecar(self, *options: str) -> None:
-        """The subject's sidecar."""
-        command = ("sidecar", "--source", SOURCE, *self.servers, *options)
-        self.start("sidecar", self._context.subject.command(*command))
-
-    def start_pipeline(self, folder: Path, *options: str) -> None:
-        """The subject's pipeline on this folder."""
-        checkpoint = str(self.folder / "checkpoint")
-        command = ["run", str(folder), *self.servers, "--checkpoint", checkpoint, *options]
-        self.start("pipeline", self._context.subject.command(*command))
-
-    def start(self, name: str, command: Sequence[str]) -> None:
-        """Any process of the run; its output goes to :meth:`log`."""
-        program = self._programs[name] = Program(name, lambda: command, self.folder)
-        program.start(folder=self.folder)
-
-    def log(self, name: str) -> str:
-        """Reads what a program has printed so far."""
-        return self._programs[name].output()
-
-    def pause(self, name: str) -> None:
-        """Lets a process and its descendants do nothing until :meth:`resume`."""
-        self._programs[name].pause()
-
-    def resume(self, name: str) -> None:
-        """Ends a pause."""
-        self._programs[name].resume()
-
-    def stop(self, name: str) -> None:
-        """Ends a process; it is no longer part of the run."""
-        self._programs.pop(name).stop()
-
-    def check(self) -> None:
-        """Everything that was started still runs.
-
-        Raises:
-            ProgramEndedError: something does not.
-        """
-        for program in self._programs.values():
-            program.check()
-
-    def rest(self, seconds: float, clock: Clock) -> None:
+    def rest(self, seconds: float) -> None:
         """Lets everything run for a while.
 
         Raises:
             ProgramEndedError: something does not run any more.
         """
-        until, pause = clock.monotonic() + seconds, threading.Event()
+        clock, pause = self._context.clock, threading.Event()
+        until = clock.monotonic() + seconds
         while (left := until - clock.monotonic()) > 0:
             self.check()
             pause.wait(min(1.0, left))
 
-    def wait(self, name: str, seconds: float) -> None:
-        """Waits until a process has ended well.
+    def wait_for_cut(self, lsn: int, seconds: float) -> PublishedCut:
+        """Waits for the first cut at or above an LSN.
 
         Raises:
-            ProgramEndedError: it failed.
-            RunFailedError: it takes longer.
+            RunFailedError: there is none in time.
+            ProgramEndedError: something does not run any more.
         """
-        program = self._programs[name]
-        if program.wait(seconds):
-            raise ProgramEndedError(name, program.log, program.last_words())
+        clock = self._context.clock
+        log, deadline, position = KafkaCutLog(SOURCE, self.bootstrap), clock.monotonic() + seconds, -1
+        try:
+            while clock.monotonic() < deadline:
+                self.check()
+                for published in log.tail(position):
+                    position = published.log_offset
+                    if published.cut.lsn >= lsn:
+                        return published
+        finally:
+            log.close()
+        raise RunFailedError("the sidecar", f"published no cut at {lsn} within {seconds:g} s")
+
+    def count_cuts(self) -> int:
+        """Counts the cuts in the log."""
+        log = KafkaCutLog(SOURCE, self.bootstrap)
+        try:
+            newest = log.newest()
+            return 0 if newest is None else newest.log_offset + 1
+        finally:
+            log.close()
 
     def roles(self) -> Mapping[str, int]:
         """Process id of everything that runs, servers included."""
-        roles = {name: pid for name, program in self._programs.items() if (pid := program.pid) is not None}
+        roles = {name: pid for name, program in self.programs.items() if (pid := program.pid) is not None}
         for server in self.stack.servers:
             if server.identity is not None:
                 roles[server.name] = server.identity.pid

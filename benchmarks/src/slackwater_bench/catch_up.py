@@ -11,32 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
+from slackwater_bench.backlogs import Backlog
 from slackwater_bench.bed import Bed, output_of
-from slackwater_bench.cuts import wait_for_cut
 from slackwater_bench.scenario import Measured, RunContext
 from slackwater_bench.usage import MemoryWatch, batch_parts, batch_sizes, cpu_between, cpu_use
 from slackwater_testing.watching import CommitWatcher
 
 START_SECONDS = 240.0
 DEADLINE_SECONDS = 600.0
-
-
-class Load(Protocol):
-    """Writes the topics of a run; used in this order by one thread."""
-
-    def prepare(self) -> int:
-        """Creates topics, writes what is there at the start; returns its commit LSN."""
-        ...
-
-    def backlog(self) -> tuple[int, int]:
-        """Appends what is measured; returns its number of change events and its last commit LSN."""
-        ...
-
-    def close(self) -> None:
-        """Ends what belongs to it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +44,13 @@ class CatchUp:
     """Judges what is there at the end; more details of the result."""
 
 
-def measure_catch_up(plan: CatchUp, load_into: "LoadFactory", context: RunContext) -> Measured:
+def measure_catch_up(plan: CatchUp, make_backlog: Callable[[str], Backlog], context: RunContext) -> Measured:
     """One run: change events per second.
+
+    Args:
+        plan: What runs, and how.
+        make_backlog: Makes what is to be caught up with, for the broker with these bootstrap servers.
+        context: Of the run.
 
     Raises:
         TestingError: a process ended, or the output did not arrive in time.
@@ -70,42 +58,36 @@ def measure_catch_up(plan: CatchUp, load_into: "LoadFactory", context: RunContex
     with on_cores(plan.cores), Bed(context, partitions=plan.partitions, kafka_heap=plan.kafka_heap) as bed:
         if plan.adapt is not None:
             plan = replace(plan, pipeline=plan.adapt(plan.pipeline, bed.folder / "pipelines"))
-        load = load_into(bed.bootstrap)
+        backlog = make_backlog(bed.bootstrap)
         watcher = CommitWatcher(bed.bootstrap, output_of(plan.pipeline), context.clock, bed.check)
         try:
-            return _measure(plan, load, bed, watcher, context)
+            return _measure(plan, backlog, bed, watcher, context)
         finally:
             watcher.close()
-            load.close()
+            backlog.close()
 
 
-class LoadFactory(Protocol):
-    """Makes a load."""
-
-    def __call__(self, bootstrap: str) -> Load:
-        """Makes the load for this broker."""
-        ...
-
-
-def _measure(plan: CatchUp, load: Load, bed: Bed, watcher: CommitWatcher, context: RunContext) -> Measured:
+def _measure(
+    plan: CatchUp, backlog: Backlog, bed: Bed, watcher: CommitWatcher, context: RunContext
+) -> Measured:
     context.say("writing the initial state")
-    prepared = load.prepare()
+    prepared = backlog.prepare()
     started = context.clock.monotonic()
     bed.start_sidecar()
     bed.start_pipeline(plan.pipeline, *plan.options)
     context.say("sidecar and pipeline start, the initial state becomes visible")
     ready = watcher.until(prepared, START_SECONDS)
     waiting = "pipeline" if plan.is_published_first else "sidecar"
-    bed.pause(waiting)
+    bed.programs[waiting].pause()
     context.say("writing the backlog")
-    events, last_lsn = load.backlog()
+    events, last_lsn = backlog.append()
     if plan.is_published_first:
-        wait_for_cut(bed, last_lsn, DEADLINE_SECONDS, context.clock)
+        bed.wait_for_cut(last_lsn, DEADLINE_SECONDS)
     roles, before, seen = dict(bed.roles()), len(watcher.seen), len(bed.log("pipeline"))
     used = cpu_use(roles)
     with MemoryWatch(roles) if plan.watches_memory else nullcontext() as memory:
         released = context.clock.monotonic()
-        bed.resume(waiting)
+        bed.programs[waiting].resume()
         context.say(f"catching up with {events:,} change events")
         done = watcher.until(last_lsn, DEADLINE_SECONDS)
         cpu = cpu_between(used, cpu_use(roles))

@@ -8,7 +8,7 @@ from statistics import median
 
 import click
 
-from slackwater_bench.base import installed
+from slackwater_bench.environment import Environment, installed
 from slackwater_bench.latencies import relative_spread
 from slackwater_bench.registry import scenario_named
 from slackwater_bench.scenario import (
@@ -20,7 +20,6 @@ from slackwater_bench.scenario import (
     run_points,
     shown,
 )
-from slackwater_bench.subject import Subject
 from slackwater_protocol import SystemClock
 from slackwater_testing.errors import TestingError
 
@@ -44,7 +43,7 @@ class Compared:
     """The least relative change that counts."""
 
     @classmethod
-    def of(
+    def from_values(
         cls, base: Sequence[float], head: Sequence[float], direction: Direction, threshold: float
     ) -> "Compared":
         """Compares the values of repeated runs.
@@ -108,7 +107,7 @@ class PointComparison:
 def compare_point(
     scenario: Scenario,
     parameters: Parameters,
-    subjects: tuple[Subject, Subject],
+    environments: tuple[Environment, Environment],
     runs: int,
     context: RunContext,
 ) -> PointComparison:
@@ -119,31 +118,31 @@ def compare_point(
     Args:
         scenario: What is measured.
         parameters: At this point.
-        subjects: Base and head.
+        environments: Base and head.
         runs: Of each.
-        context: Its subject does not count.
+        context: Its environment does not count.
 
     Raises:
         TestingError: head cannot run it.
     """
-    base, head = subjects
+    base, head = environments
     values: dict[str, list[float]] = {"base": [], "head": []}
     for number in range(1, runs + 1):
         context.say(f"run {number} of {runs}, {base.label}")
         try:
-            values["base"].append(_value(scenario, parameters, replace(context, subject=base)))
+            values["base"].append(_value(scenario, parameters, replace(context, environment=base)))
         except TestingError as error:
             reason = f"not compared: {base.label} cannot run it: {error}"
             return PointComparison(scenario, parameters, None, reason)
         context.say(f"run {number} of {runs}, {head.label}")
-        values["head"].append(_value(scenario, parameters, replace(context, subject=head)))
-    compared = Compared.of(values["base"], values["head"], scenario.direction, scenario.threshold)
+        values["head"].append(_value(scenario, parameters, replace(context, environment=head)))
+    compared = Compared.from_values(values["base"], values["head"], scenario.direction, scenario.threshold)
     return PointComparison(scenario, parameters, compared)
 
 
 def compare_scenarios(
     work: Sequence[tuple[Scenario, Sequence[Parameters]]],
-    subjects: tuple[Subject, Subject],
+    environments: tuple[Environment, Environment],
     runs: int,
     context: RunContext,
     tell: Callable[[PointComparison], None],
@@ -152,7 +151,7 @@ def compare_scenarios(
     found = []
     for scenario, points in work:
         for parameters in points:
-            comparison = compare_point(scenario, parameters, subjects, runs, context)
+            comparison = compare_point(scenario, parameters, environments, runs, context)
             tell(comparison)
             found.append(comparison)
     return found
@@ -187,8 +186,8 @@ def compare(revision: str, scenarios: tuple[str, ...], runs: int, quick: bool) -
         chosen = [scenario_named(name) for name in scenarios or DEFAULT_SCENARIOS]
         work = [(each, points_of(each, is_quick=quick, limits={})) for each in chosen]
         with installed(revision, _say) as base:
-            context = RunContext(subject=Subject.here(), clock=SystemClock(), say=_say)
-            found = compare_scenarios(work, (base, Subject.here()), runs, context, _tell)
+            context = RunContext(environment=Environment.here(), clock=SystemClock(), say=_say)
+            found = compare_scenarios(work, (base, Environment.here()), runs, context, _tell)
     except TestingError as error:
         raise click.ClickException(str(error)) from error
     worse = [each for each in found if each.compared and each.compared.verdict is Verdict.WORSE]

@@ -35,7 +35,7 @@ BUCKET_SECONDS = 5
 def latencies_ms(
     due: Iterable[tuple[int, float]], seen: Sequence[tuple[int, float]], *, since: float
 ) -> Iterator[float]:
-    """How long each transaction took to the first commit record that covers it, in milliseconds.
+    """Computes the time from each transaction to the first commit record that covers it, in milliseconds.
 
     Args:
         due: Commit LSN and time at which the transaction was due, seconds, ascending by LSN.

@@ -12,12 +12,12 @@ import click
 
 from slackwater_bench.arrivals import ARRIVALS
 from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.environment import Environment
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.subject import Subject
 from slackwater_protocol import SystemClock
 from slackwater_spark.pipeline import load_pipeline
 from slackwater_testing.database import create_tables, write_first
-from slackwater_testing.errors import RunFailedError, TestingError
+from slackwater_testing.errors import ProgramEndedError, RunFailedError, TestingError
 from slackwater_testing.watching import CommitWatcher
 from slackwater_testing.workloads.registry import WORKLOADS
 
@@ -73,8 +73,9 @@ def run_load(options: LoadOptions, context: RunContext) -> Mapping[str, object]:
             watcher.until(1, START_SECONDS)
         probe = _start_probe(bed, definition.outputs[0].topic, context)
         context.say(f"Locust: {options.arrivals} arrivals; metrics at {probe}/metrics")
-        bed.start("locust", locust_command(options, dsn, probe, bed.folder))
-        bed.wait("locust", options.seconds + SPARE_SECONDS)
+        locust = bed.start("locust", locust_command(options, dsn, probe, bed.folder))
+        if locust.wait(options.seconds + SPARE_SECONDS):
+            raise ProgramEndedError(locust.name, locust.log, locust.last_words())
         if options.report is not None:
             options.report.write_bytes((bed.folder / "report.html").read_bytes())
         return read_statistics(bed.folder / "load_stats.csv")
@@ -158,7 +159,7 @@ def load(  # noqa: PLR0913 - one parameter per option
         report=report,
     )
     context = RunContext(
-        subject=Subject.here(), clock=SystemClock(), say=lambda text: click.echo(text, err=True)
+        environment=Environment.here(), clock=SystemClock(), say=lambda text: click.echo(text, err=True)
     )
     try:
         click.echo(json.dumps(run_load(options, context)))

@@ -7,13 +7,12 @@ from typing import Any
 import click
 
 from slackwater_bench.plot import plot
-from slackwater_bench.points import PointSummary, missing_points, summaries
 from slackwater_bench.registry import SCENARIOS
-from slackwater_bench.results import read_results
+from slackwater_bench.results import PointSummary, missing_points, scenario_results, summaries
 from slackwater_bench.scenario import Scenario, shown
 from slackwater_testing.errors import TestingError
 from slackwater_testing.results import RESULTS, Result
-from slackwater_testing.workloads.pipelines import REPOSITORY
+from slackwater_testing.workloads.workload import REPOSITORY
 
 HEAD = """# Performance
 
@@ -111,12 +110,12 @@ def render(results: Path = RESULTS) -> dict[str, str]:
     """All files of the page by their path below ``docs``; a pure function of the results.
 
     Raises:
-        MalformedResultError: a results file cannot be read.
+        RunFailedError: a results file cannot be read.
     """
     files: dict[str, str] = {}
     measured = []
     for scenario in SCENARIOS.values():
-        points = summaries(scenario, read_results(scenario, results))
+        points = summaries(scenario, scenario_results(scenario, results))
         svg = plot(scenario, points)
         if svg is not None:
             files[f"performance/{scenario.name}.svg"] = svg

@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slackwater_bench.points import PointSummary
+from slackwater_bench.results import PointSummary
 from slackwater_bench.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping
 
-from slackwater_bench.errors import UnknownScenarioError
 from slackwater_bench.scenario import Scenario
-from slackwater_bench.scenarios.engine import ENGINE, ENGINE_COST, ENGINE_PROFILE, ENGINE_SKEW
+from slackwater_bench.scenarios.engine import ENGINE, ENGINE_SKEW
 from slackwater_bench.scenarios.latency import ARRIVALS, LATENCY, LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
-from slackwater_bench.scenarios.parts import CUT_COST, SINK_ALONE
-from slackwater_bench.scenarios.sidecar import SIDECAR, SIDECAR_MEMORY, SIDECAR_PROFILE
-from slackwater_bench.scenarios.sidecar_rate import SIDECAR_DELAY, SIDECAR_PARTITIONS
+from slackwater_bench.scenarios.probes import (
+    CUT_COST,
+    ENGINE_COST,
+    ENGINE_PROFILE,
+    SIDECAR_MEMORY,
+    SIDECAR_PROFILE,
+    SINK_ALONE,
+)
+from slackwater_bench.scenarios.sidecar import SIDECAR, SIDECAR_DELAY, SIDECAR_PARTITIONS
 from slackwater_bench.scenarios.throughput import (
     CORES,
     LOCAL_CLUSTER,
@@ -18,6 +23,7 @@ from slackwater_bench.scenarios.throughput import (
     THROUGHPUT,
     TRANSACTION_SIZE,
 )
+from slackwater_testing.errors import RunFailedError
 
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
@@ -51,9 +57,10 @@ def scenario_named(name: str) -> Scenario:
     """The scenario of this name.
 
     Raises:
-        UnknownScenarioError: there is none.
+        RunFailedError: there is none.
     """
     try:
         return SCENARIOS[name]
     except KeyError:
-        raise UnknownScenarioError(name, SCENARIOS) from None
+        known = ", ".join(SCENARIOS)
+        raise RunFailedError(f"no scenario {name!r}", f"there are {known}") from None

@@ -1,10 +1,10 @@
-"""What a scenario is: data that says what is measured, and a function that measures once."""
+"""Scenarios: data that says what is measured, and a function that measures once."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from slackwater_bench.subject import Subject
+from slackwater_bench.environment import Environment
 from slackwater_protocol import Clock
 
 Parameters = Mapping[str, int | float | str]
@@ -31,7 +31,7 @@ class Measured:
 class RunContext:
     """The surroundings that every run is given."""
 
-    subject: Subject
+    environment: Environment
     """The Slackwater that is measured."""
     clock: Clock
     say: Callable[[str], None]

@@ -13,7 +13,7 @@ from slackwater_protocol import Clock
 from slackwater_protocol.keys import data_topic, transaction_topic
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.generator.debezium_records import (
-    Connector,
+    ConnectorIdentity,
     Headers,
     begin_record,
     end_record,
@@ -39,7 +39,7 @@ class TransactionAppender:
     """
 
     def __init__(self, bootstrap: str, source: str, partitions: int, *, append_time: bool = False) -> None:
-        self._connector = Connector(source)
+        self._connector = ConnectorIdentity(source)
         self._headers = self._connector.headers()
         self._topics = {name: data_topic(source, name) for name in (ORDERS, LINES)}
         self._render = {name: row_renderer(self._connector, *name.split(".")) for name in self._topics}

@@ -1,4 +1,4 @@
-"""What a run used: processor time, memory, Redis, and what the pipeline said of its batches."""
+"""The resources of a run: processor time, memory, Redis, and what the pipeline said of its batches."""
 
 import re
 import threading

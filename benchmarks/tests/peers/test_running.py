@@ -3,8 +3,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slackwater_bench.peers.registry import Peer, PeerFailedError
+from slackwater_bench.peers.registry import Peer
 from slackwater_bench.peers.running import LOOK_SECONDS, Patience, Running, total_mib
+from slackwater_testing.errors import RunFailedError
 
 PEER = Peer(name="tiny", title="tiny", settings="none")
 
@@ -41,7 +42,7 @@ def test_reading_is_noticed_when_it_begins() -> None:
 
 
 def test_a_peer_that_never_reads_fails() -> None:
-    with pytest.raises(PeerFailedError, match="tiny did not begin to read after 1 s"):
+    with pytest.raises(RunFailedError, match="tiny: did not begin to read after 1 s"):
         patience(MovedClock(), lambda: 0).until_reading(1)
 
 
@@ -60,7 +61,7 @@ def test_a_peer_with_long_pauses_is_given_twice_as_long() -> None:
 
 
 def test_too_few_documents_are_no_end() -> None:
-    with pytest.raises(PeerFailedError, match="tiny was not finished with 99 documents after 30 s"):
+    with pytest.raises(RunFailedError, match="tiny: was not finished with 99 documents after 30 s"):
         patience(MovedClock(), lambda: 99).until_quiet(records=100, quiet_seconds=5, seconds=30)
 
 
@@ -68,9 +69,9 @@ def test_a_peer_that_ends_is_not_waited_for() -> None:
     clock = MovedClock()
 
     def check() -> None:
-        raise PeerFailedError("tiny", "ended with exit code 1: oh")
+        raise RunFailedError("tiny", "ended with exit code 1: oh")
 
-    with pytest.raises(PeerFailedError, match="exit code 1"):
+    with pytest.raises(RunFailedError, match="exit code 1"):
         patience(clock, lambda: 0, check).until_quiet(records=1, quiet_seconds=5, seconds=60)
     assert clock.elapsed == 0
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.environment import Environment
 from slackwater_bench.peers.installation import install
 from slackwater_bench.peers.judging import judge, output_of, specification_of
-from slackwater_bench.peers.output import OutputTopic
+from slackwater_bench.peers.output import WatchedTopic
 from slackwater_bench.peers.registry import peers_named
 from slackwater_bench.peers.running import Patience, started
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.subject import Subject
 from slackwater_protocol import SystemClock
 from slackwater_testing.generator import HoldBack, TopicFiller
 from slackwater_testing.workloads.orders import OrdersWorkload
@@ -32,11 +32,11 @@ def test_a_fold_shows_torn_documents_when_a_partition_is_late_and_ends_right(tmp
     (fold,) = peers_named(["fold"])
     installed = install(fold, silent)
     clock = SystemClock()
-    context = RunContext(subject=Subject.here(), clock=clock, say=silent)
+    context = RunContext(environment=Environment.here(), clock=clock, say=silent)
     workload = OrdersWorkload(3, ORDERS)
     with Bed(context, partitions=2) as bed:
         with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=2, processes=1) as filler:
-            output = OutputTopic(bed.bootstrap, output_of(fold))
+            output = WatchedTopic(bed.bootstrap, output_of(fold))
             with started(fold, installed, bed, output.name) as running:
                 patience = Patience(fold, running, output.end, clock, threading.Event().wait)
                 patience.until_reading(30)

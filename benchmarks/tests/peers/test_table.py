@@ -1,11 +1,11 @@
 from dataclasses import replace
 
 from slackwater_bench.peers.registry import Peer
-from slackwater_bench.peers.results import PeerRun, Setting, Verdict, latest_runs, render
+from slackwater_bench.peers.results import CertificateSummary, PeerRun, Setting, latest_runs, render
 
 FOLD = Peer(name="fold", title="a fold", settings="one thread")
 OTHER = Peer(name="other", title="another", settings="defaults")
-CLEAN = Verdict(
+CLEAN = CertificateSummary(
     documents=2_000,
     torn=0,
     contradictory=0,

@@ -11,13 +11,20 @@ from pathlib import Path
 import pytest
 
 from slackwater_cdc import completeness
-from slackwater_cdc.testing.naive import has_as_many_rows_as_counted
 from slackwater_cdc.testing.oracle import Oracle
 from slackwater_cdc.testing.recording import Recording, follow
 from slackwater_cdc.transaction import Transaction
 
 RECORDING = Path(__file__).parent / "recordings" / "undercounted_end.tsv.gz"
 READINGS = 60
+
+
+def has_as_many_rows_as_counted(transaction: Transaction) -> bool:
+    """The rule that one would write who does not know connectors: the numbers of the rows do not matter."""
+    end = transaction.end
+    tracks = [track for rows in transaction.runs for track in rows.tracks.values()]
+    read = sum(len(track) - track.count(0) for track in tracks)
+    return end is not None and read >= sum(end.counts.values())
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater_cdc import CdcError, Frontier, UndecodableRecordError, WireFormatError, decode_change
-from slackwater_cdc.wire import AvroToJson, ToJson
+from slackwater_cdc.avro import AvroToJson, ToJson
 from slackwater_protocol import Cut
 
 RECORDINGS = Path(__file__).parent / "recordings" / "avro"

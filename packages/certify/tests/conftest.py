@@ -6,9 +6,9 @@ import pytest
 
 from slackwater_certify import Certificate, Mode, OutputRecords, Specification, load_specification
 from slackwater_certify.certifier import judge
-from slackwater_certify.fold import DocumentKey
+from slackwater_certify.committed_states import CommittedStates, evaluate_committed_states
 from slackwater_certify.history import History
-from slackwater_certify.past import Past, evaluate_past
+from slackwater_certify.replay import DocumentKey
 from slackwater_certify.testing import Record, RightOutput, SourceLog, write_specification
 from slackwater_certify.view import View, load_view
 
@@ -25,14 +25,14 @@ def view(specification: Specification) -> View:
     return load_view(specification)
 
 
-def past_from(records: Iterable[Record], specification: Specification, view: View) -> Past:
+def states_of(records: Iterable[Record], specification: Specification, view: View) -> CommittedStates:
     history = History(view.tables)
     for number, record in enumerate(records):
         if record.topic.endswith(".transaction"):
             history.add_transaction_record(record.value, f"{record.topic}/0/{number}")
         else:
             history.add_row(record.value, f"{record.topic}/0/{number}")
-    return evaluate_past(history, specification, view, lambda _: None)
+    return evaluate_committed_states(history, specification, view, lambda _: None)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def judged(specification: Specification, view: View) -> Judge:
         database: Mapping[DocumentKey, bytes] | None = None,
     ) -> Certificate:
         records = OutputRecords(output.outputs, output.commits, snapshots)
-        with past_from(log.records, specification, view) as past:
-            return judge(specification, view, records, past, mode=mode, database=database)
+        with states_of(log.records, specification, view) as committed:
+            return judge(specification, view, records, committed, mode=mode, database=database)
 
     return run

@@ -23,9 +23,9 @@ from pyiceberg.types import DecimalType, ListType, LongType, NestedField, Struct
 
 from slackwater_certify import Certificate, Connections, OutputRecords, Specification
 from slackwater_certify.certifier import judge, read_output, wall_clock_ms
+from slackwater_certify.committed_states import evaluate_committed_states
 from slackwater_certify.errors import CertifyUnavailableError
 from slackwater_certify.history import History
-from slackwater_certify.past import evaluate_past
 from slackwater_certify.specification import OutputKind
 from slackwater_certify.testing import SourceLog, line, order
 from slackwater_certify.view import View
@@ -133,8 +133,8 @@ def certificate_of(
         is_transaction = record.topic.endswith(".transaction")
         (history.add_transaction_record if is_transaction else history.add_row)(record.value)
     records: OutputRecords = read_output(output, view.reader, Connections(), wall_clock_ms)
-    with evaluate_past(history, specification, view, lambda _: None) as past:
-        return judge(specification, view, records, past)
+    with evaluate_committed_states(history, specification, view, lambda _: None) as committed:
+        return judge(specification, view, records, committed)
 
 
 def test_versions_at_single_commits_are_clean(

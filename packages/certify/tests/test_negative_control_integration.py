@@ -1,6 +1,6 @@
 """With alignment switched off the certifier must find torn documents; with it, none: over the same topics.
 
-The pipeline is Slackwater's own frontier and stage, without Spark: what has been read when a cut is published
+The pipeline is Slackwater's own frontier and engine, without Spark: what has been read at a cut
 is joined and written with a commit record. Switched off means that a transaction counts as complete as soon
 as its END is read.
 """
@@ -17,7 +17,7 @@ from slackwater_cdc import Frontier
 from slackwater_certify import Certificate, Connections, Mode, certify
 from slackwater_certify.testing import PARTITIONS, SCHEMA, VIEW, SourceLog, Topics, line, order
 from slackwater_devstack import KafkaBroker
-from slackwater_engine.local import LocalStage
+from slackwater_engine.local import LocalEngine
 from slackwater_protocol import CommitRecord, Cut, OffsetRange, encode_commit_record
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.postgres import parse_catalog
@@ -33,17 +33,17 @@ def topics(kafka_broker: KafkaBroker, request: pytest.FixtureRequest, tmp_path: 
 
 
 @pytest.fixture
-def stage() -> LocalStage:
+def engine() -> LocalEngine:
     plan = compile_pipeline([("view.sql", VIEW)], parse_catalog({"schema.sql": SCHEMA}))
-    return LocalStage(plan)
+    return LocalEngine(plan)
 
 
 class Pipeline:
-    """Frontier and stage over the topics; writes documents and commit records."""
+    """Frontier and engine over the topics; writes documents and commit records."""
 
-    def __init__(self, topics: Topics, stage: LocalStage) -> None:
+    def __init__(self, topics: Topics, engine: LocalEngine) -> None:
         self._topics = topics
-        self._stage = stage
+        self._engine = engine
         self._frontier = Frontier(topics.prefix)
         data = [f"{topics.prefix}.shop.{table}" for table in ("orders", "lines")]
         self._readers = {
@@ -109,7 +109,7 @@ class Pipeline:
             assert error is None
             offsets[message.partition() or 0].append(message.offset() or 0)
 
-        for _, key, document in self._stage.run(changes):
+        for _, key, document in self._engine.run(changes)[0]:
             headers: dict[str, str | bytes | None] = {"lsn": str(cut.lsn)}
             self._producer.produce(self._topics.output, document, key, headers=headers, on_delivery=written)
         self._producer.flush(30)
@@ -130,9 +130,9 @@ class Pipeline:
         self._lsn = cut.lsn
 
 
-def run(topics: Topics, stage: LocalStage) -> tuple[Certificate, Certificate]:
+def run(topics: Topics, engine: LocalEngine) -> tuple[Certificate, Certificate]:
     """Lines reach the topics after the END of their transaction; judged with claims and without."""
-    pipeline = Pipeline(topics, stage)
+    pipeline = Pipeline(topics, engine)
     log = SourceLog(topics.prefix)
     try:
         for number in range(1, ORDERS):
@@ -154,17 +154,17 @@ def run(topics: Topics, stage: LocalStage) -> tuple[Certificate, Certificate]:
     return claiming, certify(topics.plain, connections, mode=Mode.BOTH)
 
 
-def test_aligned_output_is_clean(topics: Topics, stage: LocalStage) -> None:
-    for certificate in run(topics, stage):
+def test_aligned_output_is_clean(topics: Topics, engine: LocalEngine) -> None:
+    for certificate in run(topics, engine):
         assert certificate.examples == {}
         assert certificate.outputs == ORDERS - 1
 
 
 def test_without_alignment_torn_documents_are_found(
-    topics: Topics, stage: LocalStage, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slackwater_cdc.completeness.counts_are_complete", lambda _: True)
-    for certificate in run(topics, stage):
+    for certificate in run(topics, engine):
         assert certificate.torn > 0
         assert certificate.invariant_violations > 0
         assert certificate.largest_error == 3.0

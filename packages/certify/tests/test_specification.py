@@ -7,7 +7,7 @@ import pytest
 
 from slackwater_certify import load_specification
 from slackwater_certify.errors import CertifyConfigError
-from slackwater_certify.fold import row_keys
+from slackwater_certify.replay import row_keys
 from slackwater_certify.specification import OutputKind, Scope
 from slackwater_certify.testing import SPECIFICATION, write_specification
 from slackwater_certify.view import load_view

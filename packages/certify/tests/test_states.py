@@ -10,10 +10,10 @@ import pytest
 
 from slackwater_certify import Certificate, Mode, OutputRecords, Specification, load_specification
 from slackwater_certify.certifier import judge
+from slackwater_certify.committed_states import CommittedStates, evaluate_committed_states
 from slackwater_certify.errors import CertifyConfigError
 from slackwater_certify.history import History
 from slackwater_certify.output import Output
-from slackwater_certify.past import Past, evaluate_past
 from slackwater_certify.testing import SPECIFICATION, RightOutput, SourceLog, line, order, write_specification
 from slackwater_certify.view import View, load_view
 
@@ -40,14 +40,14 @@ def transfers() -> SourceLog:
     return log
 
 
-def past_from(log: SourceLog, specification: Specification, view: View) -> Past:
+def states_of(log: SourceLog, specification: Specification, view: View) -> CommittedStates:
     history = History(view.tables)
     for record in log.records:
         if record.topic.endswith(".transaction"):
             history.add_transaction_record(record.value)
         else:
             history.add_row(record.value)
-    return evaluate_past(history, specification, view, lambda _: None)
+    return evaluate_committed_states(history, specification, view, lambda _: None)
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_state_invariants_hold_at_commit_records(states_specification: Specifica
     log, view = transfers(), load_view(states_specification)
     output = RightOutput.publish(log, per_batch=2, partitions=2)
     records = OutputRecords(output.outputs, output.commits)
-    past = past_from(log, states_specification, view)
-    assert judge(states_specification, view, records, past, mode=mode).is_clean
+    committed = states_of(log, states_specification, view)
+    assert judge(states_specification, view, records, committed, mode=mode).is_clean
 
 
 def test_state_invariants_find_what_is_right_document_by_document(
@@ -75,8 +75,8 @@ def test_state_invariants_find_what_is_right_document_by_document(
         later = output.outputs[position].visible_ms + 4
         output.change(position, visible_ms=later)
     records = OutputRecords(output.outputs)
-    with past_from(log, states_specification, view) as past:
-        certificate = judge(states_specification, view, records, past, mode=Mode.BOTH)
+    with states_of(log, states_specification, view) as committed:
+        certificate = judge(states_specification, view, records, committed, mode=Mode.BOTH)
     assert certificate.torn == 0
     assert certificate.invariant_violations == 4
     assert certificate.largest_error == 5.0
@@ -105,10 +105,10 @@ def test_a_view_without_rows_is_evaluated_whole_at_every_commit(tmp_path: Path) 
         for count, total in ((1, "6.00"), (2, "11.00"), (1, "7.00"))
     ]
     outputs = [Output((0, i), 5, {"id": 1}, each) for i, each in enumerate(totals)]
-    with past_from(log, specification, view) as past:
-        assert judge(specification, view, OutputRecords(outputs), past).is_clean
+    with states_of(log, specification, view) as committed:
+        assert judge(specification, view, OutputRecords(outputs), committed).is_clean
         outputs[1] = replace(outputs[1], document={**totals[1], "total": "10.00"})
-        certificate = judge(specification, view, OutputRecords(outputs), past)
+        certificate = judge(specification, view, OutputRecords(outputs), committed)
     assert (certificate.torn, certificate.largest_error) == (1, 1.0)
 
 
@@ -117,7 +117,7 @@ def test_rows_that_name_another_document_than_the_view_makes_are_an_error(tmp_pa
     specification = load_specification(write_specification(tmp_path, text))
     view = load_view(specification)
     with pytest.raises(CertifyConfigError, match=r"check \[view\.rows\]"):
-        past_from(transfers(), specification, view)
+        states_of(transfers(), specification, view)
 
 
 def test_a_large_value_that_did_not_change_is_taken_from_the_row_before(judged: Judge) -> None:

@@ -10,7 +10,8 @@ import click
 
 from slackwater import main
 from slackwater.errors import CommandInputError
-from slackwater.invocation import StopRequest, stop_on_signals
+from slackwater.invocation import start_command
+from slackwater.stopping import StopRequest, stop_on_signals
 
 
 def wait(stop: StopRequest) -> None:
@@ -70,12 +71,13 @@ WAYS: dict[str, Callable[[StopRequest], None]] = {
 @click.pass_context
 def end(ctx: click.Context, way: str) -> None:
     """End."""
-    ctx.obj.start({})
+    start_command(ctx)
     with stop_on_signals("the command") as stop:
         WAYS[way](stop)
     ctx.exit(stop.exit_code)
 
 
 if __name__ == "__main__":
-    main.COMMANDS["end"] = "__main__:end"
+    main.COMMANDS["end"] = "End."
+    sys.modules["slackwater.commands.end"] = sys.modules["__main__"]
     main.main(sys.argv[1:])

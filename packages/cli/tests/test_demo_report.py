@@ -64,7 +64,7 @@ def test_a_run_without_findings_has_passed() -> None:
 def test_a_single_finding_of_any_kind_fails_the_run_and_shows_in_the_table(name: str) -> None:
     failed = report(certificate=certificate(**{name: 1, "examples": {"a kind": ["somewhere"]}}))
     assert not failed.has_passed
-    assert failed.findings.examples == {"a kind": ["somewhere"]}
+    assert failed.certificate.examples == {"a kind": ["somewhere"]}
     assert table(failed)["result"] == "FAILED: a kind"
     parts = [table(failed)[part] for part in ("(a) torn documents", "(b) final state", "G1 prefix states")]
     assert sum(part.startswith("1 ") for part in parts) == 1

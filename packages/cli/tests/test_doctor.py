@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.doctor.causes import diagnose
 from slackwater.doctor.examination import Sources, examine, newest_end
-from slackwater.doctor.facts import Cause, EndFacts, Finding, Place, PlaceFacts, SourceFacts
+from slackwater.doctor.facts import Cause, EndFacts, Finding, PartitionFacts, PartitionId, SourceFacts
 from slackwater.doctor.report import report_json, report_lines
 from slackwater.errors import unreachable
 from slackwater_markers import (
@@ -40,8 +40,8 @@ def status(
     return FrontierStatus(state=state, detail=detail, wall_ms=NOW_MS - ago_ms, sidecar="host-1", timeline=1)
 
 
-def place(readable: int = 10, **changes: Any) -> PlaceFacts:
-    return replace(PlaceFacts(low=0, stable_end=readable, end=readable), **changes)
+def partition(readable: int = 10, **changes: Any) -> PartitionFacts:
+    return replace(PartitionFacts(low=0, stable_end=readable, end=readable), **changes)
 
 
 def waiting(**changes: Any) -> OpenTransaction:
@@ -74,7 +74,7 @@ def cut(lsn: int = 0x600) -> Cut:
 
 def facts(*open_: OpenTransaction, **changes: Any) -> SourceFacts:
     """A source whose topics were all read to their ends and where nothing is later than the transaction."""
-    places: Mapping[Place, PlaceFacts] = {(TOPIC, 0): place(), (TOPIC, 1): place()}
+    partitions: Mapping[PartitionId, PartitionFacts] = {(TOPIC, 0): partition(), (TOPIC, 1): partition()}
     known = SourceFacts(
         topics=SourceTopics("inv"),
         now_ms=NOW_MS,
@@ -82,9 +82,9 @@ def facts(*open_: OpenTransaction, **changes: Any) -> SourceFacts:
         cut=cut(),
         open=open_,
         data_topics=frozenset({TOPIC}),
-        transactions=place(20),
+        transactions=partition(20),
         newest_end=EndFacts(offset=19, xid=77, commit_lsn=LSN, commit_ts_ms=NOW_MS - 61_000),
-        places=places,
+        partitions=partitions,
     )
     return replace(known, **changes)
 
@@ -107,7 +107,9 @@ def test_a_source_that_moves_is_healthy() -> None:
 
 def test_rows_are_dropped_on_the_way_when_all_was_read_and_later_transactions_came() -> None:
     known = facts(waiting(), newest_end=LATER_END)
-    finding = only(replace(known, places={**known.places, (TOPIC, 0): place(newest_row_lsn=LSN + 4)}))
+    finding = only(
+        replace(known, partitions={**known.partitions, (TOPIC, 0): partition(newest_row_lsn=LSN + 4)})
+    )
 
     assert finding.cause is Cause.DROPPED
     assert "every partition was read to its end" in finding.evidence[0]
@@ -119,13 +121,13 @@ def test_rows_are_dropped_on_the_way_when_all_was_read_and_later_transactions_ca
 
 def test_a_row_that_was_written_before_the_commit_shows_nothing_later() -> None:
     known = facts(waiting())
-    known = replace(known, places={**known.places, (TOPIC, 0): place(newest_row_lsn=LSN - 8)})
+    known = replace(known, partitions={**known.partitions, (TOPIC, 0): partition(newest_row_lsn=LSN - 8)})
     assert only(known).cause is Cause.CONNECTOR_DOWN
 
 
 def test_a_topic_that_is_gone_is_named_with_its_table() -> None:
     state = status(FrontierState.WAITING, detail="no topic was found for s.a")
-    finding = only(facts(waiting(places={}), data_topics=frozenset(), places={}, status=state))
+    finding = only(facts(waiting(places={}), data_topics=frozenset(), partitions={}, status=state))
     assert finding.cause is Cause.TOPIC_MISSING
     assert "there is no topic inv.s.a for s.a" in text(finding)
     assert "--topics s.a=TOPIC" in text(finding)
@@ -136,7 +138,7 @@ def test_a_routed_table_is_looked_for_in_its_own_topic() -> None:
         waiting(places={"else/0": (4, 10)}),
         topics=SourceTopics("inv", {TABLE: "else"}),
         data_topics=frozenset({"else"}),
-        places={("else", 0): place()},
+        partitions={("else", 0): partition()},
         newest_end=LATER_END,
     )
     assert only(known).cause is Cause.DROPPED
@@ -144,33 +146,33 @@ def test_a_routed_table_is_looked_for_in_its_own_topic() -> None:
 
 def test_a_partition_that_is_not_read_to_its_end_only_needs_time() -> None:
     known = facts(waiting(), newest_end=LATER_END)
-    finding = only(replace(known, places={**known.places, (TOPIC, 1): place(5_000)}))
+    finding = only(replace(known, partitions={**known.partitions, (TOPIC, 1): partition(5_000)}))
     assert finding.cause is Cause.SIDECAR_BEHIND
     assert f"{TOPIC}/1: read up to 10 of 5000" in text(finding)
 
 
 def test_records_below_the_first_offset_are_gone_by_retention() -> None:
     known = facts(waiting(), newest_end=LATER_END)
-    finding = only(replace(known, places={**known.places, (TOPIC, 1): place(5_000, low=11)}))
+    finding = only(replace(known, partitions={**known.partitions, (TOPIC, 1): partition(5_000, low=11)}))
     assert finding.cause is Cause.RETENTION
     assert f"{TOPIC}/1: offset 10 is wanted, the topic begins at 11" in text(finding)
 
 
 def test_a_topic_that_ends_below_what_was_read_was_made_anew() -> None:
     known = facts(waiting(), newest_end=LATER_END)
-    finding = only(replace(known, places={**known.places, (TOPIC, 0): place(3)}))
+    finding = only(replace(known, partitions={**known.partitions, (TOPIC, 0): partition(3)}))
     assert finding.cause is Cause.TOPIC_MADE_ANEW
 
 
 def test_an_open_kafka_transaction_hides_records() -> None:
     known = facts(waiting(), newest_end=LATER_END)
-    finding = only(replace(known, places={**known.places, (TOPIC, 1): place(10, end=15)}))
+    finding = only(replace(known, partitions={**known.partitions, (TOPIC, 1): partition(10, end=15)}))
     assert finding.cause is Cause.HANGING
     assert f"{TOPIC}/1: readable up to 10 of 15" in text(finding)
 
 
 def test_an_open_kafka_transaction_in_the_transaction_topic_hides_ends() -> None:
-    finding = only(facts(waiting(commit_lsn=None, expected={}), transactions=place(20, end=21)))
+    finding = only(facts(waiting(commit_lsn=None, expected={}), transactions=partition(20, end=21)))
     assert finding.cause is Cause.HANGING
     assert "inv.transaction/0" in text(finding)
 
@@ -204,13 +206,13 @@ def test_a_restart_within_the_transaction_is_waited_for_until_something_later_co
     hint = "rows were numbered again after a connector restart"
     known = facts(waiting(hint=hint), newest_end=LATER_END)
     assert only(known).cause is Cause.RENUMBERED
-    known = replace(known, places={**known.places, (TOPIC, 0): place(newest_row_lsn=LSN + 4)})
+    known = replace(known, partitions={**known.partitions, (TOPIC, 0): partition(newest_row_lsn=LSN + 4)})
     assert only(known).cause is Cause.DROPPED
 
 
 def test_a_table_judged_by_overtaking_waits_for_a_later_row_in_each_partition() -> None:
     known = facts(waiting(), newest_end=LATER_END, evidence={TABLE: Evidence.OVERTAKEN})
-    known = replace(known, places={**known.places, (TOPIC, 0): place(newest_row_lsn=LSN + 4)})
+    known = replace(known, partitions={**known.partitions, (TOPIC, 0): partition(newest_row_lsn=LSN + 4)})
     finding = only(known)
     assert finding.cause is Cause.NOT_OVERTAKEN
     assert finding.evidence == (f"{TOPIC}/1: no row of a later transaction yet",)
@@ -287,7 +289,7 @@ def test_a_sidecar_that_does_not_run_is_found(said: FrontierStatus | None, words
 
 
 def test_without_kafka_no_cause_is_guessed() -> None:
-    known = facts(waiting(), kafka_error="refused", places={}, data_topics=frozenset(), transactions=None)
+    known = facts(waiting(), kafka_error="refused", partitions={}, data_topics=frozenset(), transactions=None)
     assert [f.cause for f in diagnose(known)] == [Cause.KAFKA_AWAY]
 
 

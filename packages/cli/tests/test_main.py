@@ -13,7 +13,7 @@ import pytest
 from slackwater import main
 from slackwater.commands import status as status_module
 from slackwater.errors import CommandUnavailableError
-from slackwater.invocation import stop_on_signals, terminate_as_interrupt
+from slackwater.stopping import stop_on_signals, terminate_as_interrupt
 
 COMMANDS = [
     "dev",
@@ -55,6 +55,14 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"\n  {name} " in text for name in main.COMMANDS)
+
+
+@pytest.mark.parametrize("command", main.COMMANDS)
+def test_the_list_of_commands_has_the_first_sentence_of_each(command: str) -> None:
+    found = main.cli.get_command(click.Context(main.cli), command)
+    assert found is not None
+    first, _, _ = (found.help or "").partition("\n\n")
+    assert " ".join(first.split()) == main.COMMANDS[command]
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "schema pull", "config"])

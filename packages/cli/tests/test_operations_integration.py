@@ -264,12 +264,12 @@ def test_what_an_open_kafka_transaction_hides_is_told_from_one_that_is_at_work(
     topics = SourceTopics(source.name)
     with KafkaProbe(KafkaSettings(source.bootstrap), topics, frozenset({topic}).__contains__) as probe:
         seen = probe.ask()
-        hidden = {place for place, facts in seen.places.items() if facts.hangs}
+        hidden = {place for place, facts in seen.partitions.items() if facts.hangs}
         assert hidden == {(topic, 2)}
-        assert probe.still_hanging(seen.places) == seen.places
+        assert probe.still_hanging(seen.partitions) == seen.partitions
         producer.commit_transaction(30)
-        wait_until(lambda: not any(facts.hangs for facts in probe.still_hanging(seen.places).values()))
-        rows = probe.with_newest_rows(probe.ask().places)
+        wait_until(lambda: not any(facts.hangs for facts in probe.still_hanging(seen.partitions).values()))
+        rows = probe.with_newest_rows(probe.ask().partitions)
 
     assert [end.xid for end in seen.ends] == [1, 2]
     assert seen.data_topics == {topic}

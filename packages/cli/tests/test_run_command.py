@@ -11,11 +11,10 @@ import pytest
 
 import slackwater_spark.pipeline
 from slackwater import main
-from slackwater.commands.run import batch_line
-from slackwater.conversion import default_index_root
+from slackwater.commands.run import batch_line, default_index_root
 from slackwater_protocol import RedisSettings, RegistrySettings
 from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, RunSettings
-from slackwater_spark.sink import OutputUnavailableError
+from slackwater_spark.sink.kafka.answers import unavailable
 
 PIPELINE = {
     "pipeline.toml": 'name = "p"\nsource = "inv"\n',
@@ -107,9 +106,9 @@ def test_a_broker_that_is_away_is_waited_for_in_sight(
     """Before anything else is started."""
 
     def away(settings: Any, **_: Any) -> None:
-        raise OutputUnavailableError(settings.pipeline, "reading", 1, "no broker")
+        raise unavailable(settings.pipeline, "reading", 1, "no broker")
 
-    monkeypatch.setattr("slackwater_spark.sink.kafka.read_progress", away)
+    monkeypatch.setattr("slackwater_spark.sink.kafka.sink.read_progress", away)
     assert main.run(["run", str(folder), "--bootstrap", "h:1", "--checkpoint", "c"]) == 1
     told = capsys.readouterr()
     assert re.search(r"p: asking Kafka at h:1 for its progress, until \d\d:\d\d:\d\d UTC if", told.out)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import slackwater_sidecar
 from slackwater import main
 from slackwater_protocol import Evidence, RedisSettings, RegistrySettings
 from slackwater_sidecar import SidecarSettings, SidecarStatus
@@ -61,7 +60,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SidecarSetting
         if http is not None:
             on_http(http)
 
-    monkeypatch.setattr(slackwater_sidecar, "run_sidecars", record)
+    monkeypatch.setattr("slackwater.commands.sidecar.run_sidecars", record)
     return calls
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from slackwater import main
 from slackwater.decisions import plan_skip, plan_timeline
-from slackwater.doctor import examination
 from slackwater.doctor.examination import Sources
-from slackwater.doctor.facts import EndFacts, PlaceFacts, SourceFacts
+from slackwater.doctor.facts import EndFacts, PartitionFacts, SourceFacts
 from slackwater.errors import CommandInputError
 from slackwater_markers import (
     FrontierState,
@@ -134,8 +133,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     def open_sources(*_: object) -> Iterator[Sources]:
         yield Sources(SourceTopics("inv"), {}, world.store, world.log, probe, SystemClock())
 
-    monkeypatch.setattr(examination, "open_sources", open_sources)
-    monkeypatch.setattr(examination, "examine", lambda _: world.facts)
+    for command in ("source", "doctor"):
+        monkeypatch.setattr(f"slackwater.commands.{command}.open_sources", open_sources)
+        monkeypatch.setattr(f"slackwater.commands.{command}.examine", lambda _: world.facts)
     return world
 
 
@@ -203,7 +203,7 @@ def test_the_doctor_ends_with_1_when_something_is_wrong_and_with_0_otherwise(
     assert main.run(["doctor", "--source", "inv"]) == 1
     assert "transaction 77: commit 0/700" in capsys.readouterr().out
     healthy = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1_000, sidecar="me")
-    transactions = PlaceFacts(low=0, stable_end=9, end=9)
+    transactions = PartitionFacts(low=0, stable_end=9, end=9)
     world.facts = replace(FACTS, open=(), status=healthy, transactions=transactions)
     assert main.run(["doctor", "--source", "inv", "--json"]) == 0
     assert '"is_healthy": true' in capsys.readouterr().out

@@ -6,7 +6,7 @@ import pytest
 
 from slackwater_devstack.jars import JarSet
 from slackwater_devstack.jvm import JavaProgram
-from slackwater_devstack.programs import Program, Version
+from slackwater_devstack.programs import InstalledProgram, Version
 from slackwater_devstack.settings import Collector
 
 
@@ -14,7 +14,7 @@ from slackwater_devstack.settings import Collector
 def program(tmp_path: Path) -> JavaProgram:
     """A program whose jars and archives are in a folder of the test's own."""
     return JavaProgram(
-        java=Program(tmp_path / "java", Version("17.0.15", 17)),
+        java=InstalledProgram(tmp_path / "java", Version("17.0.15", 17)),
         jars=JarSet(tmp_path / "cache" / "jars" / "one", ()),
         main="kafka.Kafka",
         heap="256m",
@@ -70,8 +70,8 @@ def test_the_first_recording_is_kept(program: JavaProgram, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "other",
     [
-        {"java": Program(Path("/other/java"), Version("17.0.15", 17))},
-        {"java": Program(Path("/java"), Version("17.0.16", 17))},
+        {"java": InstalledProgram(Path("/other/java"), Version("17.0.15", 17))},
+        {"java": InstalledProgram(Path("/java"), Version("17.0.16", 17))},
         {"main": "org.apache.kafka.connect.cli.ConnectDistributed"},
         {"collector": Collector.PARALLEL},
     ],

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from slackwater_engine.accumulate.groups import AccumulateLogic
-from slackwater_engine.accumulate.testing import AccumulateBucket, CountingIndex, Processed
+from slackwater_engine.accumulate.groups import AccumulateEvaluation
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.evaluate.results import route_of
 from slackwater_engine.index.contract import BucketIndex
 from slackwater_engine.local import MemoryIndex
 from slackwater_engine.outcome import Outcome, Partial
 from slackwater_engine.payloads import EMPTY_KEY, TOUCH_INPUT
+from slackwater_engine.testing import AccumulateBucket, CountingIndex, Processed
 from slackwater_sql.column_type import carried
 from slackwater_sql.errors import EvaluationError
 from slackwater_sql.plan import (
@@ -64,7 +64,7 @@ def bucket(
     *,
     every_commit: bool = True,
 ) -> AccumulateBucket:
-    logic = AccumulateLogic(accumulate or part(), name="totals", every_commit=every_commit, max_points=3)
+    logic = AccumulateEvaluation(accumulate or part(), name="totals", every_commit=every_commit, max_points=3)
     return AccumulateBucket(logic, make_index)
 
 

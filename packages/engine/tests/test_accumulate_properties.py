@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.accumulate.groups import AccumulateLogic
-from slackwater_engine.accumulate.testing import AccumulateBucket
+from slackwater_engine.accumulate.groups import AccumulateEvaluation
 from slackwater_engine.evaluate.results import BEFORE, ResultPoints, route_of
 from slackwater_engine.index.contract import BucketIndex
 from slackwater_engine.local import MemoryIndex
 from slackwater_engine.outcome import Outcome, Partial
 from slackwater_engine.state.log import changes_bytes
+from slackwater_engine.testing import AccumulateBucket
 from slackwater_sql.column_type import carried
 from slackwater_sql.plan import (
     STEPS_TABLE,
@@ -142,8 +142,8 @@ def accumulate_part(*, is_global: bool) -> AccumulatePart:
 
 
 @lru_cache(maxsize=2)
-def logic(is_global: bool, every_commit: bool) -> AccumulateLogic:
-    return AccumulateLogic(
+def logic(is_global: bool, every_commit: bool) -> AccumulateEvaluation:
+    return AccumulateEvaluation(
         accumulate_part(is_global=is_global), name="totals", every_commit=every_commit, max_points=5
     )
 

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 import zstandard
 
-from slackwater_engine.bucket.bucket import events_in_commit_order
+from slackwater_engine.bucket.processor import events_in_commit_order
 from slackwater_engine.errors import (
     EngineInputError,
     EngineStateError,
 )
 from slackwater_engine.evaluate.latest import LARGE_KEY_ENTRIES
 from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import BucketState, ChangeEvent, LocalStage, MemoryIndex
+from slackwater_engine.local import BucketState, ChangeEvent, LocalEngine, MemoryIndex
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.payloads import Document, Event, document_payloads
 from slackwater_engine.state.log import COMPACTION_SLACK_BYTES, LogMeta, LogWrite, decode_changes
@@ -25,7 +25,7 @@ from slackwater_sql.postgres import parse_catalog
 from slackwater_sql.row_codec import UNAVAILABLE
 
 MakeIndex = Callable[[], BucketIndex]
-MakeStage = Callable[..., LocalStage]
+MakeEngine = Callable[..., LocalEngine]
 
 
 def order(lsn: int, customer: str = "a", order_id: int = 1, op: str = "u") -> ChangeEvent:
@@ -46,30 +46,30 @@ LINE = {"id": 7, "order_id": 1, "product": "x"}
 
 
 @pytest.fixture
-def make_stage(plan: EnginePlan, make_index: MakeIndex) -> MakeStage:
-    def make(*, every_commit: bool = False) -> LocalStage:
-        return LocalStage(plan, make_index, buckets=1, every_commit=every_commit)
+def make_engine(plan: EnginePlan, make_index: MakeIndex) -> MakeEngine:
+    def make(*, every_commit: bool = False) -> LocalEngine:
+        return LocalEngine(plan, make_index, buckets=1, every_commit=every_commit)
 
     return make
 
 
 @pytest.fixture
-def stage(make_stage: MakeStage) -> LocalStage:
-    return make_stage()
+def engine(make_engine: MakeEngine) -> LocalEngine:
+    return make_engine()
 
 
 def shown(documents: list[Document]) -> list[tuple[int, Any, Any]]:
     return [(lsn, json.loads(k)["id"], d and json.loads(d)["customer"]) for lsn, k, d in documents]
 
 
-def contents(stage: LocalStage) -> list[tuple[bytes, bytes]]:
-    return stage.indexes[0].update(lambda c: list(c.entries()))
+def contents(engine: LocalEngine) -> list[tuple[bytes, bytes]]:
+    return engine.indexes[1, 0].update(lambda c: list(c.entries()))
 
 
-def logged(stage: LocalStage) -> dict[bytes, bytes]:
+def logged(engine: LocalEngine) -> dict[bytes, bytes]:
     """What the log alone says the contents are."""
     result: dict[bytes, bytes] = {}
-    for _, (blob,) in stage.states[0].blobs.iterator():
+    for _, (blob,) in engine.states[1, 0].blobs.iterator():
         for name, value in decode_changes(0, blob):
             if value is None:
                 result.pop(name, None)
@@ -78,17 +78,17 @@ def logged(stage: LocalStage) -> dict[bytes, bytes]:
     return result
 
 
-def test_a_document_is_exactly_the_json_of_the_view(stage: LocalStage) -> None:
-    documents = stage.run([order(100), line(100, "c", None, LINE)])
+def test_a_document_is_exactly_the_json_of_the_view(engine: LocalEngine) -> None:
+    documents = engine.run([order(100), line(100, "c", None, LINE)])[0]
     expected = b'{"id":1,"customer":"a","total":null,"line_count":1,"lines":[{"id":7,"product":"x"}]}'
     assert documents == [(100, b'{"id":1}', expected)]
 
 
-def test_a_row_written_again_unchanged_emits_and_logs_nothing(stage: LocalStage) -> None:
-    stage.run([order(100)])
-    before = dict(stage.states[0].blobs.items), stage.states[0].cell.value
-    assert stage.run([order(200)]) == []
-    assert (stage.states[0].blobs.items, stage.states[0].cell.value) == before
+def test_a_row_written_again_unchanged_emits_and_logs_nothing(engine: LocalEngine) -> None:
+    engine.run([order(100)])
+    before = dict(engine.states[1, 0].blobs.items), engine.states[1, 0].cell.value
+    assert engine.run([order(200)])[0] == []
+    assert (engine.states[1, 0].blobs.items, engine.states[1, 0].cell.value) == before
 
 
 @pytest.mark.parametrize("every_commit", [False, True])
@@ -100,13 +100,13 @@ def test_a_document_that_other_rows_make_as_well_is_not_emitted_again(
     )
     view = "SELECT TRANSACTIONALLY k, list(k) AS of_rows FROM s.t GROUP BY k"
     plan = compile_pipeline([("v.sql", view)], parse_catalog({"t": tables}))
-    stage = LocalStage(plan, make_index, buckets=1, every_commit=every_commit)
+    engine = LocalEngine(plan, make_index, buckets=1, every_commit=every_commit)
     first, second = (json.dumps({"id": number, "k": "a"}).encode() for number in (1, 2))
-    assert len(stage.run([("s.t", "c", 100, None, first)])) == 1
-    before = contents(stage)
+    assert len(engine.run([("s.t", "c", 100, None, first)])[0]) == 1
+    before = contents(engine)
 
-    assert stage.run([("s.t", "d", 200, first, None), ("s.t", "c", 200, None, second)]) == []
-    assert contents(stage) != before
+    assert engine.run([("s.t", "d", 200, first, None), ("s.t", "c", 200, None, second)])[0] == []
+    assert contents(engine) != before
 
 
 def test_the_only_group_of_a_view_is_there_from_the_first_commit_on_that_tells_so(
@@ -115,56 +115,57 @@ def test_the_only_group_of_a_view_is_there_from_the_first_commit_on_that_tells_s
     tables = "CREATE TABLE s.t (id bigint PRIMARY KEY, v text NOT NULL);"
     view = "SELECT TRANSACTIONALLY list(v) AS vs FROM s.t"
     plan = compile_pipeline([("v.sql", view)], parse_catalog({"t": tables}))
-    stage = LocalStage(plan, make_index, buckets=1, every_commit=True)
-    packer = EventPacker(stage.spec)
+    engine = LocalEngine(plan, make_index, buckets=1, every_commit=True)
+    packer = EventPacker(engine.spec)
     for lsn in (100, 200):
         packer.touch(lsn)
     payloads = [(number, payload) for number, (_, _, payload) in enumerate(packer.payloads())]
 
-    assert [(lsn, document) for lsn, _, document in stage.process(0, payloads)] == [(100, b'{"vs":null}')]
-    assert stage.process(0, payloads) == []
+    documents = engine.process({(1, 0): payloads})[0]
+    assert [(lsn, document) for lsn, _, document in documents] == [(100, b'{"vs":null}')]
+    assert engine.process({(1, 0): payloads})[0] == []
 
 
-def test_a_change_and_its_reversal_in_one_batch_emit_nothing(stage: LocalStage) -> None:
-    stage.run([order(100)])
-    assert stage.run([order(200, "b"), order(300, "a")]) == []
+def test_a_change_and_its_reversal_in_one_batch_emit_nothing(engine: LocalEngine) -> None:
+    engine.run([order(100)])
+    assert engine.run([order(200, "b"), order(300, "a")])[0] == []
 
 
-def test_with_every_commit_a_change_and_its_reversal_are_both_emitted(make_stage: MakeStage) -> None:
-    stage = make_stage(every_commit=True)
-    stage.run([order(100)])
-    assert shown(stage.run([order(200, "b"), order(300, "a")])) == [(200, 1, "b"), (300, 1, "a")]
+def test_with_every_commit_a_change_and_its_reversal_are_both_emitted(make_engine: MakeEngine) -> None:
+    engine = make_engine(every_commit=True)
+    engine.run([order(100)])
+    assert shown(engine.run([order(200, "b"), order(300, "a")])[0]) == [(200, 1, "b"), (300, 1, "a")]
 
 
-def test_only_the_state_after_a_commit_is_emitted(make_stage: MakeStage) -> None:
-    stage = make_stage(every_commit=True)
-    assert shown(stage.run([order(100, "a"), order(100, "b"), order(100, "c")])) == [(100, 1, "c")]
+def test_only_the_state_after_a_commit_is_emitted(make_engine: MakeEngine) -> None:
+    engine = make_engine(every_commit=True)
+    assert shown(engine.run([order(100, "a"), order(100, "b"), order(100, "c")])[0]) == [(100, 1, "c")]
 
 
-def test_latest_documents_carry_the_newest_commit_of_the_bucket(stage: LocalStage) -> None:
-    documents = stage.run([order(100), order(300, order_id=2), order(200)])
+def test_latest_documents_carry_the_newest_commit_of_the_bucket(engine: LocalEngine) -> None:
+    documents = engine.run([order(100), order(300, order_id=2), order(200)])[0]
     assert shown(documents) == [(300, 1, "a"), (300, 2, "a")]
 
 
-def test_a_key_that_leaves_the_view_is_deleted_once(stage: LocalStage) -> None:
-    stage.run([order(100)])
-    assert shown(stage.run([no_order(200)])) == [(200, 1, None)]
-    assert stage.run([no_order(300)]) == []
-    assert contents(stage) == []
+def test_a_key_that_leaves_the_view_is_deleted_once(engine: LocalEngine) -> None:
+    engine.run([order(100)])
+    assert shown(engine.run([no_order(200)])[0]) == [(200, 1, None)]
+    assert engine.run([no_order(300)])[0] == []
+    assert contents(engine) == []
 
 
-def test_a_key_that_comes_and_goes_within_a_batch_is_never_seen(stage: LocalStage) -> None:
-    assert stage.run([order(100), no_order(200)]) == []
+def test_a_key_that_comes_and_goes_within_a_batch_is_never_seen(engine: LocalEngine) -> None:
+    assert engine.run([order(100), no_order(200)])[0] == []
 
 
-def test_a_line_without_its_order_makes_no_document(stage: LocalStage) -> None:
-    assert stage.run([line(100, "c", None, LINE)]) == []
-    assert shown(stage.run([order(200)])) == [(200, 1, "a")]
+def test_a_line_without_its_order_makes_no_document(engine: LocalEngine) -> None:
+    assert engine.run([line(100, "c", None, LINE)])[0] == []
+    assert shown(engine.run([order(200)])[0]) == [(200, 1, "a")]
 
 
-def test_payloads_are_taken_by_sequence_and_commit(stage: LocalStage) -> None:
-    late, early = (stage.payloads([order(lsn, text)])[0][0][1] for lsn, text in ((200, "b"), (100, "a")))
-    assert shown(stage.process(0, [(1, late), (0, early)])) == [(200, 1, "b")]
+def test_payloads_are_taken_by_sequence_and_commit(engine: LocalEngine) -> None:
+    late, early = (engine.payloads([order(lsn, text)])[1, 0][0][1] for lsn, text in ((200, "b"), (100, "a")))
+    assert shown(engine.process({(1, 0): [(1, late), (0, early)]})[0]) == [(200, 1, "b")]
 
 
 def event(lsn: int, primary_key: bytes, *, lead: int = 0, key: bytes = b"\x91\x01") -> Event:
@@ -188,151 +189,151 @@ def test_around_a_truncate_events_of_one_commit_are_in_the_order_of_the_log() ->
 @pytest.mark.parametrize("every_commit", [False, True])
 @pytest.mark.parametrize("in_one_batch", [False, True])
 def test_a_left_out_value_is_the_one_the_row_had(
-    make_stage: MakeStage, every_commit: bool, in_one_batch: bool
+    make_engine: MakeEngine, every_commit: bool, in_one_batch: bool
 ) -> None:
-    stage = make_stage(every_commit=every_commit)
+    engine = make_engine(every_commit=every_commit)
     update = json.dumps({"id": 1, "customer": UNAVAILABLE, "total": "1.00"}).encode()
     partial: ChangeEvent = ("inventory.orders", "u", 200, None, update)
     batches = [[order(100), partial]] if in_one_batch else [[order(100)], [partial]]
-    documents = [document for batch in batches for document in stage.run(batch)]
+    documents = [document for batch in batches for document in engine.run(batch)[0]]
     last = json.loads(documents[-1][2] or b"")
     assert (last["customer"], last["total"]) == ("a", "1.00")
 
 
-def test_a_left_out_value_of_an_unknown_row_is_an_error(stage: LocalStage) -> None:
+def test_a_left_out_value_of_an_unknown_row_is_an_error(engine: LocalEngine) -> None:
     update = json.dumps({"id": 1, "customer": UNAVAILABLE, "total": None}).encode()
     with pytest.raises(EngineInputError, match=r'inventory\.orders, key \{"id":1\}, commit LSN 200'):
-        stage.run([("inventory.orders", "u", 200, None, update)])
+        engine.run([("inventory.orders", "u", 200, None, update)])
 
 
-def test_a_row_that_leaves_a_key_it_was_never_under_is_an_error(stage: LocalStage) -> None:
+def test_a_row_that_leaves_a_key_it_was_never_under_is_an_error(engine: LocalEngine) -> None:
     """As when the old key is made up because the table's replica identity is not full."""
-    stage.run([line(100, "c", None, LINE)])
+    engine.run([line(100, "c", None, LINE)])
     with pytest.raises(EngineInputError, match="REPLICA IDENTITY FULL"):
-        stage.run([line(200, "d", LINE | {"order_id": 0}, None)])
+        engine.run([line(200, "d", LINE | {"order_id": 0}, None)])
 
 
 @pytest.mark.parametrize("every_commit", [False, True])
 @pytest.mark.parametrize("in_one_batch", [False, True])
 def test_a_row_that_leaves_a_key_twice_is_an_error(
-    make_stage: MakeStage, every_commit: bool, in_one_batch: bool
+    make_engine: MakeEngine, every_commit: bool, in_one_batch: bool
 ) -> None:
-    stage = make_stage(every_commit=every_commit)
+    engine = make_engine(every_commit=every_commit)
     created, *left = line(100, "c", None, LINE), line(200, "d", LINE, None), line(300, "d", LINE, None)
     if not in_one_batch:
-        stage.run([created])
+        engine.run([created])
     with pytest.raises(EngineInputError, match="commit LSN 300"):
-        stage.run([created, *left] if in_one_batch else left)
+        engine.run([created, *left] if in_one_batch else left)
 
 
 @pytest.mark.parametrize("every_commit", [False, True])
 def test_a_row_that_leaves_a_large_key_it_was_never_under_is_an_error(
-    make_stage: MakeStage, every_commit: bool
+    make_engine: MakeEngine, every_commit: bool
 ) -> None:
-    stage = make_stage(every_commit=every_commit)
-    stage.run([line(100, "c", None, LINE | {"id": number}) for number in range(LARGE_KEY_ENTRIES)])
+    engine = make_engine(every_commit=every_commit)
+    engine.run([line(100, "c", None, LINE | {"id": number}) for number in range(LARGE_KEY_ENTRIES)])
     with pytest.raises(EngineInputError, match="commit LSN 200"):
-        stage.run([line(200, "d", LINE | {"id": 1_000}, None)])
+        engine.run([line(200, "d", LINE | {"id": 1_000}, None)])
 
 
-def test_a_lost_index_is_rebuilt_from_the_log(stage: LocalStage) -> None:
-    stage.run([order(100), line(100, "c", None, LINE)])
-    stage.run([order(200, "b")])
-    before = contents(stage)
-    stage.lose_index(0)
-    assert stage.run([order(300, "b")]) == []
-    stage.run([order(400, "b", order_id=2)])
-    assert contents(stage)[: len(before)] == before
+def test_a_lost_index_is_rebuilt_from_the_log(engine: LocalEngine) -> None:
+    engine.run([order(100), line(100, "c", None, LINE)])
+    engine.run([order(200, "b")])
+    before = contents(engine)
+    engine.lose_index(1, 0)
+    assert engine.run([order(300, "b")])[0] == []
+    engine.run([order(400, "b", order_id=2)])
+    assert contents(engine)[: len(before)] == before
 
 
-def test_an_index_ahead_of_the_state_is_rebuilt(stage: LocalStage) -> None:
+def test_an_index_ahead_of_the_state_is_rebuilt(engine: LocalEngine) -> None:
     """The task was killed after it had committed the index; Spark runs the batch again."""
-    stage.run([order(100)])
-    meta, blobs = stage.states[0].cell.value, dict(stage.states[0].blobs.items)
-    first = stage.run([order(200, "b"), order(200, "b", order_id=2)])
-    stage.states[0].cell.value, stage.states[0].blobs.items = meta, blobs
-    assert stage.run([order(200, "b"), order(200, "b", order_id=2)]) == first
-    assert dict(contents(stage)) == logged(stage)
+    engine.run([order(100)])
+    meta, blobs = engine.states[1, 0].cell.value, dict(engine.states[1, 0].blobs.items)
+    first = engine.run([order(200, "b"), order(200, "b", order_id=2)])[0]
+    engine.states[1, 0].cell.value, engine.states[1, 0].blobs.items = meta, blobs
+    assert engine.run([order(200, "b"), order(200, "b", order_id=2)])[0] == first
+    assert dict(contents(engine)) == logged(engine)
 
 
-def test_an_index_without_a_state_is_emptied(stage: LocalStage) -> None:
+def test_an_index_without_a_state_is_emptied(engine: LocalEngine) -> None:
     """The first batch was killed after it had committed the index."""
-    first = stage.run([order(100)])
-    stage.states[0].cell.value, stage.states[0].blobs.items = None, {}
-    assert stage.run([order(100)]) == first
+    first = engine.run([order(100)])[0]
+    engine.states[1, 0].cell.value, engine.states[1, 0].blobs.items = None, {}
+    assert engine.run([order(100)])[0] == first
 
 
-def test_without_the_token_check_a_repeated_batch_would_be_lost(stage: LocalStage) -> None:
+def test_without_the_token_check_a_repeated_batch_would_be_lost(engine: LocalEngine) -> None:
     """Shows that the tests above can fail: an index that lies about its token hides the batch."""
-    stage.run([order(100)])
-    state = stage.states[0]
+    engine.run([order(100)])
+    state = engine.states[1, 0]
     meta, blobs = state.cell.value, dict(state.blobs.items)
-    stage.run([order(200, "b")])
+    engine.run([order(200, "b")])
     state.cell.value, state.blobs.items = meta, blobs
     assert meta is not None
-    stage.indexes[0].update(lambda c: c.set_token(meta[2]))
-    assert stage.run([order(200, "b")]) == []
+    engine.indexes[1, 0].update(lambda c: c.set_token(meta[2]))
+    assert engine.run([order(200, "b")])[0] == []
 
 
-def test_the_log_is_compacted_to_what_is_live(stage: LocalStage) -> None:
+def test_the_log_is_compacted_to_what_is_live(engine: LocalEngine) -> None:
     rounds, customers = 40, 200
     for number in range(1, rounds):
-        stage.run([order(number, f"{number} {'x' * 50}", order_id=i) for i in range(customers)])
-    meta = stage.states[0].log.meta(0, stage.stage.view)
+        engine.run([order(number, f"{number} {'x' * 50}", order_id=i) for i in range(customers)])
+    meta = engine.states[1, 0].log.meta(0, engine.processors[1].view)
     assert meta is not None
-    assert meta.live_bytes == sum(len(name) + len(value) for name, value in contents(stage))
+    assert meta.live_bytes == sum(len(name) + len(value) for name, value in contents(engine))
     assert meta.log_bytes <= 2 * meta.live_bytes + COMPACTION_SLACK_BYTES
-    assert len(stage.states[0].blobs.items) < rounds - 1
-    assert logged(stage) == dict(contents(stage))
+    assert len(engine.states[1, 0].blobs.items) < rounds - 1
+    assert logged(engine) == dict(contents(engine))
 
 
-def test_live_bytes_follow_every_kind_of_change(stage: LocalStage) -> None:
-    stage.run([order(100), order(100, order_id=2), line(100, "c", None, LINE)])
-    stage.run([order(200, "longer"), no_order(200, 2), line(200, "u", LINE, LINE | {"product": "y"})])
-    stage.run([line(300, "d", LINE | {"product": "y"}, None)])
-    meta = stage.states[0].log.meta(0, stage.stage.view)
+def test_live_bytes_follow_every_kind_of_change(engine: LocalEngine) -> None:
+    engine.run([order(100), order(100, order_id=2), line(100, "c", None, LINE)])
+    engine.run([order(200, "longer"), no_order(200, 2), line(200, "u", LINE, LINE | {"product": "y"})])
+    engine.run([line(300, "d", LINE | {"product": "y"}, None)])
+    meta = engine.states[1, 0].log.meta(0, engine.processors[1].view)
     assert meta is not None
-    assert meta.live_bytes == sum(len(name) + len(value) for name, value in contents(stage))
+    assert meta.live_bytes == sum(len(name) + len(value) for name, value in contents(engine))
 
 
-def test_the_state_of_another_view_is_refused(stage: LocalStage) -> None:
+def test_the_state_of_another_view_is_refused(engine: LocalEngine) -> None:
     state = BucketState()
     state.log.write(LogWrite([], LogMeta("another", b"", 0, 0)))
-    stage.states[0] = state
+    engine.states[1, 0] = state
     with pytest.raises(EngineStateError, match="another"):
-        stage.run([order(100)])
+        engine.run([order(100)])
 
 
-def test_a_state_of_a_newer_version_is_refused(stage: LocalStage) -> None:
-    stage.run([order(100)])
-    value = stage.states[0].cell.value
+def test_a_state_of_a_newer_version_is_refused(engine: LocalEngine) -> None:
+    engine.run([order(100)])
+    value = engine.states[1, 0].cell.value
     assert value is not None
-    stage.states[0].cell.value = (99, *value[1:])
+    engine.states[1, 0].cell.value = (99, *value[1:])
     with pytest.raises(EngineStateError, match="99"):
-        stage.run([order(200)])
+        engine.run([order(200)])
 
 
-def test_a_damaged_log_is_an_error(stage: LocalStage) -> None:
-    stage.run([order(100)])
-    for key in stage.states[0].blobs.items:
-        stage.states[0].blobs.items[key] = (b"damaged",)
-    stage.lose_index(0)
+def test_a_damaged_log_is_an_error(engine: LocalEngine) -> None:
+    engine.run([order(100)])
+    for key in engine.states[1, 0].blobs.items:
+        engine.states[1, 0].blobs.items[key] = (b"damaged",)
+    engine.lose_index(1, 0)
     with pytest.raises(EngineStateError):
-        stage.run([order(200)])
+        engine.run([order(200)])
 
 
-def test_a_payload_of_something_else_is_an_error(stage: LocalStage) -> None:
+def test_a_payload_of_something_else_is_an_error(engine: LocalEngine) -> None:
     documents = next(document_payloads([(1, b"k", None)]))
     with pytest.raises(EngineStateError, match="bucket 0"):
-        stage.process(0, [(0, documents)])
+        engine.process({(1, 0): [(0, documents)]})
 
 
-def test_an_error_in_a_batch_changes_neither_index_nor_state(stage: LocalStage) -> None:
-    stage.run([order(100)])
-    before = contents(stage), stage.states[0].cell.value, dict(stage.states[0].blobs.items)
+def test_an_error_in_a_batch_changes_neither_index_nor_state(engine: LocalEngine) -> None:
+    engine.run([order(100)])
+    before = contents(engine), engine.states[1, 0].cell.value, dict(engine.states[1, 0].blobs.items)
     with pytest.raises(EngineInputError):
-        stage.run([order(200, "b"), line(200, "d", LINE, None)])
-    assert (contents(stage), stage.states[0].cell.value, stage.states[0].blobs.items) == before
+        engine.run([order(200, "b"), line(200, "d", LINE, None)])
+    assert (contents(engine), engine.states[1, 0].cell.value, engine.states[1, 0].blobs.items) == before
 
 
 def test_keys_longer_than_an_index_entry_work(make_index: MakeIndex) -> None:
@@ -340,18 +341,18 @@ def test_keys_longer_than_an_index_entry_work(make_index: MakeIndex) -> None:
     view = "SELECT TRANSACTIONALLY t.id, t.v FROM s.t t"
     keys = ["x" * 600 + end for end in "ab"]
     plan = compile_pipeline([("v.sql", view)], parse_catalog({"t": tables}))
-    stage = LocalStage(plan, make_index, buckets=1)
+    engine = LocalEngine(plan, make_index, buckets=1)
 
     def write(lsn: int, value: int) -> list[Document]:
         rows = [json.dumps({"id": key, "v": value}).encode() for key in keys]
-        return stage.run([("s.t", "c", lsn, None, row) for row in rows])
+        return engine.run([("s.t", "c", lsn, None, row) for row in rows])[0]
 
     write(100, 1)
-    stage.lose_index(0)
+    engine.lose_index(1, 0)
     assert [json.loads(key)["id"] for _, key, _ in write(200, 2)] == keys
 
 
-def test_documents_are_packed_in_order_in_payloads_of_bounded_size(stage: LocalStage) -> None:
+def test_documents_are_packed_in_order_in_payloads_of_bounded_size(engine: LocalEngine) -> None:
     documents = [(n, b"k", bytes(1 << 20)) for n in range(9)]
     payloads = list(document_payloads(documents))
     assert len(payloads) == 3
@@ -361,4 +362,4 @@ def test_documents_are_packed_in_order_in_payloads_of_bounded_size(stage: LocalS
 
 
 def test_a_memory_index_is_the_default_of_a_local_stage(plan: EnginePlan) -> None:
-    assert isinstance(LocalStage(plan).indexes[0], MemoryIndex)
+    assert isinstance(LocalEngine(plan).indexes[1, 0], MemoryIndex)

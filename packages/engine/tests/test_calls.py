@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slackwater_engine.evaluate import calls
-from slackwater_engine.local import LocalEngine, LocalStage
+from slackwater_engine.local import LocalEngine
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.errors import EvaluationError
 from slackwater_sql.postgres import parse_catalog
@@ -54,7 +54,7 @@ def test_an_error_of_the_view_names_the_key(every_commit: bool) -> None:
     view = "SELECT TRANSACTIONALLY a.id, CAST(a.n AS int) AS n FROM s.a a"
     plan = compile_pipeline([("v.sql", view)], parse_catalog({"t.sql": TABLE}))
     rows = [json.dumps({"id": key, "k": 1, "n": "x" if key == 17 else "1"}).encode() for key in range(30)]
-    stage = LocalStage(plan, buckets=1, every_commit=every_commit)
+    engine = LocalEngine(plan, buckets=1, every_commit=every_commit)
     with pytest.raises(EvaluationError) as raised:
-        stage.run([("s.a", "c", 10, None, row) for row in rows])
+        engine.run([("s.a", "c", 10, None, row) for row in rows])
     assert (raised.value.view, raised.value.key) == ("v", '{"id":17}')

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from slackwater_engine.accumulate.testing import CountingIndex
 from slackwater_engine.index.contract import BucketIndex
 from slackwater_engine.index.lmdb_index import LmdbIndex
 from slackwater_engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater_engine.payloads import decode_events
+from slackwater_engine.testing import CountingIndex
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.plan import EnginePlan, Reads
 from slackwater_sql.postgres import parse_catalog

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.evaluate import results, row_changes
+from slackwater_engine.evaluate import results
+from slackwater_engine.evaluate.touched_keys import TouchedKeys
 from slackwater_engine.local import ChangeEvent, LocalEngine
 from slackwater_engine.payloads import Document
 from slackwater_sql.compiler import compile_pipeline
@@ -269,13 +270,13 @@ def test_without_the_rule_for_moves_between_buckets_the_row_would_be_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Shows that the test above can fail: the sending bucket's delete comes last."""
-    changes = row_changes.RowRules.changes
+    find = TouchedKeys.find
 
-    def without_rule(self: row_changes.RowRules, *args: Any) -> Any:
+    def without_rule(self: TouchedKeys, *args: Any) -> Any:
         monkeypatch.setattr(self, "_of_stages", frozenset())
-        return changes(self, *args)
+        return find(self, *args)
 
-    monkeypatch.setattr(row_changes.RowRules, "changes", without_rule)
+    monkeypatch.setattr(TouchedKeys, "find", without_rule)
     with pytest.raises(AssertionError):
         play("regions", MOVE, IN_TWO_BATCHES, every_commit=True)
 

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.bucket.owners import OWNER_TAG
 from slackwater_engine.errors import EngineUnavailableError
 from slackwater_engine.index.contract import BucketIndex, IndexTransaction
 from slackwater_engine.index.lmdb_index import LmdbIndex, OpenIndexes, open_limit
@@ -25,6 +24,7 @@ from slackwater_engine.state.entry import (
     MAX_INPUTS,
     META_NAME,
     MULTISET_TAG,
+    OWNER_TAG,
     input_tag,
     part,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slackwater_engine.errors import EngineUnavailableError
-from slackwater_engine.index import draft as index_draft
+from slackwater_engine.index import lmdb_index
 from slackwater_engine.index.contract import BucketIndex
 from slackwater_engine.index.lmdb_index import LmdbIndex
 from slackwater_engine.state.entry import Change
@@ -43,8 +43,8 @@ def contents_of(batches: Iterator[list[Change]]) -> dict[bytes, bytes]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_draft, "SORTED_BYTES", 2_000)
-    monkeypatch.setattr(index_draft, "STEP_CHANGES", 50)
+    monkeypatch.setattr(lmdb_index, "SORTED_BYTES", 2_000)
+    monkeypatch.setattr(lmdb_index, "STEP_CHANGES", 50)
 
 
 @pytest.mark.usefixtures("small_parts")

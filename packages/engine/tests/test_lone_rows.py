@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.evaluate.lone_rows import LoneRowsLogic, has_lone_rows
-from slackwater_engine.evaluate.rows import RowsLogic
+from slackwater_engine.evaluate.every_commit import CommitEvaluation
+from slackwater_engine.evaluate.lone_rows import LoneRowEvaluation, has_lone_rows
 from slackwater_engine.local import MemoryTransaction
 from slackwater_engine.outcome import Outcome
 from slackwater_engine.pack.packer import EventPacker
@@ -90,10 +90,10 @@ def test_regular_events_do_what_they_do_in_general(
     stage = plan.stages[0]
     assert stage.rows is not None
     evaluator = RowsEvaluator(stage.rows, stage.key, name="view")
-    general = RowsLogic(stage, stage.rows, evaluator)
+    general = CommitEvaluation(stage, stage.rows, evaluator)
     # Partials of one group and commit that come in two calls are two; documents are the same.
     max_rows = 3 if plan is PLANS[1] else 1000
-    fast = LoneRowsLogic(stage, stage.rows, evaluator, max_rows=max_rows)
+    fast = LoneRowEvaluation(stage, stage.rows, evaluator, max_rows=max_rows)
     contents = MemoryTransaction({}, None)
     present: dict[int, Row] = {}
     for number, batch in enumerate(batches):

@@ -14,11 +14,11 @@ from slackwater_engine.accumulate.multiset import (
     multiset_prefix,
     sort_key_part,
 )
-from slackwater_engine.accumulate.testing import CountingIndex
 from slackwater_engine.index.contract import BucketIndex, IndexTransaction
 from slackwater_engine.local import MemoryIndex
 from slackwater_engine.outcome import Outcome
 from slackwater_engine.state.entry import MAX_PART_BYTES, Change
+from slackwater_engine.testing import CountingIndex
 
 MakeIndex = Callable[[], BucketIndex]
 Additions = dict[bytes, int]

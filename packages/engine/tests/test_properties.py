@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import ChangeEvent, LocalStage
+from slackwater_engine.local import ChangeEvent, LocalEngine
 from slackwater_engine.payloads import Document
 from slackwater_sql.plan import EnginePlan
 
@@ -196,12 +196,12 @@ runs = st.builds(
 
 
 def processed(
-    stage: LocalStage, run: Run, commits: Sequence[list[ChangeEvent]], see: Callable[[list[Document]], None]
+    engine: LocalEngine, run: Run, commits: Sequence[list[ChangeEvent]], see: Callable[[list[Document]], None]
 ) -> None:
     for number, batch in enumerate(batches(commits, run.sizes)):
         if number < len(run.losses):
-            stage.lose_index(run.losses[number] % run.buckets)
-        see(stage.run(batch, run.tasks))
+            engine.lose_index(1, run.losses[number] % run.buckets)
+        see(engine.run(batch, run.tasks)[0])
 
 
 several_calls_per_index = settings(
@@ -216,8 +216,8 @@ def test_latest_documents_are_the_view_of_the_final_rows(
 ) -> None:
     past = history(written)
     published = Published()
-    stage = LocalStage(plan, make_index, buckets=run.buckets)
-    processed(stage, run, past.commits, published.take)
+    engine = LocalEngine(plan, make_index, buckets=run.buckets)
+    processed(engine, run, past.commits, published.take)
     assert published.documents == past.views[max(past.views)]
     assert published.repeated == []
 
@@ -229,8 +229,8 @@ def test_with_every_commit_the_documents_are_the_view_after_each_commit(
 ) -> None:
     past = history(written)
     emitted: list[Document] = []
-    stage = LocalStage(plan, make_index, buckets=run.buckets, every_commit=True)
-    processed(stage, run, past.commits, emitted.extend)
+    engine = LocalEngine(plan, make_index, buckets=run.buckets, every_commit=True)
+    processed(engine, run, past.commits, emitted.extend)
     published = Published()
     for lsn, view in past.views.items():
         published.take([document for document in emitted if document[0] == lsn])
@@ -247,8 +247,8 @@ def test_documents_of_every_commit_depend_on_neither_batching_nor_buckets(
     emitted: list[list[Document]] = []
     for run in (one, other):
         documents: list[Document] = []
-        stage = LocalStage(plan, buckets=run.buckets, every_commit=True)
-        processed(stage, run, past.commits, documents.extend)
+        engine = LocalEngine(plan, buckets=run.buckets, every_commit=True)
+        processed(engine, run, past.commits, documents.extend)
         emitted.append(sorted(documents, key=lambda document: document[:2]))
     assert emitted[0] == emitted[1]
 
@@ -257,7 +257,7 @@ def test_the_oracle_sees_a_torn_document(plan: EnginePlan) -> None:
     """The comparison of these tests fails if a commit is cut in two."""
     past = history([[("orders", {"id": 1, "customer": "a", "total": None}), ("order_lines", _line(7, 1))]])
     published = Published()
-    published.take(LocalStage(plan).run(past.commits[0][:1]))
+    published.take(LocalEngine(plan).run(past.commits[0][:1])[0])
     assert published.documents != past.views[100]
 
 
@@ -268,12 +268,12 @@ def _line(line_id: int, order_id: int) -> Row:
 @pytest.mark.parametrize("every_commit", [False, True])
 def test_a_line_that_moves_changes_both_orders_in_one_commit(plan: EnginePlan, every_commit: bool) -> None:
     database = Database()
-    stage = LocalStage(plan, every_commit=every_commit)
+    engine = LocalEngine(plan, every_commit=every_commit)
     database.begin()
-    stage.run(
+    engine.run(
         [database.put("orders", {"id": i, "customer": "a", "total": None}) for i in (1, 2)]
         + [database.put("order_lines", _line(7, 1))]
-    )
+    )[0]
     database.begin()
-    documents = stage.run([database.put("order_lines", _line(7, 2))])
+    documents = engine.run([database.put("order_lines", _line(7, 2))])[0]
     assert {(lsn, key) for lsn, key, _ in documents} == {(200, b'{"id":1}'), (200, b'{"id":2}')}

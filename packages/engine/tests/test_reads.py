@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_engine.accumulate.testing import CountingIndex
 from slackwater_engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater_engine.payloads import Document
+from slackwater_engine.testing import CountingIndex
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.plan import EnginePlan, Reads
 from slackwater_sql.postgres import parse_catalog

@@ -70,7 +70,7 @@ def test_an_edge_that_does_not_show_a_change_gets_no_event() -> None:
 
 
 def test_already_the_first_point_of_a_fresh_key_is_news() -> None:
-    points = ResultPoints([0, 1, 1], [10, BEFORE, 10], frozenset({0}))
+    points = ResultPoints([0, 1, 1], [10, BEFORE, 10], {0})
     rows = [(0, '{"id":1}', b"a"), (1, '{"id":2}', b"b"), (2, '{"id":2}', b"b")]
     assert routed(DocumentsOutput(0), points, rows).documents == {0: [(10, b'{"id":1}', b"a")]}
 
@@ -86,7 +86,7 @@ def test_documents_come_change_and_vanish_at_their_points() -> None:
 
 
 def test_each_point_adds_its_rows_and_takes_away_those_before() -> None:
-    points = ResultPoints([0, 0, 0, 1], [BEFORE, 10, 20, 30], frozenset({1}))
+    points = ResultPoints([0, 0, 0, 1], [BEFORE, 10, 20, 30], {1})
     assert points.steps() == Steps([1, 0, 2, 1, 3], [10, 10, 20, 20, 30], [1, -1, 1, -1, 1])
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from slackwater_engine.errors import EngineConfigError
 from slackwater_engine.local import LocalEngine
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.postgres import parse_catalog
 

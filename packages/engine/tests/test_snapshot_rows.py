@@ -1,4 +1,4 @@
-"""Rows of snapshots among random commits, restarts and cuts: source and stage together.
+"""Rows of snapshots among random commits, restarts and cuts: source and engine together.
 
 The model writes what Debezium was seen to write (see the recordings of `packages/cdc`): a chunk of an
 incremental snapshot holds what the database holds at the record's place; rows of a blocking snapshot hold
@@ -15,12 +15,11 @@ from confluent_kafka import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.local import LocalStage
+from slackwater_engine.local import LocalEngine
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.payloads import Document
-from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater_engine.records.changes import BatchChanges, find_places
-from slackwater_engine.records.plan import OffsetSpan
 from slackwater_engine.records.snapshot_rows import SnapshotPlaces
 from slackwater_protocol import CommittedTransaction
 from slackwater_sql.plan import EnginePlan
@@ -196,7 +195,7 @@ class Reader:
     """Reads batches of a world as a pipeline would."""
 
     world: World
-    stage: LocalStage
+    engine: LocalEngine
     start: int = 0
     positions: list[int] = field(default_factory=list)
 
@@ -211,7 +210,7 @@ class Reader:
             for sequence, bucket, payload in self._pack(self._task(mine, cut, end_lsn)):
                 by_bucket.setdefault(bucket, []).append((sequence, payload))
         self.start, self.positions = cut, [span.to_offset for span in spans]
-        return [d for bucket, payloads in by_bucket.items() for d in self.stage.process(bucket, payloads)]
+        return self.engine.process({(1, bucket): payloads for bucket, payloads in by_bucket.items()})[0]
 
     def _task(self, spans: tuple[OffsetSpan, ...], cut: int, end_lsn: int) -> BatchTask:
         numbers = range(self.start + 1, cut + 1)
@@ -231,8 +230,8 @@ class Reader:
         changes = BatchChanges(task, "inv", tables, places)
         result = []
         for span in task.spans:
-            packer = EventPacker(self.stage.spec)
-            for _, change, lsn in changes.of(span, self._messages(span)):
+            packer = EventPacker(self.engine.spec)
+            for _, change, lsn in changes.find(span, self._messages(span)):
                 before = None if change.before is None else bytes(change.before)
                 after = None if change.after is None else bytes(change.after)
                 packer.add(change.table, change.op, lsn, before, after, change.lsn)
@@ -267,8 +266,8 @@ readings = st.builds(
 )
 
 
-def documents_of(world: World, reading: Reading, stage: LocalStage) -> list[Document]:
-    reader = Reader(world, stage)
+def documents_of(world: World, reading: Reading, engine: LocalEngine) -> list[Document]:
+    reader = Reader(world, engine)
     documents: list[Document] = []
     last = len(world.states) - 1
     for cut in sorted(reading.cuts):
@@ -306,7 +305,7 @@ def test_snapshots_of_a_table_that_is_known_change_nothing_at_any_commit(
 ) -> None:
     world = World(reading.partitions)
     world.play(stream)
-    documents = documents_of(world, reading, LocalStage(plan, every_commit=True))
+    documents = documents_of(world, reading, LocalEngine(plan, every_commit=True))
 
     for number, state in replayed(documents, world):
         assert state == world.states[number]
@@ -320,7 +319,7 @@ def test_a_table_that_is_captured_later_shows_no_row_that_was_not_so_and_is_whol
     commits = sum(isinstance(action, Commit) for action in stream)
     world = World(reading.partitions, min(hidden, commits))
     world.play([*stream, Chunk(0) if isinstance(full, Chunk) else full])
-    documents = documents_of(world, reading, LocalStage(plan, every_commit=True))
+    documents = documents_of(world, reading, LocalEngine(plan, every_commit=True))
 
     for number, state in replayed(documents, world):
         assert state.items() <= world.states[number].items()
@@ -336,8 +335,8 @@ def test_the_oracle_sees_rows_that_are_shown_at_the_end_of_their_batch(
     reading = Reading(partitions=1, tasks=1, cuts=frozenset(), choices=(0,) * 15)
 
     def final() -> State:
-        stage = LocalStage(plan, every_commit=True)
-        return replayed(documents_of(world, reading, stage), world)[-1][1]
+        engine = LocalEngine(plan, every_commit=True)
+        return replayed(documents_of(world, reading, engine), world)[-1][1]
 
     assert final() == {1: "c"}
     monkeypatch.setattr(SnapshotPlaces, "commit_lsn", lambda *_: 4 * STEP)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slackwater_engine.bucket.processor import update_current
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.index.contract import BucketIndex, IndexTransaction
 from slackwater_engine.local import MemoryCell, MemoryIndex, MemoryMap
@@ -22,7 +23,6 @@ from slackwater_engine.state.log import (
     changes_bytes,
     encoded_blobs,
 )
-from slackwater_engine.state.rebuild import update_current
 
 VIEW = "fingerprint"
 

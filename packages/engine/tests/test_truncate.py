@@ -6,9 +6,9 @@ from operator import itemgetter
 
 import pytest
 
-from slackwater_engine.bucket import bucket as bucket_module
+from slackwater_engine.bucket import processor
 from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import ChangeEvent, LocalStage
+from slackwater_engine.local import ChangeEvent, LocalEngine
 from slackwater_engine.state.entry import group_width, part
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.plan import EnginePlan
@@ -32,10 +32,10 @@ def truncate(table: str, place: tuple[int, int]) -> ChangeEvent:
     return table, "t", place[0], None, None, place[1]
 
 
-def shown(stage: LocalStage, changes: list[ChangeEvent], tasks: int = 1) -> dict[int, list[object]]:
+def shown(engine: LocalEngine, changes: list[ChangeEvent], tasks: int = 1) -> dict[int, list[object]]:
     """Line ids of each document emitted; None for one that vanishes. By order, oldest first."""
     result: dict[int, list[object]] = {}
-    for _, key, document in sorted(stage.run(changes, tasks), key=itemgetter(0)):
+    for _, key, document in sorted(engine.run(changes, tasks)[0], key=itemgetter(0)):
         lines = document and [each["id"] for each in json.loads(document)["lines"] or []]
         result.setdefault(json.loads(key)["id"], []).append(lines)
     return result
@@ -45,29 +45,29 @@ def shown(stage: LocalStage, changes: list[ChangeEvent], tasks: int = 1) -> dict
 def test_documents_of_rows_that_no_batch_mentions_vanish(
     plan: EnginePlan, make_index: MakeIndex, every_commit: bool
 ) -> None:
-    stage = LocalStage(plan, make_index, every_commit=every_commit)
-    stage.run([order(n, (100, n)) for n in range(20)])
+    engine = LocalEngine(plan, make_index, every_commit=every_commit)
+    engine.run([order(n, (100, n)) for n in range(20)])
 
-    assert shown(stage, [truncate(ORDERS, (200, 150))]) == {n: [None] for n in range(20)}
-    assert stage.run([truncate(ORDERS, (300, 250))]) == []
+    assert shown(engine, [truncate(ORDERS, (200, 150))]) == {n: [None] for n in range(20)}
+    assert engine.run([truncate(ORDERS, (300, 250))])[0] == []
 
 
 def test_documents_that_only_lose_a_part_are_emitted_again(plan: EnginePlan, make_index: MakeIndex) -> None:
-    stage = LocalStage(plan, make_index)
-    stage.run([order(1, (100, 1)), order(2, (100, 2)), line(7, 1, (100, 3))])
+    engine = LocalEngine(plan, make_index)
+    engine.run([order(1, (100, 1)), order(2, (100, 2)), line(7, 1, (100, 3))])
 
-    assert shown(stage, [truncate(LINES, (200, 150))]) == {1: [[]]}
+    assert shown(engine, [truncate(LINES, (200, 150))]) == {1: [[]]}
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 3])
 def test_rows_before_it_in_its_transaction_go_and_rows_behind_it_stay(plan: EnginePlan, tasks: int) -> None:
     """Rows and TRUNCATE come out of different partitions, so out of different tasks."""
-    stage = LocalStage(plan)
-    stage.run([order(n, (100, n)) for n in range(6)])
+    engine = LocalEngine(plan)
+    engine.run([order(n, (100, n)) for n in range(6)])
     before = [line(n, n, (200, 110 + n)) for n in range(6)]
     after = [line(10 + n, n, (200, 130 + n)) for n in range(3)]
 
-    documents = shown(stage, [*after, truncate(LINES, (200, 120)), *before], tasks)
+    documents = shown(engine, [*after, truncate(LINES, (200, 120)), *before], tasks)
     assert documents == {n: [[10 + n]] for n in range(3)}
 
 
@@ -75,15 +75,15 @@ def test_the_order_in_which_partitions_are_read_would_not_do(
     plan: EnginePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above can fail: without the order of the log, rows behind a TRUNCATE are lost."""
-    monkeypatch.setattr(bucket_module, "_log_order", itemgetter(0))
-    stage = LocalStage(plan)
-    stage.run([order(1, (100, 1))])
+    monkeypatch.setattr(processor, "_log_order", itemgetter(0))
+    engine = LocalEngine(plan)
+    engine.run([order(1, (100, 1))])
 
-    assert shown(stage, [line(11, 1, (200, 130)), truncate(LINES, (200, 120))]) == {}
+    assert shown(engine, [line(11, 1, (200, 130)), truncate(LINES, (200, 120))]) == {}
 
 
 def test_with_every_commit_what_lay_between_is_emitted(plan: EnginePlan) -> None:
-    stage = LocalStage(plan, every_commit=True)
+    engine = LocalEngine(plan, every_commit=True)
     changes = [
         order(1, (100, 1)),
         line(7, 1, (200, 150)),
@@ -92,26 +92,26 @@ def test_with_every_commit_what_lay_between_is_emitted(plan: EnginePlan) -> None
         truncate(ORDERS, (500, 450)),
     ]
 
-    assert shown(stage, changes) == {1: [[], [7], [], [8], None]}
+    assert shown(engine, changes) == {1: [[], [7], [], [8], None]}
 
 
 def test_it_survives_the_loss_of_the_index(plan: EnginePlan) -> None:
-    stage = LocalStage(plan, buckets=1)
-    stage.run([order(1, (100, 1)), line(7, 1, (100, 2))])
-    stage.run([truncate(LINES, (200, 150))])
-    stage.lose_index(0)
+    engine = LocalEngine(plan, buckets=1)
+    engine.run([order(1, (100, 1)), line(7, 1, (100, 2))])
+    engine.run([truncate(LINES, (200, 150))])
+    engine.lose_index(1, 0)
 
-    assert shown(stage, [line(8, 1, (300, 250))]) == {1: [[8]]}
+    assert shown(engine, [line(8, 1, (300, 250))]) == {1: [[8]]}
 
 
 def test_it_leaves_almost_nothing_in_the_state(plan: EnginePlan) -> None:
-    stage = LocalStage(plan, buckets=1)
-    stage.run([order(n, (100, n), customer="x" * 100) for n in range(1, 2000)])
-    before = sum(len(blob) for (blob,) in stage.states[0].blobs.items.values())
-    stage.run([truncate(ORDERS, (200, 150))])
+    engine = LocalEngine(plan, buckets=1)
+    engine.run([order(n, (100, n), customer="x" * 100) for n in range(1, 2000)])
+    before = sum(len(blob) for (blob,) in engine.states[1, 0].blobs.items.values())
+    engine.run([truncate(ORDERS, (200, 150))])
 
-    assert list(stage.indexes[0].update(lambda contents: list(contents.entries()))) == []
-    assert sum(len(blob) for (blob,) in stage.states[0].blobs.items.values()) < before / 50
+    assert list(engine.indexes[1, 0].update(lambda contents: list(contents.entries()))) == []
+    assert sum(len(blob) for (blob,) in engine.states[1, 0].blobs.items.values()) < before / 50
 
 
 def test_keys_too_long_for_the_index_are_found_in_the_rows() -> None:
@@ -120,9 +120,9 @@ def test_keys_too_long_for_the_index_are_found_in_the_rows() -> None:
     plan = compile_pipeline([("v.sql", view)], parse_catalog({"t.sql": tables}))
     names = ["short", "long " * 100]
     rows = [json.dumps({"name": name, "n": 1}).encode() for name in names]
-    stage = LocalStage(plan)
-    stage.run([("s.t", "c", 100, None, row, 90) for row in rows])
-    documents = stage.run([truncate("s.t", (200, 150))])
+    engine = LocalEngine(plan)
+    engine.run([("s.t", "c", 100, None, row, 90) for row in rows])
+    documents = engine.run([truncate("s.t", (200, 150))])[0]
 
     assert sorted(json.loads(key)["name"] for _, key, _ in documents) == sorted(names)
     assert {document for _, _, document in documents} == {None}

@@ -1,4 +1,4 @@
-"""The service that works out the frontier and publishes cuts and markers."""
+"""The sidecar: works out the frontier of a source and publishes cuts and markers."""
 
 from slackwater_sidecar.errors import (
     SidecarConfigError,

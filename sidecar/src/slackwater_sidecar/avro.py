@@ -8,7 +8,7 @@ from datetime import timedelta
 from confluent_kafka import Message
 
 from slackwater_cdc import WireFormatError
-from slackwater_cdc.wire import MAGIC, ToJson
+from slackwater_cdc.avro import MAGIC, ToJson
 from slackwater_protocol import Clock
 from slackwater_registry import RegistryError, avro_to_json
 from slackwater_registry.client import Get, over_http

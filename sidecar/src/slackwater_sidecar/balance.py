@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from slackwater_cdc import Frontier, Partition
-from slackwater_sidecar.consumption import Key
+from slackwater_sidecar.consumption import PartitionId
 
 _FAR_AHEAD = 100_000
 """How many transactions may be known of a partition, or twice as many ENDs, before reading it is paused."""
@@ -18,10 +18,10 @@ class Balance:
         transactions: The partition with BEGIN and END.
     """
 
-    def __init__(self, transactions: Key) -> None:
+    def __init__(self, transactions: PartitionId) -> None:
         self._transactions = transactions
         self._new_records = 0
-        self.paused: frozenset[Key] = frozenset()
+        self.paused: frozenset[PartitionId] = frozenset()
         """Partitions that are not to be read at present."""
 
     def record(self, records: int) -> None:
@@ -29,8 +29,8 @@ class Balance:
         self._new_records += records
 
     def update(
-        self, frontier: Frontier, partitions: Collection[Partition], assigned: Collection[Key]
-    ) -> tuple[frozenset[Key], frozenset[Key]]:
+        self, frontier: Frontier, partitions: Collection[Partition], assigned: Collection[PartitionId]
+    ) -> tuple[frozenset[PartitionId], frozenset[PartitionId]]:
         """Returns the partitions that are to be paused now, and those that are to be resumed."""
         if self._new_records < _RECORDS and not self.paused:
             return frozenset(), frozenset()
@@ -41,5 +41,5 @@ class Balance:
         before, self.paused = self.paused, frozenset(ahead if len(ahead) < len(assigned) else ())
         return self.paused - before, before - self.paused
 
-    def _is_ahead(self, key: Key, backlog: int) -> bool:
+    def _is_ahead(self, key: PartitionId, backlog: int) -> bool:
         return backlog > (_FAR_AHEAD // 2 if key in self.paused else _FAR_AHEAD)

@@ -13,7 +13,7 @@ from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailabl
 from slackwater_sidecar.segments import Pairs, by_partition, by_run, is_keyless, pairs, triples
 from slackwater_sidecar.settings import SidecarSettings
 
-Key = tuple[str, int]
+PartitionId = tuple[str, int]
 """Topic and partition."""
 
 MAX_RECORDS = 10_000
@@ -57,7 +57,9 @@ class Failure(NamedTuple):
 class RecordSink(Protocol):
     """Takes what was read; offsets of a partition ascend."""
 
-    def take_rows(self, key: Key, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
+    def take_rows(
+        self, key: PartitionId, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool
+    ) -> None:
         """Takes rows of one partition that one run of the connector has written; at least one.
 
         Args:
@@ -70,12 +72,12 @@ class RecordSink(Protocol):
         ...
 
     def take_parsed_rows(
-        self, key: Key, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
+        self, key: PartitionId, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
     ) -> None:
         """Takes rows that a worker has decoded; otherwise like :meth:`take_rows`."""
         ...
 
-    def take_others(self, key: Key, records: Sequence[tuple[int, bytes | None, int]]) -> None:
+    def take_others(self, key: PartitionId, records: Sequence[tuple[int, bytes | None, int]]) -> None:
         """Takes records of the transaction or the notification topic, at least one.
 
         Args:
@@ -84,7 +86,7 @@ class RecordSink(Protocol):
         """
         ...
 
-    def take_end(self, key: Key, offset: int) -> None:
+    def take_end(self, key: PartitionId, offset: int) -> None:
         """Is told that a partition holds nothing more below an offset."""
         ...
 
@@ -124,16 +126,16 @@ class Consumption:
         """Out of Kafka already, and waiting for the schema registry."""
 
     @property
-    def orphans(self) -> frozenset[Key]:
-        """None: a consumer in this process reads as long as the process does."""
+    def orphans(self) -> frozenset[PartitionId]:
+        """Empty: a consumer in this process reads as long as the process does."""
         return frozenset()
 
     @property
     def pids(self) -> list[int]:
-        """None: no other process reads."""
+        """Empty: no other process reads."""
         return []
 
-    def assign(self, starts: Mapping[Key, int]) -> None:
+    def assign(self, starts: Mapping[PartitionId, int]) -> None:
         """Begins to read further partitions, from these offsets; all or none.
 
         The consumer must know of them before: one that it meets unknown it may never begin to read.
@@ -176,7 +178,7 @@ class Consumption:
             self._hand_over(messages, sink)
         return count
 
-    def hold(self, pause: frozenset[Key], resume: frozenset[Key]) -> None:
+    def hold(self, pause: frozenset[PartitionId], resume: frozenset[PartitionId]) -> None:
         """Stops and goes on reading partitions; what was fetched of a paused one is fetched again later."""
         if pause:
             self._consumer.pause([TopicPartition(*key) for key in pause])

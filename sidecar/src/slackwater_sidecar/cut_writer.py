@@ -1,4 +1,4 @@
-"""The one writer of a source's cut log in a sidecar."""
+"""Writes a source's cut log, which nothing else in a sidecar does."""
 
 from collections.abc import Sequence
 

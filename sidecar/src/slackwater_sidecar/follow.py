@@ -2,10 +2,9 @@
 
 import logging
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
-from slackwater_cdc import Frontier
 from slackwater_markers import (
     CutLogError,
     CutLogUnavailableError,
@@ -14,13 +13,11 @@ from slackwater_markers import (
     KafkaCutLog,
     RedisMarkerStore,
 )
-from slackwater_sidecar.decision_feed import LoggedDecisions
 from slackwater_sidecar.errors import SidecarError
-from slackwater_sidecar.lookup import Starts
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import KafkaSourceReader
-from slackwater_sidecar.resume import resume
+from slackwater_sidecar.resume import Resumption, resume
 from slackwater_sidecar.service import OnStatus, Sidecar
 from slackwater_sidecar.settings import SidecarSettings
 
@@ -43,101 +40,95 @@ def follow_source(
         SidecarError: the source cannot be followed; the message says what to do.
         slackwater_markers.CutLogError: the cut log is broken.
     """
-    kafka = settings.servers.kafka
-    log = KafkaCutLog(settings.source, kafka.bootstrap, kafka=kafka.options, timeout=_LOG_TIMEOUT)
-    publisher = Publisher(settings.source, log, _store(settings), settings.restored_cuts, clock=monitor.clock)
+    follower = _Follower(settings, stop, monitor, on_status)
     try:
         while not stop.is_set():
-            beginning = _wait_for_beginning(settings, log, publisher, monitor, stop)
-            if beginning is not None:
-                _follow_timeline(beginning, publisher, monitor, stop, on_status)
+            follower.follow_timeline()
     except (SidecarError, CutLogError) as error:
-        _report_failure(settings, publisher, monitor, error)
+        follower.report_failure(error)
         raise
     finally:
-        publisher.close()
+        follower.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Beginning:
-    """Where a timeline is followed from."""
+class _Follower:
+    """Follows one timeline after the other, with one log and one publisher for all of them."""
 
-    settings: SidecarSettings
-    frontier: Frontier
-    starts: Starts
-    decisions: LoggedDecisions
-
-
-def _store(settings: SidecarSettings) -> RedisMarkerStore | None:
-    redis = settings.servers.redis
-    if redis is None:
-        return None
-    return RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
-
-
-def _wait_for_beginning(
-    settings: SidecarSettings,
-    log: KafkaCutLog,
-    publisher: Publisher,
-    monitor: SourceMonitor,
-    stop: threading.Event,
-) -> _Beginning | None:
-    """Returns where to go on, as soon as Kafka answers; None when stopped before."""
-    while not stop.is_set():
-        monitor.record_turn()
-        try:
-            log.ensure_topic(replication_factor=settings.replication_factor)
-            beginning = _beginning(settings, log, publisher)
-        except CutLogUnavailableError as error:
-            logger.warning("waiting for Kafka: %s", error, extra={"source": settings.source})
-            monitor.waits_for = str(error)
-            stop.wait(_RETRY_SECONDS)
-        else:
-            monitor.waits_for = None
-            return beginning
-    return None
-
-
-def _follow_timeline(
-    beginning: _Beginning,
-    publisher: Publisher,
-    monitor: SourceMonitor,
-    stop: threading.Event,
-    on_status: OnStatus | None,
-) -> None:
-    """Follows a timeline until asked to stop, or until an operator has decided that another one begins."""
-    settings = beginning.settings
-    reader = KafkaSourceReader(settings, beginning.starts)
-    try:
-        sidecar = Sidecar(
-            settings,
-            beginning.frontier,
-            reader,
-            publisher,
-            monitor=monitor,
-            decisions=beginning.decisions.new,
-            on_status=on_status,
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        stop: threading.Event,
+        monitor: SourceMonitor,
+        on_status: OnStatus | None,
+    ) -> None:
+        kafka, redis = settings.servers.kafka, settings.servers.redis
+        self._settings = settings
+        self._stop = stop
+        self._monitor = monitor
+        self._on_status = on_status
+        self._log = KafkaCutLog(settings.source, kafka.bootstrap, kafka=kafka.options, timeout=_LOG_TIMEOUT)
+        store = (
+            None
+            if redis is None
+            else RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
         )
-        while not stop.is_set() and sidecar.next_timeline is None:
-            sidecar.turn()
-        sidecar.finish()
-    finally:
-        reader.close()
+        self._publisher = Publisher(
+            settings.source, self._log, store, settings.restored_cuts, clock=monitor.clock
+        )
 
+    def follow_timeline(self) -> None:
+        """Follows a timeline until asked to stop, or until an operator decides that another one begins."""
+        found = self._wait_for_resumption()
+        if found is None:
+            return
+        settings = replace(self._settings, timeline=found.timeline)
+        frontier = found.frontier(settings)
+        reader = KafkaSourceReader(settings, found.starts(settings.source_topics), frontier)
+        try:
+            sidecar = Sidecar(
+                settings,
+                frontier,
+                reader,
+                self._publisher,
+                monitor=self._monitor,
+                decisions=found.decisions(self._log).new,
+                on_status=self._on_status,
+            )
+            while not self._stop.is_set() and sidecar.next_timeline is None:
+                sidecar.turn()
+            sidecar.finish()
+        finally:
+            reader.close()
 
-def _report_failure(
-    settings: SidecarSettings, publisher: Publisher, monitor: SourceMonitor, error: Exception
-) -> None:
-    wall_ms = int(monitor.clock.now().timestamp() * 1000)
-    status = FrontierStatus(
-        state=FrontierState.FAILED, detail=str(error), wall_ms=wall_ms, sidecar=settings.sidecar_id
-    )
-    publisher.report(status, [])
+    def report_failure(self, error: Exception) -> None:
+        """Tells Redis why the source is followed no more."""
+        clock = self._monitor.clock
+        status = FrontierStatus(
+            state=FrontierState.FAILED,
+            detail=str(error),
+            wall_ms=int(clock.now().timestamp() * 1000),
+            sidecar=self._settings.sidecar_id,
+        )
+        self._publisher.report(status, [])
 
+    def close(self) -> None:
+        """Frees connections."""
+        self._publisher.close()
 
-def _beginning(settings: SidecarSettings, log: KafkaCutLog, publisher: Publisher) -> _Beginning:
-    found = resume(log, settings.timeline)
-    publisher.resume_from(found.newest)
-    settings = replace(settings, timeline=found.timeline)
-    decisions = LoggedDecisions(log, found.timeline, found.log_offset)
-    return _Beginning(settings, found.frontier(settings), found.starts(settings.source_topics), decisions)
+    def _wait_for_resumption(self) -> Resumption | None:
+        """Finds where to go on as soon as Kafka answers and tells the publisher; None when stopped before."""
+        settings, monitor = self._settings, self._monitor
+        while not self._stop.is_set():
+            monitor.record_turn()
+            try:
+                self._log.ensure_topic(replication_factor=settings.replication_factor)
+                found = resume(self._log, settings.timeline)
+                self._publisher.resume_from(found.newest)
+            except CutLogUnavailableError as error:
+                logger.warning("waiting for Kafka: %s", error, extra={"source": settings.source})
+                monitor.waits_for = str(error)
+                self._stop.wait(_RETRY_SECONDS)
+            else:
+                monitor.waits_for = None
+                return found
+        return None

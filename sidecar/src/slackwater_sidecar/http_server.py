@@ -1,4 +1,4 @@
-"""A small HTTP server for the pages of a sidecar. Reads only; runs nobody's code."""
+"""Serves the pages of a sidecar over HTTP. Reads only; runs nobody's code."""
 
 import logging
 import socket
@@ -82,7 +82,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is no event; anything else is logged, not written to standard error."""
+        """Logs what failed instead of writing it to standard error; a client that goes away is no event."""
         logger.debug("request from %s failed", client_address, exc_info=True)
 
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent
 
 from slackwater_cdc import EndOffsets
 from slackwater_protocol.keys import cut_log_topic
-from slackwater_sidecar.consumption import Failure, Key, reason_of
+from slackwater_sidecar.consumption import Failure, PartitionId, reason_of
 from slackwater_sidecar.errors import (
     SchemasUnavailableError,
     SidecarConfigError,
@@ -41,10 +41,10 @@ T = TypeVar("T")
 
 
 class Found(NamedTuple):
-    """The topics of a source and where to begin with their partitions."""
+    """Names the topics of a source and where to begin with their partitions."""
 
     data_topics: list[str]
-    starts: dict[Key, int]
+    starts: dict[PartitionId, int]
     """Where to begin with each partition that is not read yet."""
 
 
@@ -59,14 +59,14 @@ class Lookup:
 
     def __init__(self, settings: SidecarSettings, starts: Starts, admin: AdminClient | None = None) -> None:
         topics = settings.source_topics
-        self.transactions: Key = topics.transactions, 0
-        self.notifications: Key = topics.notifications, 0
+        self.transactions: PartitionId = topics.transactions, 0
+        self.notifications: PartitionId = topics.notifications, 0
         self.is_data_topic = data_topics(settings)
         self._bootstrap = settings.servers.kafka.bootstrap
         self._starts = starts
         self._admin = AdminClient(admin_config(settings)) if admin is None else admin
 
-    def find(self, known: Collection[Key]) -> Found:
+    def find(self, known: Collection[PartitionId]) -> Found:
         """Finds the data topics, and the partitions of all topics that are not known.
 
         Raises:
@@ -89,7 +89,7 @@ class Lookup:
         high = self.end_offsets(new)
         return Found(data, {key: self._start(key, low[key], high[key]) for key in new})
 
-    def end_offsets(self, keys: Collection[Key]) -> EndOffsets:
+    def end_offsets(self, keys: Collection[PartitionId]) -> EndOffsets:
         """Returns high watermarks as of now.
 
         Raises:
@@ -97,7 +97,7 @@ class Lookup:
         """
         return self._ask("asking for end offsets", lambda: high_watermarks(self._admin, keys))
 
-    def error_of(self, failure: Failure, known: Collection[Key]) -> SidecarError | None:
+    def error_of(self, failure: Failure, known: Collection[PartitionId]) -> SidecarError | None:
         """Returns what a failure of a consumer means; None when it does not concern a partition that is read.
 
         Raises:
@@ -114,7 +114,7 @@ class Lookup:
             return SidecarUnavailableError(place, self._bootstrap, failure.reason)
         return None
 
-    def _start(self, key: Key, low: int, high: int) -> int:
+    def _start(self, key: PartitionId, low: int, high: int) -> int:
         wanted = self._starts(*key)
         if wanted is None:
             return low
@@ -178,7 +178,7 @@ def admin_config(settings: SidecarSettings) -> dict[str, str | int | float | boo
     return {"bootstrap.servers": kafka.bootstrap, **connection}
 
 
-def first_offsets(admin: AdminClient, keys: Collection[Key]) -> dict[Key, int]:
+def first_offsets(admin: AdminClient, keys: Collection[PartitionId]) -> dict[PartitionId, int]:
     """Returns the first offset of each partition; blocks for a few seconds at most.
 
     Raises:
@@ -187,7 +187,7 @@ def first_offsets(admin: AdminClient, keys: Collection[Key]) -> dict[Key, int]:
     return _offsets(admin, keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
 
-def high_watermarks(admin: AdminClient, keys: Collection[Key]) -> dict[Key, int]:
+def high_watermarks(admin: AdminClient, keys: Collection[PartitionId]) -> dict[PartitionId, int]:
     """Returns the offset after the last record of each partition, be its Kafka transaction committed or not.
 
     Everything whose writing any producer was acknowledged before the call lies below. Blocks for a few
@@ -199,7 +199,7 @@ def high_watermarks(admin: AdminClient, keys: Collection[Key]) -> dict[Key, int]
     return _offsets(admin, keys, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
-def _offsets(admin: AdminClient, keys: Collection[Key], spec: OffsetSpec) -> dict[Key, int]:
+def _offsets(admin: AdminClient, keys: Collection[PartitionId], spec: OffsetSpec) -> dict[PartitionId, int]:
     if not keys:
         return {}
     asked = {TopicPartition(*key): spec for key in keys}

@@ -1,4 +1,4 @@
-"""The metrics of the closed list, as Prometheus reads them: worked out when they are asked for."""
+"""Works out the metrics of the closed list when Prometheus asks for them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -22,7 +22,7 @@ class SidecarCollector(Collector):
         self._monitors = monitors
 
     def collect(self) -> Iterator[Family]:
-        """One family for each metric of the list, in its order."""
+        """Yields one family for each metric of the list, in its order."""
         for metric in metrics.SIDECAR_METRICS:
             yield self._histogram(metric) if metric.kind is MetricKind.HISTOGRAM else self._values(metric)
 

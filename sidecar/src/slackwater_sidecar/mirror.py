@@ -1,4 +1,4 @@
-"""The one mirror of the cut log in Redis: it holds a part of the log, and is never waited for long."""
+"""Mirrors a part of the cut log in Redis, and never waits for it for long."""
 
 import logging
 from collections.abc import Iterator, Sequence

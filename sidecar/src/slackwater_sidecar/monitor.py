@@ -1,4 +1,4 @@
-"""What other threads may know of the loop that follows a source, and what is measured of it."""
+"""Shows other threads the loop that follows a source, and what is measured of it."""
 
 from bisect import bisect_left
 from collections import deque
@@ -68,7 +68,7 @@ class CommitDelays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """Sizes inside a sidecar, as of its last status interval."""
+    """Holds sizes inside a sidecar, as of its last status interval."""
 
     partitions_read: int = 0
     partitions_paused: int = 0
@@ -78,7 +78,7 @@ class Gauges:
 
 
 class SourceMonitor:
-    """One source as seen from outside its loop.
+    """Shows one source as it is seen from outside its loop.
 
     Written by the source's thread only. Any thread may read: every field is replaced as a whole, so a reader
     sees values that are at most a moment apart.
@@ -144,7 +144,7 @@ class SourceMonitor:
 
     @property
     def silent_seconds(self) -> float:
-        """Time since the loop last turned."""
+        """Seconds since the loop last turned."""
         return self.clock.monotonic() - self._turned_at
 
     @property
@@ -157,7 +157,7 @@ class SourceMonitor:
         return FrontierState.WAITING if self.status is None else self.status.state
 
     def not_ready(self) -> str | None:
-        """Why there is no cut and none can be made, or why none can follow; None when all is well."""
+        """Says why there is no cut and none can be made, or why none can follow; None when all is well."""
         status = self.status
         if self.failure is not None or self.has_ended:
             return self.failure or "it was stopped"

@@ -1,4 +1,4 @@
-"""The pages of a sidecar over HTTP: metrics, health, readiness, status."""
+"""Answers the pages of a sidecar over HTTP: metrics, health, readiness, status."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

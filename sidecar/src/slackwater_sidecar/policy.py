@@ -1,4 +1,4 @@
-"""The rules of publishing: when it is due, whose turn it is, what is still to be written and to be told.
+"""Decides about publishing: when it is due, whose turn it is, what is still to be written and to be told.
 
 Nothing here does I/O or has a clock: the caller passes the time, in monotonic seconds, and what Redis and the
 cut log hold.
@@ -48,7 +48,7 @@ class Spacing:
 
 
 class Due(Enum):
-    """What is to be published now."""
+    """Names what is to be published now."""
 
     NOTHING = auto()
     CUTS = auto()
@@ -105,7 +105,7 @@ class PublishingSchedule:
 
 @dataclass(frozen=True, slots=True)
 class RowNotices:
-    """What cuts say about rows in Kafka that do not stand where their commit would have them."""
+    """Holds what cuts say about rows in Kafka that do not stand where their commit would have them."""
 
     repeated: frozenset[int] = frozenset()
     late_snapshots: frozenset[int] = frozenset()
@@ -134,7 +134,7 @@ class RowNotices:
 
 @dataclass(frozen=True, slots=True)
 class MarkersAhead:
-    """The highest marker beyond the frontier that the log has of each partition, on one timeline."""
+    """Holds the highest marker beyond the frontier that the log has of each partition, on one timeline."""
 
     timeline: int = 0
     markers: Mapping[tuple[str, int], Marker] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class MarkersAhead:
 
 
 class PendingRecords:
-    """Cuts and markers that the log does not have yet, and whether it is this sidecar's turn to write cuts.
+    """Holds cuts and markers that the log does not have yet, and says whose turn it is to write cuts.
 
     Several sidecars of one source write one sequence of cuts: whoever published last goes on, the others wait
     for :data:`PATIENCE`. That decides nothing: a cut that is written twice is harmless.
@@ -182,17 +182,17 @@ class PendingRecords:
 
     @property
     def has_cuts(self) -> bool:
-        """Whether there are cuts to write."""
+        """Says if there are cuts to write."""
         return bool(self._cuts)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether cuts are left to another sidecar for a moment."""
+        """Says if cuts are left to another sidecar for a moment."""
         return self._waits_since is not None
 
     @property
     def newest_offset(self) -> int:
-        """Where the log has the newest cut; -1: it has none."""
+        """The offset of the newest cut in the log; -1: it has none."""
         return -1 if self.newest is None else self.newest.log_offset
 
     def add_cuts(self, cuts: Sequence[Cut]) -> None:

@@ -59,22 +59,22 @@ class Publisher:
 
     @property
     def store_error(self) -> str | None:
-        """Why the store is not up to date; None when it is."""
+        """Says why the store is not up to date; None when it is."""
         return self._mirror.error
 
     @property
     def corrections(self) -> int:
-        """How often the store held what the cut log does not, and was filled anew."""
+        """Counts how often the store held what the cut log does not, and was filled anew."""
         return self._mirror.corrections
 
     @property
     def is_waiting(self) -> bool:
-        """Whether cuts are left to another sidecar for a moment: call :meth:`publish` again soon."""
+        """Says if cuts are left to another sidecar for a moment: call :meth:`publish` again soon."""
         return self._pending.is_waiting
 
     @property
     def is_settled(self) -> bool:
-        """Whether the log has all cuts that were to be published."""
+        """Says if the log has all cuts that were to be published."""
         return self.log_error is None and not self.is_waiting
 
     def resume_from(self, newest: PublishedCut | None) -> None:

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from slackwater_cdc import EndOffsets, Frontier, Partition
 from slackwater_cdc.columns import ParsedRows
 from slackwater_sidecar.balance import Balance
-from slackwater_sidecar.consumption import Consumption, Failure, Key, RecordSink
+from slackwater_sidecar.consumption import Consumption, Failure, PartitionId, RecordSink
 from slackwater_sidecar.lookup import Lookup, Starts
 from slackwater_sidecar.segments import Pairs
 from slackwater_sidecar.settings import SidecarSettings
@@ -22,9 +22,9 @@ _LISTED = 20
 
 
 class SourceReader(Protocol):
-    """Reads the topics of a source into a frontier. Used by one thread."""
+    """Reads the topics of a source into one frontier. Used by one thread."""
 
-    def discover(self, frontier: Frontier) -> list[str]:
+    def discover(self) -> list[str]:
         """Looks for topics and partitions that are not read yet and begins to; returns all data topics.
 
         Raises:
@@ -33,7 +33,7 @@ class SourceReader(Protocol):
         """
         ...
 
-    def poll(self, frontier: Frontier, timeout_seconds: float) -> int:
+    def poll(self, timeout_seconds: float) -> int:
         """Gives the frontier what has come, after at most the time-out; returns the number of records.
 
         Raises:
@@ -43,20 +43,20 @@ class SourceReader(Protocol):
         ...
 
     def end_offsets(self) -> EndOffsets:
-        """High watermarks, as of now, of everything that is read: what is written counts, committed or not.
+        """Returns high watermarks, as of now, of all that is read: what is written counts, committed or not.
 
         Raises:
             SidecarUnavailableError: Kafka does not answer.
         """
         ...
 
-    def balance(self, frontier: Frontier) -> None:
+    def balance(self) -> None:
         """Pauses what is far ahead of the rest, so that memory stays bounded."""
         ...
 
     @property
     def paused_partitions(self) -> int:
-        """How many partitions are not read at present."""
+        """Counts the partitions that are not read at present."""
         ...
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class SourceReader(Protocol):
 class RecordReader(Protocol):
     """Takes records of partitions out of Kafka: with a consumer in this process, or with worker processes."""
 
-    def assign(self, starts: Mapping[Key, int]) -> None:
+    def assign(self, starts: Mapping[PartitionId, int]) -> None:
         """Begins to read further partitions, from these offsets; all or none.
 
         Raises:
@@ -83,12 +83,12 @@ class RecordReader(Protocol):
         """
         ...
 
-    def hold(self, pause: frozenset[Key], resume: frozenset[Key]) -> None:
+    def hold(self, pause: frozenset[PartitionId], resume: frozenset[PartitionId]) -> None:
         """Stops and goes on reading partitions."""
         ...
 
     @property
-    def orphans(self) -> frozenset[Key]:
+    def orphans(self) -> frozenset[PartitionId]:
         """Partitions that nobody reads any more: assign them again."""
         ...
 
@@ -125,6 +125,7 @@ class KafkaSourceReader:
     Args:
         settings: Source, brokers, tables, number of workers.
         starts: From where partitions are read.
+        frontier: Whom records are for.
         admin: Whom to ask where topics begin and end; None: connects as the settings say.
         connect: Makes what takes records out of Kafka.
     """
@@ -133,6 +134,7 @@ class KafkaSourceReader:
         self,
         settings: SidecarSettings,
         starts: Starts,
+        frontier: Frontier,
         *,
         admin: AdminClient | None = None,
         connect: Callable[[SidecarSettings, frozenset[str], int], RecordReader] = connect,
@@ -141,27 +143,29 @@ class KafkaSourceReader:
         self._connect = connect
         self._lookup = Lookup(settings, starts, admin)
         self._balance = Balance(self._lookup.transactions)
-        self._assigned: set[Key] = set()
-        self._intake: _Intake | None = None
+        self._assigned: set[PartitionId] = set()
+        self._frontier = frontier
+        self._intake = _Intake(frontier, self._lookup.transactions)
         self._records: RecordReader | None = None
+        """None until there is a partition to read."""
 
     @property
     def pids(self) -> list[int]:
         """The worker processes; none: this process reads."""
         return [] if self._records is None else self._records.pids
 
-    def discover(self, frontier: Frontier) -> list[str]:
+    def discover(self) -> list[str]:
         """See the protocol; also gives partitions whose worker has ended to another."""
         found = self._lookup.find(self._assigned)
-        if self._records is not None and self._intake is not None and self._records.orphans:
+        if self._records is not None and self._records.orphans:
             self._adopt(self._records, self._intake.positions(self._records.orphans))
         if found.starts:
-            self._begin(frontier, found.starts)
+            self._begin(found.starts)
         return found.data_topics
 
-    def poll(self, frontier: Frontier, timeout_seconds: float) -> int:
+    def poll(self, timeout_seconds: float) -> int:
         """See the protocol."""
-        if self._records is None or self._intake is None:
+        if self._records is None:
             return 0
         count = self._records.read(self._intake, timeout_seconds)
         self._balance.record(count)
@@ -173,11 +177,11 @@ class KafkaSourceReader:
         """See the protocol."""
         return self._lookup.end_offsets(self._assigned)
 
-    def balance(self, frontier: Frontier) -> None:
+    def balance(self) -> None:
         """See the protocol."""
-        if self._records is None or self._intake is None:
+        if self._records is None:
             return
-        pause, resume = self._balance.update(frontier, self._intake.partitions.values(), self._assigned)
+        pause, resume = self._balance.update(self._frontier, self._intake.partitions.values(), self._assigned)
         if pause or resume:
             self._records.hold(pause, resume)
 
@@ -191,22 +195,18 @@ class KafkaSourceReader:
         if self._records is not None:
             self._records.close()
 
-    def _begin(self, frontier: Frontier, starts: Mapping[Key, int]) -> None:
+    def _begin(self, starts: Mapping[PartitionId, int]) -> None:
         if self._records is None:
             others = frozenset({self._lookup.transactions[0], self._lookup.notifications[0]})
             self._records = self._connect(self._settings, others, len(starts))
-        intake = self._intake = self._intake or _Intake(frontier, self._lookup.transactions)
         self._records.assign(starts)
         self._assigned.update(starts)
         for key, start in starts.items():
-            if self._lookup.is_data_topic(key[0]):
-                intake.partitions[key] = frontier.add_partition(*key, start)
-            else:
-                intake.others[key] = start
+            self._intake.add(key, start, has_rows=self._lookup.is_data_topic(key[0]))
         workers = len(self._records.pids)
         logger.info("reading %s%s", _listed(starts), f" with {workers} workers" if workers else "")
 
-    def _adopt(self, records: RecordReader, orphans: Mapping[Key, int]) -> None:
+    def _adopt(self, records: RecordReader, orphans: Mapping[PartitionId, int]) -> None:
         records.assign(orphans)
         records.hold(self._balance.paused.intersection(orphans), frozenset())
 
@@ -225,16 +225,23 @@ class _Intake:
         transactions: The partition with BEGIN and END.
     """
 
-    def __init__(self, frontier: Frontier, transactions: Key) -> None:
+    def __init__(self, frontier: Frontier, transactions: PartitionId) -> None:
         self._frontier = frontier
         self._transactions = transactions
         self._failures: list[Failure] = []
-        self.partitions: dict[Key, Partition] = {}
+        self.partitions: dict[PartitionId, Partition] = {}
         """Partitions of data topics."""
-        self.others: dict[Key, int] = {}
+        self.others: dict[PartitionId, int] = {}
         """The next offset of partitions that hold no rows."""
 
-    def positions(self, keys: frozenset[Key]) -> dict[Key, int]:
+    def add(self, key: PartitionId, start: int, *, has_rows: bool) -> None:
+        """Expects records of a partition from an offset on."""
+        if has_rows:
+            self.partitions[key] = self._frontier.add_partition(*key, start)
+        else:
+            self.others[key] = start
+
+    def positions(self, keys: frozenset[PartitionId]) -> dict[PartitionId, int]:
         """Returns where reading of partitions has to go on."""
         rows = self.partitions
         return {key: rows[key].position if key in rows else self.others[key] for key in keys}
@@ -244,22 +251,24 @@ class _Intake:
         failures, self._failures = self._failures, []
         return failures
 
-    def take_rows(self, key: Key, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
+    def take_rows(
+        self, key: PartitionId, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool
+    ) -> None:
         self.partitions[key].read(rows, run, timestamp_ms=timestamp_ms, is_keyless=is_keyless)
 
     def take_parsed_rows(
-        self, key: Key, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
+        self, key: PartitionId, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
     ) -> None:
         self.partitions[key].read_parsed(rows, run, timestamp_ms=timestamp_ms, is_keyless=is_keyless)
 
-    def take_others(self, key: Key, records: Sequence[tuple[int, bytes | None, int]]) -> None:
+    def take_others(self, key: PartitionId, records: Sequence[tuple[int, bytes | None, int]]) -> None:
         if key == self._transactions:
             self._frontier.read_transactions(records)
         else:
             self._frontier.read_notifications((offset, value) for offset, value, _ in records)
         self._move_to(key, records[-1][0] + 1)
 
-    def take_end(self, key: Key, offset: int) -> None:
+    def take_end(self, key: PartitionId, offset: int) -> None:
         partition = self.partitions.get(key)
         if partition is not None:
             partition.skip_to(offset)
@@ -273,11 +282,11 @@ class _Intake:
     def take_failure(self, failure: Failure) -> None:
         self._failures.append(failure)
 
-    def _move_to(self, key: Key, offset: int) -> None:
+    def _move_to(self, key: PartitionId, offset: int) -> None:
         self.others[key] = max(self.others.get(key, 0), offset)
 
 
-def _listed(starts: Mapping[Key, int]) -> str:
+def _listed(starts: Mapping[PartitionId, int]) -> str:
     """Names where reading begins; of many partitions only the first ones."""
     first = ", ".join(f"{t}/{n} from {s}" for (t, n), s in islice(starts.items(), _LISTED))
     return first if len(starts) <= _LISTED else f"{first} and {len(starts) - _LISTED} more"

@@ -1,4 +1,4 @@
-"""Finds where a sidecar goes on: the cut log decides."""
+"""Reads from the cut log where a sidecar goes on, and what operators decide meanwhile."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ from slackwater_protocol import (
     CommittedTransaction,
     Cut,
     PublishedCut,
+    SkipDecision,
     SourceTopics,
     TimelineDecision,
     format_position,
@@ -16,6 +17,10 @@ from slackwater_protocol.keys import cut_log_topic
 from slackwater_sidecar.lookup import Starts
 from slackwater_sidecar.settings import SidecarSettings
 
+Decision = SkipDecision | TimelineDecision
+
+_LOOK_BACK = 5_000
+"""How many offsets before the newest cut are read again: a decision there may not be carried out in full."""
 _REMEMBERED = 500_000
 """How many transactions are remembered; the connector repeats at most what it wrote since it last stored its
 offsets."""
@@ -24,9 +29,45 @@ _MAX_RECORDS = 10_000
 _STEP = 1_000
 
 
+class LoggedDecisions:
+    """Finds new decisions about one timeline. Used by one thread.
+
+    Args:
+        log: The source's cut log.
+        timeline: The one that is followed.
+        newest_offset: Where the newest cut stands; -1 when there is none.
+    """
+
+    def __init__(self, log: CutLog, timeline: int, newest_offset: int) -> None:
+        self._log = log
+        self._timeline = timeline
+        self._read_to = max(0, newest_offset - _LOOK_BACK)
+
+    def new(self) -> list[Decision]:
+        """Returns decisions since the last call, in order: to skip on this timeline, or to begin a newer one.
+
+        The first call also returns what was decided shortly before the newest cut.
+
+        Raises:
+            slackwater_markers.CutLogError: the log cannot be read.
+        """
+        end = self._log.end()
+        if end <= self._read_to:
+            return []
+        found = self._log.records(self._read_to - 1, with_cuts=False)
+        self._read_to = max(end, found[-1].log_offset + 1 if found else 0)
+        decisions = [r.record for r in found if isinstance(r.record, SkipDecision | TimelineDecision)]
+        return [decision for decision in decisions if self._concerns(decision)]
+
+    def _concerns(self, decision: Decision) -> bool:
+        if isinstance(decision, SkipDecision):
+            return decision.timeline == self._timeline
+        return decision.timeline > self._timeline
+
+
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Where a timeline is followed from."""
+    """Says from where a timeline is followed."""
 
     timeline: int
     """The newest of the log's cuts, of an operator's decisions, and of the settings."""
@@ -70,6 +111,10 @@ class Resumption:
             return offsets[partition] if partition < len(offsets) else None
 
         return start
+
+    def decisions(self, log: CutLog) -> LoggedDecisions:
+        """Returns what finds the decisions that concern this timeline."""
+        return LoggedDecisions(log, self.timeline, self.log_offset)
 
 
 def resume(log: CutLog, timeline: int) -> Resumption:

@@ -135,7 +135,7 @@ def _pages(monitors: Sequence[SourceMonitor], http: str | None, on_http: OnHttp 
 
 @contextmanager
 def _without_cyclic_gc() -> Iterator[None]:
-    """Nothing in the loops makes cycles that live; looking for them takes a third of the time."""
+    """Looks for no cycles meanwhile: the loops make none that live, and looking takes a third of the time."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The sidecar of one source on one timeline: reads, moves the frontier, publishes, says how it is."""
+"""Follows one source on one timeline: reads, moves the frontier, publishes, says how it is."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -7,15 +7,20 @@ from dataclasses import replace
 from slackwater_cdc import Frontier
 from slackwater_markers import CutLogUnavailableError, FrontierState, FrontierStatus
 from slackwater_protocol import Cut, OpenTransaction, SkipDecision, TimelineDecision
-from slackwater_sidecar.decision_feed import Decision
 from slackwater_sidecar.errors import SidecarUnavailableError
 from slackwater_sidecar.monitor import Gauges, SourceMonitor
 from slackwater_sidecar.policy import Due, PublishingSchedule, Spacing
 from slackwater_sidecar.publisher import Publisher
 from slackwater_sidecar.reader import SourceReader
+from slackwater_sidecar.resume import Decision
 from slackwater_sidecar.settings import SidecarSettings
-from slackwater_sidecar.state import OpenTransactions, StateLogger, regression_notice, state_of
-from slackwater_sidecar.status import SidecarStatus
+from slackwater_sidecar.status import (
+    OpenTransactions,
+    SidecarStatus,
+    StateLogger,
+    regression_notice,
+    state_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +38,12 @@ _REST_SECONDS = 10.0
 
 
 class Sidecar:
-    """One turn of the loop at a time: :meth:`turn`. Used by one thread.
+    """Follows a source one turn at a time: :meth:`turn`. Used by one thread.
 
     Args:
         settings: What to follow, on which timeline.
         frontier: Where to go on.
-        reader: Feeds the frontier.
+        reader: Feeds this frontier.
         publisher: Takes the cuts.
         decisions: What operators decide; None: nothing.
         monitor: Shows this source to others; it has the clock.
@@ -90,14 +95,14 @@ class Sidecar:
         """
         self._monitor.record_turn()
         try:
-            count = self._reader.poll(self._frontier, _BUSY_SECONDS if self._is_busy else _IDLE_SECONDS)
+            count = self._reader.poll(_BUSY_SECONDS if self._is_busy else _IDLE_SECONDS)
             self._monitor.records += count
             self._is_busy, self._is_behind = count > 0, count >= _MANY_RECORDS
             if count:
                 self._read_at = self._clock.monotonic()
             self._monitor.record_read(self._frontier.newest_lsn)
             self._move()
-            self._reader.balance(self._frontier)
+            self._reader.balance()
         except SidecarUnavailableError as error:
             self._note_trouble(error)
             count = 0
@@ -158,7 +163,7 @@ class Sidecar:
     def _answer_end_offsets(self) -> None:
         started = self._clock.monotonic()
         try:
-            self._topics = self._reader.discover(self._frontier)
+            self._topics = self._reader.discover()
             self._frontier.end_offsets(self._reader.end_offsets())
         finally:
             self._asking.record(started, self._clock.monotonic())
@@ -184,7 +189,7 @@ class Sidecar:
 
     def _look_for_topics(self) -> None:
         try:
-            self._topics = self._reader.discover(self._frontier)
+            self._topics = self._reader.discover()
             self._trouble = ""
             if self._frontier.rest_wanted and self._clock.monotonic() - self._read_at >= _REST_SECONDS:
                 self._frontier.rest(self._reader.end_offsets())

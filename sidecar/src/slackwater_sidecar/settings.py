@@ -1,4 +1,4 @@
-"""The settings of a sidecar."""
+"""Settings of a sidecar. The command makes them; nothing here reads the environment."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ from slackwater_protocol import Evidence, Servers, SourceTopics
 
 
 def default_sidecar_id() -> str:
-    """Host and process: enough to find the process that wrote a status."""
+    """Returns host and process: enough to find the process that wrote a status."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 

@@ -1,14 +1,28 @@
-"""The status of a sidecar, as a person sees it."""
+"""Says how a source is: why its frontier moves or does not, for people, other processes and the log."""
 
-from dataclasses import dataclass
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 
-from slackwater_markers import FrontierState
-from slackwater_protocol import OpenTransaction, format_position
+from slackwater_cdc import Frontier
+from slackwater_cdc.regression import Regression
+from slackwater_cdc.report import WAITS_FOR_OTHERS
+from slackwater_markers import FrontierState, RegressionNotice
+from slackwater_protocol import SNAPSHOT_XID, OpenTransaction, SkipDecision, TimelineDecision, format_position
+from slackwater_sidecar.settings import SidecarSettings
+
+logger = logging.getLogger(__name__)
+
+_LISTED = 100
+_MANY_STALE = 100_000
+"""Commits below the frontier, one after the other: fewer are repeats of a connector that started again."""
+_FINE = frozenset({FrontierState.RUNNING, FrontierState.STOPPED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarStatus:
-    """A sidecar at one moment."""
+    """Describes a sidecar at one moment."""
 
     source: str
     timeline: int
@@ -31,6 +45,141 @@ class SidecarStatus:
     """Why Redis is not up to date; None when it is, or when there is none."""
     kafka_error: str | None = None
     """Why Kafka cannot be read, or the cut log not be written; None when all is well."""
+
+
+class OpenTransactions:
+    """Remembers since when the frontier has been waiting for a transaction.
+
+    How long goes by the monotonic clock: a wall clock that is set back must not keep anything from being
+    named.
+    """
+
+    def __init__(self, open_after: timedelta) -> None:
+        self._open_after_seconds = open_after.total_seconds()
+        self._since: dict[int, tuple[float, int]] = {}
+
+    def update(self, frontier: Frontier, now_seconds: float, wall_ms: int) -> list[OpenTransaction]:
+        """Returns those that have been waited for long enough to be named, as of now by both clocks.
+
+        Complete ones that only wait for an earlier one are left out: naming them would hide that one.
+        """
+        waiting = frontier.open_transactions(_LISTED)
+        self._since = {t.xid: self._since.get(t.xid, (now_seconds, wall_ms)) for t in waiting}
+        return [
+            replace(t, since_ms=self._since[t.xid][1])
+            for t in waiting
+            if now_seconds - self._since[t.xid][0] >= self._open_after_seconds
+            and (t is waiting[0] or t.hint != WAITS_FOR_OTHERS)
+        ]
+
+
+def state_of(
+    settings: SidecarSettings, frontier: Frontier, topics: Sequence[str], open_: Sequence[OpenTransaction]
+) -> tuple[FrontierState, str]:
+    """Returns the state of a source and what a person needs to know beyond it."""
+    if frontier.regression is not None:
+        return FrontierState.REGRESSED, _describe_regression(settings.source, frontier.regression)
+    obstacles = frontier.obstacles
+    if obstacles:
+        more = f" (and {len(obstacles) - 1} more)" if len(obstacles) > 1 else ""
+        wrong = obstacles[0].is_misconfiguration
+        state = FrontierState.MISCONFIGURED if wrong else FrontierState.BAD_INPUT
+        return state, f"{obstacles[0]}{more}; no cut passes it"
+    if not topics:
+        named = (
+            f"{settings.source}.<schema>.<table>"
+            if settings.tables is None
+            else ", ".join(sorted(settings.tables))
+        )
+        return FrontierState.WAITING, f"no topic was found for {named} at {settings.servers.kafka.bootstrap}"
+    missing = frontier.missing_tables()
+    if missing:
+        hint = "topics appear with the first change; name the tables to follow to leave others out"
+        return FrontierState.WAITING, f"no topic was found for {', '.join(missing)} ({hint})"
+    if open_ and open_[0].xid == 0:
+        return FrontierState.WAITING, describe_open(open_[0])
+    if open_:
+        return FrontierState.STALLED, describe_open(open_[0])
+    if frontier.stale_end_count > _MANY_STALE:
+        count, lsn = frontier.stale_end_count, format_position(frontier.lsn)
+        detail = f"the last {count} commits were at or below {lsn}: repeats, or LSNs that went back"
+        return FrontierState.RUNNING, detail
+    return FrontierState.RUNNING, ""
+
+
+def regression_notice(frontier: Frontier) -> RegressionNotice | None:
+    """Returns where the LSNs of a source went back, as it is published; None while they rise."""
+    found = frontier.regression
+    return None if found is None else RegressionNotice(**asdict(found))
+
+
+def _describe_regression(source: str, found: Regression) -> str:
+    what = f"transaction {found.xid}" if found.xid else "an initial snapshot"
+    return (
+        f"LSNs went back: {what} at {format_position(found.commit_lsn)} after "
+        f"{format_position(found.newest_lsn)}, "
+        "as after a failover, a restore or with another database behind the connector; no cut passes it. "
+        f"`slackwater source new-timeline --source {source}` goes on there and says what pipelines have to do"
+    )
+
+
+class StateLogger:
+    """Writes to the log what changes about a source, once for each event."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._state: FrontierState | None = None
+        self._open: dict[int, OpenTransaction] = {}
+
+    def log_changes(self, state: FrontierState, detail: str, open_: Sequence[OpenTransaction]) -> None:
+        """Logs a change of state, transactions that are named for the first time, and those that resolved."""
+        if state is not self._state:
+            level = logging.INFO if state in _FINE else logging.WARNING
+            fields = {"source": self._source, "state": str(state), "detail": detail}
+            logger.log(level, "state of source %s is %s%s", self._source, state, _after(detail), extra=fields)
+            self._state = state
+        now = {t.xid: t for t in open_}
+        for xid in now.keys() - self._open.keys():
+            logger.warning("waiting for %s", describe_open(now[xid]), extra=self._fields(now[xid]))
+        for xid in self._open.keys() - now.keys():
+            logger.info("waiting no longer for %s", _name(xid), extra=self._fields(self._open[xid]))
+        self._open = now
+
+    def log_decision(self, decision: SkipDecision | TimelineDecision) -> None:
+        """Logs that an operator's decision was carried out."""
+        fields = {
+            "source": self._source,
+            "timeline": decision.timeline,
+            "decided_by": decision.decided_by,
+            "reason": decision.reason,
+        }
+        if isinstance(decision, SkipDecision):
+            logger.warning(
+                "obeying the decision to skip to %s",
+                format_position(decision.to_lsn),
+                extra=fields | {"to_lsn": decision.to_lsn},
+            )
+        else:
+            logger.warning("obeying the decision to begin timeline %d", decision.timeline, extra=fields)
+
+    def _fields(self, transaction: OpenTransaction) -> dict[str, object]:
+        return {
+            "source": self._source,
+            "xid": transaction.xid,
+            "commit_lsn": transaction.commit_lsn,
+            "expected": transaction.expected,
+            "received": transaction.received,
+            "places": dict(transaction.places),
+            "hint": transaction.hint,
+        }
+
+
+def _name(xid: int) -> str:
+    return f"transaction {xid}" if xid != SNAPSHOT_XID else "the snapshot"
+
+
+def _after(detail: str) -> str:
+    return f": {detail}" if detail else ""
 
 
 def format_status(status: SidecarStatus) -> str:

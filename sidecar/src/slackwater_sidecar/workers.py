@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 from slackwater_cdc.columns import ParsedRows, parse_rows
-from slackwater_sidecar.consumption import CHUNK, MAX_RECORDS, Consumption, Failure, Key, RecordSink
+from slackwater_sidecar.consumption import CHUNK, MAX_RECORDS, Consumption, Failure, PartitionId, RecordSink
 from slackwater_sidecar.errors import SchemasUnavailableError
 from slackwater_sidecar.segments import Pairs
 from slackwater_sidecar.settings import SidecarSettings
@@ -30,7 +30,7 @@ _END_SECONDS = 1.0
 
 
 class WorkerSettings(NamedTuple):
-    """What a worker is told at its start."""
+    """Tells a worker at its start what to read and how."""
 
     sidecar: SidecarSettings
     others: frozenset[str]
@@ -42,14 +42,14 @@ class WorkerSettings(NamedTuple):
 class _Assign(NamedTuple):
     """Orders a worker to read further partitions, from these offsets."""
 
-    starts: dict[Key, int]
+    starts: dict[PartitionId, int]
 
 
 class _Hold(NamedTuple):
     """Orders a worker to pause some partitions, and to resume others."""
 
-    pause: frozenset[Key]
-    resume: frozenset[Key]
+    pause: frozenset[PartitionId]
+    resume: frozenset[PartitionId]
 
 
 _Order = _Assign | _Hold
@@ -58,7 +58,7 @@ _Order = _Assign | _Hold
 class _RowsRead(NamedTuple):
     """Reports rows of one partition that one run of the connector has written."""
 
-    key: Key
+    key: PartitionId
     rows: ParsedRows
     run: str
     timestamp_ms: int
@@ -71,7 +71,7 @@ class _RowsRead(NamedTuple):
 class _OthersRead(NamedTuple):
     """Reports records of the transaction or the notification topic."""
 
-    key: Key
+    key: PartitionId
     records: Sequence[tuple[int, bytes | None, int]]
 
     def give_to(self, sink: RecordSink) -> None:
@@ -81,7 +81,7 @@ class _OthersRead(NamedTuple):
 class _EndRead(NamedTuple):
     """Reports that a partition holds nothing more below an offset."""
 
-    key: Key
+    key: PartitionId
     offset: int
 
     def give_to(self, sink: RecordSink) -> None:
@@ -101,20 +101,20 @@ _Report = _RowsRead | _OthersRead | _EndRead | _Failed
 
 
 class _Turn(NamedTuple):
-    """What one turn of a worker has read."""
+    """Reports what one turn of a worker has read."""
 
     reports: list[_Report]
     records: int
 
 
 class _Ended(NamedTuple):
-    """The last report of a worker that cannot go on."""
+    """Reports why a worker cannot go on; nothing follows."""
 
     traceback: str
 
 
 class _Member:
-    """A worker process as its owner sees it, with the partitions it was told to read."""
+    """Holds a worker process as its owner sees it, with the partitions it was told to read."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         context = multiprocessing.get_context("spawn")  # librdkafka's threads do not survive a fork
@@ -124,7 +124,7 @@ class _Member:
         )
         self.process.start()
         theirs.close()
-        self.keys: set[Key] = set()
+        self.keys: set[PartitionId] = set()
 
     def tell(self, order: _Order) -> None:
         """Sends an order; that a worker has ended is noticed when its reports end."""
@@ -157,10 +157,10 @@ class WorkerPool:
         self._settings = settings
         self._size = size
         self._members: list[_Member] = []
-        self._orphans: set[Key] = set()
+        self._orphans: set[PartitionId] = set()
 
     @property
-    def orphans(self) -> frozenset[Key]:
+    def orphans(self) -> frozenset[PartitionId]:
         """Partitions that nobody reads, because their process has ended: assign them again."""
         return frozenset(self._orphans)
 
@@ -169,13 +169,13 @@ class WorkerPool:
         """The processes."""
         return [member.process.pid or 0 for member in self._members]
 
-    def assign(self, starts: Mapping[Key, int]) -> None:
+    def assign(self, starts: Mapping[PartitionId, int]) -> None:
         """Lets partitions be read from these offsets, each by whoever has the fewest.
 
         Starts the processes that are missing.
         """
         self._members += [_Member(self._settings) for _ in range(self._size - len(self._members))]
-        shares: dict[int, dict[Key, int]] = {}
+        shares: dict[int, dict[PartitionId, int]] = {}
         for key, start in starts.items():
             number, member = min(enumerate(self._members), key=lambda m: len(m[1].keys))
             member.keys.add(key)
@@ -184,7 +184,7 @@ class WorkerPool:
             self._members[number].tell(_Assign(share))
         self._orphans -= set(starts)
 
-    def hold(self, pause: frozenset[Key], resume: frozenset[Key]) -> None:
+    def hold(self, pause: frozenset[PartitionId], resume: frozenset[PartitionId]) -> None:
         """Stops and goes on reading partitions."""
         for member in self._members:
             order = _Hold(pause & member.keys, resume & member.keys)
@@ -296,18 +296,20 @@ class _Worker:
     def close(self) -> None:
         self._consumption.close()
 
-    def take_rows(self, key: Key, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool) -> None:
+    def take_rows(
+        self, key: PartitionId, rows: Pairs, run: str, timestamp_ms: int, *, is_keyless: bool
+    ) -> None:
         self.take_parsed_rows(key, parse_rows(rows), run, timestamp_ms, is_keyless=is_keyless)
 
     def take_parsed_rows(
-        self, key: Key, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
+        self, key: PartitionId, rows: ParsedRows, run: str, timestamp_ms: int, *, is_keyless: bool
     ) -> None:
         self._reports.append(_RowsRead(key, rows, run, timestamp_ms, is_keyless))
 
-    def take_others(self, key: Key, records: Sequence[tuple[int, bytes | None, int]]) -> None:
+    def take_others(self, key: PartitionId, records: Sequence[tuple[int, bytes | None, int]]) -> None:
         self._reports.append(_OthersRead(key, records))
 
-    def take_end(self, key: Key, offset: int) -> None:
+    def take_end(self, key: PartitionId, offset: int) -> None:
         self._reports.append(_EndRead(key, offset))
 
     def take_failure(self, failure: Failure) -> None:

@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 import click
 
+from slackwater_bench.environment import Environment
 from slackwater_bench.peers.installation import Installed, install
 from slackwater_bench.peers.registry import PEERS, SLACKWATER, Peer, peers_named
 from slackwater_bench.peers.results import PeerRun, Setting, latest_runs, render, store, stored_runs
 from slackwater_bench.peers.runs import BacklogOptions, LiveOptions, run_backlog, run_live
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.subject import Subject
 from slackwater_certify import CertifyError
 from slackwater_devstack import DevStackError
 from slackwater_protocol import SystemClock
@@ -81,7 +81,7 @@ def _run_all(
     order_seed: int,
     is_kept: bool,
 ) -> list[PeerRun]:
-    context = RunContext(subject=Subject.here(), clock=SystemClock(), say=_say)
+    context = RunContext(environment=Environment.here(), clock=SystemClock(), say=_say)
     runs = []
     for setting in settings:
         options = backlog if setting is Setting.BACKLOG else live

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from slackwater_bench.peers.registry import Peer, PeerNotInstalledError
+from slackwater_bench.peers.registry import Peer
 from slackwater_devstack import DevStackError, JarSet, cache_folder
 from slackwater_devstack.jars import ensure_jars, ivy_fetch, parse_manifest
-from slackwater_testing.workloads.pipelines import REPOSITORY
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.workloads.workload import REPOSITORY
 
 REQUIREMENTS = "requirements.lock"
 INSTALL_SECONDS = 900
@@ -37,7 +38,7 @@ def install(peer: Peer, say: Say, cache: Path | None = None) -> Installed:
     """The environment of a peer, made if the cache has it not. Safe in several processes; blocks them.
 
     Raises:
-        PeerNotInstalledError: something cannot be downloaded or built.
+        RunFailedError: something cannot be downloaded or built.
     """
     root = (cache or cache_folder()) / "peers"
     folder = root / f"{peer.name}-{fingerprint(peer)}"
@@ -69,7 +70,9 @@ def find_uv() -> Path | None:
 def _make(peer: Peer, folder: Path) -> None:
     uv = find_uv()
     if uv is None:
-        raise PeerNotInstalledError(peer.name, "uv is neither in .tools nor on PATH; run `make setup`")
+        raise RunFailedError(
+            f"{peer.name} cannot be installed", "uv is neither in .tools nor on PATH; run `make setup`"
+        )
     shutil.rmtree(folder, ignore_errors=True)
     _run(peer, [str(uv), "venv", "--quiet", "--python", sys.executable, str(folder)])
     lock = peer.folder / REQUIREMENTS
@@ -88,10 +91,12 @@ def _run(peer: Peer, command: list[str], environment: dict[str, str] | None = No
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PeerNotInstalledError(peer.name, str(error)) from error
+        raise _not_installed(peer, str(error)) from error
     if done.returncode != 0:
         tail = " / ".join(done.stderr.strip().splitlines()[-TAIL_LINES:])
-        raise PeerNotInstalledError(peer.name, tail or f"uv ended with exit code {done.returncode}")
+        raise RunFailedError(
+            f"{peer.name} cannot be installed", tail or f"uv ended with exit code {done.returncode}"
+        )
 
 
 def _jars(peer: Peer, root: Path, say: Say) -> Path:
@@ -101,7 +106,7 @@ def _jars(peer: Peer, root: Path, say: Say) -> Path:
     try:
         ensure_jars(wanted, ivy_fetch(peer.folder / "ivy.xml"), say)
     except DevStackError as error:
-        raise PeerNotInstalledError(peer.name, str(error)) from error
+        raise _not_installed(peer, str(error)) from error
     return wanted.folder
 
 
@@ -110,3 +115,7 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield  # closing the file unlocks
+
+
+def _not_installed(peer: Peer, reason: str) -> RunFailedError:
+    return RunFailedError(f"{peer.name} cannot be installed", reason)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slackwater_bench.bed import SOURCE
 from slackwater_bench.peers.registry import PROGRAMS, SLACKWATER, Peer
-from slackwater_bench.peers.results import Verdict
+from slackwater_bench.peers.results import CertificateSummary
 from slackwater_certify import (
     Connections,
     Mode,
@@ -16,7 +16,7 @@ from slackwater_certify import (
     load_specification,
 )
 from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.pipelines import repository_pipeline
+from slackwater_testing.workloads.workload import Workload, repository_pipeline
 
 SLACKWATER_PIPELINE = repository_pipeline("orders")
 SLACKWATER_OUTPUT = "orders_with_lines"
@@ -56,7 +56,7 @@ def judge(
     *,
     records: OutputRecords | None = None,
     delays_since_ms: int | None = None,
-) -> tuple[Verdict, int]:
+) -> tuple[CertificateSummary, int]:
     """The verdict, and the number of change events that the source's topics hold."""
     certificate = certify(
         specification,
@@ -66,17 +66,13 @@ def judge(
         delays_since_ms=delays_since_ms,
         on_progress=say,
     )
-    return Verdict.of(certificate), certificate.events
+    return CertificateSummary.from_certificate(certificate), certificate.events
 
 
-class PeersWorkload(OrdersWorkload):
+def peers_workload(seed: int, orders: int) -> Workload:
     """The orders workload with ``REPLICA IDENTITY FULL`` on both tables.
 
     Flink's ``debezium-json`` ends the job at an update without its old row, and Pathway's reader does not
     take the old row out. Slackwater does not need it for ``orders``.
     """
-
-    @property
-    def pipeline(self) -> Path:
-        """The folder with this comparison's schema."""
-        return PROGRAMS
+    return OrdersWorkload(seed, orders, pipeline=PROGRAMS)

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_markers.kafka_retry import KafkaRetry
+from slackwater_markers import KafkaRetry
 
 PARTITIONS = 4
 TIMEOUT_SECONDS = 30.0
@@ -22,7 +22,7 @@ class Appended:
     last_ms: int
 
 
-class OutputTopic:
+class WatchedTopic:
     """One topic, created so that each record has the time of its append.
 
     Args:

@@ -1,10 +1,10 @@
 """The peers: what each is, and the settings that it runs with."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slackwater_testing.errors import TestingError
+from slackwater_testing.errors import RunFailedError
 
 PROGRAMS = Path(__file__).parents[3] / "peers"
 SLACKWATER = "slackwater"
@@ -77,50 +77,10 @@ def peers_named(names: Sequence[str]) -> tuple[Peer, ...]:
     """These peers in the order of the names; all of them for none.
 
     Raises:
-        UnknownPeerError: there is no such peer.
+        RunFailedError: there is no such peer.
     """
     known = {peer.name: peer for peer in PEERS}
     for name in names:
         if name not in known:
-            raise UnknownPeerError(name, known)
+            raise RunFailedError(f"no peer {name!r}", f"there are {', '.join(known)}")
     return tuple(known[name] for name in names) or PEERS
-
-
-class PeerError(TestingError):
-    """A peer that was not measured."""
-
-
-class PeerNotInstalledError(PeerError):
-    """The environment of a peer cannot be made."""
-
-    def __init__(self, peer: str, reason: str) -> None:
-        self.peer = peer
-        self.reason = reason
-        super().__init__(peer, reason)
-
-    def __str__(self) -> str:
-        return f"{self.peer} cannot be installed: {self.reason}"
-
-
-class PeerFailedError(PeerError):
-    """A peer that does not do its work."""
-
-    def __init__(self, peer: str, reason: str) -> None:
-        self.peer = peer
-        self.reason = reason
-        super().__init__(peer, reason)
-
-    def __str__(self) -> str:
-        return f"{self.peer} {self.reason}"
-
-
-class UnknownPeerError(PeerError):
-    """A name that stands for no peer."""
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        self.name = name
-        self.known = tuple(known)
-        super().__init__(name, self.known)
-
-    def __str__(self) -> str:
-        return f"no peer {self.name!r}; there are: {', '.join(self.known)}"

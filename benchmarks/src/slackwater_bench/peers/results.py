@@ -1,4 +1,4 @@
-"""What peers showed: runs, their file ``benchmarks/results/peers.jsonl``, and the table of them."""
+"""Results of peers: runs, their file ``benchmarks/results/peers.jsonl``, and the table of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slackwater_bench.peers.registry import Peer
-from slackwater_bench.results import read_results, result_of
+from slackwater_bench.results import make_result, scenario_results
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_certify import Certificate
 from slackwater_protocol import Clock
@@ -25,7 +25,7 @@ class Setting(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CertificateSummary:
     """The certificate, as far as the table needs it."""
 
     documents: int
@@ -46,7 +46,7 @@ class Verdict:
     delay_p99_ms: int | None
 
     @classmethod
-    def of(cls, certificate: Certificate) -> "Verdict":
+    def from_certificate(cls, certificate: Certificate) -> "CertificateSummary":
         """From what the checker found."""
         delay = certificate.delay_ms
         return cls(
@@ -77,7 +77,7 @@ class PeerRun:
     """From then until the broker appended the last document."""
     memory_mib: float = 0.0
     """Peak of proportional set sizes, all processes of the peer together."""
-    verdict: Verdict | None = None
+    verdict: CertificateSummary | None = None
 
     @property
     def events_per_second(self) -> float:
@@ -94,7 +94,7 @@ class PeerRun:
         known = {name: found for name, found in value.items() if name in cls.__dataclass_fields__}
         verdict = known.pop("verdict", None)
         known["setting"] = Setting(known["setting"])
-        return cls(**known, verdict=Verdict(**verdict) if verdict else None)
+        return cls(**known, verdict=CertificateSummary(**verdict) if verdict else None)
 
 
 def _no_single_run(parameters: Parameters, context: RunContext) -> Measured:
@@ -120,14 +120,14 @@ def store(
     """Adds a run to the file, settings included."""
     parameters: Parameters = {"peer": run.peer, "setting": str(run.setting), **options}
     measured = Measured(round(run.events_per_second), {**run.to_json(), "settings": settings})
-    result = result_of(SCENARIO, parameters, measured, clock)
+    result = make_result(SCENARIO, parameters, measured, clock)
     append(result, folder)
     return result
 
 
 def stored_runs(folder: Path = RESULTS) -> list[PeerRun]:
     """All runs of the present version, oldest first."""
-    return [PeerRun.from_json(result.details) for result in read_results(SCENARIO, folder)]
+    return [PeerRun.from_json(result.details) for result in scenario_results(SCENARIO, folder)]
 
 
 HEADER = (

@@ -9,8 +9,9 @@ from pathlib import Path
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.peers.installation import Installed
 from slackwater_bench.peers.judging import SLACKWATER_PIPELINE
-from slackwater_bench.peers.registry import Peer, PeerFailedError
+from slackwater_bench.peers.registry import Peer
 from slackwater_protocol import Clock
+from slackwater_testing.errors import RunFailedError
 from slackwater_testing.programs import Program
 
 READING = "reading"
@@ -94,7 +95,7 @@ class Patience:
         """Waits until it reads; returns that time as seconds since the epoch.
 
         Raises:
-            PeerFailedError: it ends, or does not read in time.
+            RunFailedError: it ends, or does not read in time.
         """
         deadline = self._clock.monotonic() + seconds
         while not self._running.is_reading():
@@ -107,7 +108,7 @@ class Patience:
         The while is twice its longest pause so far, the time to its first record included, within limits.
 
         Raises:
-            PeerFailedError: it ends, or does not come to rest in time.
+            RunFailedError: it ends, or does not come to rest in time.
         """
         deadline = self._clock.monotonic() + seconds
         end, since, pause = 0, self._clock.monotonic(), 0.0
@@ -122,7 +123,7 @@ class Patience:
     def _look(self, deadline: float, what: str, seconds: float) -> None:
         self._running.check()
         if self._clock.monotonic() > deadline:
-            raise PeerFailedError(self._peer.name, f"{what} after {seconds:g} s")
+            raise RunFailedError(self._peer.name, f"{what} after {seconds:g} s")
         self._nap(LOOK_SECONDS)
 
 

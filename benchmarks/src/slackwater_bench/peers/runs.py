@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.peers.installation import Installed
-from slackwater_bench.peers.judging import PeersWorkload, judge, output_of, specification_of
-from slackwater_bench.peers.output import OutputTopic
-from slackwater_bench.peers.registry import Peer, PeerFailedError
+from slackwater_bench.peers.judging import judge, output_of, peers_workload, specification_of
+from slackwater_bench.peers.output import WatchedTopic
+from slackwater_bench.peers.registry import Peer
 from slackwater_bench.peers.results import PeerRun, Setting
 from slackwater_bench.peers.running import Patience, Running, started, total_mib
 from slackwater_bench.scenario import RunContext
@@ -17,6 +17,7 @@ from slackwater_bench.steady_orders import SteadyOrders
 from slackwater_bench.traffic import OpenLoop, TransactionAppender
 from slackwater_bench.usage import MemoryWatch
 from slackwater_certify import Connections, OutputRecords, Specification, watch_output
+from slackwater_testing.errors import RunFailedError
 from slackwater_testing.generator import TopicFiller
 
 SEED = 7
@@ -41,14 +42,14 @@ def run_backlog(
     """One run on servers of its own; every run with the same options has the same events in the topics.
 
     Raises:
-        PeerFailedError: the peer ends, or does not come to rest in time.
+        RunFailedError: the peer ends, or does not come to rest in time.
     """
     clock = context.clock
     with Bed(context, partitions=PARTITIONS, kafka_heap="512m") as bed:
-        workload = PeersWorkload(SEED, options.orders)
+        workload = peers_workload(SEED, options.orders)
         with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS) as filler:
             filler.fill(options.events)
-        output = OutputTopic(bed.bootstrap, output_of(peer))
+        output = WatchedTopic(bed.bootstrap, output_of(peer))
         context.say(f"{peer.title}: backlog")
         begun = clock.now().timestamp()
         with (
@@ -65,7 +66,7 @@ def run_backlog(
         appended = output.appended()
         output.close()
         if appended is None:
-            raise PeerFailedError(peer.name, "wrote no document")
+            raise RunFailedError(peer.name, "wrote no document")
         specification = specification_of(peer, bed.folder / "judge")
         verdict, events = judge(specification, bed.bootstrap, context.say)
         return PeerRun(
@@ -106,14 +107,14 @@ def run_live(peer: Peer, installed: Installed | None, options: LiveOptions, cont
     while they are written; delays count from the moment at which the transaction was meant to be written.
 
     Raises:
-        PeerFailedError: the peer ends, or does not come to rest in time.
+        RunFailedError: the peer ends, or does not come to rest in time.
     """
     clock = context.clock
     with Bed(context, partitions=PARTITIONS, kafka_heap="512m") as bed:
         orders = SteadyOrders(ORDERS)
         appender = TransactionAppender(bed.bootstrap, SOURCE, PARTITIONS)
         appender.append_all((orders.changes_of(number) for number in range(FIRST_ORDERS)), clock)
-        output = OutputTopic(bed.bootstrap, output_of(peer))
+        output = WatchedTopic(bed.bootstrap, output_of(peer))
         specification = specification_of(peer, bed.folder / "judge")
         context.say(f"{peer.title}: live")
         begun = clock.now().timestamp()

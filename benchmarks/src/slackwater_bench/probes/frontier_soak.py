@@ -76,7 +76,7 @@ def _transaction(xid: int, lsn: int, rows: dict[int, list[bytes]], partitions: i
 
 
 def resident_mib() -> float:
-    """Of this process, now."""
+    """Reads the resident size of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return round(pages * 4096 / 2**20, 1)
 

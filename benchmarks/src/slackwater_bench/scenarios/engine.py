@@ -1,4 +1,4 @@
-"""The engine: views over one, two and three tables worked off from a backlog; its parts; a single change."""
+"""The engine: views over one, two and three tables worked off from a backlog and compared with the tables."""
 
 import re
 import shutil
@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import duckdb
+import msgspec
+import pyarrow as pa
+
+from slackwater_bench.backlogs import SEED, WorkloadBacklog
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.catch_up import CatchUp, measure_catch_up
-from slackwater_bench.cuts import wait_for_cut
-from slackwater_bench.final_state import Check, check_final_state
-from slackwater_bench.loads import SEED, WorkloadLoad
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.subject import run_probe
-from slackwater_testing.generator.fill import TopicFiller
+from slackwater_sql.catalog import Table
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.topics import read_to_end
 from slackwater_testing.workloads.chain import ChainWorkload
 from slackwater_testing.workloads.hot_key import HotKeyWorkload
 from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.pipelines import tables_of, workload_pipeline
 from slackwater_testing.workloads.transfers import TransfersWorkload
-from slackwater_testing.workloads.workload import PipelineOf, Workload
+from slackwater_testing.workloads.workload import Workload, workload_pipeline
 
 SIZE = 20_000
 EVENTS = 1_000_000
@@ -33,7 +35,22 @@ TOGETHER = "end to end"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Check:
+    """Two queries that must give the same row.
+
+    Attributes:
+        topic: Of a view's documents.
+        found: Over the table ``documents (document JSON)``.
+        expected: Over the source's tables, by their names without the schema, as they are at the end.
+    """
+
+    topic: str
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedWorkload:
     """A workload, its pipeline, and what its views must be at the end."""
 
     workload: Callable[[int, int], Workload]
@@ -102,13 +119,13 @@ _METERS = Check(
 
 
 def _balances(seed: int, size: int) -> Workload:
-    return PipelineOf(TransfersWorkload(seed, size), workload_pipeline("balances"))
+    return TransfersWorkload(seed, size, pipeline=workload_pipeline("balances"))
 
 
-CASES: Mapping[str, Case] = {
-    "orders": Case(OrdersWorkload, (_ORDERS,)),
-    "chain": Case(ChainWorkload, (_CHAIN,)),
-    "balances": Case(_balances, (_BALANCES, _TOTAL)),
+CASES: Mapping[str, JudgedWorkload] = {
+    "orders": JudgedWorkload(OrdersWorkload, (_ORDERS,)),
+    "chain": JudgedWorkload(ChainWorkload, (_CHAIN,)),
+    "balances": JudgedWorkload(_balances, (_BALANCES, _TOTAL)),
 }
 
 
@@ -131,7 +148,7 @@ def _measure(
 
     def check(bed: Bed) -> Mapping[str, object]:
         context.say("comparing the views with the tables")
-        found = check_final_state(bed.bootstrap, SOURCE, tables_of(workload), checks)
+        found = check_final_state(bed.bootstrap, SOURCE, workload.tables, checks)
         return {"checked": dict(zip((each.topic for each in checks), found, strict=True))}
 
     plan = CatchUp(
@@ -143,8 +160,73 @@ def _measure(
         check=check,
     )
     events = int(parameters["events"])
-    load = partial(WorkloadLoad, workload=workload, events=events, partitions=partitions)
-    return measure_catch_up(plan, load, context)
+    backlog = partial(WorkloadBacklog, workload=workload, events=events, partitions=partitions)
+    return measure_catch_up(plan, backlog, context)
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    after: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def check_final_state(
+    bootstrap: str, source: str, tables: Mapping[str, Table], checks: tuple[Check, ...]
+) -> list[tuple[str, ...]]:
+    """Runs both queries of each check and returns their common answers, as text.
+
+    Raises:
+        RunFailedError: they differ.
+    """
+    decode = msgspec.json.Decoder(_Envelope).decode
+    found = []
+    with duckdb.connect() as database:
+        for name, table in tables.items():
+            values = newest_values(bootstrap, f"{source}.{name}").values()
+            rows = (bytes(decode(value).after) for value in values if value is not None)
+            _create(database, table, [row for row in rows if row != b"null"])
+        for check in checks:
+            documents = [
+                value for value in newest_values(bootstrap, check.topic).values() if value is not None
+            ]
+            _load(database, documents)
+            expected, got = (_row(database, query) for query in (check.expected, check.found))
+            if expected != got:
+                raise RunFailedError(f"the view in {check.topic}", f"is {got}, expected {expected}")
+            found.append(got)
+    return found
+
+
+def newest_values(bootstrap: str, topic: str) -> dict[bytes | None, bytes | None]:
+    """The last committed value of each key; None where it was a tombstone.
+
+    Raises:
+        RunFailedError: the topic cannot be read to its end.
+    """
+    return {message.key(): message.value() for message in read_to_end(bootstrap, topic)}
+
+
+def _create(database: duckdb.DuckDBPyConnection, table: Table, rows: list[bytes]) -> None:
+    """A table with these rows. Debezium writes decimals and times as text, which DuckDB casts exactly."""
+    image = pa.table({"image": pa.array([row.decode() for row in rows], pa.string())})
+    columns = ", ".join(
+        f"(image->>'$.{column.name}')::{column.type.name} AS {column.name}"
+        for column in table.columns
+        if column.type.is_supported
+    )
+    database.register("images", image)
+    database.execute(f"CREATE TABLE {table.name} AS SELECT {columns} FROM images")  # noqa: S608 - our names
+    database.unregister("images")
+
+
+def _load(database: duckdb.DuckDBPyConnection, documents: list[bytes]) -> None:
+    texts = pa.table({"document": pa.array([document.decode() for document in documents], pa.string())})
+    database.register("texts", texts)
+    database.execute("CREATE OR REPLACE TABLE documents AS SELECT document::JSON AS document FROM texts")
+    database.unregister("texts")
+
+
+def _row(database: duckdb.DuckDBPyConnection, query: str) -> tuple[str, ...]:
+    (row,) = database.execute(query).fetchall()
+    return tuple(map(str, row))
 
 
 def with_emit(pipeline: Path, folder: Path, *, emit: str) -> Path:
@@ -210,91 +292,4 @@ ENGINE_SKEW = Scenario(
     run=run_skewed,
     columns=COLUMNS,
     axis="hot_share",
-)
-
-
-PROFILE_PARTITIONS = 4
-_CUTS_SECONDS = 300.0
-_PROFILE_SECONDS = 600.0
-
-
-def run_profile(parameters: Parameters, context: RunContext) -> Measured:
-    """One case."""
-    workload = CASES[str(parameters["case"])].workload(SEED, int(parameters.get("size", SIZE)))
-    with Bed(context, kafka_heap="256m") as bed:
-        context.say("writing topics")
-        with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PROFILE_PARTITIONS) as filler:
-            last_lsn = filler.fill(int(parameters["events"])).last_commit_lsn
-        context.say("the sidecar publishes cuts")
-        bed.start_sidecar()
-        wait_for_cut(bed, last_lsn, _CUTS_SECONDS, context.clock)
-        bed.stop("sidecar")
-        folder = with_emit(workload.pipeline, bed.folder / "pipelines", emit=str(parameters["emit"]))
-        found = run_probe(context.subject, "engine_profile", bed.bootstrap, folder, seconds=_PROFILE_SECONDS)
-    return Measured(round(sum(found["us_per_event"].values()), 2), {**found})
-
-
-ENGINE_PROFILE = Scenario(
-    name="engine-profile",
-    version=1,
-    unit="us per change event",
-    direction=Direction.LOWER,
-    measures="Processor time of a pipeline's parts in one process, without Spark: taking records from"
-    " librdkafka, decoding and packing, each stage (indexes on disk), the sink; `other threads` are"
-    " librdkafka's. Batches of 200,000 change events; the first one is not counted.",
-    why="It says what stands between the engine and twice its speed.",
-    points=tuple(
-        {"case": case, "emit": emit, "events": 1_000_000}
-        for case in CASES
-        for emit in ("latest", "transactions")
-    ),
-    quick_points=tuple({"case": case, "emit": "latest", "events": 300_000, "size": 2_000} for case in CASES),
-    run=run_profile,
-    columns=tuple(
-        f"us_per_event.{part}"
-        for part in (
-            "consume",
-            "decode and pack",
-            "hand over",
-            "stage 1",
-            "stage 2",
-            "stage 3",
-            "sink",
-            "planning",
-            "other threads",
-        )
-    ),
-)
-
-
-CHANGES = 100
-LARGEST = {"line of an order": 100_000, "customer of orders": 100_000, "global sum": 10_000_000}
-_COST_SECONDS = 900.0
-
-
-def run_cost(parameters: Parameters, context: RunContext) -> Measured:
-    """One group."""
-    case, rows = str(parameters["case"]), int(parameters["rows"])
-    context.say(f"{case}: {rows:,} rows")
-    found = run_probe(context.subject, "engine_cost", case, rows, CHANGES, seconds=_COST_SECONDS)
-    return Measured(found["ms_per_change"], {**found})
-
-
-ENGINE_COST = Scenario(
-    name="engine-cost",
-    version=1,
-    unit="ms per change",
-    direction=Direction.LOWER,
-    measures="Processor time of the stages for a batch with one changed row (median of 100), by the rows of"
-    " its group: a line of an order whose lines are added up; a customer, in a column that the documents of"
-    " its orders do not show; a row of a global sum. Indexes on disk, without Spark and Kafka.",
-    why="Cost must follow what changes, not what is there.",
-    points=tuple(
-        {"case": case, "rows": largest // part} for case, largest in LARGEST.items() for part in (100, 10, 1)
-    ),
-    quick_points=tuple({"case": case, "rows": rows} for case in LARGEST for rows in (100, 10_000)),
-    run=run_cost,
-    columns=("ms_of_slowest_change", "documents", "us_per_row_filled"),
-    axis="rows",
-    series="case",
 )

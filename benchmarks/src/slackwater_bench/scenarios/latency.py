@@ -6,7 +6,6 @@ from contextlib import closing
 from dataclasses import asdict
 
 from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
-from slackwater_bench.cuts import TimedCut, timed_cuts
 from slackwater_bench.latencies import latencies_ms, latency_timeline, summary
 from slackwater_bench.load import LoadOptions, run_load
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
@@ -14,7 +13,7 @@ from slackwater_bench.steady_orders import SteadyOrders
 from slackwater_bench.traffic import OpenLoop, TransactionAppender
 from slackwater_bench.usage import batch_parts, cpu_between, cpu_use
 from slackwater_testing.database import Writers, create_tables, write_first
-from slackwater_testing.watching import CommitWatcher, SeenCommit
+from slackwater_testing.watching import CommitWatcher, SeenCommit, SeenCut, read_cuts
 from slackwater_testing.workloads.registry import WORKLOADS
 from slackwater_testing.workloads.workload import Workload
 
@@ -141,11 +140,11 @@ def _start(bed: Bed, workload: Workload, context: RunContext) -> CommitWatcher:
     return watcher
 
 
-def _wait_for_all(bed: Bed, watcher: CommitWatcher) -> list[TimedCut]:
+def _wait_for_all(bed: Bed, watcher: CommitWatcher) -> list[SeenCut]:
     """Waits until nothing more comes and all of it is visible; every cut."""
     pause, newest = threading.Event(), 0
     while True:
-        cuts = timed_cuts(bed.bootstrap, SOURCE)
+        cuts = read_cuts(bed.bootstrap, SOURCE)
         if not cuts or cuts[-1].cut.lsn == newest:
             return cuts
         newest = cuts[-1].cut.lsn
@@ -154,7 +153,7 @@ def _wait_for_all(bed: Bed, watcher: CommitWatcher) -> list[TimedCut]:
 
 
 def _live_measured(
-    seen: Sequence[SeenCommit], cuts: Sequence[TimedCut], since: float, details: Mapping[str, object]
+    seen: Sequence[SeenCommit], cuts: Sequence[SeenCut], since: float, details: Mapping[str, object]
 ) -> Measured:
     """Latencies of the whole way and of its first part, from the commit to the cut that covers it."""
     commits = [(t.commit_lsn, t.commit_ts_ms / 1000) for each in cuts for t in each.cut.transactions]

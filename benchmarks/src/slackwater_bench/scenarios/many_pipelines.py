@@ -16,6 +16,7 @@ from slackwater_bench.traffic import OpenLoop, TransactionAppender
 from slackwater_bench.usage import RedisCounters, cpu_seconds, redis_counters
 from slackwater_testing.errors import RunFailedError
 
+CUT_READERS = "packages/spark/probes/cut_readers.py"
 BATCH_SECONDS = 0.3
 """How long a reader is busy after each batch it planned: what a small batch of a pipeline takes."""
 WARM_UP_SECONDS = 5.0
@@ -36,10 +37,10 @@ def run(parameters: Parameters, context: RunContext) -> Measured:
             if rate:
                 loop.start()
             context.say(f"{readers} readers, {rate:,} changes/s, {seconds:g} s")
-            bed.rest(WARM_UP_SECONDS, context.clock)
+            bed.rest(WARM_UP_SECONDS)
             before, redis_before = _cpu(bed), redis_counters(bed.stack.redis.url)
             probe.tell("measure")
-            bed.rest(seconds, context.clock)
+            bed.rest(seconds)
             after, redis_after = _cpu(bed), redis_counters(bed.stack.redis.url)
             found = probe.stop()
         if rate:
@@ -114,7 +115,7 @@ def _readers(bed: Bed, count: int, context: RunContext) -> Iterator[_Readers]:
         str(count),
         str(BATCH_SECONDS),
     ]
-    command = context.subject.probe("cut_readers", *arguments)
+    command = context.environment.probe(CUT_READERS, *arguments)
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         readers = _Readers(process)

@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any
 
+from slackwater_bench.backlogs import SEED, SteadyBacklog, WorkloadBacklog
 from slackwater_bench.bed import ORDERS_PIPELINE
 from slackwater_bench.catch_up import CatchUp, measure_catch_up
-from slackwater_bench.loads import SEED, SteadyLoad, WorkloadLoad
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_bench.steady_orders import SteadyOrders
 from slackwater_testing.workloads.registry import WORKLOADS
@@ -38,8 +38,10 @@ def run_throughput(parameters: Parameters, context: RunContext) -> Measured:
         cores=int(parameters["cores"]) if "cores" in parameters else None,
         options=options,
     )
-    load = partial(WorkloadLoad, workload=workload, events=int(parameters["events"]), partitions=partitions)
-    return measure_catch_up(plan, load, context)
+    backlog = partial(
+        WorkloadBacklog, workload=workload, events=int(parameters["events"]), partitions=partitions
+    )
+    return measure_catch_up(plan, backlog, context)
 
 
 def _scenario(name: str, measures: str, why: str, points: list[Parameters], **more: Any) -> Scenario:
@@ -100,8 +102,10 @@ def run_state_size(parameters: Parameters, context: RunContext) -> Measured:
     keys, events = int(parameters["keys"]), int(parameters["events"])
     orders = SteadyOrders(keys, LINES_PER_ORDER)
     plan = CatchUp(pipeline=ORDERS_PIPELINE)
-    load = partial(SteadyLoad, orders=orders, rows=orders.rows_per_order, events=events, clock=context.clock)
-    return measure_catch_up(plan, load, context)
+    backlog = partial(
+        SteadyBacklog, orders=orders, rows=orders.rows_per_order, events=events, clock=context.clock
+    )
+    return measure_catch_up(plan, backlog, context)
 
 
 STATE_SIZE = Scenario(
@@ -135,8 +139,10 @@ def run_transaction_size(parameters: Parameters, context: RunContext) -> Measure
     """One run."""
     rows, events = int(parameters["rows"]), int(parameters["events"])
     plan = CatchUp(pipeline=ORDERS_PIPELINE)
-    load = partial(SteadyLoad, orders=SteadyOrders(ORDERS), rows=rows, events=events, clock=context.clock)
-    return measure_catch_up(plan, load, context)
+    backlog = partial(
+        SteadyBacklog, orders=SteadyOrders(ORDERS), rows=rows, events=events, clock=context.clock
+    )
+    return measure_catch_up(plan, backlog, context)
 
 
 TRANSACTION_SIZE = Scenario(

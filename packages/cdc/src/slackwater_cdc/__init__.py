@@ -1,4 +1,7 @@
-"""Debezium records to whole transactions: envelope decoding and the pure frontier."""
+"""Finds whole transactions in Debezium's records: decoders of the records, and the pure frontier.
+
+Nothing here knows Kafka, Redis, a clock or a thread: records come in as bytes, cuts go out.
+"""
 
 from slackwater_cdc.envelope import Change, decode_change
 from slackwater_cdc.errors import (

@@ -21,19 +21,19 @@ class Announcement:
     scanned: dict[str, int] = field(default_factory=dict)
     """Rows per table (``schema.table``), as far as they were announced."""
     completed_ms: int | None = None
-    """When all rows had been read from the database; None if that is not known."""
+    """The time at which all rows had been read from the database; None if that is not known."""
     is_given_up: bool = False
-    """Whether the connector has started again without taking it again: its offset says that it need not."""
+    """True if the connector has started again without taking it again: its offset says that it need not."""
     unreadable: str = ""
     """The fault of a notification that may be about it, if there is one: its counts are not known then."""
 
     @property
     def is_completed(self) -> bool:
-        """Whether all rows were announced."""
+        """True if all rows were announced."""
         return self.completed_ms is not None
 
     def may_have_rows_from(self, first_ms: int) -> bool:
-        """Whether rows of which the first was read at a time may be of this attempt."""
+        """Returns whether rows of which the first was read at a time may be of this attempt."""
         is_begun = self.started_ms <= first_ms + STARTED_SKEW_MS
         return is_begun and (self.completed_ms is None or first_ms <= self.completed_ms + STARTED_SKEW_MS)
 
@@ -57,7 +57,7 @@ class Announcements:
         """Takes a notification; only those of initial and blocking snapshots matter.
 
         Raises:
-            UndecodableRecordError: it does not say how many rows of which table there are.
+            UndecodableRecordError: It does not say how many rows of which table there are.
         """
         if notification.aggregate_type != _INITIAL:
             return
@@ -81,17 +81,17 @@ class Announcements:
             self._latest.unreadable = problem
 
     def announcement_at(self, first_ms: int) -> Announcement | None:
-        """The announcement of the attempt whose first row was read at a time; None if there is none yet."""
+        """Returns the announcement of the attempt whose first row was read at a time; None if none is."""
         return next((a for a in reversed(self._announced) if a.may_have_rows_from(first_ms)), None)
 
     def up_to(self, announced: Announcement) -> list[Announcement]:
-        """The announcements before one, and that one, oldest first."""
+        """Returns the announcements before one, and that one, oldest first."""
         return self._announced[: self._announced.index(announced) + 1]
 
     def newest(self) -> Announcement | None:
-        """The last one; None before the first."""
+        """Returns the last one; None before the first."""
         return self._announced[-1] if self._announced else None
 
     def is_again(self, announced: Announcement | None) -> bool:
-        """Whether an attempt is not the first; rows of that may be lost, even all."""
+        """Returns whether an attempt is not the first; rows of that may be lost, even all."""
         return announced is not None and announced is not self._announced[0]

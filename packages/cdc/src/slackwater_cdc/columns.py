@@ -1,4 +1,4 @@
-"""Rows without their data, column by column: what a process that decodes hands to the one that tracks.
+"""Rows without their data, column by column, as a decoding process hands them to the tracking one.
 
 Decoding needs no knowledge of other records, so it can be done elsewhere; :meth:`Partition.read_parsed` does
 with the result what :meth:`Partition.read` does with the records themselves.
@@ -61,7 +61,7 @@ class ParsedRows(NamedTuple):
     """Records of one partition that one run of the connector has written."""
 
     segments: list[Segment]
-    """In the order of their offsets."""
+    """The segments in the order of their offsets."""
     position: int
     """The offset after the last record, tombstones included; 0 if there was no record."""
 
@@ -101,7 +101,7 @@ class _Columns:
         self.flags = bytearray()
 
     def add(self, offset: int, value: bytes) -> Row | OtherRow | BadRow | None:
-        """Takes a record; what does not fit here is returned: a row when there are too many tables."""
+        """Takes a record, or returns it if it does not fit here: a row when there are too many tables."""
         try:
             row = decode_row(value)
         except UNREADABLE as error:

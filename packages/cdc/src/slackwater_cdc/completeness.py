@@ -1,4 +1,4 @@
-"""Is a transaction complete? The evidence of all its tables together."""
+"""Judges whether a transaction is complete, by the evidence of all its tables together."""
 
 from collections import deque
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from slackwater_cdc.evidence import (
     original_numbering_is_complete,
 )
 from slackwater_cdc.fences import Fences
-from slackwater_cdc.partitions import PartitionQueue, Partitions
+from slackwater_cdc.partition_queues import PartitionQueue, Partitions
 from slackwater_cdc.pending import EndOffsets
 from slackwater_cdc.subscription import Subscription
 from slackwater_cdc.transaction import Transaction
@@ -59,7 +59,7 @@ class Completeness:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether end offsets are needed to go on, besides those of the fences."""
+        """True if end offsets are needed to go on, besides those of the fences."""
         return self._wants_answer and len(self._asks) < _MAX_ASKS
 
     def answer(self, ends: EndOffsets) -> None:
@@ -78,7 +78,7 @@ class Completeness:
             self._asks.append((self._commits.sequence, ends))
 
     def is_complete(self, transaction: Transaction) -> bool:
-        """Whether every row of a transaction with END has been read."""
+        """Returns whether every row of a transaction with END has been read."""
         complete = not transaction.is_renumbered and counts_are_complete(transaction)
         if not complete and _may_be_renumbered(transaction):
             complete = self._renumbered_is_complete(transaction)
@@ -109,7 +109,7 @@ class Completeness:
         return False
 
     def _exempt_are_complete(self, transaction: Transaction) -> bool:
-        """Whether the tables not judged by counts are; an END after a repeated BEGIN may name too few."""
+        """Judges the tables that counts do not; an END after a repeated BEGIN may name too few of them."""
         end = transaction.end
         if end is None:
             return False
@@ -139,5 +139,5 @@ class Completeness:
 
 
 def _may_be_renumbered(transaction: Transaction) -> bool:
-    """Whether the connector has begun a transaction more than once, or may have."""
+    """Returns whether the connector has begun a transaction more than once, or may have."""
     return transaction.is_renumbered or transaction.begins > 1

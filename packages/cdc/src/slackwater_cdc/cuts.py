@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from slackwater_cdc.initial_snapshot import InitialSnapshot
-from slackwater_cdc.partitions import PartitionQueue, Partitions
+from slackwater_cdc.partition_queues import PartitionQueue, Partitions
 from slackwater_cdc.pending import Obstacle
 from slackwater_cdc.postgres import next_position_between_commits
 from slackwater_cdc.transaction import Transaction
@@ -91,17 +91,17 @@ class Cuts:
 
     @property
     def may_end(self) -> bool:
-        """Whether a cut may end at the present frontier."""
+        """True if a cut may end at the present frontier."""
         return self.passed >= self._whole_at
 
     @property
     def has_late(self) -> bool:
-        """Whether late rows of a snapshot are to be shown."""
+        """True if late rows of a snapshot are to be shown."""
         return bool(self._late)
 
     @property
     def has_moved(self) -> bool:
-        """Whether the frontier is above the newest cut, or a cut was not handed out."""
+        """True if the frontier is above the newest cut, or a cut was not handed out."""
         return bool(self._finished) or self.lsn > self.cut_lsn
 
     def step_between_commits(self) -> bool:

@@ -48,7 +48,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     transaction: RowBlock | None = None
     payload: "Row | None" = None
     ts_ms: Any = None
-    """When the connector made the record, by its clock; whatever stands there, for few rows need it."""
+    """The time of the record by the connector's clock; whatever stands there, for few rows need it."""
 
 
 class FullRow(Row, frozen=True, gc=False):
@@ -111,10 +111,10 @@ class Notification(msgspec.Struct, frozen=True, gc=False):
     """The time of writing, by the clock of Connect."""
 
     def scanned(self) -> dict[str, int]:
-        """The table that was scanned, and its number of rows.
+        """Returns the table that was scanned, and its number of rows.
 
         Raises:
-            UndecodableRecordError: it does not say.
+            UndecodableRecordError: It does not say.
         """
         data = self.additional_data or {}
         table, count = data.get("scanned_collection"), data.get("total_rows_scanned")
@@ -201,11 +201,11 @@ def decode_change(value: bytes) -> Change:
 
 
 def xid_of(row: Row, value: bytes = b"") -> int:
-    """The transaction of a row that has one.
+    """Returns the transaction of a row that has one.
 
     Args:
         row: The row.
-        value: What it was decoded from, for the error.
+        value: The record, for the error.
 
     Raises:
         UndecodableRecordError: the row does not say which, or not as a PostgreSQL connector does.
@@ -257,7 +257,7 @@ def decode_notification(value: bytes) -> Notification:
 
 
 def _milliseconds(timestamp: int | str, value: bytes) -> int:
-    """A number on the wire; the documentation shows text in places."""
+    """Reads a time, which is a number on the wire; the documentation shows text in places."""
     text = str(timestamp)
     if not _is_whole(text):
         reason = f"'timestamp' is {shortened(timestamp)}, expected milliseconds"
@@ -266,12 +266,12 @@ def _milliseconds(timestamp: int | str, value: bytes) -> int:
 
 
 def _is_whole(text: str) -> bool:
-    """Whether a text is a number from 0 to less than 2^63."""
+    """Returns whether a text is a number from 0 to less than 2^63."""
     return text.isascii() and text.isdigit() and len(text) < _DIGITS
 
 
 def _counts(record: _Transaction, value: bytes) -> dict[str, int]:
-    """The rows that have to be read, by table: logical messages are none."""
+    """Returns the number of rows to be read, by table: logical messages are none."""
     collections = record.data_collections or []
     if record.event_count and not collections:
         reason = f"it counts {record.event_count} changes, but names no table"

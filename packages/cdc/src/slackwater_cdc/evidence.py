@@ -1,4 +1,4 @@
-"""When is a transaction complete, by counts?
+"""The rules by which counts show that a transaction is complete.
 
 The usual case costs nothing here: one numbering, one run, all of 1 … n read. The rules for the rest:
 
@@ -26,7 +26,7 @@ be those of several numberings, so together they prove nothing once there is mor
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
-from slackwater_cdc.partitions import PartitionQueue
+from slackwater_cdc.partition_queues import PartitionQueue
 from slackwater_cdc.rows import RunRows, union
 from slackwater_cdc.transaction import Transaction
 
@@ -35,7 +35,7 @@ _TIME_ORDERED = 7
 
 
 def counts_are_complete(transaction: Transaction) -> bool:
-    """Evidence ``counts`` for a transaction with one numbering."""
+    """Judges a transaction with one numbering by counts."""
     end = transaction.end
     if end is None:
         return False
@@ -48,7 +48,7 @@ def counts_are_complete(transaction: Transaction) -> bool:
 
 
 def original_numbering_is_complete(transaction: Transaction) -> bool:
-    """Rule 1 for renumbered transactions."""
+    """Judges a renumbered transaction by rule 1."""
     end = transaction.end
     if end is None or transaction.begins_at_first_end > 1:
         return False
@@ -59,7 +59,7 @@ def original_numbering_is_complete(transaction: Transaction) -> bool:
 
 
 def last_numbering_is_complete(transaction: Transaction, newest_ms: Mapping[str, int]) -> bool:
-    """Rule 2 for renumbered transactions, without the end offsets.
+    """Judges a renumbered transaction by rule 2, without the end offsets.
 
     Args:
         transaction: A transaction with END.
@@ -80,7 +80,7 @@ def last_numbering_is_complete(transaction: Transaction, newest_ms: Mapping[str,
 def is_overtaken(
     transaction: Transaction, partitions: Collection[PartitionQueue], newest_ms: Mapping[str, int]
 ) -> bool:
-    """Rule 3 for renumbered transactions; partitions are those of the transaction's tables."""
+    """Judges a renumbered transaction by rule 3; partitions are those of the transaction's tables."""
     sequence = transaction.sequence
     if sequence is None or not partitions:
         return False
@@ -92,7 +92,7 @@ def is_overtaken(
 
 
 def _runs_of_last_numbering(transaction: Transaction, newest_ms: Mapping[str, int]) -> list[RunRows]:
-    """The runs that were alive between the last BEGIN and the last END; none if that cannot be known."""
+    """Returns the runs alive between the last BEGIN and the last END; none if that cannot be known."""
     begin_ms, end_ms = transaction.last_begin_ms, transaction.last_end_ms
     starts = {r.run: _started_ms(r.run) for r in transaction.runs}
     if not begin_ms or None in starts.values():
@@ -103,7 +103,7 @@ def _runs_of_last_numbering(transaction: Transaction, newest_ms: Mapping[str, in
 
 
 def _started_ms(run: str) -> int | None:
-    """When a run began, by its id; None if the id does not say."""
+    """Returns the time at which a run began, by its id; None if the id does not say."""
     try:
         parsed = UUID(run)
     except ValueError:

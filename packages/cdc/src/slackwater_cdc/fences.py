@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from slackwater_cdc.partitions import PartitionQueue
+from slackwater_cdc.partition_queues import PartitionQueue
 from slackwater_cdc.pending import EndOffsets, Pending
 
 
@@ -14,7 +14,7 @@ class Fences:
 
     @property
     def are_wanted(self) -> bool:
-        """Whether something waits for end offsets."""
+        """True if something waits for end offsets."""
         return bool(self._waiting)
 
     def answer(self, ends: EndOffsets) -> None:
@@ -30,6 +30,6 @@ class Fences:
         return pending.fence
 
     def is_read_past(self, pending: Pending, partitions: Iterable[PartitionQueue]) -> bool:
-        """Whether partitions were read past the end offsets that something waits for."""
+        """Returns whether partitions were read past the end offsets that something waits for."""
         fence = self.fence(pending)
         return fence is not None and all(p.position >= fence.get(p.key, 0) for p in partitions)

@@ -13,7 +13,7 @@ from slackwater_cdc.cuts import Cuts
 from slackwater_cdc.fences import Fences
 from slackwater_cdc.initial_snapshot import InitialSnapshot
 from slackwater_cdc.partition import Partition
-from slackwater_cdc.partitions import PartitionQueue, Partitions
+from slackwater_cdc.partition_queues import PartitionQueue, Partitions
 from slackwater_cdc.pending import EndOffsets, Obstacle, Pending, Waiting
 from slackwater_cdc.regression import Regression, RegressionWatch
 from slackwater_cdc.report import late_rows, open_snapshot, open_transaction
@@ -92,9 +92,10 @@ class Frontier:
     # --- what is read
 
     def add_partition(self, topic: str, number: int, start: int) -> Partition:
-        """Declares a partition of a data topic and where reading begins; give its records to the result.
+        """Declares a partition of a data topic and the offset at which reading begins.
 
-        The same partition again when it is known.
+        Returns:
+            The partition, which takes its records; the same one again when it is known.
         """
         known = self._readers.get((topic, number))
         if known is not None:
@@ -161,7 +162,7 @@ class Frontier:
 
     @property
     def rest_wanted(self) -> bool:
-        """Whether something could pass if the source were known to be at rest: see :meth:`rest`."""
+        """True if something could pass if the source were known to be at rest: see :meth:`rest`."""
         return self._snapshots.pending is not None or bool(self._snapshots.late)
 
     def rest(self, ends: EndOffsets) -> None:
@@ -198,7 +199,7 @@ class Frontier:
         return self._cuts.ready_events
 
     def cuts(self) -> list[Cut]:
-        """The cuts since the last call, in order: several when more than 10,000 transactions passed."""
+        """Returns the cuts since the last call, in order; several after more than 10,000 commits."""
         if self._cuts.may_end and (
             self._cuts.lsn > self._cuts.cut_lsn
             or (self._has_rows_between_commits and self._cuts.step_between_commits())
@@ -207,7 +208,7 @@ class Frontier:
         return self._cuts.take()
 
     def markers_ahead(self) -> AheadMarkers | None:
-        """Markers of partitions that are further than the frontier; None when none has risen.
+        """Returns markers of partitions that are further than the frontier; None when none has risen.
 
         For scope ``aggregate``, while a sibling partition holds the frontier back. Publish the cuts first.
         """
@@ -229,17 +230,17 @@ class Frontier:
 
     @property
     def has_moved(self) -> bool:
-        """Whether there is something to publish, transactions without change events included."""
+        """True if there is something to publish, transactions without change events included."""
         return self._cuts.has_moved or self._has_rows_between_commits
 
     @property
     def end_offsets_wanted(self) -> bool:
-        """Whether the frontier cannot go on without end offsets; answer with :meth:`end_offsets`."""
+        """True if the frontier cannot go on without end offsets; answer with :meth:`end_offsets`."""
         return self._fences.are_wanted or self._completeness.is_waiting
 
     @property
     def regression(self) -> Regression | None:
-        """Where LSNs went back; no cut passes it. None while they rise."""
+        """The place at which LSNs went back; no cut passes it. None while they rise."""
         return self._watch.found
 
     @property
@@ -263,12 +264,12 @@ class Frontier:
         return list(self._readers.values())
 
     def missing_tables(self, limit: int = 10) -> list[str]:
-        """Subscribed tables that the first waiting transactions name, but whose partitions are unknown."""
+        """Returns the tables of the first waiting transactions whose partitions are unknown."""
         found = (self._missing_tables(t) for t in self._commits.first_waiting(limit))
         return list(dict.fromkeys(chain.from_iterable(found)))
 
     def open_transactions(self, limit: int = 100) -> list[OpenTransaction]:
-        """Lists what the frontier waits for, next first; ``since_ms`` stays 0, for there is no clock here."""
+        """Lists the transactions the frontier waits for, next first; ``since_ms`` stays 0: no clock here."""
         first = self._commits.first_waiting(limit)
         result = [open_transaction(t, self._missing_tables(t), self._partitions_with_rows(t)) for t in first]
         if self._snapshots.pending is not None:
@@ -289,7 +290,7 @@ class Frontier:
                 self._end_cut()
 
     def _step(self, *, is_at_rest: bool) -> bool:
-        """Passes the next transaction or snapshot; False when it may not be passed yet."""
+        """Passes the next transaction or snapshot; returns False when it may not be passed yet."""
         snapshot, head = self._snapshots.pending, self._commits.head
         if snapshot is not None and not self._snapshots.shows_before(
             head, snapshot, is_beginning=not self._cuts.lsn
@@ -315,7 +316,7 @@ class Frontier:
         return False
 
     def _has_begun(self, beginning: Pending) -> bool:
-        """Whether it is certain that no snapshot rows come before the first transaction.
+        """Returns whether it is certain that no snapshot rows come before the first transaction.
 
         They would be the first records of partitions, so one record of each that is not empty is enough.
         """
@@ -326,7 +327,7 @@ class Frontier:
         return False
 
     def _may_pass(self, transaction: Transaction) -> bool:
-        """Whether nothing undecided lies before the rows of a complete transaction.
+        """Returns whether nothing undecided lies before the rows of a complete transaction.
 
         Late rows of snapshots, and repeated rows of tables without keys, may lie in between: then the next
         cut must hold the later commits, too, to which those belong.
@@ -343,7 +344,7 @@ class Frontier:
 
     @property
     def _has_rows_between_commits(self) -> bool:
-        """Whether rows of an ad hoc snapshot can be shown that no commit has shown.
+        """True if rows of an ad hoc snapshot can be shown that no commit has shown.
 
         Behind a regression they may be of either timeline.
         """

@@ -1,4 +1,4 @@
-"""The initial snapshot: which of its rows count.
+"""The initial snapshot: its attempts, and the rows of the one that counts.
 
 The rows of an initial snapshot carry one LSN and together are one pseudo-transaction. It is complete by the
 counts in Debezium's notifications, rows that the producer wrote twice left out.
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from slackwater_cdc.announcements import Announcement, Announcements
-from slackwater_cdc.partitions import PartitionQueue
+from slackwater_cdc.partition_queues import PartitionQueue
 from slackwater_cdc.pending import Waiting
 from slackwater_cdc.subscription import Subscription
 
@@ -31,12 +31,12 @@ class Portion:
     def __init__(self, lsn: int, ts_ms: int, run: str, *, is_ad_hoc: bool) -> None:
         self.lsn = lsn
         self.ts_ms = ts_ms
-        """When the transaction began, by the database's clock."""
+        """The beginning of the transaction, by the database's clock."""
         self.run = run
         self.is_ad_hoc = is_ad_hoc
         """Whether its snapshot paused the stream."""
         self.first_ms = _NEVER
-        """When its first row was read from the database, by the connector's clock."""
+        """The time at which its first row was read from the database, by the connector's clock."""
         self.received: dict[str, int] = {}
         """Rows per table, those written twice left out."""
         self.has_last = False
@@ -53,7 +53,7 @@ class RecentRows:
         self._hashes: set[int] = set()
 
     def has(self, value: bytes) -> bool:
-        """Whether a row is among them; it is from now on."""
+        """Returns whether a row is among them; it is from now on."""
         key = hash(value)
         if key in self._hashes:
             return True
@@ -96,7 +96,7 @@ class InitialSnapshot(Waiting):
         self.is_late = False
         """Whether its rows are newer than its LSN: it repeats an interrupted one."""
         self.newest_ms = 0
-        """When the newest row was read from the database, by the connector's clock."""
+        """The time at which the newest row was read from the database, by the connector's clock."""
         self.partitions: dict[PartitionQueue, RecentRows] = {}
         self.is_repeated = False
         """Whether a row was written twice."""
@@ -112,7 +112,7 @@ class InitialSnapshot(Waiting):
 
     @property
     def ts_ms(self) -> int:
-        """When the newest attempt began, by the database's clock."""
+        """The beginning of the newest attempt, by the database's clock."""
         return self.newest.ts_ms
 
     def add(self, portion: Portion) -> None:
@@ -126,34 +126,34 @@ class InitialSnapshot(Waiting):
         return self._announcement(self.newest)
 
     def attempt(self) -> list[Portion]:
-        """The portions of the newest attempt."""
+        """Returns the portions of the newest attempt."""
         newest = self.newest
         announced = self.announcement
         same = [p for p in self.portions if p.lsn == newest.lsn and self._announcement(p) is announced]
         return same if self._announced else [p for p in same if p.run == newest.run]
 
     def is_counted(self) -> bool:
-        """Whether the notifications say that all rows of the newest attempt were read."""
+        """Returns whether the notifications say that all rows of the newest attempt were read."""
         announced = self.announcement
         if announced is None or not announced.is_completed or announced.unreadable:
             return False
         return all(read >= count for count, read in self._counts().values())
 
     def has_last(self) -> bool:
-        """Whether the row marked ``last`` of the newest attempt was read."""
+        """Returns whether the row marked ``last`` of the newest attempt was read."""
         return any(portion.has_last for portion in self.attempt())
 
     def expected(self) -> dict[str, int]:
-        """Rows per table, as far as the notifications say."""
+        """Returns the rows per table, as far as the notifications say."""
         return {table: count for table, (count, _) in self._counts().items()}
 
     def received(self) -> dict[str, int]:
-        """Rows per table that were read of the newest attempt."""
+        """Returns the rows per table that were read of the newest attempt."""
         counted = {table: read for table, (_, read) in self._counts().items() if read}
         return _received(self.attempt()) | counted
 
     def repeats_interrupted_one(self) -> bool:
-        """Whether the newest attempt repeats an interrupted one, of which rows or the start were read."""
+        """Returns whether the newest attempt repeats one that was interrupted, with rows or a start read."""
         newest = self.newest
         if self._announced.is_again(self.announcement):
             return True
@@ -164,7 +164,7 @@ class InitialSnapshot(Waiting):
         return self._announced.announcement_at(portion.first_ms)
 
     def _counts(self) -> dict[str, tuple[int, int]]:
-        """Per table how many rows were announced, and how many of those were read.
+        """Returns per table the number of announced rows, and of those that were read.
 
         An ad hoc snapshot of an idle database may look like a further attempt, but has some of the tables
         only: for the others an earlier attempt counts, if it was completed at the same LSN.

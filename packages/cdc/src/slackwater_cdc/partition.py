@@ -11,7 +11,7 @@ from slackwater_cdc.errors import (
     MissingTransactionMetadataError,
     UndecodableRecordError,
 )
-from slackwater_cdc.partitions import PartitionQueue
+from slackwater_cdc.partition_queues import PartitionQueue
 from slackwater_cdc.pending import Obstacle
 from slackwater_cdc.rows import RunRows, Track
 from slackwater_cdc.snapshots import LateRows, Snapshots

@@ -1,4 +1,4 @@
-"""Things that stand in the topics and are not done yet: they hold back the end offsets of cuts."""
+"""Pending things hold back the end offsets of cuts: they stand in the topics and are not done yet."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
@@ -22,7 +22,7 @@ class Pending(Protocol):
 
     @property
     def is_transaction(self) -> bool:
-        """Whether it is a transaction: those stand in the order of their commits in every partition."""
+        """True if it is a transaction: those stand in the order of their commits in every partition."""
         ...
 
 

@@ -35,18 +35,18 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_initial_snapshot(self) -> bool:
-        """Whether the row belongs to an initial or a blocking snapshot; older connectors write booleans."""
+        """True if the row belongs to an initial or a blocking snapshot; older connectors write booleans."""
         value = self.snapshot
         return value is True or value in _INITIAL_SNAPSHOT
 
     @property
     def is_incremental_snapshot(self) -> bool:
-        """Whether the row belongs to an incremental snapshot: never counted, never waited for."""
+        """True if the row belongs to an incremental snapshot: never counted, never waited for."""
         return self.snapshot == "incremental"
 
     @property
     def is_last_of_snapshot(self) -> bool:
-        """Whether the connector read no row of the snapshot after this one."""
+        """True if the connector read no row of the snapshot after this one."""
         return self.snapshot == "last"
 
 
@@ -57,7 +57,7 @@ class FullOrigin(Origin, frozen=True, gc=False):
     """A text that is a JSON array: the LSN of the last commit before the row, and the row's own LSN."""
 
     def has_paused_stream(self) -> bool:
-        """Whether a row of a snapshot was read while the stream stood still, not at start-up.
+        """Returns whether a row of a snapshot was read while the stream stood still, not at start-up.
 
         Raises:
             msgspec.MsgspecError: ``sequence`` is no text.
@@ -104,7 +104,7 @@ def transaction_of_row(origin: Origin, transaction_id: str) -> int:
 
 
 def is_logical_message(data_collection: str) -> bool:
-    """Whether END counts logical messages under a name: that of a Java object, a new one per message."""
+    """Returns whether END counts logical messages under a name: a Java object's, new for each message."""
     return data_collection.startswith("io.debezium.")
 
 

@@ -21,7 +21,7 @@ from slackwater_cdc.postgres import CLOCK_SKEW_MS, COMMIT_TIME_MARGIN_MS
 
 @dataclass(slots=True)
 class Regression:
-    """Where LSNs went back, or a new snapshot began. No cut passes it; a new timeline has to begin."""
+    """The place at which LSNs went back, or a new snapshot began; no cut passes it."""
 
     transaction_offset: int
     """The offset of the first END that went back: where the new timeline begins in the transaction topic."""
@@ -59,7 +59,7 @@ class RegressionWatch:
         self._first_unknown_offset = None
 
     def read_unknown_end(self, offset: int, end: End, known_from_lsn: int) -> bool:
-        """Whether an END at or below the newest one, not read before, shows that LSNs went back.
+        """Returns whether an END at or below the newest one, not read before, shows that LSNs went back.
 
         Args:
             offset: In the transaction topic.
@@ -99,11 +99,11 @@ class RegressionWatch:
             self.found.has_snapshot = True
 
     def may_be_behind(self, commit_ts_ms: int) -> bool:
-        """Whether a commit above the frontier may be of the new timeline, though its END was read before."""
+        """Returns whether a commit whose END was read before may be of the new timeline nevertheless."""
         return self._found_ms is not None and commit_ts_ms > self._found_ms - COMMIT_TIME_MARGIN_MS
 
     def begin_at(self, offset: int, commit_ts_ms: int) -> None:
-        """Has the new timeline begin with an END that was read before the snapshot, if that was taken first.
+        """Lets the new timeline begin with an END that was read before the snapshot, if that was taken first.
 
         What was committed before the snapshot is in it, or of the old timeline.
         """

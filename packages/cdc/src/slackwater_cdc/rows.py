@@ -64,12 +64,12 @@ class RunRows:
             self.missing -= 1
 
     def covers(self, table: str, count: int) -> bool:
-        """Whether rows 1 … count of a table were read."""
+        """Returns whether rows 1 … count of a table were read."""
         track = self.tracks.get(table, b"")
         return len(track) > count and not track.count(0, 1, count + 1)
 
     def is_exactly(self, table: str, count: int) -> bool:
-        """Whether rows 1 … count of a table were read and none beyond."""
+        """Returns whether rows 1 … count of a table were read and none beyond."""
         track = self.tracks.get(table, b"")
         return self.covers(table, count) and track.count(0, count + 1) == len(track) - count - 1
 

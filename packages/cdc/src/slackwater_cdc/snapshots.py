@@ -1,4 +1,4 @@
-"""Snapshots: rows outside transactions, and when they may be shown.
+"""Snapshots: rows outside transactions, and the conditions for showing them.
 
 The initial snapshot passes when its newest attempt is complete (see ``initial_snapshot``). Where there is no
 topic of notifications nothing says how many rows there are, and the row marked ``last`` may be readable
@@ -23,7 +23,7 @@ from slackwater_cdc.envelope import UNREADABLE, Row, decode_full_row, decode_not
 from slackwater_cdc.errors import UndecodableRecordError, shortened
 from slackwater_cdc.fences import Fences
 from slackwater_cdc.initial_snapshot import InitialSnapshot, Portion, RecentRows
-from slackwater_cdc.partitions import PartitionQueue, Partitions
+from slackwater_cdc.partition_queues import PartitionQueue, Partitions
 from slackwater_cdc.pending import Obstacle, Pending, Waiting
 from slackwater_cdc.postgres import CLOCK_SKEW_MS, ON_ITS_WAY_MS
 from slackwater_cdc.regression import RegressionWatch
@@ -46,7 +46,7 @@ class LateRows(Waiting):
         super().__init__()
         self.lsn = lsn
         self.ts_ms = 0
-        """When the newest row was read from the database, by the connector's clock."""
+        """The time at which the newest row was read from the database, by the connector's clock."""
 
 
 class IncrementalRows:
@@ -66,7 +66,7 @@ class IncrementalRows:
         self.first.setdefault(partition, offset)
 
     def can_be_shown(self) -> bool:
-        """Whether a cut at the present frontier would end behind such a row."""
+        """Returns whether a cut at the present frontier would end behind such a row."""
         return any(first < p.end_offset() for p, first in self.first.items())
 
     def show(self) -> bool:
@@ -210,7 +210,7 @@ class Snapshots:
     # --- when the initial snapshot may pass
 
     def may_pass(self, snapshot: InitialSnapshot, *, is_at_rest: bool) -> bool:
-        """Whether a snapshot is complete and may be shown; settles whether its rows are late.
+        """Returns whether a snapshot is complete and may be shown; settles whether its rows are late.
 
         Args:
             snapshot: The pending one.
@@ -232,7 +232,7 @@ class Snapshots:
     def shows_before(
         self, head: Transaction | Obstacle | None, snapshot: InitialSnapshot, *, is_beginning: bool
     ) -> bool:
-        """Whether a commit below a snapshot is shown before it, for an earlier connector has written it.
+        """Returns whether a commit below a snapshot is shown before it: an earlier connector's.
 
         Not if nothing was shown yet and an earlier snapshot is void: the commits behind that are of no use
         without it, and the newer snapshot contains them.
@@ -242,13 +242,13 @@ class Snapshots:
         return not (is_beginning and snapshot.repeats_interrupted_one())
 
     def has_read_notifications(self, pending: Pending) -> bool:
-        """Whether every notification was read that stood there when something began to wait."""
+        """Returns whether every notification was read that stood there when something began to wait."""
         fence = self._fences.fence(pending)
         topic = self._topics.notifications
         return fence is not None and self.notification_position >= fence.get((topic, 0), 0)
 
     def _has_all_rows(self, snapshot: InitialSnapshot, *, is_at_rest: bool) -> bool:
-        """Whether all rows were read: by counts; without notifications by reading what was written later."""
+        """Judges by counts whether all rows were read; without notifications by what was written later."""
         if self.announced:
             return snapshot.is_counted()
         fence = self._fences.fence(snapshot)
@@ -263,17 +263,17 @@ class Snapshots:
         return False
 
     def _is_long_over(self, snapshot: InitialSnapshot) -> bool:
-        """Whether something was written so much later that no row of a snapshot can be on its way."""
+        """Returns whether something was written so much later that no row of a snapshot can be on its way."""
         newest_written_ms = self._commits.newest_written_ms
         return snapshot.written_ms > 0 and newest_written_ms >= snapshot.written_ms + ON_ITS_WAY_MS
 
     def _has_newer_commit(self, snapshot: InitialSnapshot) -> bool:
-        """Whether a commit is certainly newer than the rows of a snapshot."""
+        """Returns whether a commit is certainly newer than the rows of a snapshot."""
         end = self._commits.newest
         return end is not None and end.commit_ts_ms > snapshot.newest_ms + CLOCK_SKEW_MS
 
     def _has_read_commits_below(self, snapshot: InitialSnapshot) -> bool:
-        """Whether every END below the snapshot was read: an earlier connector may have written some."""
+        """Returns whether every END below the snapshot was read: there may be an earlier connector's."""
         fence = self._fences.fence(snapshot)
         topic = self._topics.transactions
         return self._commits.last_lsn > snapshot.lsn or (
@@ -281,7 +281,7 @@ class Snapshots:
         )
 
     def _has_read_earlier_runs(self, snapshot: InitialSnapshot) -> bool:
-        """Whether rows of interrupted runs would have been seen: they stand before all others."""
+        """Returns whether rows of interrupted runs would have been seen: they stand before all others."""
         undecided = [
             p for p in self._partitions if p not in snapshot.partitions and not p.has_streamed_rows()
         ]
@@ -341,7 +341,7 @@ def _lsn(row: Row, value: bytes) -> int:
 
 
 def _read_ms(row: Row, partition: PartitionQueue, value: bytes) -> int:
-    """When a row was read from the database; where it does not say, when it was written or later."""
+    """Returns the time at which a row was read from the database, or at least the time of its record."""
     if row.ts_ms is None:
         return partition.timestamp_ms
     if type(row.ts_ms) is not int or not 0 <= row.ts_ms < _END_OF_TIME:
@@ -351,7 +351,7 @@ def _read_ms(row: Row, partition: PartitionQueue, value: bytes) -> int:
 
 
 def _is_ad_hoc(value: bytes) -> bool:
-    """Whether a row belongs to a snapshot that paused the stream, not to one at start-up."""
+    """Returns whether a row belongs to a snapshot that paused the stream, not to one at start-up."""
     try:
         return decode_full_row(value).source.has_paused_stream()
     except UNREADABLE as error:

@@ -21,7 +21,7 @@ class Subscription:
         self._names: dict[tuple[str, str], str | None] = {}
 
     def is_followed(self, table: str) -> bool:
-        """Whether rows of a table (``schema.table``) are read."""
+        """Returns whether rows of a table (``schema.table``) are read."""
         return self._tables is None or table in self._tables
 
     def table(self, place: tuple[str, str]) -> str | None:

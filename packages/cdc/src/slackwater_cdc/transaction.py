@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from slackwater_cdc.envelope import End
-from slackwater_cdc.partitions import PartitionQueue
+from slackwater_cdc.partition_queues import PartitionQueue
 from slackwater_cdc.pending import EndOffsets
 from slackwater_cdc.rows import RunRows, Track, union
 
@@ -72,7 +72,7 @@ class Transaction(RunRows):
         self.later: list[RunRows] | None = None
         """Rows of further connector runs, in the order in which they were met."""
         self.partitions: dict[PartitionQueue, int] = {}
-        """Where rows were read, with the offset of the first one."""
+        """The partitions in which rows were read, with the offset of the first one."""
         self.is_repeated = False
         """Whether a row may have been read more than once."""
         self.is_behind_late_rows = False
@@ -84,7 +84,7 @@ class Transaction(RunRows):
 
     @property
     def may_be_scattered(self) -> bool:
-        """Whether rows of it may stand behind rows of something later in a partition."""
+        """True if rows of it may stand behind rows of something later in a partition."""
         return self.is_keyless or self.is_behind_late_rows
 
     @property
@@ -128,7 +128,7 @@ class Transaction(RunRows):
         self.fence = None
 
     def rows_of(self, run: str) -> RunRows:
-        """Where the rows of a run are kept."""
+        """Returns the rows of a run, kept from now on if it is new."""
         if not self.has_counted_rows:
             self.has_counted_rows = True
             self.run = run
@@ -138,7 +138,7 @@ class Transaction(RunRows):
         return self._rows_of_new_run(run)
 
     def exempt_rows_of(self, run: str) -> RunRows:
-        """Where the rows of a run are kept that belong to tables not judged by counts."""
+        """Returns the rows of a run that belong to tables not judged by counts."""
         if self.exempt is None:
             self.exempt = {}
         rows = self.exempt.get(run)

@@ -1,4 +1,4 @@
-"""Values as they are compared: what was meant, whatever it was written as.
+"""Brings values into the form in which they are compared: what was meant, whatever it was written as.
 
 The type of a view's column decides. A document becomes a tuple of plain values, nested for structs and lists:
 
@@ -41,12 +41,12 @@ _DAY_MICROSECONDS = 86_400_000_000
 
 
 class UnreadableValueError(ValueError):
-    """A value that no reading of the column's type fits."""
+    """Raised for a value that no reading of the column's type fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A type's way of reading values, and where their numbers are."""
+    """Says how values of a type are read, and where their numbers are."""
 
     read: Read
     scale: int | None = None
@@ -58,7 +58,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the output."""
+    """Describes a column of the output."""
 
     name: str
     type: DuckDBPyType
@@ -76,7 +76,7 @@ class DocumentReader:
         self._key_positions = [self.columns.index(column) for column in self.key]
 
     def document(self, value: Mapping[str, Any]) -> tuple[Canonical, ...]:
-        """The canonical document. Columns that the view does not have are left out.
+        """Returns the canonical document. Columns that the view does not have are left out.
 
         Raises:
             UnreadableValueError: a value does not fit its column, or a column of the key is missing.
@@ -89,11 +89,11 @@ class DocumentReader:
         return found
 
     def key_of(self, document: tuple[Canonical, ...]) -> tuple[Canonical, ...]:
-        """The key of a canonical document."""
+        """Returns the key of a canonical document."""
         return tuple([document[position] for position in self._key_positions])
 
     def read_key(self, value: object) -> tuple[Canonical, ...]:
-        """The key of a record: an object with the key's columns, an array of them, or the only one itself.
+        """Reads the key of a record: an object with its columns, an array of them, or the only one itself.
 
         Raises:
             UnreadableValueError: nothing of that.
@@ -109,7 +109,7 @@ class DocumentReader:
         return tuple(column.shape.read(part) for column, part in zip(self.key, parts, strict=True))
 
     def numbers(self, document: tuple[Canonical, ...]) -> dict[str, Decimal]:
-        """The numbers in a document by their path.
+        """Returns the numbers in a document by their path.
 
         Those of a list's elements are added up; integers in lists are left out, since most are identifiers.
         """
@@ -121,7 +121,7 @@ class DocumentReader:
 
 
 def distance(one: Mapping[str, Decimal], other: Mapping[str, Decimal]) -> Decimal:
-    """The largest absolute difference of two documents' numbers; one that is missing counts as zero."""
+    """Returns the largest absolute difference of two documents' numbers; a missing one counts as zero."""
     zero = Decimal(0)
     gaps = [abs(one.get(path, zero) - other.get(path, zero)) for path in {**one, **other}]
     return max(gaps, default=zero)
@@ -148,7 +148,7 @@ def shape_of(column_type: DuckDBPyType, *, is_unordered: bool = False) -> Shape:
 
 
 def kind_of(column_type: DuckDBPyType) -> str:
-    """The name of a type without its parameters, in small letters."""
+    """Returns the name of a type without its parameters, in small letters."""
     return "json" if str(column_type) == "JSON" else column_type.id.strip('"').lower()
 
 

@@ -1,4 +1,4 @@
-"""The result: counts, examples, delays."""
+"""Holds the result of judging an output: counts, examples, delays."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,8 +63,8 @@ class Delays:
     max: int
 
     @classmethod
-    def of(cls, values: Iterable[int]) -> "Delays | None":
-        """None when there are no values."""
+    def from_values(cls, values: Iterable[int]) -> "Delays | None":
+        """Works out the percentiles; None when there are no values."""
         ordered = sorted(values)
         if not ordered:
             return None
@@ -74,7 +74,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class TimeBucket:
-    """A slice of the chart."""
+    """Holds one slice of the chart."""
 
     start_ms: int
     outputs: int
@@ -138,12 +138,12 @@ class Certificate:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was found and something was judged."""
+        """Says if nothing was found and something was judged."""
         return self.findings == 0 and self.outputs > 0
 
     @property
     def findings(self) -> int:
-        """Everything that was found, added up."""
+        """Adds up everything that was found."""
         return sum(
             (
                 self.torn,

@@ -1,4 +1,4 @@
-"""Judges an output: reads the committed past and the output, and gives the verdict."""
+"""Judges an output: reads the committed states and the output, and gives the verdict."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -9,13 +9,18 @@ from itertools import chain
 from slackwater_certify.canonical import DocumentReader, distance
 from slackwater_certify.certificate import Certificate, Delays, Kind, Mode
 from slackwater_certify.claims import ClaimJudge, add_commit_delays
-from slackwater_certify.fold import DocumentKey
+from slackwater_certify.committed_states import (
+    CommittedStates,
+    Progress,
+    read_committed_states,
+    without_cyclic_gc,
+)
 from slackwater_certify.invariant import InvariantJudge
+from slackwater_certify.observations import Observations, ReadOutput, read_outputs
 from slackwater_certify.output import OutputRecords
-from slackwater_certify.past import Past, Progress, read_past, without_cyclic_gc
+from slackwater_certify.replay import DocumentKey
 from slackwater_certify.sequence import SequenceJudge, SnapshotJudge
 from slackwater_certify.specification import Connections, OutputKind, OutputSpecification, Specification
-from slackwater_certify.tally import ReadOutput, Tally, read_outputs
 from slackwater_certify.topic import follow_topic, read_topic
 from slackwater_certify.view import View, load_view
 
@@ -47,12 +52,12 @@ def certify(
     arrived in it counts as lost.
 
     Args:
-        specification: what to judge and by what.
-        connections: where the servers are; the final state is compared with the database if ``dsn`` is given.
-        mode: by committed states, by invariants, or both.
-        records: the output, if it was read before (see :func:`watch_output`).
-        delays_since_ms: leave out delays of transactions committed before; milliseconds since the epoch.
-        on_progress: is told what is being done.
+        specification: What to judge and by what.
+        connections: Where the servers are; the final state is compared with the database if ``dsn`` is given.
+        mode: By committed states, by invariants, or both.
+        records: The output, if it was read before (see :func:`watch_output`).
+        delays_since_ms: Leave out delays of transactions committed before; milliseconds since the epoch.
+        on_progress: Is told what is being done.
 
     Raises:
         CertifyError: something cannot be read or used.
@@ -62,9 +67,11 @@ def certify(
         if records is None:
             on_progress("reading the output")
             records = read_output(specification.output, view.reader, connections, wall_clock_ms)
-        past = None
+        committed = None
         if mode is not Mode.INVARIANT:
-            past = stack.enter_context(read_past(specification, view, connections, on_progress))
+            committed = stack.enter_context(
+                read_committed_states(specification, view, connections, on_progress)
+            )
         database = None
         if connections.dsn is not None:
             from slackwater_certify.postgres import read_database
@@ -74,7 +81,7 @@ def certify(
         since_ms = records.timed_since_ms if delays_since_ms is None else delays_since_ms
         on_progress("judging the output")
         return judge(
-            specification, view, records, past, mode=mode, database=database, delays_since_ms=since_ms
+            specification, view, records, committed, mode=mode, database=database, delays_since_ms=since_ms
         )
 
 
@@ -149,7 +156,7 @@ def judge(
     specification: Specification,
     view: View,
     records: OutputRecords,
-    past: Past | None,
+    committed: CommittedStates | None,
     *,
     mode: Mode = Mode.ORACLE,
     database: Mapping[DocumentKey, bytes] | None = None,
@@ -158,84 +165,90 @@ def judge(
     """Gives the verdict on what was read before; does no input or output.
 
     Args:
-        specification: what is judged.
-        view: of the specification.
-        records: the output.
-        past: the committed past; None: invariants alone judge.
-        mode: for the certificate, and whether invariants are judged.
-        database: the view's documents in the database, as digests.
-        delays_since_ms: leave out delays of transactions committed before.
+        specification: What is judged.
+        view: Of the specification.
+        records: The output.
+        committed: The committed states; None: invariants alone judge.
+        mode: For the certificate, and whether invariants are judged.
+        database: The view's documents in the database, as digests.
+        delays_since_ms: Leave out delays of transactions committed before.
     """
-    tally, outputs = Tally(), iter(records.outputs)
-    invariants = InvariantJudge(specification, view.reader, tally.findings)
+    observed, outputs = Observations(), iter(records.outputs)
+    invariants = InvariantJudge(specification, view.reader, observed.findings)
     with invariants:
         if mode is not Mode.ORACLE:
             outputs = invariants.judge(outputs)
-        reads = read_outputs(outputs, view.reader, tally)
-        if past is None:
-            _take_as_right(reads, tally)
+        reads = read_outputs(outputs, view.reader, observed)
+        if committed is None:
+            _take_as_right(reads, observed)
         else:
-            _judge_by_past(reads, records, past, tally, delays_since_ms)
+            _judge_by_states(reads, records, committed, observed, delays_since_ms)
         invariants.judge_states(records.commits, records.snapshots)
-    tally.end()
-    _compare_final(past, database, tally)
-    largest, notes = _largest_error(view, past, tally)
+    observed.finish()
+    _compare_final(committed, database, observed)
+    largest, notes = _largest_error(view, committed, observed)
     if invariants.thinned:
         notes.append(
             f"state invariants: {invariants.states:,} states judged, {invariants.thinned:,} left out"
         )
     return _certificate(
-        specification, records, past, tally, mode, max(largest, invariants.largest_error), notes
+        specification, records, committed, observed, mode, max(largest, invariants.largest_error), notes
     )
 
 
-def _take_as_right(outputs: Iterator[ReadOutput], tally: Tally) -> None:
+def _take_as_right(outputs: Iterator[ReadOutput], observed: Observations) -> None:
     for read in outputs:
         if read.problem is None:
-            tally.right(read)
+            observed.record_right(read)
 
 
-def _judge_by_past(
-    outputs: Iterator[ReadOutput], records: OutputRecords, past: Past, tally: Tally, since_ms: int | None
+def _judge_by_states(
+    outputs: Iterator[ReadOutput],
+    records: OutputRecords,
+    committed: CommittedStates,
+    observed: Observations,
+    since_ms: int | None,
 ) -> None:
     has_claims = bool(records.commits)
     if not has_claims:
         outputs, has_claims = _peek_claims(outputs)
     if records.snapshots is not None:
-        snapshots = SnapshotJudge(past.by_key, [lsn for lsn, _ in past.transactions])
-        outputs = snapshots.judge(outputs, tally.findings)
+        snapshots = SnapshotJudge(committed.by_key, [lsn for lsn, _ in committed.transactions])
+        outputs = snapshots.judge(outputs, observed.findings)
     judging: ClaimJudge | SequenceJudge
     if has_claims:
-        judging = ClaimJudge(past.by_key, tally, records.commits)
+        judging = ClaimJudge(committed.by_key, observed, records.commits)
     else:
-        judging = SequenceJudge(past.by_key, tally, since_ms)
+        judging = SequenceJudge(committed.by_key, observed, since_ms)
     judging.judge(outputs)
     judging.finish()
     if records.commits:
-        add_commit_delays(records.commits, past.transactions, tally, since_ms)
+        add_commit_delays(records.commits, committed.transactions, observed, since_ms)
 
 
 def _peek_claims(outputs: Iterator[ReadOutput]) -> tuple[Iterator[ReadOutput], bool]:
-    """Whether outputs have LSNs: the first one tells."""
+    """Says if outputs have LSNs, which the first one tells; returns all of them with it."""
     first = next(outputs, None)
     if first is None:
         return iter(()), False
     return chain([first], outputs), first.output.lsn is not None
 
 
-def _compare_final(past: Past | None, database: Mapping[DocumentKey, bytes] | None, tally: Tally) -> None:
-    """The last value of every document against the database, or against the topics without one."""
+def _compare_final(
+    committed: CommittedStates | None, database: Mapping[DocumentKey, bytes] | None, observed: Observations
+) -> None:
+    """Compares the last value of every document with the database, or with the topics without one."""
     topics = None
-    if past is not None:
-        finals = ((key, versions.final) for key, versions in past.by_key.items())
+    if committed is not None:
+        finals = ((key, versions.final) for key, versions in committed.by_key.items())
         topics = {key: value for key, value in finals if value is not None}
     if database is not None and topics is not None:
         for key in _different(topics, database):
-            tally.findings.add(Kind.HISTORY, f"document {key}: the topics lead to another state of it")
+            observed.findings.add(Kind.HISTORY, f"document {key}: the topics lead to another state of it")
     expected, name = (topics, "the topics") if database is None else (database, "the database")
     if expected is None:
         return
-    shown = {key: value for key, value in tally.shown.items() if value is not None}
+    shown = {key: value for key, value in observed.shown.items() if value is not None}
     for key in _different(shown, expected):
         got = (
             "another value"
@@ -244,7 +257,7 @@ def _compare_final(past: Past | None, database: Mapping[DocumentKey, bytes] | No
             if key in shown
             else "is missing"
         )
-        tally.findings.add(Kind.FINAL, f"document {key} {got}, by {name}")
+        observed.findings.add(Kind.FINAL, f"document {key} {got}, by {name}")
 
 
 def _different(one: Mapping[DocumentKey, bytes], other: Mapping[DocumentKey, bytes]) -> Iterator[DocumentKey]:
@@ -253,21 +266,23 @@ def _different(one: Mapping[DocumentKey, bytes], other: Mapping[DocumentKey, byt
             yield key
 
 
-def _largest_error(view: View, past: Past | None, tally: Tally) -> tuple[float, list[str]]:
+def _largest_error(
+    view: View, committed: CommittedStates | None, observed: Observations
+) -> tuple[float, list[str]]:
     """Measures how far torn documents are from the nearest committed state of theirs."""
-    if past is None or not tally.wrong:
+    if committed is None or not observed.wrong:
         return 0.0, []
     wrong: dict[DocumentKey, list[dict[str, Decimal]]] = {}
-    budget, left_out = MAX_DISTANCES, tally.unmeasured
-    for key, document in tally.wrong:
-        versions = past.by_key.get(key)
+    budget, left_out = MAX_DISTANCES, observed.unmeasured
+    for key, document in observed.wrong:
+        versions = committed.by_key.get(key)
         budget -= len(versions.digests) if versions else 0
         if budget < 0:
             left_out += 1
         else:
             wrong.setdefault(key, []).append(view.reader.numbers(document))
     gaps: dict[DocumentKey, list[Decimal | None]] = {key: [None] * len(n) for key, n in wrong.items()}
-    for key, document in past.values(wrong.keys()):
+    for key, document in committed.values(wrong.keys()):
         numbers = view.reader.numbers(document)
         for position, other in enumerate(wrong[key]):
             gap, least = distance(numbers, other), gaps[key][position]
@@ -280,28 +295,28 @@ def _largest_error(view: View, past: Past | None, tally: Tally) -> tuple[float, 
 def _certificate(
     specification: Specification,
     records: OutputRecords,
-    past: Past | None,
-    tally: Tally,
+    committed: CommittedStates | None,
+    observed: Observations,
     mode: Mode,
     largest_error: float,
     notes: list[str],
 ) -> Certificate:
-    count, output = tally.findings.count, specification.output
+    count, output = observed.findings.count, specification.output
     return Certificate(
         output=f"{output.kind} {output.name}",
         mode=mode,
         clock=records.clock,
-        outputs=tally.outputs,
-        deletes=tally.deletes,
-        documents=sum(value is not None for value in tally.shown.values()),
+        outputs=observed.outputs,
+        deletes=observed.deletes,
+        documents=sum(value is not None for value in observed.shown.values()),
         commits=len(records.commits),
         snapshots=len(records.snapshots or ()),
-        transactions=len(past.transactions) if past else 0,
-        events=past.events if past else 0,
+        transactions=len(committed.transactions) if committed else 0,
+        events=committed.events if committed else 0,
         torn=count(Kind.TORN),
         wrong_lsn=count(Kind.WRONG_LSN),
         largest_error=largest_error,
-        longest_wrong_seconds=tally.longest_wrong_ms / 1000,
+        longest_wrong_seconds=observed.longest_wrong_ms / 1000,
         order_violations=count(Kind.ORDER),
         lost=count(Kind.LOST),
         repeated=count(Kind.REPEATED),
@@ -310,8 +325,8 @@ def _certificate(
         final_differences=count(Kind.FINAL),
         history_differences=count(Kind.HISTORY),
         invariant_violations=count(Kind.INVARIANT),
-        delay_ms=Delays.of(tally.delays),
-        timeline=tally.timeline(),
-        examples={str(kind): texts for kind, texts in tally.findings.examples.items()},
-        notes=[*(past.notes if past else ()), *notes],
+        delay_ms=Delays.from_values(observed.delays),
+        timeline=observed.timeline(),
+        examples={str(kind): texts for kind, texts in observed.findings.examples.items()},
+        notes=[*(committed.notes if committed else ()), *notes],
     )

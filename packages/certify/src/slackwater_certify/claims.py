@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from slackwater_certify.certificate import Findings, Kind
-from slackwater_certify.fold import DocumentKey
+from slackwater_certify.committed_states import DocumentVersions
+from slackwater_certify.observations import Observations, ReadOutput, describe, first_at_or_after
 from slackwater_certify.output import Commit, OffsetRange, Output
-from slackwater_certify.past import KeyVersions
-from slackwater_certify.tally import ReadOutput, Tally, describe, first_at_or_after
+from slackwater_certify.replay import DocumentKey
 
 
 class CommitCoverage:
@@ -28,7 +28,7 @@ class CommitCoverage:
         self._found: Counter[tuple[int, int]] = Counter()
 
     def commit_of(self, output: Output) -> Commit | None:
-        """The commit record that covers an output."""
+        """Finds the commit record that covers an output; counts the output there."""
         ranges = self._ranges.get(output.partition, [])
         position = bisect_right(ranges, output.place[1], key=lambda each: each[0]) - 1
         if position < 0 or ranges[position][1] < output.place[1]:
@@ -53,10 +53,13 @@ class ClaimJudge:
     """Takes outputs with an LSN, from a header or from the commit record that covers them."""
 
     def __init__(
-        self, versions: Mapping[DocumentKey, KeyVersions], tally: Tally, commits: Sequence[Commit]
+        self,
+        versions: Mapping[DocumentKey, DocumentVersions],
+        observed: Observations,
+        commits: Sequence[Commit],
     ) -> None:
         self._versions = versions
-        self._tally = tally
+        self._observed = observed
         self._commits = commits
         self._coverage = CommitCoverage(commits)
         self._published: dict[DocumentKey, list[int]] = {}
@@ -72,9 +75,9 @@ class ClaimJudge:
 
     def finish(self) -> None:
         """Checks the commit records, and that every change was published once."""
-        check_chain(self._commits, self._tally.findings)
+        check_chain(self._commits, self._observed.findings)
         if self._commits:
-            self._coverage.check(self._tally.findings)
+            self._coverage.check(self._observed.findings)
             boundaries = sorted({commit.lsn for commit in self._commits})
         else:
             boundaries = sorted({lsn for lsns in self._published.values() for lsn in lsns})
@@ -86,7 +89,7 @@ class ClaimJudge:
     def _claimed(self, output: Output) -> int | None:
         commit = self._coverage.commit_of(output) if self._commits else None
         lsn = output.lsn if output.lsn is not None else commit.lsn if commit else None
-        findings = self._tally.findings
+        findings = self._observed.findings
         if self._commits and commit is None:
             findings.add(Kind.UNCOVERED, f"{describe(output)}: no commit record covers it")
         elif lsn is None:
@@ -106,18 +109,20 @@ class ClaimJudge:
         if lsn is not None:
             self._published.setdefault(read.key, []).append(lsn)
         if read.digest not in digests:
-            self._tally.wrong_value(read, Kind.TORN, f"{read.document} is no committed state of it")
+            self._observed.record_wrong(read, Kind.TORN, f"{read.document} is no committed state of it")
             return
         number = versions.at(lsn) if versions and lsn is not None else 0
         if lsn is not None and digests[number] != read.digest and versions is not None:
             other = versions.lsns[digests.index(read.digest)]
-            self._tally.wrong_value(read, Kind.WRONG_LSN, f"it is the state of LSN {other}")
+            self._observed.record_wrong(read, Kind.WRONG_LSN, f"it is the state of LSN {other}")
             return
-        self._tally.right(read)
+        self._observed.record_right(read)
         if not self._commits and versions is not None and lsn is not None and number:
-            self._tally.delay(read.output.visible_ms, versions.times[number])
+            self._observed.record_delay(read.output.visible_ms, versions.times[number])
 
-    def _check_published(self, key: DocumentKey, versions: KeyVersions, boundaries: Sequence[int]) -> None:
+    def _check_published(
+        self, key: DocumentKey, versions: DocumentVersions, boundaries: Sequence[int]
+    ) -> None:
         """Compares what was published with what changed from boundary to boundary."""
         published = Counter(self._published.get(key, ()))
         before: bytes | None = None
@@ -132,18 +137,18 @@ class ClaimJudge:
             before = value
             if boundary == len(boundaries):
                 text = f"changed by commit {lsn}, after the last that was published"
-                self._tally.findings.add(Kind.LOST, f"document {key}: {text}")
+                self._observed.findings.add(Kind.LOST, f"document {key}: {text}")
             elif published[boundaries[boundary]]:
                 published[boundaries[boundary]] -= 1
             else:
                 text = f"changed by commit {lsn}, but commit {boundaries[boundary]} does not publish it"
-                self._tally.findings.add(Kind.LOST, f"document {key}: {text}")
+                self._observed.findings.add(Kind.LOST, f"document {key}: {text}")
         self._repeated(key, +published)
 
     def _repeated(self, key: DocumentKey, published: Mapping[int, int]) -> None:
         for lsn, count in published.items():
             text = f"{count} more than commit {lsn} changed"
-            self._tally.findings.add(Kind.REPEATED, f"document {key}: {text}", count)
+            self._observed.findings.add(Kind.REPEATED, f"document {key}: {text}", count)
 
 
 def check_chain(commits: Sequence[Commit], findings: Findings) -> None:
@@ -157,7 +162,10 @@ def check_chain(commits: Sequence[Commit], findings: Findings) -> None:
 
 
 def add_commit_delays(
-    commits: Sequence[Commit], transactions: Iterable[tuple[int, int]], tally: Tally, since_ms: int | None
+    commits: Sequence[Commit],
+    transactions: Iterable[tuple[int, int]],
+    observed: Observations,
+    since_ms: int | None,
 ) -> None:
     """Notes when each transaction, (LSN, commit time) in commit order, was covered by a commit record."""
     number = 0
@@ -167,4 +175,4 @@ def add_commit_delays(
         if number == len(commits):
             return
         if since_ms is None or time_ms >= since_ms:
-            tally.delay(commits[number].visible_ms, time_ms)
+            observed.record_delay(commits[number].visible_ms, time_ms)

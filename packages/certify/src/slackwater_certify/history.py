@@ -1,4 +1,4 @@
-"""The committed transactions of a source, put together from its topics after the fact: a plain fold.
+"""Collects the committed transactions of a source from its topics after the fact.
 
 Everything is in the topics by then, so nothing has to be waited for: rows belong to the transaction whose xid
 they carry, and a transaction is committed when its END is there. Records may repeat and partitions may be
@@ -30,7 +30,7 @@ Values = tuple[object, ...]
 
 
 class RowChange(msgspec.Struct, frozen=True, gc=False):
-    """One change event."""
+    """Describes one change event."""
 
     table: str
     op: str
@@ -43,7 +43,7 @@ class RowChange(msgspec.Struct, frozen=True, gc=False):
 
 
 class CommittedTransaction(msgspec.Struct, frozen=True, gc=False):
-    """A transaction with its changes to the declared tables, in the order they were made."""
+    """Holds a transaction with its changes to the declared tables, in the order they were made."""
 
     xid: int
     commit_lsn: int
@@ -60,7 +60,7 @@ class _End(msgspec.Struct, gc=False):
 
 
 class _Source(msgspec.Struct, gc=False):
-    """Where a change comes from."""
+    """Says where a change comes from."""
 
     schema: str | None = None
     table: str | None = None
@@ -165,7 +165,7 @@ class History:
             end.counts[table] = max(count, end.counts.get(table, 0))
 
     def snapshot(self) -> tuple[RowChange, ...]:
-        """The rows before the first transaction: of the last snapshot that was taken until then.
+        """Returns the rows before the first transaction: those of the last snapshot taken until then.
 
         An interrupted snapshot is taken again, as a rule at a higher LSN; its rows are void.
         """
@@ -176,11 +176,11 @@ class History:
 
     @property
     def void_snapshot_rows(self) -> int:
-        """Rows of snapshots that do not count."""
+        """Counts rows of snapshots that are void."""
         return sum(len(rows) for rows in self._snapshots.values()) - len(self.snapshot())
 
     def transactions(self, *, is_last_use: bool = False) -> Iterator[CommittedTransaction]:
-        """Every committed transaction with changes, in commit order; a last use frees memory."""
+        """Yields every committed transaction with changes, in commit order; a last use frees memory."""
         for lsn, xid in sorted((end.lsn, xid) for xid, end in self._ends.items() if xid in self._rows):
             end = self._ends[xid]
             rows = self._rows.pop(xid) if is_last_use else self._rows[xid]
@@ -189,7 +189,7 @@ class History:
             yield CommittedTransaction(xid, lsn, end.ts_ms, tuple(changes), announced)
 
     def unfinished(self) -> list[int]:
-        """Transactions with changes but without END: not committed."""
+        """Returns transactions with changes but without END: they are not committed."""
         return sorted(self._rows.keys() - self._ends.keys())
 
     def _change(self, event: _ChangeEvent, table: str, lsn: int, place: str) -> RowChange:
@@ -210,7 +210,7 @@ class History:
 
 
 def _without_repeats(changes: list[RowChange]) -> list[RowChange]:
-    """After a restart the connector writes changes again: same position in the log, same row."""
+    """Drops repeats: after a restart the connector writes the same row with the same LSN again."""
     first = {(change.lsn, change.table, change.op, change.key): change for change in reversed(changes)}
     if len(first) == len(changes):
         return changes

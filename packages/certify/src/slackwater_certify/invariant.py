@@ -11,11 +11,11 @@ import pyarrow as pa
 from slackwater_certify.canonical import DocumentReader, UnreadableValueError
 from slackwater_certify.certificate import Findings, Kind
 from slackwater_certify.errors import wrong_key
-from slackwater_certify.fold import DocumentKey
+from slackwater_certify.observations import describe
 from slackwater_certify.output import Commit, Output
+from slackwater_certify.replay import DocumentKey
 from slackwater_certify.specification import Scope, Specification
 from slackwater_certify.tables import connect, quoted
-from slackwater_certify.tally import describe
 
 BATCH = 5_000
 MAX_STATES = 2_000
@@ -172,7 +172,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Cursor:
-    """Position up to which the records of a partition have been taken."""
+    """Remembers up to which the records of a partition have been taken."""
 
     records: list[_Kept] = field(default_factory=list)
     taken: int = 0

@@ -1,4 +1,4 @@
-"""Plain ``read_committed`` consumers: whole topics from the beginning, no groups, nothing committed."""
+"""Reads whole topics with plain ``read_committed`` consumers: no groups, nothing committed."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,7 +108,7 @@ def end_offsets(consumer: Consumer, topics: Sequence[str]) -> Ends:
 
 
 def place_of(message: Message) -> str:
-    """``topic/partition/offset``."""
+    """Names a record as ``topic/partition/offset``."""
     return f"{message.topic()}/{message.partition()}/{message.offset()}"
 
 

@@ -1,4 +1,4 @@
-"""Outputs that are lake tables: every version that is still there is a state.
+"""Reads outputs that are lake tables: every version that is still there is a state.
 
 Delta tables, and Iceberg tables without a catalogue.
 """
@@ -19,7 +19,7 @@ from slackwater_certify.specification import OutputSpecification
 
 
 def read_delta(output: OutputSpecification, reader: DocumentReader) -> OutputRecords:
-    """All versions of the table, oldest first.
+    """Reads all versions of the table, oldest first.
 
     Raises:
         CertifyUnavailableError: it cannot be read.
@@ -31,7 +31,7 @@ def read_delta(output: OutputSpecification, reader: DocumentReader) -> OutputRec
 
 
 def read_iceberg(output: OutputSpecification, reader: DocumentReader) -> OutputRecords:
-    """All snapshots of the table, oldest first.
+    """Reads all snapshots of the table, oldest first.
 
     ``output.name`` is a metadata file, or the table's folder: then its newest metadata file is taken.
 
@@ -72,7 +72,7 @@ def _iceberg_snapshots(metadata: str) -> Iterator[tuple[int, list[Row]]]:
 
 
 def _visible(table: StaticTable) -> list[SnapshotLogEntry]:
-    """The snapshots that readers could see: the newest one of each commit.
+    """Returns the snapshots that readers could see: the newest one of each commit.
 
     A commit may add several snapshots, for instance one that deletes and one that adds. Which was the newest
     one say the metadata files of the commits, as long as they are kept; of older commits all are taken.

@@ -1,4 +1,4 @@
-"""An output as it is judged, whatever it was read from.
+"""Describes an output as it is judged, whatever it was read from.
 
 Of topics that is every record; of tables it is every document that differs from one snapshot to the next.
 """
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater_certify.canonical import DocumentReader, UnreadableValueError, digest
-from slackwater_certify.fold import DocumentKey
+from slackwater_certify.replay import DocumentKey
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One document that became visible, or vanished."""
+    """Holds one document that became visible, or vanished."""
 
     place: tuple[int, int]
     """Partition and offset; number of the snapshot and position in it."""
@@ -49,7 +49,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit record: the output holds all source transactions up to an LSN."""
+    """Holds a commit record: the output has all source transactions up to an LSN."""
 
     timeline: int
     lsn: int
@@ -61,7 +61,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class OutputRecords:
-    """Everything an adapter found."""
+    """Holds everything an adapter found."""
 
     outputs: Iterable[Output]
     """In order within each partition; of snapshots, what changed from one to the next."""
@@ -84,7 +84,7 @@ class SnapshotDiff:
         self._number = 0
 
     def add(self, rows: Iterable[Row], visible_ms: int) -> list[Output]:
-        """The outputs of the next snapshot."""
+        """Returns the outputs of the next snapshot."""
         outputs: list[Output] = []
         seen: dict[DocumentKey, tuple[bytes, list[Any]]] = {}
         for row in rows:

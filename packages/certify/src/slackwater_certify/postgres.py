@@ -11,12 +11,12 @@ from psycopg.types.json import set_json_loads
 
 from slackwater_certify.canonical import DocumentReader, digest
 from slackwater_certify.errors import unreadable
-from slackwater_certify.fold import DocumentKey, RowIntervals
+from slackwater_certify.evaluation import VersionedTables
 from slackwater_certify.output import OutputRecords, Row, from_snapshots
+from slackwater_certify.replay import DocumentKey, RowIntervals
 from slackwater_certify.specification import Connections, OutputSpecification
 from slackwater_certify.tables import Table
 from slackwater_certify.view import View
-from slackwater_certify.waves import WaveTables
 
 
 def watch_table(
@@ -57,7 +57,7 @@ def read_database(view: View, dsn: str) -> dict[DocumentKey, bytes]:
             rows = {name: _read_rows(connection, table) for name, table in view.tables.items()}
     except psycopg.Error as error:
         raise unreadable("the source database", str(error).strip()) from error
-    with WaveTables(view, rows) as tables:
+    with VersionedTables(view, rows) as tables:
         tables.restrict(None)
         return {view.reader.key_of(document): digest(document) for document in tables.documents(0)}
 

@@ -1,4 +1,4 @@
-"""A certificate as people read it."""
+"""Writes a certificate as people read it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 def report(certificate: Certificate) -> str:
-    """The verdict, the counts, a chart over time and examples, as lines of text."""
+    """Returns the verdict, the counts, a chart over time and examples, as lines of text."""
     return "\n".join(_lines(certificate)) + "\n"
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from slackwater_certify.certificate import Findings, Kind
-from slackwater_certify.fold import DocumentKey
-from slackwater_certify.past import KeyVersions
-from slackwater_certify.tally import ReadOutput, Tally
+from slackwater_certify.committed_states import DocumentVersions
+from slackwater_certify.observations import Observations, ReadOutput
+from slackwater_certify.replay import DocumentKey
 
-_NOTHING = KeyVersions()
+_NOTHING = DocumentVersions()
 _NOTHING.add(0, 0, None)
 
 
@@ -26,10 +26,13 @@ class SequenceJudge:
     """
 
     def __init__(
-        self, versions: Mapping[DocumentKey, KeyVersions], tally: Tally, timed_since_ms: int | None = None
+        self,
+        versions: Mapping[DocumentKey, DocumentVersions],
+        observed: Observations,
+        timed_since_ms: int | None = None,
     ) -> None:
         self._versions = versions
-        self._tally = tally
+        self._observed = observed
         self._timed_since_ms = timed_since_ms or 0
         self._reached: dict[DocumentKey, int] = {}
 
@@ -47,7 +50,7 @@ class SequenceJudge:
             if shown == versions.final:
                 continue
             text = f"its last committed state, of LSN {versions.lsns[-1]}, was never shown"
-            self._tally.findings.add(Kind.LOST, f"document {key}: {text}")
+            self._observed.findings.add(Kind.LOST, f"document {key}: {text}")
 
     def _judge(self, read: ReadOutput) -> None:
         versions = self._versions.get(read.key, _NOTHING)
@@ -55,26 +58,26 @@ class SequenceJudge:
         found = _index(versions.digests, read.digest, reached + 1)
         if found is not None:
             self._reached[read.key] = found
-            self._tally.right(read)
+            self._observed.record_right(read)
             if found and versions.times[found] >= self._timed_since_ms:
-                self._tally.delay(read.output.visible_ms, versions.times[found])
+                self._observed.record_delay(read.output.visible_ms, versions.times[found])
         elif reached >= 0 and versions.digests[reached] == read.digest:
-            self._tally.right(read)
-            self._tally.findings.add(
+            self._observed.record_right(read)
+            self._observed.findings.add(
                 Kind.REPEATED, f"document {read.key} at {read.output.place}: shown before"
             )
         else:
             self._judge_unexpected(read, versions)
 
-    def _judge_unexpected(self, read: ReadOutput, versions: KeyVersions) -> None:
+    def _judge_unexpected(self, read: ReadOutput, versions: DocumentVersions) -> None:
         older = _index(versions.digests, read.digest, 0)
         if older is None:
-            self._tally.wrong_value(read, Kind.TORN, f"{read.document} is no committed state of it")
+            self._observed.record_wrong(read, Kind.TORN, f"{read.document} is no committed state of it")
             return
         self._reached[read.key] = older
         text = f"goes back to the state of LSN {versions.lsns[older]}"
-        self._tally.right(read)
-        self._tally.findings.add(Kind.ORDER, f"document {read.key} at {read.output.place}: {text}")
+        self._observed.record_right(read)
+        self._observed.findings.add(Kind.ORDER, f"document {read.key} at {read.output.place}: {text}")
 
 
 def _index(digests: list[bytes | None], wanted: bytes | None, start: int) -> int | None:
@@ -92,7 +95,7 @@ class SnapshotJudge:
     commits.
     """
 
-    def __init__(self, versions: Mapping[DocumentKey, KeyVersions], lsns: Sequence[int]) -> None:
+    def __init__(self, versions: Mapping[DocumentKey, DocumentVersions], lsns: Sequence[int]) -> None:
         self._versions = versions
         self._lsns = [0, *lsns]
         self._steps = array("q", bytes(8 * (len(self._lsns) + 1)))
@@ -149,7 +152,7 @@ class SnapshotJudge:
         text = f"at no commit are all {wanted:,} documents as snapshot {number} shows them"
         findings.add(Kind.STATE, f"{text}; at least {off:,} are not, at the best one")
 
-    def _count(self, versions: KeyVersions, value: bytes | None, step: int) -> None:
+    def _count(self, versions: DocumentVersions, value: bytes | None, step: int) -> None:
         for number, digest in enumerate(versions.digests):
             if digest == value:
                 self._steps[self._position(versions.lsns[number])] += step

@@ -1,4 +1,4 @@
-"""The output to be judged and its measure, and where the servers are.
+"""Reads ``certify.toml``: the output to be judged, and by what.
 
 ``certify.toml`` as frozen values; relative paths count from the file.
 """
@@ -16,7 +16,7 @@ FILE_NAME = "certify.toml"
 
 
 class OutputKind(StrEnum):
-    """Where an output is."""
+    """Names the kind of place where an output is."""
 
     TOPIC = "topic"
     POSTGRES = "postgres"
@@ -33,7 +33,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutputSpecification:
-    """The output that is judged."""
+    """Describes the output that is judged."""
 
     kind: OutputKind
     name: str
@@ -46,7 +46,7 @@ class OutputSpecification:
 
 @dataclass(frozen=True, slots=True)
 class SourceSpecification:
-    """The database whose committed states are the measure."""
+    """Describes the database whose committed states are the measure."""
 
     name: str
     """The connector's ``topic.prefix``."""
@@ -88,7 +88,7 @@ class Invariant:
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """Everything that ``certify.toml`` says."""
+    """Holds everything that ``certify.toml`` says."""
 
     file: Path
     output: OutputSpecification
@@ -121,7 +121,7 @@ class Connections:
         return {"bootstrap.servers": self.bootstrap, **self.kafka}
 
     def output_database(self) -> str:
-        """Where an output table is.
+        """Returns where an output table is.
 
         Raises:
             CertifyConfigError: nobody gave it.
@@ -197,7 +197,7 @@ def _invariant(section: "_Section") -> Invariant:
 
 
 class _Section:
-    """A TOML table whose keys are asked for; unknown ones are an error."""
+    """Asks a TOML table for its keys; unknown ones are an error."""
 
     def __init__(self, file: Path, path: str, content: object) -> None:
         self._file = file

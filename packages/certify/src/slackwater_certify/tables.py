@@ -1,4 +1,4 @@
-"""The declared tables: their columns, types and primary keys, as DuckDB understands the statements."""
+"""Reads the declared tables: columns, types and primary keys, as DuckDB understands the statements."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _FOREIGN = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the source."""
+    """Describes a table of the source."""
 
     name: str
     """``schema.table``."""
@@ -36,7 +36,7 @@ class Table:
     primary_key: tuple[str, ...]
 
     def positions(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        """Where columns stand.
+        """Returns the positions of columns.
 
         Raises:
             KeyError: there is no such column.
@@ -46,7 +46,7 @@ class Table:
 
 
 def read_tables(ddl: str, file: str) -> dict[str, Table]:
-    """The tables of CREATE TABLE statements, by ``schema.table``; other statements are ignored.
+    """Reads the tables of CREATE TABLE statements, by ``schema.table``; other statements are ignored.
 
     Raises:
         CertifyConfigError: DuckDB refuses a statement.
@@ -76,7 +76,7 @@ def read_tables(ddl: str, file: str) -> dict[str, Table]:
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """A database in memory, in UTC, for SQL that somebody else wrote.
+    """Opens a database in memory, in UTC, for SQL that somebody else wrote.
 
     It reads and writes no file but its own temporary ones, attaches nothing, loads no extension, sees none of
     this program's variables, and cannot be told otherwise.
@@ -94,7 +94,7 @@ def connect() -> duckdb.DuckDBPyConnection:
 
 
 def quoted(name: str) -> str:
-    """A name, or ``schema.table``, as SQL identifiers."""
+    """Quotes a name, or ``schema.table``, as SQL identifiers."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 

@@ -1,4 +1,4 @@
-"""A made-up source with its records, and right outputs of it: for tests of the certifier and of its users.
+"""Makes up a source with its records and right outputs of it, for tests of the certifier and its users.
 
 The view is orders with their lines. Documents are built from dictionaries, without SQL, so they check the
 evaluation, too.
@@ -64,18 +64,18 @@ def write_specification(folder: Path, text: str = SPECIFICATION) -> Path:
 
 
 def order(order_id: int, total: str) -> Row:
-    """A row of ``shop.orders``."""
+    """Returns a row of ``shop.orders``."""
     return {"id": order_id, "total": total, "placed_at": AT}
 
 
 def line(line_id: int, order_id: int, price: str) -> Row:
-    """A row of ``shop.lines``."""
+    """Returns a row of ``shop.lines``."""
     return {"id": line_id, "order_id": order_id, "price": price}
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of one of the source's topics."""
+    """Holds a record of one of the source's topics."""
 
     topic: str
     key: bytes
@@ -84,7 +84,7 @@ class Record:
 
 @dataclass(slots=True)
 class SourceLog:
-    """A database that writes Debezium's records of what is committed in it."""
+    """Acts as a database with a connector: holds Debezium's records of what is committed in it."""
 
     prefix: str = "shop"
     records: list[Record] = field(default_factory=list)
@@ -98,7 +98,7 @@ class SourceLog:
     _xid: int = 700
 
     def snapshot(self, rows: Iterable[tuple[str, Row]]) -> None:
-        """Rows that are there before the first transaction."""
+        """Adds rows that are there before the first transaction."""
         for table, row in rows:
             self._rows[table, row["id"]] = row
             self.records.append(self._change(table, "r", None, row))
@@ -182,7 +182,7 @@ class RightOutput:
         return output
 
     def position(self, order_id: int, lsn: int) -> int:
-        """Where the output of an order at a commit is in :attr:`outputs`."""
+        """Returns where the output of an order at a commit is in :attr:`outputs`."""
         key = {"id": order_id}
         return next(i for i, each in enumerate(self.outputs) if each.key == key and each.lsn == lsn)
 

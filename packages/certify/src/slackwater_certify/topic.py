@@ -1,4 +1,4 @@
-"""Outputs that are topics: keyed documents in JSON, tombstones for those that vanish."""
+"""Reads outputs that are topics: keyed documents in JSON, tombstones for those that vanish."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

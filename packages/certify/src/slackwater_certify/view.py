@@ -1,4 +1,4 @@
-"""The view's own SQL, made ready for DuckDB.
+"""Makes the view's own SQL ready for DuckDB.
 
 Two things are changed. The word TRANSACTIONALLY goes. And where the view groups by a table's primary key, as
 PostgreSQL allows, the table's other columns are added to GROUP BY, since DuckDB does not know that they
@@ -23,7 +23,7 @@ _MARKER = re.compile(r"\bTRANSACTIONALLY\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A view and what it reads."""
+    """Holds a view with what it reads."""
 
     sql: str
     tables: Mapping[str, Table]

@@ -24,7 +24,7 @@ Decision = SkipDecision | TimelineDecision | PassDecision
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipPlan:
-    """Effect that a skip would have."""
+    """Describes the effect that a skip would have."""
 
     timeline: int
     to_lsn: int
@@ -34,7 +34,7 @@ class SkipPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelinePlan:
-    """A new timeline as it would begin."""
+    """Describes a new timeline as it would begin."""
 
     timeline: int
     regression: RegressionNotice
@@ -205,7 +205,7 @@ def _newest_end(facts: SourceFacts) -> int | None:
 
 
 def _is_named(transaction: OpenTransaction) -> bool:
-    """Whether a transaction without END has rows: it is given up when a later one is skipped to."""
+    """Says if a transaction without END has rows: it is given up when a later one is skipped to."""
     return bool(transaction.received)
 
 

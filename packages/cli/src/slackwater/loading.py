@@ -38,7 +38,7 @@ NOT_SETTINGS = frozenset({"SLACKWATER_CONFIG", "SLACKWATER_DEBUG", "SLACKWATER_C
 
 @dataclass(frozen=True, slots=True)
 class SettingField:
-    """One setting of the model."""
+    """Names one setting of the model."""
 
     path: str
     info: FieldInfo
@@ -75,7 +75,7 @@ class LoadedSettings:
 
 
 def setting_fields() -> list[SettingField]:
-    """Every setting, in the order of the model."""
+    """Returns every setting, in the order of the model."""
     return list(_walk(Settings, ""))
 
 
@@ -149,7 +149,7 @@ def _flatten(
 
 
 def _anchored(key: str, value: object, file: Path) -> object:
-    """Relative paths in a file mean: relative to the file."""
+    """Makes a relative path of the file relative to the file."""
     if key in PLACES and isinstance(value, str) and "://" not in value:
         return str(file.parent / Path(value).expanduser())
     return value
@@ -174,7 +174,7 @@ def _from_environment(
 
 
 def _unknown(key: str, origin: str, suggestions: Sequence[str]) -> CommandConfigError:
-    """A key that no setting has: a typing error would otherwise be ignored silently."""
+    """Refuses a key that no setting has: a typing error would otherwise be ignored silently."""
     hint = f"did you mean {' or '.join(suggestions)}?" if suggestions else "remove it."
     return CommandConfigError(
         f"{origin}: unknown setting {key}", f"{hint} `slackwater config` lists all settings"

@@ -14,14 +14,14 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 
 class TextFormatter(logging.Formatter):
-    """One line per record, then the lines of its traceback, indented.
+    """Writes a line per record, then the lines of its traceback, indented.
 
     Line breaks and control characters within a record are written as escapes: names and values come from
     databases and topics, and must not be able to write lines of their own or to command a terminal.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record, and its traceback."""
+        """Returns the line of a record, and its traceback."""
         whole = super().format(record)
         first = self.formatMessage(record)
         details = whole[len(first) :].splitlines()
@@ -35,14 +35,14 @@ def _printable(text: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per record and line.
+    """Writes a JSON object per record and line.
 
     ``event`` is the text without its values, hence the same for every event of a kind; ``text`` is what a
     person reads; further keys are the fields of the event.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
+        """Returns the line of a record."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

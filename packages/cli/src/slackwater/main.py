@@ -1,4 +1,4 @@
-"""The process boundary: finds the command, turns errors into lines and exit codes.
+"""Stands at the boundary of the process: finds the command, turns errors into lines and exit codes.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 130 interrupted.
 """
@@ -17,39 +17,43 @@ from importlib.metadata import version
 
 import click
 
-from slackwater.invocation import Invocation
-
 COMMANDS = {
-    "dev": "slackwater.commands.dev:dev",
-    "demo": "slackwater.commands.demo:demo",
-    "sidecar": "slackwater.commands.sidecar:sidecar",
-    "run": "slackwater.commands.run:run",
-    "certify": "slackwater.commands.certify:certify",
-    "explain": "slackwater.commands.explain:explain",
-    "schema": "slackwater.commands.schema:schema",
-    "state": "slackwater.commands.state:state",
-    "status": "slackwater.commands.status:status",
-    "doctor": "slackwater.commands.doctor:doctor",
-    "source": "slackwater.commands.source:source",
-    "archive-classes": "slackwater.commands.archive_classes:archive_classes",
-    "config": "slackwater.commands.config:config",
+    "dev": "Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.",
+    "demo": "Run the whole product on this machine for a minute and check every result.",
+    "sidecar": "Find the moments at which all topics of a source agree, and publish them.",
+    "run": "Run the pipeline in DIR: maintain its views and write them to Kafka, exactly once.",
+    "certify": "Check every output of a stream processor against the database it came from.",
+    "explain": "Show by which stages the pipeline in DIR computes its views, and why.",
+    "schema": "Write the tables that a pipeline reads, or compare them with the database.",
+    "state": "Look into a pipeline's state, or distribute it over more or fewer tasks.",
+    "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
+    "doctor": "Say what is wrong with a source, why, and which command helps.",
+    "source": "Decide about a source: skip a transaction, begin a timeline, pass a damaged record.",
+    "archive-classes": "Make pipelines on this machine start in half the CPU time.",
+    "config": "Show every setting, its value and where the value comes from.",
 }
-"""In the order of the help text."""
+"""The commands in the order of the help text, each with the first sentence of its own."""
 
 
 class _LazyGroup(click.Group):
-    """Imports a command's module only when it is needed."""
+    """Imports the module of a command only when that command is called.
+
+    The module is named like the command. The list of commands is written without any of them.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = COMMANDS.get(cmd_name)
-        if place is None:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, name = place.partition(":")
-        command = getattr(import_module(module), name)
+        name = cmd_name.replace("-", "_")
+        command = getattr(import_module(f"slackwater.commands.{name}"), name)
         return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text.removesuffix(".")) for name, text in COMMANDS.items()])
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -60,7 +64,9 @@ class _LazyGroup(click.Group):
 )
 @click.option("--log-file", metavar="FILE", help="Write the log here instead of to standard error.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How the log is written.")
-@click.option("--debug", is_flag=True, help="Show tracebacks. Same as SLACKWATER_DEBUG=1.")
+@click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show tracebacks. Same as SLACKWATER_DEBUG=1."
+)
 @click.pass_context
 def cli(
     ctx: click.Context,
@@ -68,7 +74,6 @@ def cli(
     log_level: str | None,
     log_file: str | None,
     log_format: str | None,
-    debug: bool,
 ) -> None:
     """Transactionally consistent views over Debezium change streams, with Kafka, Redis and PySpark.
 
@@ -86,12 +91,14 @@ def cli(
     Every setting can also stand in the environment (SLACKWATER_BOOTSTRAP, SLACKWATER_REDIS_URL, ...) or in
     slackwater.toml; flags win over the environment, the environment over the file. `slackwater config`
     lists all settings, their values and where each comes from.
+
+    `slackwater COMMAND --help` explains a command with examples. Read on in docs/: guarantees.md says what is
+    promised, views.md which SQL a view may use, runbooks/ what to do when something is wrong.
     """
-    ctx.obj = Invocation(
-        config=config,
-        flags={"log.level": log_level, "log.file": log_file, "log.format": log_format},
-        is_debug=debug or is_debug_set(),
-    )
+    from slackwater.invocation import Invocation  # the settings take 0.2 s; the list of commands needs none
+
+    flags: dict[str, object] = {"log.level": log_level, "log.file": log_file, "log.format": log_format}
+    ctx.obj = Invocation(config=config, flags=flags)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -122,7 +129,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def is_debug_set() -> bool:
-    """Whether SLACKWATER_DEBUG asks for tracebacks."""
+    """Says if SLACKWATER_DEBUG asks for tracebacks."""
     return os.environ.get("SLACKWATER_DEBUG", "").lower() not in ("", "0", "false", "no")
 
 
@@ -142,13 +149,13 @@ def _report(error: Exception, *, is_debug: bool) -> int:
 
 
 def _tell(line: str) -> None:
-    """On standard error, as long as anybody reads it and its disk has room."""
+    """Writes to standard error, as long as anybody reads it and its disk has room."""
     with suppress(OSError):
         click.echo(line, err=True)
 
 
 def _log_thread(failed: threading.ExceptHookArgs) -> None:
-    """In place of a traceback on standard error, which may be read by nobody."""
+    """Logs why a thread ended, in place of a traceback on standard error, which nobody may read."""
     if failed.exc_value is not None and not isinstance(failed.exc_value, SystemExit):
         name = "a thread" if failed.thread is None else f"thread {failed.thread.name}"
         logging.getLogger(__name__).error("%s ended: %r", name, failed.exc_value, exc_info=failed.exc_value)
@@ -161,6 +168,6 @@ def _end_quietly() -> None:
 
 
 def _without_reader() -> int:
-    """The reader of our output has gone, as with ``| head``: no more output, not even at exit."""
+    """Writes nothing more, not even at exit: the reader of our output has gone, as with ``| head``."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1

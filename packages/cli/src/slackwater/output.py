@@ -2,11 +2,10 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.status import Status
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
 
 
 class Output:
@@ -17,19 +16,17 @@ class Output:
         self._status: Status | None = None
         self._progress = ""
         if sys.stdout.isatty():
-            import rich.console
-
-            self._console = rich.console.Console(highlight=False)
+            self._console = Console(highlight=False)
 
     def line(self, text: str = "") -> None:
-        """A line that stays."""
+        """Prints a line that stays."""
         if self._console:
             self._console.print(text, markup=False)
         else:
             print(text, flush=True)
 
     def progress(self, text: str) -> None:
-        """A line that the next one replaces; without a terminal it stays, but is not repeated."""
+        """Prints a line that the next one replaces; without a terminal it stays, but is not repeated."""
         if self._console is None:
             if text != self._progress:
                 print(text, flush=True)
@@ -43,9 +40,7 @@ class Output:
             self._status.stop()
             self._status = None
 
-    def _show(self, console: "Console", text: str) -> None:
-        from rich.markup import escape
-
+    def _show(self, console: Console, text: str) -> None:
         if self._status is None:
             self._status = console.status(escape(text))
             self._status.start()
@@ -53,13 +48,13 @@ class Output:
             self._status.update(escape(text))
 
     def table(self, rows: Iterable[Sequence[str]]) -> None:
-        """Rows of texts, columns aligned."""
+        """Prints rows of texts with their columns aligned."""
         for text in aligned(rows):
             self.line(text)
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    """One line per row; columns are as wide as their longest text, the last one is left as it is."""
+    """Returns a line per row; columns are as wide as their longest text, the last one is left as it is."""
     cells = [list(row) for row in rows]
     if not cells:
         return []

@@ -22,7 +22,7 @@ _PARTITIONS = "PARTITIONS"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that is declared otherwise than it is."""
+    """Describes something that is declared otherwise than it is."""
 
     table: str
     what: str
@@ -45,7 +45,7 @@ def pulled_catalog(connection: CatalogueConnection, tables: Sequence[str]) -> Ca
 def differences(
     plan: EnginePlan, declared: Catalog, database: Catalog, apart: Collection[str] = ()
 ) -> list[Difference]:
-    """By table, in the order of its columns.
+    """Returns what differs by table, in the order of its columns.
 
     Args:
         plan: Of the pipeline.
@@ -68,12 +68,12 @@ def differences(
 
 
 def affected(found: Sequence[Difference]) -> tuple[str, ...]:
-    """The views that are touched, each once."""
+    """Returns the views that are touched, each once."""
     return tuple(dict.fromkeys(view for each in found for view in each.views))
 
 
 def difference_lines(pipeline: str, revision: int, found: Sequence[Difference]) -> Iterator[str]:
-    """The differences as a table, and what to do."""
+    """Writes the differences as a table, and what to do."""
     if not found:
         yield f"{pipeline}: the declared tables are those of the database"
         return
@@ -147,7 +147,7 @@ def _keys(declared: Table, found: Table, uses: _Uses) -> Iterator[Difference]:
 
 
 def _is_generated(column: Column) -> bool:
-    """Computed by the database, so that connectors do not send it: rightly not declared."""
+    """Says if the database computes it, so that connectors do not send it and nobody declares it."""
     return str(column.type).endswith(GENERATED)
 
 

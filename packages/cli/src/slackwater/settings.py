@@ -51,14 +51,14 @@ def _is_port(text: str) -> bool:
 
 
 def _check_topic_prefix(value: str) -> str:
-    """As Kafka checks the names of topics."""
+    """Checks a name as Kafka checks the names of topics."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,200}", value):
         raise ValueError("expected the connector's topic.prefix: letters, digits, '.', '_' and '-'")
     return value
 
 
 def _check_redis_url(secret: SecretStr) -> SecretStr:
-    """No part of it is repeated in the message: any may be a misplaced password."""
+    """Checks an address without repeating any of it in the message: it may be a misplaced password."""
     try:
         parts = urlsplit(secret.get_secret_value())
         is_address = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
@@ -107,7 +107,7 @@ class _Section(BaseModel):
 
 
 class KafkaSection(_Section):
-    """How to reach Kafka."""
+    """Says how to reach Kafka."""
 
     bootstrap: Brokers | None = None
     """Brokers, host:port[,host:port]."""
@@ -139,7 +139,7 @@ class KafkaSection(_Section):
 
 
 class RedisSection(_Section):
-    """How to reach Redis."""
+    """Says how to reach Redis."""
 
     url: RedisUrl | None = None
     """redis://[user[:password]@]host:port[/db], rediss:// for TLS; secret, since it may hold a password."""
@@ -159,7 +159,7 @@ class RedisSection(_Section):
         return self
 
     def server(self) -> RedisSettings | None:
-        """The address without a password, and the password. Only the latter is a secret."""
+        """Returns the address without a password, and the password. Only the latter is a secret."""
         if self.url is None:
             return None
         parts = self._parts(self.url)
@@ -171,7 +171,7 @@ class RedisSection(_Section):
         return RedisSettings(urlunsplit(parts._replace(netloc=f"{user}{host}")), password)
 
     def _parts(self, url: SecretStr) -> SplitResult:
-        """With the files in the query, where every client of Redis finds them."""
+        """Puts the files into the query, where every client of Redis finds them."""
         parts = urlsplit(url.get_secret_value())
         return parts._replace(query="&".join(filter(None, [parts.query, urlencode(self._files())])))
 
@@ -206,7 +206,7 @@ class SourceSection(_Section):
 
 
 class SidecarSection(_Section):
-    """How the sidecar works."""
+    """Says how the sidecar works."""
 
     tables: Names | None = None
     """Tables of the source, schema.table each, comma-separated; default: all, also later ones."""
@@ -239,14 +239,14 @@ class SidecarSection(_Section):
 
 
 class PostgresSection(_Section):
-    """How to reach the source database; only ``slackwater schema pull`` asks it."""
+    """Says how to reach the source database; ``schema`` and ``certify`` ask it."""
 
     url: DatabaseUrl | None = None
     """postgresql://user:password@host:port/database; secret."""
 
 
 class RunSection(_Section):
-    """How a pipeline runs."""
+    """Says how a pipeline runs."""
 
     checkpoint: str | None = None
     """Folder or URL where Spark keeps the pipeline's offsets and state."""
@@ -281,7 +281,7 @@ class RunSection(_Section):
 
 
 class LogSection(_Section):
-    """What is logged, and where."""
+    """Says what is logged, and where."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
@@ -292,7 +292,7 @@ class LogSection(_Section):
 
 
 class DevSection(_Section):
-    """The local stack."""
+    """Settings of the local stack."""
 
     folder: Path = Path(".slackwater/dev")
     """Where the stack keeps its data, logs and state."""

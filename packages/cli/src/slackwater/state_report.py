@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slackwater.output import aligned
 from slackwater_spark.state import (
@@ -11,15 +11,13 @@ from slackwater_spark.state import (
     PipelineState,
     Rescaled,
     StageState,
-    kind_names,
-    shown_key,
+    name_kinds,
+    show_key,
 )
-
-if TYPE_CHECKING:
-    from slackwater_sql.plan import EnginePlan, StagePlan
+from slackwater_sql.plan import EnginePlan, StagePlan
 
 
-def state_lines(state: PipelineState, plan: "EnginePlan | None", top: int) -> list[str]:
+def state_lines(state: PipelineState, plan: EnginePlan | None, top: int) -> list[str]:
     """Writes the state for people."""
     lines = [f"{state.checkpoint}: batch {state.batch}, {state.partitions} partitions"]
     for stage in state.stages:
@@ -27,7 +25,7 @@ def state_lines(state: PipelineState, plan: "EnginePlan | None", top: int) -> li
     return lines
 
 
-def _stage_lines(stage: StageState, plan: "StagePlan | None", top: int) -> Iterator[str]:
+def _stage_lines(stage: StageState, plan: StagePlan | None, top: int) -> Iterator[str]:
     contents = stage.contents
     key = f", keyed by {', '.join(column.name for column in plan.key) or 'nothing'}" if plan else ""
     fingerprint = ", ".join(each[:12] for each in stage.fingerprints)
@@ -35,7 +33,7 @@ def _stage_lines(stage: StageState, plan: "StagePlan | None", top: int) -> Itera
     yield f"  {len(stage.buckets):,} buckets, {contents.keys:,} keys"
     rows = [
         (f"    {name}", f"{amount.entries:,}", size(amount.size))
-        for name, amount in zip(kind_names(contents.kinds, plan), contents.kinds.values(), strict=True)
+        for name, amount in zip(name_kinds(contents.kinds, plan), contents.kinds.values(), strict=True)
     ]
     yield from aligned(rows)
     yield (
@@ -55,12 +53,12 @@ def _stage_lines(stage: StageState, plan: "StagePlan | None", top: int) -> Itera
     )
     yield "  largest keys"
     yield from aligned(
-        (f"    {shown_key(plan, each.key)}", f"{each.entries:,} entries", size(each.size))
+        (f"    {show_key(plan, each.key)}", f"{each.entries:,} entries", size(each.size))
         for each in contents.largest
     )
 
 
-def state_json(state: PipelineState, plan: "EnginePlan | None", top: int) -> str:
+def state_json(state: PipelineState, plan: EnginePlan | None, top: int) -> str:
     """Writes the state for tools."""
     return json.dumps(
         {
@@ -73,7 +71,7 @@ def state_json(state: PipelineState, plan: "EnginePlan | None", top: int) -> str
     )
 
 
-def _stage_facts(stage: StageState, plan: "StagePlan | None", top: int) -> dict[str, Any]:
+def _stage_facts(stage: StageState, plan: StagePlan | None, top: int) -> dict[str, Any]:
     contents = stage.contents
     return {
         "stage": stage.stage,
@@ -83,7 +81,7 @@ def _stage_facts(stage: StageState, plan: "StagePlan | None", top: int) -> dict[
         "keys": contents.keys,
         "kept": [
             {"what": name, "entries": amount.entries, "bytes": amount.size}
-            for name, amount in zip(kind_names(contents.kinds, plan), contents.kinds.values(), strict=True)
+            for name, amount in zip(name_kinds(contents.kinds, plan), contents.kinds.values(), strict=True)
         ],
         "live_bytes": stage.live_bytes,
         "log_bytes": stage.log_bytes,
@@ -92,7 +90,7 @@ def _stage_facts(stage: StageState, plan: "StagePlan | None", top: int) -> dict[
         "buckets_due_for_compaction": stage.due,
         "largest_buckets": [_bucket_facts(each) for each in stage.largest_buckets(top)],
         "largest_keys": [
-            {"key": shown_key(plan, each.key), "entries": each.entries, "bytes": each.size}
+            {"key": show_key(plan, each.key), "entries": each.entries, "bytes": each.size}
             for each in contents.largest
         ],
     }
@@ -151,6 +149,6 @@ def size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def _plan_of(stage: StageState, plan: "EnginePlan | None") -> "StagePlan | None":
+def _plan_of(stage: StageState, plan: EnginePlan | None) -> StagePlan | None:
     numbers = {each.number: each for each in plan.stages} if plan else {}
     return numbers.get(stage.stage)

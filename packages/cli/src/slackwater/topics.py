@@ -1,4 +1,4 @@
-"""Plain ``read_committed`` consumers: whole partitions from the beginning, no groups, nothing committed."""
+"""Reads topics with plain ``read_committed`` consumers: no groups, nothing committed."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ _SILENCE_SECONDS = 120.0
 
 
 def open_consumer(bootstrap: str, kafka: Mapping[str, str] | None = None) -> Consumer:
-    """A consumer of committed records; ``kafka`` are more librdkafka settings."""
+    """Returns a consumer of committed records; ``kafka`` are more librdkafka settings."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -64,8 +64,8 @@ def read_to_end(
 
 
 def record_line(message: Message) -> str:
-    """A record as one line of JSON; key and value as JSON if they are, else as text."""
-    headers = {name: _readable(value) for name, value in header_items(message)}
+    """Returns a record as one line of JSON; key and value as JSON if they are, else as text."""
+    headers = {name: _readable(value) for name, value in _headers(message)}
     return json.dumps(
         {
             "partition": message.partition(),
@@ -78,8 +78,8 @@ def record_line(message: Message) -> str:
     )
 
 
-def header_items(message: Message) -> list[tuple[str, bytes | None]]:
-    """The record's headers; names may repeat."""
+def _headers(message: Message) -> list[tuple[str, bytes | None]]:
+    """Returns the record's headers; names may repeat."""
     found = message.headers() or []
     return [(name, value.encode() if isinstance(value, str) else value) for name, value in _pairs(found)]
 
@@ -130,7 +130,7 @@ def _wait_for(topics: Sequence[str]) -> KafkaRetry:
 
 
 def _records(messages: list[Message], retry: KafkaRetry) -> list[Message]:
-    """The messages without errors that pass: librdkafka repeats by itself what failed."""
+    """Returns the messages without errors that pass: librdkafka repeats by itself what failed."""
     records = []
     for message in messages:
         error = message.error()

@@ -68,6 +68,6 @@ def run_as(
 
 
 def can_write(account: Account | None, folder: Path) -> bool:
-    """Whether that account reaches the folder and may write into it (tried, not computed from modes)."""
+    """Says whether that account reaches the folder and may write into it (tried, not computed from modes)."""
     result = run_as(account, ["test", "-w", str(folder)], timeout_seconds=CHECK_TIMEOUT_SECONDS)
     return result.returncode == 0

@@ -36,7 +36,7 @@ class ConnectorState:
 
     @property
     def is_running(self) -> bool:
-        """Whether the connector and all its tasks run."""
+        """True if the connector and all its tasks run."""
         return self.connector == "RUNNING" and bool(self.tasks) and set(self.tasks) == {"RUNNING"}
 
 
@@ -158,7 +158,7 @@ class ConnectWorker(Server):
         return Launch(argv=self._program.command(files, folder), cwd=folder)
 
     def _differs(self) -> bool:
-        """Whether it was started with other properties of the connector."""
+        """Says whether it was started with other properties of the connector."""
         file = self._folder() / "connector.properties"
         return not file.is_file() or file.read_text() != render_properties(self._connector)
 

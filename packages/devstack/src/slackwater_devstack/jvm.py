@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from slackwater_devstack.jars import JarSet, Progress, cache_folder, resolve_jars
-from slackwater_devstack.programs import Program, find_java
+from slackwater_devstack.programs import InstalledProgram, find_java
 from slackwater_devstack.settings import Collector
 
 
@@ -16,7 +16,7 @@ from slackwater_devstack.settings import Collector
 class JavaProgram:
     """A main class with all that is needed to run it."""
 
-    java: Program
+    java: InstalledProgram
     jars: JarSet
     main: str
     heap: str
@@ -56,7 +56,7 @@ class JavaProgram:
         return next((path for path in recorded if path.name == self._archive_name(path)), None)
 
     def recording(self, folder: Path) -> Path:
-        """Where a run without archive writes one when it ends in order."""
+        """The file to which a run without archive writes one when it ends in order."""
         return folder / "classes.jsa"
 
     def publish_recording(self, folder: Path) -> None:

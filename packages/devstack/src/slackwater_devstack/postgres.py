@@ -14,7 +14,7 @@ from slackwater_devstack.accounts import Account, can_write, run_as, unprivilege
 from slackwater_devstack.errors import missing_prerequisite, wrong_setting
 from slackwater_devstack.ports import LOOPBACK
 from slackwater_devstack.processes import Launch, Lifetime
-from slackwater_devstack.programs import Program, find_postgres, missing_postgres
+from slackwater_devstack.programs import InstalledProgram, find_postgres, missing_postgres
 from slackwater_devstack.server import START_TIMEOUT, Server
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class PostgresServer(Server):
         super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
         self.database = database
         self._fsync = fsync
-        self._program: Program | None = None
+        self._program: InstalledProgram | None = None
         self._account: Account | None = None
         self._data: Path | None = None
 
@@ -65,7 +65,7 @@ class PostgresServer(Server):
         return f"postgresql://{USER}@{LOOPBACK}:{self.port}/{database or self.database}"
 
     def data_folder(self) -> Path:
-        """Where the cluster is: in the stack's folder, or in the system's temporary folder.
+        """The folder of the cluster: in the stack's folder, or in the system's temporary folder.
 
         The latter only for root, when the account that runs PostgreSQL cannot reach the stack's folder.
         """
@@ -107,7 +107,7 @@ class PostgresServer(Server):
                 raise wrong_setting("tables", ", ".join(tables), expected) from error
 
     def is_streaming(self, slot: str) -> bool:
-        """Whether a connector reads a replication slot now, that is after its snapshot.
+        """Says whether a connector reads a replication slot now, that is after its snapshot.
 
         A slot is active while it is made, too, which comes before the snapshot.
         """
@@ -132,7 +132,7 @@ class PostgresServer(Server):
             complete.touch()
         self.version = self._program.version.text
 
-    def _find_program(self, major: int) -> Program:
+    def _find_program(self, major: int) -> InstalledProgram:
         found = next(find_postgres(self._account, major), None)
         if found is None:
             raise missing_postgres(
@@ -140,7 +140,7 @@ class PostgresServer(Server):
             )
         return found
 
-    def _initialise(self, data: Path) -> Program:
+    def _initialise(self, data: Path) -> InstalledProgram:
         """Make a cluster with the first installation that manages to."""
         failures: list[str] = []
         for program in find_postgres(self._account):

@@ -91,12 +91,12 @@ class ManagedProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs (paused counts)."""
+        """True if it runs (paused counts)."""
         return find_process(self.identity) is not None
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is stopped by a signal."""
+        """True if it is stopped by a signal."""
         process = find_process(self.identity)
         with contextlib.suppress(psutil.NoSuchProcess):
             return process is not None and process.status() == psutil.STATUS_STOPPED

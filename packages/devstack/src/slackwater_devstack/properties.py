@@ -18,7 +18,7 @@ _PRODUCER_BATCH_BYTES = "262144"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseAddress:
-    """Where the connector finds its database."""
+    """The address under which the connector finds its database."""
 
     port: int
     database: str
@@ -62,7 +62,7 @@ def publication_name(prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Where a broker listens, and what it tells its clients to connect to."""
+    """The address at which a broker listens, and the one that it tells its clients."""
 
     name: str
     """Letters, digits, ``_``."""
@@ -135,7 +135,7 @@ def worker_properties(bootstrap: str, rest_port: int, flush_interval: timedelta)
 
 
 def position_properties(mode: ConnectMode, name: str, offsets: Path) -> Properties:
-    """Where a worker keeps the position of its connector: in a file, or with all it knows in Kafka."""
+    """Makes the properties of the place where a worker keeps its connector's position: a file, or Kafka."""
     if mode is ConnectMode.STANDALONE:
         return {"offset.storage.file.filename": str(offsets)}
     group = f"connect-{name}"

@@ -44,12 +44,12 @@ class TcpProxy:
 
     @property
     def is_running(self) -> bool:
-        """Whether connections are accepted."""
+        """True if connections are accepted."""
         return self._loop is not None
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing passes."""
+        """True if nothing passes."""
         return not self._open.is_set()
 
     @property

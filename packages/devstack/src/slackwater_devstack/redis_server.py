@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from slackwater_devstack.ports import LOOPBACK
 from slackwater_devstack.processes import Launch
-from slackwater_devstack.programs import Program, find_redis
+from slackwater_devstack.programs import InstalledProgram, find_redis
 from slackwater_devstack.server import Server
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class RedisServer(Server):
 
     name: ClassVar[str] = "redis"
 
-    _program: Program | None = None
+    _program: InstalledProgram | None = None
 
     @property
     def port(self) -> int:

@@ -44,7 +44,7 @@ class Deadline:
 
     @property
     def is_expired(self) -> bool:
-        """Whether no time is left."""
+        """True if no time is left."""
         return time.monotonic() >= self._end
 
 
@@ -107,7 +107,7 @@ class Server(ABC):
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Whether clients can work with it now. Blocks a second at most; False instead of raising."""
+        """Says whether clients can work with it now. Blocks a second at most; False instead of raising."""
 
     @property
     def ports(self) -> Mapping[str, int]:
@@ -130,12 +130,12 @@ class Server(ABC):
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives (paused counts)."""
+        """True if its process lives (paused counts)."""
         return self.identity is not None
 
     @property
     def is_paused(self) -> bool:
-        """Whether its process is stopped by :meth:`pause`."""
+        """True if its process is stopped by :meth:`pause`."""
         return self._process is not None and self._process.is_paused
 
     def start(self) -> None:

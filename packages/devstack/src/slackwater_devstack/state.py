@@ -75,7 +75,7 @@ class StackStatus:
 
     @property
     def is_running(self) -> bool:
-        """Whether at least one server runs and none is missing."""
+        """True if at least one server runs and none is missing."""
         states = {server.state for server in self.servers}
         return RunState.RUNNING in states and states <= {RunState.RUNNING, RunState.STOPPED}
 

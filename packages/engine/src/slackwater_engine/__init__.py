@@ -1,4 +1,4 @@
-"""From change records to documents of views, whole transactions only.
+"""Makes documents of views from change records, whole transactions only.
 
 No Spark, no Kafka, no Redis. ``records`` finds the changes of a batch among a topic's records, ``pack`` makes
 events of them, by bucket; a ``bucket`` applies events to its ``state``, of which an ``index`` holds the live

@@ -37,10 +37,10 @@ class DocumentBatch:
 
     @property
     def size_bytes(self) -> int:
-        """Of the documents, packed but not compressed.
+        """The size of the documents, packed but not compressed.
 
         Raises:
-            EngineStateError: a payload is not what a stage writes.
+            EngineStateError: A payload is not what a stage writes.
         """
         try:
             return sum(
@@ -52,10 +52,10 @@ class DocumentBatch:
             raise malformed_batch(self.batch_id, f"unreadable payload: {error}") from error
 
     def chunks(self, view: int) -> Iterator[list[Document]]:
-        """A view's documents payload by payload, in no particular order.
+        """Yields a view's documents payload by payload, in no particular order.
 
         Raises:
-            EngineStateError: a payload is not what a stage writes.
+            EngineStateError: A payload is not what a stage writes.
         """
         decompress = zstandard.ZstdDecompressor().decompress
         for payload in self.payloads.get(view, ()):
@@ -65,20 +65,20 @@ class DocumentBatch:
                 raise malformed_batch(self.batch_id, f"unreadable payload: {error}") from error
 
     def settled(self, view: int, *, every_commit: bool) -> Iterator[list[Document]]:
-        """A view's documents as :func:`without_moved` leaves them, payload by payload."""
+        """Yields a view's documents as :func:`without_moved` leaves them, payload by payload."""
         return without_moved(partial(self.chunks, view), every_commit=every_commit)
 
 
 def without_moved(
     chunks: Callable[[], Iterable[list[Document]]], *, every_commit: bool
 ) -> Iterator[list[Document]]:
-    """The documents of a view without deletes that are none: a key may have moved from bucket to bucket.
+    """Yields the documents of a view without the deletes of keys that moved from bucket to bucket.
 
-    Then one bucket sends its delete, the other its document; what counts is the document.
+    One bucket sends the delete of such a key, the other its document; the document counts.
 
     Args:
         chunks: Gives all documents of a batch; called several times.
-        every_commit: The documents are those of each commit; else of the batch, whatever their LSNs.
+        every_commit: The documents are those of each commit, not of the batch as a whole.
     """
     gone = {_state(d, every_commit) for chunk in chunks() for d in chunk if d[2] is None}
     moved: set[tuple[int, bytes]] = set()
@@ -93,32 +93,32 @@ def without_moved(
 
 
 def settled(documents: list[Document], *, every_commit: bool) -> list[Document]:
-    """The documents of a view in commit order, as :func:`without_moved` leaves them."""
+    """Returns the documents of a view in commit order, as :func:`without_moved` leaves them."""
     return in_commit_order(without_moved(lambda: [documents], every_commit=every_commit))
 
 
 def in_commit_order(chunks: Iterable[list[Document]]) -> list[Document]:
-    """All documents, ascending by commit LSN."""
+    """Returns all documents, ascending by commit LSN."""
     return sorted(chain.from_iterable(chunks), key=itemgetter(0))
 
 
 def _state(document: Document, every_commit: bool) -> tuple[int, bytes]:
-    """What a key has one state of."""
+    """Returns the moment and the key for which there can be one document."""
     return document[0] if every_commit else 0, document[1]
 
 
 def malformed_batch(batch_id: int, reason: str) -> EngineStateError:
-    """The error for a batch that cannot be written as it was handed over."""
+    """Makes the error for a batch that cannot be written as it was handed over."""
     return EngineStateError(
         f"batch {batch_id} cannot be written: {reason}; source, stage and sink must be of one version"
     )
 
 
 def document_batch(batch_id: int, rows: "pa.Table") -> DocumentBatch | None:
-    """The batch in the collected rows of a query; None if there are no rows at all.
+    """Returns the batch in the collected rows of a query; None if there are no rows at all.
 
     Raises:
-        EngineStateError: there is not exactly one header, or it cannot be read.
+        EngineStateError: There is not exactly one header, or it cannot be read.
     """
     if rows.num_rows == 0:
         return None

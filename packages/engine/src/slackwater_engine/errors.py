@@ -7,7 +7,7 @@
     ├── EngineInputError         changes that cannot be used: the source has to be put right
     │   ├── BadInputError        a record that cannot be understood, with its place
     │   └── PackingError         a change that cannot be packed; the source makes a BadInputError of it
-    ├── EngineStateError         what is kept, or handed over, cannot be read, or is of another version
+    ├── EngineStateError         state or payloads that cannot be read, or are of another version
     └── EngineUnavailableError   a local disk does not do what is needed; nothing is lost
 
 Spark carries errors between processes, so all can be pickled: their data are their positional arguments.
@@ -19,7 +19,7 @@ FULL_HINT = "ALTER TABLE {table} REPLICA IDENTITY FULL"
 
 
 class EngineError(SlackwaterError):
-    """Root of what the engine raises."""
+    """Root of the errors that the engine raises."""
 
 
 class EngineConfigError(EngineError):
@@ -55,7 +55,7 @@ class PackingError(EngineInputError):
 
 
 class EngineStateError(EngineError):
-    """What is kept, or handed from one process to another, cannot be used."""
+    """State, or a payload from another process, cannot be used."""
 
 
 class EngineUnavailableError(EngineError):

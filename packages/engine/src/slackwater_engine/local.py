@@ -1,4 +1,4 @@
-"""A stage without Spark and disk: for tests of views, and as the plainest statement of the contracts."""
+"""A whole pipeline in one process, its state in memory: for tests, and to show the contracts plainly."""
 
 import json
 import zlib
@@ -8,7 +8,7 @@ from itertools import islice, takewhile
 from typing import Any, TypeVar
 
 from slackwater_engine.bucket.owners import sequence_in_group
-from slackwater_engine.bucket.stage import bucket_stage
+from slackwater_engine.bucket.processor import BucketProcessor
 from slackwater_engine.documents import settled
 from slackwater_engine.evaluate.evaluators import Evaluators, SqlEvaluators
 from slackwater_engine.index.contract import BucketIndex, IndexTransaction
@@ -16,7 +16,7 @@ from slackwater_engine.outcome import Outcome
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.pack.specification import packing_spec
 from slackwater_engine.payloads import Document
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope, StageSettings
 from slackwater_engine.state.entry import Change, Entry
 from slackwater_engine.state.log import StateLog
 from slackwater_sql.plan import EnginePlan
@@ -35,7 +35,7 @@ Payloads = Sequence[tuple[int, bytes]]
 
 
 class MemoryIndex:
-    """An index in memory, for tests and as the plainest statement of the contract."""
+    """An index in memory."""
 
     def __init__(self) -> None:
         self._entries: dict[bytes, bytes] = {}
@@ -81,7 +81,7 @@ class MemoryTransaction:
         return next(self.scan(prefix, descending=True), None)
 
     def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
-        """In order of names."""
+        """Yields entries in the order of their names."""
         return reversed(self.group(prefix)) if descending else iter(self.group(prefix))
 
     def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
@@ -163,7 +163,7 @@ class MemoryMap:
 
 
 class BucketState:
-    """The state of one bucket."""
+    """The state of one bucket, in memory."""
 
     def __init__(self) -> None:
         self.cell = MemoryCell()
@@ -171,79 +171,11 @@ class BucketState:
         self.log = StateLog(self.cell, self.blobs)
 
 
-class LocalStage:
-    """The only stage of a pipeline of one view, without Spark; for tests of a bucket's life.
-
-    Attributes:
-        stage: What runs the buckets.
-        states: The state of each bucket.
-        indexes: The index of each bucket.
-    """
-
-    def __init__(
-        self,
-        plan: EnginePlan,
-        make_index: Callable[[], BucketIndex] = MemoryIndex,
-        *,
-        buckets: int = 3,
-        every_commit: bool = False,
-        scope: Scope = Scope.STRICT,
-    ) -> None:
-        self.spec = packing_spec(plan, buckets)
-        self.stage = bucket_stage(
-            plan,
-            plan.stages[0],
-            buckets=buckets,
-            every_commit=every_commit,
-            scope=scope,
-            evaluators=SqlEvaluators(),
-        )
-        self.states = [BucketState() for _ in range(buckets)]
-        self.indexes = [make_index() for _ in range(buckets)]
-        self._make_index = make_index
-
-    def lose_index(self, bucket: int) -> None:
-        """As if the bucket moved to an executor that has never had it."""
-        self.indexes[bucket] = self._make_index()
-
-    def run(self, changes: Sequence[ChangeEvent], tasks: int = 1) -> list[Document]:
-        """Processes a batch, packed by so many source tasks; gives the documents."""
-        documents = []
-        for bucket, payloads in self.payloads(changes, tasks).items():
-            documents += self.process(bucket, payloads)
-        return documents
-
-    def run_partitions(self, changes: Mapping[int, Sequence[ChangeEvent]]) -> list[Document]:
-        """Processes a batch in scope `aggregate`: changes by the partition they come from."""
-        by_bucket: dict[int, list[tuple[int, bytes]]] = {}
-        for number, (partition, of_partition) in enumerate(changes.items()):
-            for bucket, payloads in self.payloads(of_partition).items():
-                sequence = sequence_in_group(partition, number)
-                by_bucket.setdefault(bucket, []).extend((sequence, payload) for _, payload in payloads)
-        return [d for bucket, payloads in by_bucket.items() for d in self.process(bucket, payloads)]
-
-    def process(self, bucket: int, payloads: Sequence[tuple[int, bytes]]) -> list[Document]:
-        """Processes one bucket's payloads of a batch."""
-        outcome = self.stage.process(bucket, payloads, self.states[bucket].log, self.indexes[bucket])
-        return outcome.documents.get(0, [])
-
-    def payloads(self, changes: Sequence[ChangeEvent], tasks: int = 1) -> dict[int, list[tuple[int, bytes]]]:
-        """By bucket, in no particular order; changes of one row stay in one task, as in a partition."""
-        by_bucket: dict[int, list[tuple[int, bytes]]] = {}
-        for task in range(tasks):
-            packer = EventPacker(self.spec)
-            for change in changes:
-                if _task_of(change, tasks) == task:
-                    packer.add(*change)
-            for _, bucket, payload in packer.payloads():
-                by_bucket.setdefault(bucket, []).insert(0, (task, payload))
-        return by_bucket
-
-
 class LocalEngine:
-    """All stages of a pipeline in one process, without Spark.
+    """Runs all stages of a pipeline in one process, without Spark.
 
     Attributes:
+        processors: By stage.
         states: The state of each bucket, by stage and bucket.
         indexes: The index of each bucket, likewise.
     """
@@ -258,15 +190,15 @@ class LocalEngine:
         scope: Scope = Scope.STRICT,
         evaluators: Evaluators | None = None,
     ) -> None:
-        """An engine without any rows.
+        """Makes an engine without any rows.
 
         Args:
             plan: The compiled pipeline.
             make_index: Makes an empty index.
-            buckets: Of each stage.
-            every_commit: Documents after each commit that changes them, not only after each batch.
-            scope: How far the partitions of a batch go.
-            evaluators: Of rows parts; None: DuckDB.
+            buckets: The number of buckets of each stage.
+            every_commit: Emit documents after each commit that changes them, not only after each batch.
+            scope: How far the partitions of a batch go; for `aggregate` see :meth:`run_partitions`.
+            evaluators: Make the evaluators of rows parts; None: DuckDB.
         """
         self.spec = packing_spec(plan, buckets)
         self._plan = plan
@@ -276,15 +208,9 @@ class LocalEngine:
         self.states: dict[tuple[int, int], BucketState] = {}
         self.indexes: dict[tuple[int, int], BucketIndex] = {}
         self.reset()
-        self._stages = {
-            stage.number: bucket_stage(
-                plan,
-                stage,
-                buckets=buckets,
-                every_commit=every_commit,
-                scope=scope,
-                evaluators=evaluators or SqlEvaluators(),
-            )
+        settings = StageSettings(buckets=buckets, every_commit=every_commit, scope=scope)
+        self.processors = {
+            stage.number: BucketProcessor(plan, stage, settings, evaluators or SqlEvaluators())
             for stage in plan.stages
         }
 
@@ -296,7 +222,7 @@ class LocalEngine:
                 self.indexes[stage.number, bucket] = self._make_index()
 
     def lose_index(self, stage: int, bucket: int) -> None:
-        """As if the bucket moved to an executor that has never had it."""
+        """Empties the index of a bucket, as if it moved to an executor that has never had it."""
         self.indexes[stage, bucket] = self._make_index()
 
     def run(
@@ -316,8 +242,17 @@ class LocalEngine:
         lsn = min((change[2] for change in changes), default=0) if first_lsn is None else first_lsn
         return self.process(self.payloads(known, tasks, lsn))
 
+    def run_partitions(self, changes: Mapping[int, Sequence[ChangeEvent]]) -> dict[int, list[Document]]:
+        """Processes a batch in scope `aggregate`: changes by the partition they come from."""
+        by_bucket: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+        for number, (partition, of_partition) in enumerate(changes.items()):
+            for name, payloads in self.payloads(of_partition).items():
+                sequence = sequence_in_group(partition, number)
+                by_bucket.setdefault(name, []).extend((sequence, payload) for _, payload in payloads)
+        return self.process(by_bucket)
+
     def process(self, payloads: Mapping[tuple[int, int], Payloads]) -> dict[int, list[Document]]:
-        """Processes packed changes, by stage and bucket."""
+        """Processes packed changes, by stage and bucket; returns the documents as :meth:`run` does."""
         waiting = {name: list(packed) for name, packed in payloads.items()}
         documents: dict[int, list[Document]] = {view: [] for view in range(len(self._plan.views))}
         for stage in self._plan.stages:
@@ -333,12 +268,12 @@ class LocalEngine:
     def process_bucket(self, stage: int, bucket: int, payloads: Payloads) -> Outcome:
         """Processes a bucket's payloads of a batch."""
         name = stage, bucket
-        return self._stages[stage].process(bucket, payloads, self.states[name].log, self.indexes[name])
+        return self.processors[stage].process(bucket, payloads, self.states[name].log, self.indexes[name])
 
     def payloads(
         self, changes: Sequence[ChangeEvent], tasks: int = 1, first_lsn: int | None = None
     ) -> dict[tuple[int, int], list[tuple[int, bytes]]]:
-        """By stage and bucket, in no particular order; changes of one row stay in one task."""
+        """Packs changes, by stage and bucket; those of one row in one task, as they are in one partition."""
         by_bucket: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         for task in range(tasks):
             packer = EventPacker(self.spec)

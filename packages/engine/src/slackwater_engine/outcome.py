@@ -1,4 +1,4 @@
-"""What a batch does to a bucket: changes of its entries, and what it hands on, by who takes it."""
+"""The outcome of a batch for a bucket: changes of its entries, and what it hands on, by receiver."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ PackedPayload = tuple[int, int, int, bytes]
 """``(stage, bucket, sequence, payload)``: a packed row."""
 
 Partial = tuple[int, int, bytes, bytes]
-"""``(commit LSN, number, packed key of the group, packed rest)``: what a change adds to a group."""
+"""``(commit LSN, number, packed key of the group, packed rest)``: a change's addition to a group."""
 
 
 class Outcome:
@@ -32,10 +32,10 @@ class Outcome:
     """
 
     def __init__(self, buckets: int) -> None:
-        """Nothing.
+        """Makes an empty outcome.
 
         Args:
-            buckets: Buckets of every stage of the pipeline.
+            buckets: The number of buckets of every stage of the pipeline.
         """
         self.changes: list[Change] = []
         self.live_bytes = 0
@@ -62,11 +62,11 @@ class Outcome:
             of_bucket.append(event)
 
     def view(self, number: int) -> list[Document]:
-        """Where the documents of a view are added."""
+        """Returns the list to which the documents of a view are added."""
         return self.documents.setdefault(number, [])
 
     def payloads(self, stage: int, bucket: int) -> Iterator[PackedPayload]:
-        """All that leaves the bucket, packed: a pure function of what was added.
+        """Yields all that leaves the bucket, packed: a pure function of what was added.
 
         Args:
             stage: Number of the sending stage.

@@ -1,4 +1,4 @@
-"""What travels between source, stage and sink inside a query: events and documents, packed by bucket."""
+"""The payloads between source, stage and sink inside a query: events and documents, packed by bucket."""
 
 import threading
 import zlib
@@ -20,13 +20,13 @@ TOUCH_INPUT: Final = -2
 """The input of an event without a row: from its LSN on the group of no columns exists, rows or not."""
 
 TOUCH_SEQUENCE: Final = -1
-"""Of the payloads that hold such events: no span of the source has it."""
+"""The sequence of payloads that hold such events: no span of the source has it."""
 
 EMPTY_KEY: Final = b"\x90"
 """The packed key of a stage, or of a group, of no columns."""
 
 PACKED_SCHEMA: Final = "stage INT, bucket INT, sequence BIGINT, payload BINARY"
-"""Of packed rows: from the source to the stages, between them, and to the sink.
+"""The columns of packed rows: from the source to the stages, between them, and to the sink.
 
 Stage 0 is the batch header, a negative one says which view's documents these are."""
 
@@ -71,30 +71,30 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 def bucket_of(key: bytes, buckets: int) -> int:
-    """The bucket of a packed stage key: the same in every process and version."""
+    """Returns the bucket of a packed stage key: the same in every process and version."""
     return zlib.crc32(key) % buckets
 
 
 def documents_stage(view: int) -> int:
-    """What packed rows have as their stage when they hold documents of this view."""
+    """Returns the stage of packed rows that hold documents of this view."""
     return -1 - view
 
 
 def sequence_from(stage: int, bucket: int) -> int:
-    """The sequence of payloads that a bucket of a stage sends to later stages: no other sender has it."""
+    """Returns the sequence of payloads from a bucket of a stage to later stages; no other sender has it."""
     return _OWN_SEQUENCES | stage << 32 | bucket
 
 
 def array_header(length: int) -> bytes:
-    """What precedes the items of a msgpack array."""
+    """Returns the header of a msgpack array, which precedes its items."""
     return _ARRAY_32 + length.to_bytes(4, "big")
 
 
 def decode_events(bucket: int, payload: bytes) -> list[Event]:
-    """The events of one payload.
+    """Returns the events of one payload.
 
     Raises:
-        EngineStateError: no packer wrote this.
+        EngineStateError: No packer wrote this.
     """
     try:
         return _EVENTS.decode(_zstd.decompress(payload))
@@ -106,12 +106,12 @@ def decode_events(bucket: int, payload: bytes) -> list[Event]:
 
 
 def document_payloads(documents: Iterable[Document]) -> Iterator[bytes]:
-    """The documents in their order, packed, in payloads of bounded size; nothing if there are none."""
+    """Yields the documents in their order, packed, in payloads of bounded size; nothing if there are none."""
     return _payloads(documents)
 
 
 def event_payloads(events: Iterable[Event]) -> Iterator[bytes]:
-    """The events in their order, packed, in payloads of bounded size; nothing if there are none."""
+    """Yields the events in their order, packed, in payloads of bounded size; nothing if there are none."""
     return _payloads(events)
 
 

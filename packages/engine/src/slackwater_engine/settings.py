@@ -1,14 +1,23 @@
-"""What a stage must know besides its plan."""
+"""Settings of a pipeline's stages, besides its plan."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from slackwater_engine.scope import Scope
 from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
+
+
+class Scope(StrEnum):
+    """The part of a pipeline that always shows the state of one commit LSN."""
+
+    STRICT = "strict"
+    """Everything that a pipeline publishes."""
+    AGGREGATE = "aggregate"
+    """Each document by itself: partitions of one number go together, other partitions at their own pace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSettings:
-    """How a stage runs; travels to the executors."""
+    """The settings of every stage of a pipeline; they travel to the executors."""
 
     buckets: int = 64
     """Slices of the stage's keys; fixed for a pipeline's life, so at least the largest parallelism wanted."""
@@ -20,4 +29,4 @@ class StageSettings:
     """Folder on the executors' local disks under which indexes are kept. None: Spark's local folders, which
     Spark removes when the application ends, so that a restart begins with rebuilding the indexes."""
     limits: StatementLimits = DEFAULT_LIMITS
-    """Of one statement of a view, per Python worker."""
+    """The limits of one statement of a view, per Python worker."""

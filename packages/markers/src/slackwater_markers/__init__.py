@@ -12,6 +12,7 @@ from slackwater_markers.errors import (
     MarkerStoreUnavailableError,
 )
 from slackwater_markers.kafka_log import KafkaCutLog
+from slackwater_markers.kafka_retry import KafkaRetry
 from slackwater_markers.memory import InMemoryCutLog, InMemoryMarkerStore
 from slackwater_markers.redis_store import RedisMarkerStore
 from slackwater_markers.store import (
@@ -39,6 +40,7 @@ __all__ = [
     "InMemoryCutLog",
     "InMemoryMarkerStore",
     "KafkaCutLog",
+    "KafkaRetry",
     "LoggedRecord",
     "MarkerStore",
     "MarkerStoreContentError",

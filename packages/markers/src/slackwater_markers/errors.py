@@ -23,8 +23,8 @@ class MarkersError(SlackwaterError):
 
     Args:
         values: The arguments of the error that is made.
-        problem: What is wrong, with the values.
-        hint: What to do about it.
+        problem: The fault, with the values.
+        hint: The advice what to do about it.
     """
 
     def __init__(self, *values: object, problem: str, hint: str) -> None:
@@ -40,9 +40,9 @@ class MarkerStoreUnavailableError(MarkersError):
     """The marker store did not do what it was asked; nothing is known about whether it did part of it.
 
     Args:
-        operation: What was being done: ``put_cut``, ``newest``, ...
-        address: Where Redis was expected, without credentials.
-        reason: What Redis or its client said.
+        operation: The method that failed: ``put_cut``, ``newest``, ...
+        address: The address of Redis, without credentials.
+        reason: The words of Redis or its client.
     """
 
     def __init__(self, operation: str, address: str, reason: str) -> None:
@@ -114,7 +114,7 @@ class CutLogReplacedError(CutLogError):
 
     Args:
         topic: The topic of the log.
-        evidence: What shows it.
+        evidence: The fact that shows it.
     """
 
     def __init__(self, topic: str, evidence: str) -> None:

@@ -33,7 +33,7 @@ from slackwater_protocol.keys import cut_log_topic
 
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 _NEWEST_STEP = 16
-"""How many offsets ``newest`` goes back at first; more when none of them holds a record."""
+"""The offsets that ``newest`` goes back at first; more when none of them holds a record."""
 _FETCH_WAIT_MS = 1
 """Only what is there is read: a fetch that waits for more delays the next question."""
 _TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}

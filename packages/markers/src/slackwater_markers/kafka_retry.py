@@ -1,8 +1,8 @@
-"""Which errors of Kafka pass by themselves, and how long a request is repeated because of them.
+"""Repeats requests to Kafka while their errors are of a kind that passes by itself.
 
 A broker that restarts, a leader or coordinator that moves, a connection that breaks, an answer that is late:
-none of them says anything about the data. What does (offsets that are gone, a topic that does not exist, a
-right that is missing, a fenced producer) is never repeated, nor is what nobody has thought of.
+none of them says anything about the data. Errors that do (offsets that are gone, a topic that does not exist,
+a right that is missing, a fenced producer) are never met with another try, nor are those nobody thought of.
 """
 
 import logging
@@ -61,7 +61,7 @@ TRANSIENT_CODES = frozenset(
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _NEWS_SECONDS = 5.0
-"""How often it is said that something is still being waited for."""
+"""The time between two lines in the log while something is waited for."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,12 +69,12 @@ T = TypeVar("T")
 
 
 def is_transient(error: KafkaError) -> bool:
-    """Says whether the same request may succeed later although nobody does anything about it."""
+    """Returns whether the same request may succeed later although nobody does anything about it."""
     return not error.fatal() and (error.retriable() or error.code() in TRANSIENT_CODES)
 
 
 def kafka_error(error: BaseException) -> KafkaError | None:
-    """Returns what Kafka says, if it is Kafka that does."""
+    """Returns Kafka's own error in one of its client's; None for any other."""
     first = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return first if isinstance(first, KafkaError) else None
 
@@ -110,29 +110,29 @@ class KafkaRetry:
 
     @property
     def remaining_seconds(self) -> float:
-        """What is left; never 0, which librdkafka takes for "do not wait"."""
+        """The time that is left; never 0, which librdkafka takes for "do not wait"."""
         return max(0.001, self._deadline - self._clock.monotonic())
 
     @property
     def is_over(self) -> bool:
-        """Whether no time is left."""
+        """True if no time is left."""
         return self._clock.monotonic() >= self._deadline
 
     @property
     def outcome(self) -> str:
-        """How long was waited in vain, and for what."""
+        """The time that was waited in vain, and the last error."""
         last = "" if self._last_error is None else f": {self._last_error.str()}"
         return f"tried for {self._timeout:g} s{last}"
 
     def is_transient(self, error: KafkaError) -> bool:
-        """Says whether an error may pass, by itself or in this operation."""
+        """Returns whether an error may pass, by itself or in this operation."""
         return is_transient(error) or (error.code() in self._also and not error.fatal())
 
     def call(self, request: Callable[[float], T]) -> T:
         """Makes a request until it succeeds; it is given the seconds that are left.
 
         Raises:
-            KafkaException: an error that does not pass, or the last one at the deadline, which says so.
+            KafkaException: An error that does not pass, or the last one at the deadline, which says so.
         """
         while True:
             try:
@@ -146,7 +146,7 @@ class KafkaRetry:
         """Pauses if the error is transient and there is time left.
 
         Raises:
-            KafkaException: otherwise the error; at the deadline it says how long was waited.
+            KafkaException: Otherwise the error; at the deadline it says how long was waited.
         """
         found = kafka_error(error)
         if found is None or not self.is_transient(found):

@@ -22,7 +22,7 @@ from slackwater_protocol.keys import cut_log_topic
 
 @dataclass(frozen=True, slots=True)
 class _Bytes:
-    """What somebody else wrote."""
+    """Bytes that somebody else wrote."""
 
     value: bytes | None
     log_offset: int
@@ -93,7 +93,7 @@ class InMemoryCutLog:
         return self._identity
 
     def append_bytes(self, value: bytes | None) -> int:
-        """Writes what is no record, as anybody could; returns its offset."""
+        """Writes bytes that are no record, as anybody could; returns their offset."""
         self._records.append(_Bytes(value, self._end))
         self._end += 1
         return self._end - 1

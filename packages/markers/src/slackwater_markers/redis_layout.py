@@ -1,4 +1,4 @@
-"""The layout of what stands in Redis: fields and their texts, and the scripts that change several at once.
+"""The layout of the data in Redis: fields and their texts, and the scripts that change several at once.
 
 What is read is checked: decoding raises KeyError, TypeError, ValueError or a protocol error for whatever no
 Slackwater wrote.
@@ -101,7 +101,7 @@ def decode_number(text: bytes | str, below: int = 2**64) -> int:
     """Returns a number from its text.
 
     Raises:
-        ValueError: it is no number, negative, or too large.
+        ValueError: It is no number, negative, or too large.
     """
     number = int(text)
     if not 0 <= number < below:
@@ -159,7 +159,7 @@ def encode_pipeline(pipeline: PipelineStatus) -> dict[Any, Any]:
 
 
 def decode_pipeline(name: str, fields: Mapping[str, bytes]) -> PipelineStatus:
-    """Returns what a pipeline said from the fields of its hash."""
+    """Returns the state of a pipeline from the fields of its hash."""
     return PipelineStatus(
         name=name,
         source=fields["source"].decode(),

@@ -34,7 +34,7 @@ from slackwater_protocol.keys import (
 )
 
 _CONTENT = re.compile("WRONGTYPE|WRONGVALUE")
-"""What Redis and our scripts say of a key that holds something else."""
+"""The words of Redis and our scripts for a key that holds something else."""
 
 
 class RedisMarkerStore:
@@ -244,7 +244,7 @@ class RedisMarkerStore:
 
 
 class _RetentionWindow:
-    """Which cuts this process has published lately, to say which are too old to keep."""
+    """The cuts that this process has published lately, to tell the ones that are too old to keep."""
 
     def __init__(self, retention: CutRetention) -> None:
         self._retention = retention

@@ -1,4 +1,4 @@
-"""The marker store: what readers ask for many times a second, and states of sidecars and pipelines."""
+"""The marker store: cuts and markers for readers that ask often, and states of sidecars and pipelines."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from slackwater_protocol import CommitPosition, Cut, Marker, OpenTransaction, Pu
 
 @dataclass(frozen=True, slots=True)
 class CutRetention:
-    """How many cuts a marker store keeps; older ones are read from the cut log."""
+    """The limit of the cuts that a marker store keeps; older ones are read from the cut log."""
 
     max_cuts: int = 50_000
     max_bytes: int = 64 * 1024 * 1024
@@ -19,22 +19,22 @@ class CutRetention:
 
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
-    """How far a store is, without the cut itself."""
+    """The place of a store's newest cut, without the cut itself."""
 
     position: CommitPosition
     """Position of the newest cut."""
     log_offset: int
-    """Where the cut log keeps it."""
+    """The offset at which the cut log keeps it."""
     publisher: str
     """Id of the sidecar that published it."""
 
 
 class FrontierState(StrEnum):
-    """Whether a source's frontier can move."""
+    """The state of a source's frontier: it moves, or a reason why not."""
 
     RUNNING = "running"
     WAITING = "waiting"
-    """For something that has to appear first: a topic, the end of an initial snapshot."""
+    """Something has to appear first: a topic, the end of an initial snapshot."""
     STALLED = "stalled"
     """A transaction cannot complete; the ``open`` hash names it."""
     REGRESSED = "regressed"
@@ -48,7 +48,7 @@ class FrontierState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionNotice:
-    """Where a source's LSNs went back, for the operator who has to decide."""
+    """The place at which a source's LSNs went back, for the operator who has to decide."""
 
     transaction_offset: int
     """The first END of the lower LSNs, in the transaction topic: a new timeline begins there."""
@@ -67,20 +67,20 @@ class FrontierStatus:
 
     state: FrontierState
     detail: str = ""
-    """What a person needs to know beyond the state; empty when all is well."""
+    """The facts that a person needs beyond the state; empty when all is well."""
     wall_ms: int
-    """When the sidecar said so, milliseconds since the epoch."""
+    """The time of the report, milliseconds since the epoch."""
     sidecar: str
     """Id of the sidecar process."""
     timeline: int | None = None
     """The timeline that the sidecar follows; None when it did not say."""
     regression: RegressionNotice | None = None
-    """Why the state is ``regressed``."""
+    """The reason if the state is ``regressed``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus:
-    """A pipeline and how far it has come."""
+    """A pipeline and its progress."""
 
     name: str
     source: str
@@ -94,7 +94,7 @@ class PipelineStatus:
     commit_lsn: int = 0
     """The view shows everything up to and including this commit; 0 before the first batch."""
     wall_ms: int
-    """When this was reported, milliseconds since the epoch."""
+    """The time of the report, milliseconds since the epoch."""
 
 
 class MarkerStore(Protocol):
@@ -109,7 +109,7 @@ class MarkerStore(Protocol):
     """
 
     def bind(self, log_id: str) -> None:
-        """Says which cut log the cuts of this process come from, or have to come from.
+        """Names the cut log that the cuts of this process come from, or have to come from.
 
         From then on what was published from another log counts as absent, and publishing beside it is
         refused until :meth:`adopt`. Does not talk to the server.
@@ -117,7 +117,7 @@ class MarkerStore(Protocol):
         ...
 
     def adopt(self, source: str) -> bool:
-        """Removes what was published from another log than the one that was bound; whether there was any.
+        """Removes everything published from another log than the bound one; returns whether there was any.
 
         Called by sidecars only. Without :meth:`bind` it does nothing.
         """
@@ -140,7 +140,7 @@ class MarkerStore(Protocol):
         ...
 
     def position(self, source: str) -> StoredPosition | None:
-        """Returns how far the newest timeline is; None when there is no cut. One short round trip."""
+        """Returns the place of the newest cut; None when there is none. One short round trip."""
         ...
 
     def set_markers(
@@ -173,7 +173,7 @@ class MarkerStore(Protocol):
         ...
 
     def status(self, source: str) -> FrontierStatus | None:
-        """Returns what a sidecar last said; None when none ever did."""
+        """Returns the state that a sidecar reported last; None when none ever did."""
         ...
 
     def set_open(self, source: str, transactions: Sequence[OpenTransaction]) -> None:
@@ -185,11 +185,11 @@ class MarkerStore(Protocol):
         ...
 
     def register_pipeline(self, pipeline: PipelineStatus) -> None:
-        """Registers a pipeline or replaces what is known of it."""
+        """Registers a pipeline or replaces its state."""
         ...
 
     def pipeline(self, name: str) -> PipelineStatus | None:
-        """Returns what a pipeline last said; None when it never did."""
+        """Returns the state that a pipeline reported last; None when it never did."""
         ...
 
     def pipelines(self) -> list[PipelineStatus]:

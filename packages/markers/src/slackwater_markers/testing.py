@@ -27,7 +27,7 @@ class FlakyConsumer:
         self.is_closed = False
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """What there is."""
+        """Returns the topics that there are."""
         self._maybe_fail()
         found: dict[str, Any] = {}
         for name, number in self._topics:
@@ -40,7 +40,7 @@ class FlakyConsumer:
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, *, cached: bool = False
     ) -> tuple[int, int]:
-        """First and end offset."""
+        """Returns the first and the end offset."""
         self._maybe_fail()
         values = self._topics.get((partition.topic, partition.partition))
         if values is None:
@@ -62,13 +62,13 @@ class FlakyConsumer:
             del self._positions[partition.topic, partition.partition]
 
     def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Where reading stands."""
+        """Returns the offsets to be read next."""
         return [
             TopicPartition(p.topic, p.partition, self._positions[p.topic, p.partition]) for p in partitions
         ]
 
     def consume(self, count: int, timeout: float = -1) -> list[Message]:
-        """The next records of a partition and, once, its end; or an error."""
+        """Returns the next records of a partition and, once, its end; or an error."""
         code = self._next_error()
         if code != _NO_ERROR:
             topic, number = next(iter(self._positions))
@@ -86,11 +86,11 @@ class FlakyConsumer:
         return found
 
     def poll(self, timeout: float = -1) -> Message | None:
-        """The next record, or an error."""
+        """Returns the next record, or an error."""
         return next(iter(self.consume(1, timeout)), None)
 
     def close(self) -> None:
-        """Is noted."""
+        """Notes that it was closed."""
         self.is_closed = True
 
     def _next_error(self) -> int:

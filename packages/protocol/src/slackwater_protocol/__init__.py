@@ -1,4 +1,4 @@
-"""What Slackwater processes say to each other: cuts, markers, commit records, keys, codec.
+"""The language between Slackwater's processes: records about sources and pipelines, names, one codec.
 
 Standard library only; imported by every other member, imports none.
 """
@@ -6,7 +6,6 @@ Standard library only; imported by every other member, imports none.
 from slackwater_protocol.clock import END_OF_TIME_MS, Clock, SystemClock
 from slackwater_protocol.codec import (
     PROTOCOL_VERSION,
-    LogRecord,
     decode_batch_header,
     decode_commit_record,
     decode_cut,
@@ -28,15 +27,6 @@ from slackwater_protocol.commit_position import (
     format_position,
     parse_position,
 )
-from slackwater_protocol.commit_record import (
-    BatchHeader,
-    CommitRecord,
-    OffsetRange,
-    ProgressRecord,
-    TopicState,
-)
-from slackwater_protocol.cut import CommittedTransaction, Cut, PublishedCut
-from slackwater_protocol.decision import PassDecision, SkipDecision, TimelineDecision
 from slackwater_protocol.errors import (
     MalformedRecordError,
     ProtocolError,
@@ -44,9 +34,14 @@ from slackwater_protocol.errors import (
     SlackwaterError,
     UnsupportedVersionError,
 )
-from slackwater_protocol.evidence import Evidence
 from slackwater_protocol.folders import user_cache
-from slackwater_protocol.marker import AheadMarkers, Marker, OpenTransaction
+from slackwater_protocol.pipeline_records import (
+    BatchHeader,
+    CommitRecord,
+    OffsetRange,
+    ProgressRecord,
+    TopicState,
+)
 from slackwater_protocol.servers import (
     NO_SERVERS,
     KafkaSettings,
@@ -54,7 +49,19 @@ from slackwater_protocol.servers import (
     RegistrySettings,
     Servers,
 )
-from slackwater_protocol.topics import SourceTopics
+from slackwater_protocol.source import Evidence, SourceTopics
+from slackwater_protocol.source_records import (
+    AheadMarkers,
+    CommittedTransaction,
+    Cut,
+    LogRecord,
+    Marker,
+    OpenTransaction,
+    PassDecision,
+    PublishedCut,
+    SkipDecision,
+    TimelineDecision,
+)
 
 __all__ = [
     "END_OF_TIME_MS",

@@ -12,25 +12,30 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 from slackwater_protocol.clock import END_OF_TIME_MS
-from slackwater_protocol.commit_record import (
+from slackwater_protocol.errors import MalformedRecordError, UnsupportedVersionError
+from slackwater_protocol.pipeline_records import (
     BatchHeader,
     CommitRecord,
     OffsetRange,
     ProgressRecord,
     TopicState,
 )
-from slackwater_protocol.cut import CommittedTransaction, Cut
-from slackwater_protocol.decision import PassDecision, SkipDecision, TimelineDecision
-from slackwater_protocol.errors import MalformedRecordError, UnsupportedVersionError
-from slackwater_protocol.marker import AheadMarkers, Marker, OpenTransaction
+from slackwater_protocol.source_records import (
+    AheadMarkers,
+    CommittedTransaction,
+    Cut,
+    LogRecord,
+    Marker,
+    OpenTransaction,
+    PassDecision,
+    SkipDecision,
+    TimelineDecision,
+)
 
 PROTOCOL_VERSION = 2
 """2 added ``skipped``, ``places``, and the records of the cut log that are no cuts."""
 
 _TOO_LARGE = 2**64
-
-LogRecord = Cut | AheadMarkers | SkipDecision | TimelineDecision | PassDecision
-"""What may stand in a cut log."""
 
 _DECISION_KINDS = {SkipDecision: "skip", TimelineDecision: "timeline", PassDecision: "pass"}
 
@@ -38,7 +43,7 @@ T = TypeVar("T")
 
 
 def encode_cut(cut: Cut) -> bytes:
-    """One cut, as in the cut log and in the Redis stream."""
+    """Encodes a cut, as in the cut log and in the Redis stream."""
     return _dump(
         {
             "v": PROTOCOL_VERSION,
@@ -62,17 +67,17 @@ def encode_cut(cut: Cut) -> bytes:
 
 
 def decode_cut(data: bytes) -> Cut:
-    """Inverse of :func:`encode_cut`.
+    """Decodes a cut.
 
     Raises:
-        MalformedRecordError: no cut.
-        UnsupportedVersionError: written by a newer version.
+        MalformedRecordError: The bytes are no cut.
+        UnsupportedVersionError: A newer version has written it.
     """
     return _load("cut", data, _cut)
 
 
 def encode_log_record(record: LogRecord) -> bytes:
-    """Anything that stands in a cut log; a cut as :func:`encode_cut` has it."""
+    """Encodes a record of a cut log; a cut as :func:`encode_cut` does."""
     if isinstance(record, Cut):
         return encode_cut(record)
     if isinstance(record, AheadMarkers):
@@ -81,12 +86,12 @@ def encode_log_record(record: LogRecord) -> bytes:
 
 
 def decode_log_record(data: bytes) -> LogRecord:
-    """Inverse of :func:`encode_log_record`; raises like :func:`decode_cut`."""
+    """Decodes a record of a cut log; raises like :func:`decode_cut`."""
     return _load("record of the cut log", data, _log_record)
 
 
 def encode_batch_header(header: BatchHeader) -> bytes:
-    """A batch header, as it travels through a query."""
+    """Encodes a batch header, as it travels through a query."""
     return _dump(
         {
             "v": PROTOCOL_VERSION,
@@ -105,14 +110,14 @@ def encode_batch_header(header: BatchHeader) -> bytes:
 
 
 def decode_batch_header(data: bytes) -> BatchHeader:
-    """Inverse of :func:`encode_batch_header`; raises like :func:`decode_cut`."""
+    """Decodes a batch header; raises like :func:`decode_cut`."""
     return _load("batch header", data, _batch_header)
 
 
 def encode_commit_record(record: CommitRecord) -> bytes:
-    """The value of a record in a commit topic.
+    """Encodes the value of a record in a commit topic.
 
-    Written piece by piece: a sink that emits every commit writes hundreds of thousands in a batch.
+    It is written piece by piece: a sink that emits every commit writes hundreds of thousands in a batch.
     """
     xid = "null" if record.xid is None else record.xid
     offsets = ",".join([f"{_text(topic)}:{_ranges(ranges)}" for topic, ranges in record.offsets.items()])
@@ -136,12 +141,12 @@ def _text(text: str) -> str:
 
 
 def decode_commit_record(data: bytes) -> CommitRecord:
-    """Inverse of :func:`encode_commit_record`; raises like :func:`decode_cut`."""
+    """Decodes a commit record; raises like :func:`decode_cut`."""
     return _load("commit record", data, _commit_record)
 
 
 def encode_progress_record(record: ProgressRecord) -> bytes:
-    """The value of a record in a progress topic."""
+    """Encodes the value of a record in a progress topic."""
     topics = {name: [t.topic_id, t.start, t.end] for name, t in record.topics.items()}
     return _dump(
         {
@@ -159,14 +164,14 @@ def encode_progress_record(record: ProgressRecord) -> bytes:
 
 
 def decode_progress_record(data: bytes) -> ProgressRecord:
-    """Inverse of :func:`encode_progress_record`; raises like :func:`decode_cut`."""
+    """Decodes a progress record; raises like :func:`decode_cut`."""
     return _load("progress record", data, _progress_record)
 
 
 def encode_marker(marker: Marker) -> bytes:
-    """A field of the ``markers`` hash.
+    """Encodes a field of the ``markers`` hash.
 
-    By a template: a cut of a thousand partitions has a thousand of them.
+    It fills a template: a cut of a thousand partitions has a thousand of them.
     """
     return (
         f'{{"v":{PROTOCOL_VERSION},"lsn":{marker.safe_commit_lsn},"offset":{marker.safe_offset}}}'
@@ -174,12 +179,12 @@ def encode_marker(marker: Marker) -> bytes:
 
 
 def decode_marker(data: bytes) -> Marker:
-    """Inverse of :func:`encode_marker`; raises like :func:`decode_cut`."""
+    """Decodes a marker; raises like :func:`decode_cut`."""
     return _load("marker", data, _marker)
 
 
 def encode_open_transaction(transaction: OpenTransaction) -> bytes:
-    """A field of the ``open`` hash."""
+    """Encodes a field of the ``open`` hash."""
     return _dump(
         {
             "v": PROTOCOL_VERSION,
@@ -195,7 +200,7 @@ def encode_open_transaction(transaction: OpenTransaction) -> bytes:
 
 
 def decode_open_transaction(data: bytes) -> OpenTransaction:
-    """Inverse of :func:`encode_open_transaction`; raises like :func:`decode_cut`."""
+    """Decodes an open transaction; raises like :func:`decode_cut`."""
     return _load("open transaction", data, _open_transaction)
 
 
@@ -212,15 +217,15 @@ class _Fields:
         self._fields: dict[str, Any] = fields
 
     def has(self, name: str) -> bool:
-        """Of what older versions leave out."""
+        """Returns whether the field is there: older versions leave some out."""
         return name in self._fields
 
     def number(self, name: str, least: int = 0) -> int:
-        """A whole number that fits in 64 bits."""
+        """Returns a whole number that fits in 64 bits."""
         return _numbers([self._fields[name]], name, least)[0]
 
     def moment(self, name: str) -> int:
-        """Milliseconds since the epoch."""
+        """Returns milliseconds since the epoch."""
         return _numbers([self._fields[name]], name, below=END_OF_TIME_MS)[0]
 
     def number_or_none(self, name: str) -> int | None:
@@ -238,7 +243,7 @@ class _Fields:
         return _numbers(self._fields[name], name)
 
     def numbers_or_none(self, name: str) -> list[int]:
-        """For what version 1 does not have."""
+        """Returns numbers; none if the field is not there, as in version 1."""
         return self.numbers(name) if name in self._fields else []
 
     def mapping(self, name: str) -> dict[str, Any]:
@@ -255,16 +260,16 @@ class _Fields:
         return found
 
     def places(self) -> dict[str, tuple[int, int]]:
-        """Offset pairs; version 1 does not have them."""
+        """Returns pairs of offsets; version 1 does not have them."""
         pairs = self.mapping("places") if "places" in self._fields else {}
         return {place: _pair(pair) for place, pair in pairs.items()}
 
     def kind(self) -> Any:
-        """What a record of the cut log is."""
+        """Returns the kind of a record of the cut log."""
         return self._fields.get("kind", "cut")
 
     def table(self, previous: int) -> Iterable[tuple[int, int, int]]:
-        """The columns of a transaction table: xid, commit LSN, commit time."""
+        """Yields the rows of a transaction table: xid, commit LSN, commit time."""
         columns = [
             _numbers(_sums(_typed_list(self._fields[name], int, name), start), name, below=below)
             for name, start, below in (
@@ -290,7 +295,7 @@ def _typed_list(values: Any, expected: type[T], name: str) -> list[T]:
 
 
 def _numbers(values: Any, name: str, least: int = 0, below: int = _TOO_LARGE) -> list[int]:
-    """Whole numbers of 64 bits; a list of thousands is checked without a loop."""
+    """Checks whole numbers of 64 bits; a list of thousands is checked without a loop."""
     found = _typed_list(values, int, name)
     if found and not (least <= min(found) and max(found) < below):
         raise ValueError(f"{name} holds a number out of range")
@@ -333,7 +338,7 @@ def _log_record(d: _Fields) -> LogRecord:
 
 
 def _decided(d: _Fields) -> dict[str, Any]:
-    """What all decisions have."""
+    """Reads the fields that all decisions have."""
     return {
         "source": d.text("source"),
         "wall_ms": d.moment("wall_ms"),

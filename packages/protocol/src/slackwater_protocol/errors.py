@@ -24,9 +24,9 @@ class MalformedRecordError(ProtocolError):
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(kind, reason)
         self.kind = kind
-        """What was expected: ``cut``, ``commit record``, ..."""
+        """The kind that was expected: ``cut``, ``commit record``, ..."""
         self.reason = reason
-        """What is wrong with the bytes."""
+        """The fault in the bytes."""
 
     def __str__(self) -> str:
         return f"not a readable {self.kind}: {self.reason}; was this topic or key written by something else?"
@@ -54,11 +54,11 @@ class ServersConfigError(ProtocolError):
     def __init__(self, what: str, problem: str, hint: str) -> None:
         super().__init__(what, problem, hint)
         self.what = what
-        """Which setting of which server."""
+        """The setting, and whose it is."""
         self.problem = problem
-        """What is wrong with it; never a password."""
+        """The fault in it; never shows a password."""
         self.hint = hint
-        """What to write instead."""
+        """The advice what to write instead."""
 
     def __str__(self) -> str:
         return f"{self.what} {self.problem}; {self.hint}"

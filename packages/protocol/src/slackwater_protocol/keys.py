@@ -48,7 +48,7 @@ def transaction_topic(source: str) -> str:
 
 
 def notification_topic(source: str) -> str:
-    """Where the connector's sink notification channel is expected to write."""
+    """Topic to which the connector's sink notification channel is expected to write."""
     return f"{source}.notifications"
 
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class MetricKind(StrEnum):
-    """How a metric behaves over time."""
+    """The behaviour of a metric over time."""
 
     COUNTER = "counter"
     """Only rises while a process lives."""
@@ -23,7 +23,7 @@ class Metric:
     """One metric of the list."""
 
     name: str
-    """As it is exposed, with its unit; counters end in ``_total``."""
+    """The name as it is exposed, with its unit; counters end in ``_total``."""
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ("source",)
@@ -137,7 +137,7 @@ SIDECAR_METRICS: tuple[Metric, ...] = (
 
 
 def series_of(metric: Metric) -> Iterator[str]:
-    """The names under which a metric's values appear: a histogram has three."""
+    """Yields the names under which a metric's values appear: a histogram has three."""
     if metric.kind is MetricKind.HISTOGRAM:
         yield from (f"{metric.name}_bucket", f"{metric.name}_count", f"{metric.name}_sum")
     else:

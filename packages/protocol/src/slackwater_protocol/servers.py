@@ -1,4 +1,4 @@
-"""Where the servers are and how to reach them.
+"""The addresses of servers, and all that clients need to reach them.
 
 Plain values that are carried whole from the settings to the clients. No password shows in their text.
 """
@@ -14,7 +14,7 @@ from slackwater_protocol.errors import ServersConfigError
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """How to reach Kafka."""
+    """The address of Kafka, with the settings of its clients."""
 
     bootstrap: str
     """``host:port[,host:port]``, as ``bootstrap.servers``."""
@@ -29,7 +29,7 @@ class KafkaSettings:
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """How to reach Redis."""
+    """The address of Redis, with its password."""
 
     url: str
     """``redis://host:port/db`` without a password."""
@@ -39,7 +39,7 @@ class RedisSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySettings:
-    """How to reach a schema registry.
+    """The address of a schema registry, with the credentials.
 
     Raises:
         ServersConfigError: The address holds credentials or cannot be one.
@@ -51,13 +51,13 @@ class RegistrySettings:
     Apicurio: with the path of its Confluent interface, ``/apis/ccompat/v7``.
     """
     user: str | None = None
-    """For basic authentication."""
+    """The user of basic authentication; None: no authentication."""
     password: str | None = field(default=None, repr=False)
-    """For basic authentication."""
+    """The password of basic authentication."""
     ca_file: Path | None = None
     """Certificates to trust; None: the system's."""
     timeout: timedelta = timedelta(seconds=5)
-    """For each request and address."""
+    """The time for each request to each address."""
 
     def __post_init__(self) -> None:
         for address in self.addresses:
@@ -86,7 +86,7 @@ class Servers:
 
 
 NO_SERVERS = Servers(KafkaSettings(""))
-"""For a Spark that is started to look into files only."""
+"""Stands for servers where Spark is started to look into files only."""
 
 _REGISTRY_ADDRESS = "schema registry: its address"
 _REGISTRY_EXAMPLE = "expected e.g. http://registry:8081"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-from slackwater_cdc.wire import AvroToJson, ToJson
+from slackwater_cdc.avro import AvroToJson, ToJson
 from slackwater_protocol import RegistrySettings
 from slackwater_registry.errors import RegistryConfigError, RegistryInputError, RegistryUnavailableError
 
@@ -21,15 +21,15 @@ MAX_ANSWER_BYTES: Final = 8 << 20
 
 
 Get = Callable[[RegistrySettings, str, str], tuple[int, bytes]]
-"""Asks an address for a path; HTTP status and body. Raises what :func:`over_http` does."""
+"""Asks an address for a path; returns HTTP status and body. Raises like :func:`over_http`."""
 
 
 def over_http(settings: RegistrySettings, address: str, path: str) -> tuple[int, bytes]:
-    """Asks an address for a path; HTTP status and body.
+    """Asks an address for a path; returns HTTP status and body.
 
     Raises:
-        OSError: there is no answer, or none within the time-out, or one that is too long.
-        http.client.HTTPException: whoever answers speaks another protocol.
+        OSError: There is no answer, or none within the time-out, or one that is too long.
+        http.client.HTTPException: Whoever answers speaks another protocol.
     """
     parts = urlsplit(address)
     seconds = settings.timeout.total_seconds()
@@ -59,8 +59,8 @@ class SchemaRegistry:
     """Schemas by id. What an id means never changes, so each is asked for once; for one thread.
 
     Args:
-        settings: Where it is.
-        get: How it is asked.
+        settings: Its address and credentials.
+        get: Asks it.
     """
 
     def __init__(self, settings: RegistrySettings, get: Get = over_http) -> None:
@@ -69,12 +69,12 @@ class SchemaRegistry:
         self._schemas: dict[int, str] = {}
 
     def schema(self, schema_id: int) -> str:
-        """The Avro schema with this id, as JSON text. Blocks for at most the time-out per address.
+        """Returns the Avro schema with this id, as JSON text. Blocks for at most the time-out per address.
 
         Raises:
-            RegistryUnavailableError: no address gives an answer.
-            RegistryConfigError: it refuses our credentials.
-            RegistryInputError: there is no such schema, or it is no self-contained Avro.
+            RegistryUnavailableError: No address gives an answer.
+            RegistryConfigError: It refuses our credentials.
+            RegistryInputError: There is no such schema, or it is no self-contained Avro.
         """
         known = self._schemas.get(schema_id)
         if known is not None:
@@ -145,8 +145,8 @@ def avro_to_json(settings: RegistrySettings, get: Get = over_http) -> ToJson:
     - ``RegistryUnavailableError``, ``RegistryConfigError``: asking again may help.
 
     Args:
-        settings: Where the registry is.
-        get: How it is asked.
+        settings: Its address and credentials.
+        get: Asks it.
     """
     registry = SchemaRegistry(settings, get)
 

@@ -14,10 +14,10 @@ from slackwater_protocol import SlackwaterError
 
 
 class RegistryError(SlackwaterError):
-    """Root of what the client raises."""
+    """Root of the errors that the client raises."""
 
     hint: ClassVar[str]
-    """What to do about it."""
+    """The advice what to do about it."""
 
     def __init__(self, address: str, schema_id: int, problem: str) -> None:
         super().__init__(address, schema_id, problem)

@@ -1,4 +1,4 @@
-"""As much of a schema registry as Connect's AvroConverter and our client need, in this process."""
+"""A schema registry in this process, as far as Connect's AvroConverter and our client need one."""
 
 import base64
 import json

@@ -12,21 +12,31 @@ if TYPE_CHECKING:
     from slackwater_spark.api.changes import Changes, ChangesOptions, changes
     from slackwater_spark.api.commit_batch import CommitBatch, Transaction, for_each_commit_batch
     from slackwater_spark.api.documents import Documents
-    from slackwater_spark.api.errors import ApiError
     from slackwater_spark.api.pipeline import Pipeline
     from slackwater_spark.api.session import check_session, missing_settings, session_builder
     from slackwater_spark.api.stateful import Rows, StatefulOptions, stateful
     from slackwater_spark.api.write import write_view
+    from slackwater_spark.errors import (
+        PipelineConfigError,
+        PipelineError,
+        PipelineInputError,
+        PipelineStateError,
+        PipelineUnavailableError,
+    )
     from slackwater_spark.pipeline import BatchProgress, RunSettings
 
 __all__ = [
-    "ApiError",
     "BatchProgress",
     "Changes",
     "ChangesOptions",
     "CommitBatch",
     "Documents",
     "Pipeline",
+    "PipelineConfigError",
+    "PipelineError",
+    "PipelineInputError",
+    "PipelineStateError",
+    "PipelineUnavailableError",
     "Rows",
     "RunSettings",
     "SlackwaterError",
@@ -45,11 +55,17 @@ _NAMES = {
     "api.changes": ("Changes", "ChangesOptions", "changes"),
     "api.commit_batch": ("CommitBatch", "Transaction", "for_each_commit_batch"),
     "api.documents": ("Documents",),
-    "api.errors": ("ApiError",),
     "api.pipeline": ("Pipeline",),
     "api.session": ("check_session", "missing_settings", "session_builder"),
     "api.stateful": ("Rows", "StatefulOptions", "stateful"),
     "api.write": ("write_view",),
+    "errors": (
+        "PipelineConfigError",
+        "PipelineError",
+        "PipelineInputError",
+        "PipelineStateError",
+        "PipelineUnavailableError",
+    ),
     "pipeline": ("BatchProgress", "RunSettings"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

@@ -9,7 +9,7 @@ import sys
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """A search path without the archives inside of a PySpark that can be imported from the same path.
+    """Returns a search path without the archives inside of a PySpark that can be imported from the same path.
 
     Archives of another Spark stay: its workers must be of its version.
     """

@@ -10,7 +10,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from slackwater_spark import ApiError, CommitBatch, SlackwaterError, changes, for_each_commit_batch
+from slackwater_spark import CommitBatch, SlackwaterError, changes, for_each_commit_batch
+from slackwater_spark.errors import PipelineError
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -142,12 +143,12 @@ def test_arguments_are_refused_with_what_to_do(spark: SparkSession, tmp_path: Pa
     found = changes(spark, source="a", bootstrap="b", schema=ddl, kafka={"sasl.password": "secret"})
     assert found.tables == ("s.t",)
     assert "secret" not in repr(found)
-    with pytest.raises(ApiError, match=r"as_text=\['big'\]"):
+    with pytest.raises(PipelineError, match=r"as_text=\['big'\]"):
         found.table("s.t")
-    with pytest.raises(ApiError, match=r"'s\.other' is not declared; known are s\.t"):
+    with pytest.raises(PipelineError, match=r"'s\.other' is not declared; known are s\.t"):
         found.table("s.other")
-    with pytest.raises(ApiError, match="has no column 'bit'"):
+    with pytest.raises(PipelineError, match="has no column 'bit'"):
         found.table("s.t", as_text=["bit"])
     finite = changes(spark, source="a", bootstrap="b", schema=ddl, streaming=False)
-    with pytest.raises(ApiError, match="no stream"):
+    with pytest.raises(PipelineError, match="no stream"):
         for_each_commit_batch(finite, lambda rows, batch: None, checkpoint=tmp_path)

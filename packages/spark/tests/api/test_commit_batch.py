@@ -9,12 +9,11 @@ import pyarrow as pa
 import pytest
 
 from slackwater_engine.payloads import Document, document_payloads, documents_stage
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope
+from slackwater_spark.api.checkpoint_files import file_reader
 from slackwater_spark.api.commit_batch import CommitBatches
-from slackwater_spark.api.errors import OffsetLogError, QueryShapeError
-from slackwater_spark.api.offset_log import OffsetLog, file_reader
-from slackwater_spark.api.unpacking import unpacking
-from slackwater_spark.source.errors import OffsetFormatError
+from slackwater_spark.api.document_rows import document_unpacker
+from slackwater_spark.errors import PipelineConfigError, PipelineStateError
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.position import Position
 
@@ -36,7 +35,7 @@ def batches(tmp_path: Path) -> Batches:
         for number, of_batch in enumerate(lines):
             (tmp_path / "offsets" / str(number)).write_text(f'{version}\n{{"conf":{{}}}}\n{of_batch}')
         parsed = SourceOptions.parse({**OPTIONS, **options})
-        return CommitBatches(OffsetLog("c", "inv", 1, file_reader(None, str(tmp_path))), parsed)  # type: ignore[arg-type]
+        return CommitBatches("c", parsed, file_reader(None, str(tmp_path)))  # type: ignore[arg-type]
 
     return make
 
@@ -58,7 +57,7 @@ def test_other_sources_of_the_query_do_not_matter(batches: Batches) -> None:
 
 
 def test_a_source_that_is_read_twice_is_refused(batches: Batches) -> None:
-    with pytest.raises(QueryShapeError, match=r"reads changes 2 times.*changes\.typed"):
+    with pytest.raises(PipelineConfigError, match=r"reads changes 2 times.*changes\.typed"):
         batches(f"{offset(500)}\n{offset(400)}").batch(0)
 
 
@@ -73,12 +72,12 @@ def test_a_source_that_is_read_twice_is_refused(batches: Batches) -> None:
 def test_a_checkpoint_that_does_not_say_is_refused(
     lines: tuple[str, ...], version: str, told: str, batches: Batches
 ) -> None:
-    with pytest.raises(OffsetLogError, match=told):
+    with pytest.raises(PipelineStateError, match=told):
         batches(*lines, version=version).batch(0)
 
 
 def test_the_checkpoint_of_another_source_is_refused(batches: Batches) -> None:
-    with pytest.raises(OffsetFormatError, match="reads source 'inv'"):
+    with pytest.raises(PipelineStateError, match="reads source 'inv'"):
         batches(offset(500, source="other")).batch(0)
 
 
@@ -101,7 +100,7 @@ def packed(*payloads: tuple[int, list[Document]]) -> pa.RecordBatch:
 
 
 def rows(batches: list[pa.RecordBatch], **options: bool) -> list[tuple[Any, ...]]:
-    found = unpacking(("a", "b"), **options)(batches)
+    found = document_unpacker(("a", "b"), **options)(batches)
     return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
 
 

@@ -11,7 +11,8 @@ from confluent_kafka import Consumer, KafkaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from slackwater_spark import ApiError, Rows, changes, stateful
+from slackwater_spark import Rows, changes, stateful
+from slackwater_spark.errors import PipelineError
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -123,5 +124,5 @@ def test_an_error_in_the_function_ends_the_query_and_says_where(
 
 def test_documents_of_some_of_the_changes_are_refused(spark: SparkSession, shop: Any) -> None:
     newest = changes(spark, **settings(shop), starting="latest")
-    with pytest.raises(ApiError, match="made of all rows there are"):
+    with pytest.raises(PipelineError, match="made of all rows there are"):
         stateful(newest, lambda key, rows: {"n": 1}, name="n", key="id", document="n INT")

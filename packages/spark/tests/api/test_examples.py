@@ -3,7 +3,6 @@
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ from pyspark.sql.types import DateType, DecimalType, IntegerType, StringType, St
 
 from slackwater_engine.local import LocalEngine
 from slackwater_spark import CommitBatch
-from slackwater_spark.api.function_plan import StageSketch, function_plan
-from slackwater_spark.api.python_evaluator import PythonEvaluators
-from slackwater_sql.catalog import Catalog
+from slackwater_spark.api.function_stage import FunctionStage
 from slackwater_sql.postgres import parse_catalog
 
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"
@@ -40,14 +37,6 @@ INVOICE = StructType(
 Example = Callable[[str], Any]
 
 
-@dataclass(frozen=True)
-class Read:
-    """Stands in for Changes."""
-
-    tables: tuple[str, ...]
-    catalog: Catalog | None
-
-
 def inserted(lsn: int, table: str, **row: Any) -> Any:
     return (table, "c", lsn, None, json.dumps(row).encode())
 
@@ -69,9 +58,9 @@ def documents(found: Mapping[int, Sequence[Any]]) -> dict[int, dict[str, Any]]:
 def test_invoices_are_those_of_each_order(example: Example) -> None:
     catalog = parse_catalog({"schema.sql": SCHEMA})
     key = {ORDERS: "id", LINES: "order_id"}
-    sketch = StageSketch.of("invoices", key, INVOICE, Read((ORDERS, LINES), catalog), {})
-    plan, function = function_plan(sketch, example("function_per_key").invoice)
-    engine = LocalEngine(plan, evaluators=PythonEvaluators(function))
+    stage = FunctionStage(name="invoices", key=key, document=INVOICE)
+    plan, pickled = stage.plan(example("function_per_key").invoice, catalog, (ORDERS, LINES))
+    engine = LocalEngine(plan, evaluators=pickled)
     changes = [*order(10, 1, "ada", "60.00", "60.00"), *order(10, 2, "bob", "5"), *order(10, 3, "eve")]
     invoice = {"customer": "ada", "ordered": "2026-01-02", "lines": 2, "amount": "108.00"}
     assert documents(engine.run(changes))[0] == {

@@ -3,7 +3,6 @@
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -26,17 +25,11 @@ from pyspark.sql.types import (
 
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.local import LocalEngine
-from slackwater_spark.api.document import DocumentEncoder, ValueFault, encoder
-from slackwater_spark.api.errors import (
-    ApiError,
-    DocumentError,
-    FunctionFailedError,
-    StageDefinitionError,
-)
-from slackwater_spark.api.function_plan import KeyColumns, StageSketch, function_plan
-from slackwater_spark.api.python_evaluator import KeyFunction, PythonEvaluators, Rows
-from slackwater_spark.api.stateful import StatefulOptions
-from slackwater_sql.catalog import Catalog
+from slackwater_spark.api.document_encoder import DocumentEncoder, ValueFault, encoder
+from slackwater_spark.api.function_stage import FunctionStage, KeyColumns
+from slackwater_spark.api.python_evaluator import KeyFunction, PickledFunction, Rows
+from slackwater_spark.errors import PipelineConfigError, PipelineError, PipelineInputError
+from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
 
 SCHEMA = """
@@ -57,19 +50,6 @@ TOTALS = StructType(
 AT = "2026-01-02T03:04:05.678900Z"
 
 
-@dataclass(frozen=True)
-class Read:
-    """Stands in for Changes."""
-
-    tables: tuple[str, ...]
-    catalog: Catalog | None
-
-
-def read(schema: str = SCHEMA) -> Read:
-    catalog = parse_catalog({"schema.sql": schema})
-    return Read(tuple(table.full_name for table in catalog.tables), catalog)
-
-
 def totals(order_id: int, rows: Rows) -> dict[str, Any] | None:
     """The order with the sum of its lines."""
     if not rows[ORDERS]:
@@ -83,17 +63,25 @@ def totals(order_id: int, rows: Rows) -> dict[str, Any] | None:
     }
 
 
+def planned(
+    stage: FunctionStage, function: KeyFunction, schema: str = SCHEMA
+) -> tuple[EnginePlan, PickledFunction]:
+    """The stage over all tables of a schema."""
+    catalog = parse_catalog({"schema.sql": schema})
+    return stage.plan(function, catalog, [table.full_name for table in catalog.tables])
+
+
 def engine(
     function: KeyFunction = totals,
     *,
     key: KeyColumns | None = None,
     document: StructType = TOTALS,
     every_commit: bool = False,
-    options: StatefulOptions | None = None,
+    options: dict[str, Any] | None = None,
 ) -> LocalEngine:
-    sketch = StageSketch.of("totals", key or KEY, document, read(), options or {})
-    plan, of_function = function_plan(sketch, function)
-    return LocalEngine(plan, every_commit=every_commit, evaluators=PythonEvaluators(of_function))
+    stage = FunctionStage(name="totals", key=key or KEY, document=document, **(options or {}))
+    plan, pickled = planned(stage, function)
+    return LocalEngine(plan, every_commit=every_commit, evaluators=pickled)
 
 
 def order(lsn: int, order_id: int, customer: str | None = "ada", *, op: str = "c", noise: str = "") -> Any:
@@ -207,13 +195,13 @@ def test_an_error_in_the_function_names_key_commit_and_line() -> None:
     def divide(key: int, rows: Rows) -> dict[str, Any]:
         return {"customer": str(1 // len(rows[ORDERS])), "total": None, "lines": None, "at": None}
 
-    with pytest.raises(FunctionFailedError) as caught:
+    with pytest.raises(PipelineInputError) as caught:
         engine(divide, every_commit=True).run([order(10, 1), line(10, 7, 1, "1"), order(20, 1, op="d")])
     told = str(caught.value)
     assert "'totals' failed for key {\"id\":1} at commit LSN 20: ZeroDivisionError" in told
     assert "test_stateful.py, line" in told
     assert "in divide: return" in told
-    with pytest.raises(FunctionFailedError, match="at commit LSN 20"):
+    with pytest.raises(PipelineInputError, match="at commit LSN 20"):
         engine(divide).run([order(10, 1), line(10, 7, 1, "1"), order(20, 1, op="d")])
 
 
@@ -221,13 +209,15 @@ def test_a_document_of_another_type_names_field_key_and_commit() -> None:
     def wrong(key: int, rows: Rows) -> dict[str, Any]:
         return {"customer": "ada", "total": Decimal("1.234"), "lines": [1], "at": None}
 
-    with pytest.raises(DocumentError, match=r"'total'.*key \{\"id\":1\} at commit LSN 10.*2 after the point"):
+    with pytest.raises(
+        PipelineInputError, match=r"'total'.*key \{\"id\":1\} at commit LSN 10.*2 after the point"
+    ):
         engine(wrong).run([order(10, 1)])
 
 
 def test_a_value_that_python_cannot_hold_names_its_column_and_may_be_read_as_text() -> None:
     infinite = (ORDERS, "c", 10, None, b'{"id":1,"customer":"x","at":"infinity","noise":""}')
-    with pytest.raises(FunctionFailedError, match=r"column at .* of s\.orders holds infinity.*as_text"):
+    with pytest.raises(PipelineInputError, match=r"column at .* of s\.orders holds infinity.*as_text"):
         engine().run([infinite])
 
     document = StructType([StructField("at", StringType())])
@@ -245,12 +235,12 @@ def test_a_value_that_python_cannot_hold_names_its_column_and_may_be_read_as_tex
 def test_times_of_day_are_python_s(wire: int, shown: str | None) -> None:
     schema = "CREATE TABLE s.t (id bigint PRIMARY KEY, at time);"
     document = StructType([StructField("at", StringType())])
-    sketch = StageSketch.of("times", "id", document, read(schema), {})
-    plan, function = function_plan(sketch, lambda key, rows: {"at": repr(rows["s.t"][0]["at"])})
-    made = LocalEngine(plan, evaluators=PythonEvaluators(function))
+    stage = FunctionStage(name="times", key="id", document=document)
+    plan, pickled = planned(stage, lambda key, rows: {"at": repr(rows["s.t"][0]["at"])}, schema)
+    made = LocalEngine(plan, evaluators=pickled)
     row = ("s.t", "c", 10, None, json.dumps({"id": 1, "at": wire}).encode())
     if shown is None:
-        with pytest.raises(FunctionFailedError, match="holds 24:00:00, which Python's time cannot hold"):
+        with pytest.raises(PipelineInputError, match="holds 24:00:00, which Python's time cannot hold"):
             made.run([row])
         return
     assert documents(made.run([row])) == [(10, {"id": 1}, {"at": shown})]
@@ -295,16 +285,16 @@ def test_state_of_another_version_is_refused() -> None:
     ],
 )
 def test_arguments_that_make_no_stage_are_refused(
-    key: KeyColumns, schema: str, options: StatefulOptions, told: str
+    key: KeyColumns, schema: str, options: dict[str, Any], told: str
 ) -> None:
-    with pytest.raises(ApiError, match=told):
-        StageSketch.of("totals", key, TOTALS, read(schema), options)
+    with pytest.raises(PipelineError, match=told):
+        planned(FunctionStage(name="totals", key=key, document=TOTALS, **options), totals, schema)
 
 
 def test_keys_of_unlike_types_are_refused() -> None:
     schema = "CREATE TABLE s.a (id bigint PRIMARY KEY); CREATE TABLE s.b (id text PRIMARY KEY);"
-    with pytest.raises(StageDefinitionError, match=r"has id of type bigint and s\.b\.id of text"):
-        StageSketch.of("totals", "id", TOTALS, read(schema), {})
+    with pytest.raises(PipelineConfigError, match=r"has id of type bigint and s\.b\.id of text"):
+        planned(FunctionStage(name="totals", key="id", document=TOTALS), totals, schema)
 
 
 @pytest.mark.parametrize(

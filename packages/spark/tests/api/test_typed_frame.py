@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from slackwater_engine.errors import BadInputError
-from slackwater_spark.api.typed_frame import conversion
+from slackwater_spark.api.typed_frame import row_typer
 from slackwater_spark.source.typed_rows import TypedTable
 from slackwater_sql.postgres import parse_catalog
 
@@ -38,7 +38,7 @@ def test_rows_become_structs_and_keep_where_they_come_from() -> None:
         {"op": "d", "before": '{"id":2,"at":null,"n":null}'},
         {"op": "t"},
     )
-    [found] = conversion(TypedTable(TABLE), "inv.s.t")([rows])
+    [found] = row_typer(TypedTable(TABLE), "inv.s.t")([rows])
     created, deleted, truncated = found.to_pylist()
     at = datetime(2026, 1, 2, 3, 4, 5, 1, UTC)
     assert created["after"] == {"id": 1, "at": at, "n": Decimal("1.50")}
@@ -48,11 +48,11 @@ def test_rows_become_structs_and_keep_where_they_come_from() -> None:
 
 
 def test_an_empty_batch_stays_one() -> None:
-    [found] = conversion(TypedTable(TABLE), "inv.s.t")([batch({}).slice(0, 0)])
+    [found] = row_typer(TypedTable(TABLE), "inv.s.t")([batch({}).slice(0, 0)])
     assert found.num_rows == 0
 
 
 def test_a_row_that_contradicts_the_declaration_is_named_by_its_place() -> None:
     rows = batch({"after": '{"id":1,"at":null,"n":"1000.5"}'})
     with pytest.raises(BadInputError, match=r"topic inv\.s\.t, partition 3, offset 9: column n of s\.t"):
-        list(conversion(TypedTable(TABLE), "inv.s.t")([rows]))
+        list(row_typer(TypedTable(TABLE), "inv.s.t")([rows]))

@@ -6,12 +6,8 @@ import pytest
 
 from slackwater_engine import errors
 from slackwater_engine.errors import EngineError
-from slackwater_spark.operator.conf import (
-    RefusedSettingError,
-    check_conf,
-    required_conf,
-    required_environment,
-)
+from slackwater_spark.errors import PipelineConfigError
+from slackwater_spark.operator.conf import check_conf, required_conf, required_environment
 
 LOCALS = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
 
@@ -21,12 +17,12 @@ def test_the_required_settings_pass_their_own_check() -> None:
 
 
 def test_another_state_store_is_refused() -> None:
-    with pytest.raises(RefusedSettingError, match=r"stateStore\.providerClass"):
+    with pytest.raises(PipelineConfigError, match=r"stateStore\.providerClass"):
         check_conf({})
 
 
 def test_local_variables_in_tracebacks_are_refused() -> None:
-    with pytest.raises(RefusedSettingError, match="secrets"):
+    with pytest.raises(PipelineConfigError, match="secrets"):
         check_conf(required_conf() | {LOCALS: "true"})
 
 

@@ -23,7 +23,7 @@ from slackwater_spark.pipeline import (
     load_pipeline,
     run_pipeline,
 )
-from slackwater_spark.pipeline.outputs import revised
+from slackwater_spark.pipeline.definition import revision_name
 from slackwater_spark.sink import Emit, SinkStep
 
 
@@ -40,12 +40,13 @@ class KillAt:
 
 def main(order: dict[str, Any]) -> int:
     definition = load_pipeline(Path(order["folder"]))
+    revision = definition.revision
     definition = replace(
         definition,
-        name=revised(order["name"], definition.revision) if "name" in order else definition.name,
+        name=revision_name(order["name"], revision) if "name" in order else definition.name,
         source=order.get("source", definition.source),
         outputs=tuple(
-            replace(output, topic=revised(order["topic"], definition.revision) + suffix(number, output.view))
+            replace(output, topic=revision_name(order["topic"], revision) + suffix(number, output.view))
             if "topic" in order
             else output
             for number, output in enumerate(definition.outputs)

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from slackwater_protocol import KafkaSettings, ProgressRecord, RedisSettings, Servers
-from slackwater_spark.pipeline import (
-    IncompatibleCheckpointError,
-    RunSettings,
-    RunSettingsError,
-    load_pipeline,
+from slackwater_protocol import KafkaSettings, RedisSettings, Servers
+from slackwater_spark.errors import PipelineConfigError, PipelineStateError
+from slackwater_spark.pipeline import RunSettings, load_pipeline
+from slackwater_spark.pipeline.fingerprint import (
+    FINGERPRINT_FILE,
+    PipelineFingerprint,
+    ViewFingerprint,
+    check_fingerprint,
+    claim_checkpoint,
 )
-from slackwater_spark.pipeline.checkpoint import FAILED_FILE, FINGERPRINT_FILE, Checkpoint
-from slackwater_spark.pipeline.fingerprint import PipelineFingerprint, ViewFingerprint
-from slackwater_spark.state import hold_checkpoint
+from slackwater_spark.state import Checkpoint
+from slackwater_spark.state.checkpoint import FAILED_FILE
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 
@@ -37,11 +39,11 @@ FINGERPRINT = PipelineFingerprint(
 
 def test_a_new_checkpoint_is_claimed_once_and_then_fits(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "new")
-    checkpoint.check(FINGERPRINT)
+    check_fingerprint(checkpoint, FINGERPRINT)
     assert not checkpoint.folder.exists()
-    checkpoint.claim(FINGERPRINT)
-    checkpoint.claim(FINGERPRINT)
-    Checkpoint(tmp_path / "new").check(FINGERPRINT)
+    claim_checkpoint(checkpoint, FINGERPRINT)
+    claim_checkpoint(checkpoint, FINGERPRINT)
+    check_fingerprint(Checkpoint(tmp_path / "new"), FINGERPRINT)
 
 
 def begun(folder: Path, offsets: dict[int, int], commits: list[int]) -> Checkpoint:
@@ -58,20 +60,14 @@ def begun(folder: Path, offsets: dict[int, int], commits: list[int]) -> Checkpoi
     return Checkpoint(folder)
 
 
-def published(batch: int) -> ProgressRecord:
-    return ProgressRecord(
-        pipeline="orders", query_id="q", batch_id=batch, source="inv", timeline=1, commit_lsn=100
-    )
-
-
 def batches(checkpoint: Checkpoint) -> list[str]:
     return sorted(path.name for path in (checkpoint.folder / "offsets").iterdir())
 
 
-def start(checkpoint: Checkpoint, progress: ProgressRecord | None) -> list[str]:
+def start(checkpoint: Checkpoint, published: int | None) -> list[str]:
     """What the next run finds planned."""
-    with hold_checkpoint(checkpoint.folder, "a run", alone=False) as hold:
-        checkpoint.replan_failed(progress, hold)
+    with checkpoint.hold("a run", alone=False) as hold:
+        checkpoint.replan_failed_batch(published, hold)
     return batches(checkpoint)
 
 
@@ -91,14 +87,14 @@ def state_versions(folder: Path) -> set[int]:
     return {int(name.removeprefix(".").partition(".")[0]) for name in names}
 
 
-@pytest.mark.parametrize("progress", [None, published(1)])
+@pytest.mark.parametrize("published", [None, 1])
 def test_a_batch_that_failed_is_planned_anew_without_what_its_tasks_have_kept(
-    tmp_path: Path, progress: ProgressRecord | None
+    tmp_path: Path, published: int | None
 ) -> None:
     checkpoint = begun(tmp_path, {1: 4, 2: 4}, [0, 1])
     state_files(tmp_path, 1, 2, 3)
-    checkpoint.batch_failed()
-    assert start(checkpoint, progress) == [".1.crc", "1"]
+    checkpoint.note_failed_batch()
+    assert start(checkpoint, published) == [".1.crc", "1"]
     assert state_versions(tmp_path) == {1, 2}
     assert (tmp_path / "state" / "0" / "1" / "SSTs" / "000008.sst").exists()
     assert (tmp_path / "state" / "0" / "63").is_dir(), "its number is that of a partition, not of a version"
@@ -107,7 +103,7 @@ def test_a_batch_that_failed_is_planned_anew_without_what_its_tasks_have_kept(
 def test_the_first_batch_is_planned_anew(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path, {0: 4}, [])
     (tmp_path / "state" / "0").mkdir(parents=True)
-    checkpoint.batch_failed()
+    checkpoint.note_failed_batch()
     assert start(checkpoint, None) == []
     assert not (tmp_path / "state").exists(), "Spark refuses to begin with batch 0 beside a state"
 
@@ -116,15 +112,15 @@ def test_a_batch_during_which_a_run_was_killed_is_repeated_as_it_was(tmp_path: P
     """Its tasks may still write state, which must not differ from that of its repetition."""
     checkpoint = begun(tmp_path, {1: 4, 2: 4}, [0, 1])
     before = batches(checkpoint)
-    assert start(checkpoint, published(1)) == before
-    checkpoint.batch_failed()
-    with hold_checkpoint(tmp_path, "a run that was frozen", alone=False):
-        assert start(checkpoint, published(1)) == before
-    assert start(checkpoint, published(1)) == before, "a later run may have been killed in it"
+    assert start(checkpoint, 1) == before
+    checkpoint.note_failed_batch()
+    with Checkpoint(tmp_path).hold("a run that was frozen", alone=False):
+        assert start(checkpoint, 1) == before
+    assert start(checkpoint, 1) == before, "a later run may have been killed in it"
 
 
 @pytest.mark.parametrize(
-    ("offsets", "commits", "progress"),
+    ("offsets", "commits", "published"),
     [
         ({1: 4, 2: 4}, [1], 2),  # published, not yet in Spark's log
         ({1: 4, 2: 4}, [1, 2], 1),  # an empty batch has no output
@@ -133,39 +129,39 @@ def test_a_batch_during_which_a_run_was_killed_is_repeated_as_it_was(tmp_path: P
     ],
 )
 def test_other_batches_stay_as_they_were_planned(
-    tmp_path: Path, offsets: dict[int, int], commits: list[int], progress: int
+    tmp_path: Path, offsets: dict[int, int], commits: list[int], published: int
 ) -> None:
     checkpoint = begun(tmp_path, offsets, commits)
     before = batches(checkpoint)
-    checkpoint.batch_failed()
-    assert start(checkpoint, published(progress)) == before
+    checkpoint.note_failed_batch()
+    assert start(checkpoint, published) == before
 
 
 def test_the_batch_after_the_one_that_failed_stays_as_it_was_planned(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
-    checkpoint.batch_failed()
+    checkpoint.note_failed_batch()
     (tmp_path / "commits" / "2").write_text("v1\n{}")
     shutil.copy(tmp_path / "offsets" / "2", tmp_path / "offsets" / "3")
-    assert start(checkpoint, published(1)) == [".1.crc", ".2.crc", "1", "2", "3"]
+    assert start(checkpoint, 1) == [".1.crc", ".2.crc", "1", "2", "3"]
 
 
 def test_a_note_that_a_full_disk_has_cut_off_says_nothing(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
     (tmp_path / FAILED_FILE).touch()
     before = batches(checkpoint)
-    assert start(checkpoint, published(1)) == before
+    assert start(checkpoint, 1) == before
     assert not (tmp_path / FAILED_FILE).exists()
 
 
 def test_nothing_is_noted_of_a_run_that_fails_between_batches(tmp_path: Path) -> None:
-    begun(tmp_path, {1: 4}, [1]).batch_failed()
+    begun(tmp_path, {1: 4}, [1]).note_failed_batch()
     assert not (tmp_path / FAILED_FILE).exists()
 
 
 def test_a_failure_that_cannot_be_noted_does_not_hide_itself(tmp_path: Path) -> None:
     checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
     (tmp_path / FAILED_FILE).mkdir()
-    checkpoint.batch_failed()
+    checkpoint.note_failed_batch()
 
 
 def other_view(**changes: Any) -> dict[str, object]:
@@ -203,9 +199,9 @@ def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed_and_the_way_ou
     tmp_path: Path, change: dict[str, object], says: str
 ) -> None:
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.claim(FINGERPRINT)
-    with pytest.raises(IncompatibleCheckpointError) as caught:
-        checkpoint.check(replace(FINGERPRINT, **change))  # type: ignore[arg-type]
+    claim_checkpoint(checkpoint, FINGERPRINT)
+    with pytest.raises(PipelineStateError) as caught:
+        check_fingerprint(checkpoint, replace(FINGERPRINT, **change))  # type: ignore[arg-type]
     assert says in str(caught.value)
     assert "write `revision = 2` into pipeline.toml" in str(caught.value)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - made here
@@ -214,19 +210,19 @@ def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed_and_the_way_ou
 def test_facts_that_change_without_the_meaning_do_not_matter(tmp_path: Path) -> None:
     """For instance when another view of the same stage is what changed them."""
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.claim(FINGERPRINT)
-    checkpoint.check(replace(FINGERPRINT, views={"orders": replace(VIEW, facts={})}))
+    claim_checkpoint(checkpoint, FINGERPRINT)
+    check_fingerprint(checkpoint, replace(FINGERPRINT, views={"orders": replace(VIEW, facts={})}))
 
 
 def test_a_checkpoint_from_before_there_were_stages_does_not_fit(tmp_path: Path) -> None:
     (tmp_path / FINGERPRINT_FILE).write_text(json.dumps({"version": "1", "name": "orders"}))
-    with pytest.raises(IncompatibleCheckpointError, match="the form of the state was 1, is 2"):
-        Checkpoint(tmp_path).check(FINGERPRINT)
+    with pytest.raises(PipelineStateError, match="the form of the state was 1, is 2"):
+        check_fingerprint(Checkpoint(tmp_path), FINGERPRINT)
 
 
 def test_the_fingerprint_of_a_pipeline_names_the_columns_its_views_use() -> None:
     definition = load_pipeline(ORDERS_PIPELINE)
-    fingerprint = PipelineFingerprint.of(definition, 1)
+    fingerprint = PipelineFingerprint.take(definition, 1)
     facts = fingerprint.views["orders_with_lines"].facts
     assert facts["column inventory.order_lines.price"] == "numeric(10,2) NOT NULL"
     assert facts["primary key of inventory.orders"] == "id"
@@ -239,11 +235,11 @@ def test_a_retyped_column_is_named_when_the_old_checkpoint_is_refused(tmp_path: 
     folder = tmp_path / "orders"
     shutil.copytree(ORDERS_PIPELINE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     checkpoint = Checkpoint(tmp_path / "checkpoint")
-    checkpoint.claim(PipelineFingerprint.of(load_pipeline(folder), 1))
+    claim_checkpoint(checkpoint, PipelineFingerprint.take(load_pipeline(folder), 1))
     schema = folder / "schema.sql"
     schema.write_text(schema.read_text().replace("numeric(12, 2)", "numeric(14, 2)"))
-    with pytest.raises(IncompatibleCheckpointError) as caught:
-        checkpoint.check(PipelineFingerprint.of(load_pipeline(folder), 1))
+    with pytest.raises(PipelineStateError) as caught:
+        check_fingerprint(checkpoint, PipelineFingerprint.take(load_pipeline(folder), 1))
     said = "column inventory.orders.total was numeric(12,2) NOT NULL, is numeric(14,2) NOT NULL"
     assert said in str(caught.value)
 
@@ -252,18 +248,18 @@ def test_a_column_that_no_view_uses_may_change(tmp_path: Path) -> None:
     folder = tmp_path / "orders"
     shutil.copytree(ORDERS_PIPELINE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     checkpoint = Checkpoint(tmp_path / "checkpoint")
-    checkpoint.claim(PipelineFingerprint.of(load_pipeline(folder), 1))
+    claim_checkpoint(checkpoint, PipelineFingerprint.take(load_pipeline(folder), 1))
     schema = folder / "schema.sql"
     schema.write_text(
         schema.read_text().replace("customer text NOT NULL,", "customer text NOT NULL, note text,")
     )
-    checkpoint.check(PipelineFingerprint.of(load_pipeline(folder), 1))
+    check_fingerprint(checkpoint, PipelineFingerprint.take(load_pipeline(folder), 1))
 
 
 def test_the_checkpoint_of_another_spark_query_does_not_fit(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text(json.dumps({"id": "q"}))
-    with pytest.raises(IncompatibleCheckpointError, match="a Spark query of another kind"):
-        Checkpoint(tmp_path).claim(FINGERPRINT)
+    with pytest.raises(PipelineStateError, match="a Spark query of another kind"):
+        claim_checkpoint(Checkpoint(tmp_path), FINGERPRINT)
 
 
 def test_the_query_id_is_spark_s(tmp_path: Path) -> None:
@@ -280,7 +276,7 @@ def test_a_checkpoint_is_a_path_or_a_file_address(text: str, folder: str) -> Non
 
 
 def test_a_checkpoint_elsewhere_is_refused() -> None:
-    with pytest.raises(RunSettingsError, match="s3://bucket/x"):
+    with pytest.raises(PipelineConfigError, match="s3://bucket/x"):
         RunSettings.local_folder("s3://bucket/x")
 
 

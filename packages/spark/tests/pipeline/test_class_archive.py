@@ -14,17 +14,11 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from slackwater_protocol import NO_SERVERS
-from slackwater_spark.pipeline import (
-    ClassArchiveError,
-    RunSettings,
-    class_archive,
-    default_class_archives,
-    make_class_archive,
-)
-from slackwater_spark.pipeline.class_archive import archived_home
+from slackwater_spark.errors import PipelineUnavailableError
+from slackwater_spark.pipeline import RunSettings, class_archive, default_class_archives, make_class_archive
+from slackwater_spark.pipeline.class_archive import run_small_query
 from slackwater_spark.pipeline.session import spark_home
-from slackwater_spark.pipeline.spark_home import SparkHome, started_from
-from slackwater_spark.pipeline.warm_up import run_small_query
+from slackwater_spark.pipeline.spark_home import SparkHome, archived_home, started_from
 
 
 @pytest.fixture
@@ -149,7 +143,7 @@ def test_a_folder_of_another_account_is_not_used(archives: Path, monkeypatch: py
     make_class_archive(archives)
     monkeypatch.setattr(os, "getuid", lambda: archives.stat().st_uid + 1)
     assert archived_home(archives) is None
-    with pytest.raises(ClassArchiveError, match="belongs to another account"):
+    with pytest.raises(PipelineUnavailableError, match="belongs to another account"):
         make_class_archive(archives)
 
 
@@ -167,7 +161,7 @@ def test_without_java_there_is_none(archives: Path, installed: Path, monkeypatch
     make_class_archive(archives)
     (installed / "java" / "bin" / "java").unlink()
     assert archived_home(archives) is None
-    with pytest.raises(ClassArchiveError, match="there is no Java"):
+    with pytest.raises(PipelineUnavailableError, match="there is no Java"):
         make_class_archive(archives)
 
 
@@ -184,7 +178,7 @@ def test_the_java_on_path_counts_unless_another_is_named(
 def test_a_cache_that_cannot_be_written_is_an_error_of_who_makes_it(archives: Path) -> None:
     archives.parent.mkdir()
     archives.write_text("a file")
-    with pytest.raises(ClassArchiveError, match="no archive of Spark's classes could be made"):
+    with pytest.raises(PipelineUnavailableError, match="no archive of Spark's classes could be made"):
         make_class_archive(archives)
     assert archived_home(archives) is None
 
@@ -193,7 +187,7 @@ def test_it_is_not_made_where_spark_runs_already(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", object())
-    with pytest.raises(ClassArchiveError, match="started Spark already"):
+    with pytest.raises(PipelineUnavailableError, match="started Spark already"):
         make_class_archive(tmp_path / "spark")
     assert list((tmp_path / "spark").glob("*/making-*")) == []
 
@@ -208,10 +202,10 @@ def test_what_a_java_leaves_that_did_not_end_in_order_is_thrown_away(
             Path(home.java_options[-1].partition("=")[2]).write_text("half")
         yield
 
-    monkeypatch.setattr("slackwater_spark.pipeline.session.spark_session", session)
-    monkeypatch.setattr("slackwater_spark.pipeline.warm_up.run_small_query", lambda *_: 1)
-    monkeypatch.setattr("slackwater_spark.pipeline.jvm_process.end_jvm", lambda: code)
-    with pytest.raises(ClassArchiveError, match=rf"Java wrote none \(exit code {code}"):
+    monkeypatch.setattr("slackwater_spark.pipeline.class_archive.spark_session", session)
+    monkeypatch.setattr("slackwater_spark.pipeline.class_archive.run_small_query", lambda *_: 1)
+    monkeypatch.setattr("slackwater_spark.pipeline.class_archive.end_jvm", lambda: code)
+    with pytest.raises(PipelineUnavailableError, match=rf"Java wrote none \(exit code {code}"):
         make_class_archive(tmp_path / "spark")
     assert archived_home(tmp_path / "spark") is None
     assert list((tmp_path / "spark").glob("*/making-*")) == []

@@ -1,7 +1,8 @@
 import pytest
 
-from slackwater_spark.pipeline import DefinitionError, ViewOutput
-from slackwater_spark.pipeline.outputs import read_outputs
+from slackwater_spark.errors import PipelineConfigError
+from slackwater_spark.pipeline import ViewOutput
+from slackwater_spark.pipeline.folder import read_outputs
 from slackwater_spark.pipeline.toml import TomlTable
 
 VIEWS = ("orders", "totals")
@@ -59,7 +60,7 @@ def test_a_revision_writes_to_topics_of_its_own() -> None:
     ],
 )
 def test_outputs_that_cannot_be_are_named_by_key(values: dict[str, object], key: str, says: str) -> None:
-    with pytest.raises(DefinitionError) as caught:
+    with pytest.raises(PipelineConfigError) as caught:
         outputs(values)
-    assert caught.value.key == key
+    assert f": {key}: " in str(caught.value)
     assert says in str(caught.value)

@@ -13,10 +13,10 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # ha
 from pyspark import SparkContext
 
 from slackwater_protocol import NO_SERVERS, BatchHeader, SystemClock
-from slackwater_spark.pipeline import QueryFailedError, RunSettings, load_pipeline
+from slackwater_spark.errors import PipelineUnavailableError, QueryFailedError
+from slackwater_spark.pipeline import RunSettings, load_pipeline
 from slackwater_spark.pipeline.runner import _PipelineRun
-from slackwater_spark.pipeline.writer import WrittenBatch
-from slackwater_spark.sink import OutputUnavailableError, WriteReport
+from slackwater_spark.sink import WriteReport
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 TOLD = "[STREAM_FAILED] Query [id = 1] terminated with exception: "
@@ -56,12 +56,20 @@ class Run(_PipelineRun):
 
     def __init__(self, folder: Path, *queries: Query, available_now: bool = False) -> None:
         settings = RunSettings(servers=NO_SERVERS, checkpoint=folder, available_now=available_now)
-        super().__init__(load_pipeline(ORDERS_PIPELINE), settings, None, SystemClock(), lambda _: None)
-        self._sink: Any = SimpleNamespace(open=lambda: None, close=lambda: None)
+        self.told: list[int] = []
+        self.stop = threading.Event()
+        super().__init__(
+            load_pipeline(ORDERS_PIPELINE),
+            settings,
+            on_progress=lambda batch: self.told.append(batch.batch_id),
+            on_step=lambda _: None,
+            stop=self.stop,
+            clock=SystemClock(),
+        )
+        self._sink: Any = SimpleNamespace(place="an output", open=lambda: None, close=lambda: None)
         self._checkpoint.folder.mkdir(parents=True, exist_ok=True)
         self.queries = list(queries)
         self.started: list[Query] = []
-        self.stop = threading.Event()
         self.is_spark_stopped = False
         self.writers: list[object] = []
 
@@ -72,29 +80,28 @@ class Run(_PipelineRun):
         query = self.queries.pop(0)
         self.started.append(query)
         if query.visible is not None:
-            self._journal.wrote(written(len(self.started), was_covered=not query.visible))
-            self._journal.measured(len(self.started), {})
+            self._progress.put_written(written(len(self.started), was_covered=not query.visible), 0.0)
+            self._progress.put_durations(len(self.started), {})
         return query
 
     def go(self) -> list[int]:
         """Numbers of the batches it told of."""
-        told: list[int] = []
         context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: self))
         streams = SimpleNamespace(addListener=lambda _: None, removeListener=lambda _: None)
         session: Any = SimpleNamespace(streams=streams, sparkContext=context)
-        self.run(session, lambda batch: told.append(batch.batch_id), self.stop)
-        return told
+        self.run(session)
+        return self.told
 
     def isStopped(self) -> bool:
         return self.is_spark_stopped
 
 
-def written(batch_id: int, *, was_covered: bool) -> WrittenBatch:
+def written(batch_id: int, *, was_covered: bool) -> WriteReport:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     header = BatchHeader(
         source="inv", timeline=1, from_lsn=0, to_lsn=9, commit_ts_ms=0, event_count=1, transactions=()
     )
-    report = WriteReport(
+    return WriteReport(
         batch_id=batch_id,
         header=header,
         documents=0,
@@ -104,7 +111,6 @@ def written(batch_id: int, *, was_covered: bool) -> WrittenBatch:
         commit_seconds=0,
         visible_at=now,
     )
-    return WrittenBatch(report, 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -175,10 +181,10 @@ def test_what_the_sink_raised_is_the_failure(tmp_path: Path) -> None:
     class Failing(Run):
         def _start(self, session: Any) -> Any:
             query = super()._start(session)
-            self._writer.failure = OutputUnavailableError("p", "batch 1", 3, "away")
+            self._writer.failure = PipelineUnavailableError("the output is away")
             return query
 
-    with pytest.raises(OutputUnavailableError):
+    with pytest.raises(PipelineUnavailableError):
         Failing(tmp_path, Query(ENDED)).go()
 
 

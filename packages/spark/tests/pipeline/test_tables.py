@@ -4,7 +4,7 @@ import pytest
 
 from slackwater_protocol import SourceTopics
 from slackwater_spark.pipeline import pipeline_definition
-from slackwater_spark.pipeline.tables import keys_move, table_names, view_inputs, without_topic
+from slackwater_spark.pipeline.tables import keys_move, table_names, tables_without_topic, view_inputs
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
 
@@ -48,7 +48,7 @@ def test_a_table_without_a_topic_is_named_with_what_may_be_its_partitions() -> N
         "other",
     }
 
-    assert dict(without_topic(tables, topics, known)) == {
+    assert dict(tables_without_topic(tables, topics, known)) == {
         "s.orders": ("inv.s.orders_2025", "inv.s.orders_2026"),
         "s.order": ("inv.s.orders_2025", "inv.s.orders_2026"),
         "s.gone": (),

@@ -20,7 +20,8 @@ from slackwater_protocol import (
     decode_commit_record,
     decode_progress_record,
 )
-from slackwater_spark.sink import Emit, KafkaSinkSettings, OutputTopic
+from slackwater_spark.sink import Emit
+from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTopic
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]

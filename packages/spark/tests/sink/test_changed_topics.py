@@ -14,15 +14,10 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import ProgressRecord, encode_progress_record
-from slackwater_spark.sink import (
-    Emit,
-    KafkaSink,
-    KafkaSinkSettings,
-    OutputTopicError,
-    ProducerFencedError,
-    SinkStep,
-)
-from slackwater_spark.sink.producer import TransactionalProducer, TransactionFailedError
+from slackwater_spark.errors import PipelineStateError, RunOvertakenError
+from slackwater_spark.sink import Emit, SinkStep
+from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
+from slackwater_spark.sink.kafka.producer import TransactionalProducer, TransactionFailedError
 
 pytestmark = pytest.mark.integration
 
@@ -143,7 +138,7 @@ def test_topics_that_were_changed_between_two_runs_are_refused_until_they_are_ac
     for number, (damage, told) in enumerate(BETWEEN_RUNS, start=2):
         damage(broker, settings)
         known = broker.topics()
-        with pytest.raises(OutputTopicError, match=told) as refused:
+        with pytest.raises(PipelineStateError, match=told) as refused:
             run(settings, [make_batch(number)])
         assert "--accept-changed-output" in str(refused.value)
         assert broker.topics() == known, "a refused start makes no topics"
@@ -163,7 +158,7 @@ def test_an_output_that_outlived_its_progress_is_not_written_again(
     settings = make_settings()
     run(settings, [make_batch(0)])
     damage(broker, settings)
-    with pytest.raises(OutputTopicError, match="nobody has written to yet"):
+    with pytest.raises(PipelineStateError, match="nobody has written to yet"):
         run(settings, [make_batch(0)])
     assert len(topics.documents(settings)) == 10
     run(replace(settings, accept_changed_output=True), [make_batch(0)])
@@ -181,7 +176,9 @@ def test_an_older_progress_than_the_commit_records_is_refused(
     producer = Producer({"bootstrap.servers": settings.kafka.bootstrap})
     producer.produce(settings.progress_topic, older.value, settings.pipeline.encode())
     assert producer.flush(20) == 0
-    with pytest.raises(OutputTopicError, match=r"commit record of batch 0, at 0/A, found 0/14 of timeline 1"):
+    with pytest.raises(
+        PipelineStateError, match=r"commit record of batch 0, at 0/A, found 0/14 of timeline 1"
+    ):
         run(settings, [make_batch(1)])
 
 
@@ -191,7 +188,7 @@ def test_an_output_to_which_somebody_else_has_written_is_not_taken(
     settings = make_settings()
     broker.create(out(settings), 4)
     broker.write(out(settings))
-    with pytest.raises(OutputTopicError, match=r"nobody has written to yet.*offset 0 of partition 0"):
+    with pytest.raises(PipelineStateError, match=r"nobody has written to yet.*offset 0 of partition 0"):
         run(settings, [make_batch(0)])
 
 
@@ -249,7 +246,7 @@ def test_a_topic_that_is_changed_while_a_run_writes_ends_the_run(
     sink.open()
     sink.write(QUERY, make_batch(0))
     damage(broker, settings)
-    with pytest.raises(OutputTopicError, match=r"deleted|found 6|somebody else") as told:
+    with pytest.raises(PipelineStateError, match=r"deleted|found 6|somebody else") as told:
         sink.write(QUERY, make_batch(1))
     sink.close()
     assert "--accept-changed-output" in str(told.value)
@@ -278,7 +275,7 @@ def test_partitions_that_are_added_within_a_transaction_are_seen_before_it_is_vi
                 add_partitions(broker, settings)
 
     settings = make_settings()
-    with pytest.raises(OutputTopicError, match=r"4 partition\(s\).*found 6"):
+    with pytest.raises(PipelineStateError, match=r"4 partition\(s\).*found 6"):
         run(settings, [make_batch(0), make_batch(1)], probe=GrowAtBatchOne())
     assert len(topics.documents(settings)) == 10
 
@@ -342,7 +339,7 @@ def test_a_run_that_was_overtaken_never_writes_again_and_disturbs_nobody(
     older.write(QUERY, make_batch(0))
     newer.open()
     for _ in range(2):
-        with pytest.raises(ProducerFencedError, match="another run of pipeline"):
+        with pytest.raises(RunOvertakenError, match="another run of pipeline"):
             older.write(QUERY, make_batch(1))
     newer.write(QUERY, make_batch(1))
     older.close()
@@ -364,7 +361,7 @@ def test_a_second_attempt_does_not_make_an_overtaken_run_take_over(
     newer = KafkaSink(settings)
     older = KafkaSink(settings, probe=OpenAt(newer, step), connect=FailsOnce)
     older.open()
-    with pytest.raises(ProducerFencedError, match="newest progress record is of run"):
+    with pytest.raises(RunOvertakenError, match="newest progress record is of run"):
         older.write(QUERY, make_batch(0))
     newer.write(QUERY, make_batch(0))
     newer.close()

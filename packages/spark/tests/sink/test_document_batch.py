@@ -9,7 +9,7 @@ from slackwater_engine.documents import DocumentBatch, document_batch
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.payloads import Document
 from slackwater_protocol import KafkaSettings, encode_batch_header
-from slackwater_spark.sink import KafkaSinkSettings, OutputTopic
+from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTopic
 
 MakeBatch = Callable[..., DocumentBatch]
 

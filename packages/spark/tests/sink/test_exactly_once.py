@@ -15,22 +15,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater_devstack import KafkaBroker
 from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.records.plan import OffsetSpan
+from slackwater_engine.records.batch import OffsetSpan
 from slackwater_markers import KafkaCutLog
 from slackwater_protocol import KafkaSettings, SkipDecision
-from slackwater_spark.sink import (
-    Emit,
-    KafkaSink,
-    KafkaSinkSettings,
-    OutputTopicError,
-    OutputUnavailableError,
-    PipelineNameTakenError,
-    ProducerFencedError,
-    ProgressMismatchError,
-    SinkStep,
-)
-from slackwater_spark.sink.producer import TransactionalProducer, TransactionFailedError
-from slackwater_spark.sink.reading import read_progress
+from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RunOvertakenError
+from slackwater_spark.sink import Emit, SinkStep
+from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
+from slackwater_spark.sink.kafka.producer import TransactionalProducer, TransactionFailedError
+from slackwater_spark.sink.kafka.reading import read_progress
 from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
 
 pytestmark = pytest.mark.integration
@@ -272,7 +264,7 @@ def test_commits_that_keep_failing_end_the_run_with_nothing_visible(
 ) -> None:
     monkeypatch.setattr(CommitRequestLost, "losses", 99)
     settings = replace(make_settings(), attempts=2)
-    with pytest.raises(OutputUnavailableError, match=r"2 attempt\(s\)"):
+    with pytest.raises(PipelineUnavailableError, match=r"2 attempt\(s\)"):
         run(settings, [make_batch(0)], connect=CommitRequestLost)
     assert values(topics, settings) == []
 
@@ -343,7 +335,7 @@ def test_a_broker_that_restarts_is_waited_for_by_whoever_reads_or_writes(
 def test_a_large_batch_gets_a_producer_whose_transactions_may_stand_open_longer(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater_spark.sink.settings._SLOWEST_BYTES_PER_SECOND", 50)
+    monkeypatch.setattr("slackwater_spark.sink.kafka.settings._SLOWEST_BYTES_PER_SECOND", 50)
     opened: list[float] = []
 
     def connect(settings: KafkaSinkSettings) -> TransactionalProducer:
@@ -366,7 +358,7 @@ def test_a_run_that_was_overtaken_says_so_and_leaves_nothing(
     newer = KafkaSink(settings)
     older = KafkaSink(settings, probe=LookAt(step, newer.open))
     older.open()
-    with pytest.raises(ProducerFencedError, match="another run of pipeline"):
+    with pytest.raises(RunOvertakenError, match="another run of pipeline"):
         older.write(QUERY, make_batch(0))
     newer.write(QUERY, make_batch(0))
     assert values(topics, settings) == expected(make_batch(0))
@@ -407,7 +399,7 @@ def test_a_second_checkpoint_under_one_name_is_refused(
     run(settings, [make_batch(0)])
     other = KafkaSink(settings)
     other.open()
-    with pytest.raises(PipelineNameTakenError):
+    with pytest.raises(PipelineStateError):
         other.write("another-query", make_batch(1))
     other.close()
 
@@ -417,7 +409,7 @@ def test_a_checkpoint_that_is_older_than_the_output_is_refused(
 ) -> None:
     settings, batches = make_settings(), [make_batch(n) for n in range(3)]
     run(settings, batches)
-    with pytest.raises(ProgressMismatchError):
+    with pytest.raises(PipelineStateError):
         run(settings, batches[1:])
     assert values(topics, settings) == expected(*batches)
 
@@ -453,7 +445,7 @@ def test_an_empty_progress_topic_is_no_progress(make_settings: MakeSettings) -> 
 def test_an_output_topic_with_other_partitions_is_refused(make_settings: MakeSettings) -> None:
     settings = make_settings(partitions=2)
     KafkaSink(settings).open()
-    with pytest.raises(OutputTopicError, match=r"expected 3 partition\(s\), found 2"):
+    with pytest.raises(PipelineStateError, match=r"expected 3 partition\(s\), found 2"):
         KafkaSink(replace(settings, outputs=(replace(settings.outputs[0], partitions=3),))).open()
 
 
@@ -479,7 +471,7 @@ def test_an_output_that_another_pipeline_has_written_is_refused(
     settings = make_settings()
     run(settings, [make_batch(0)])
     other = replace(settings, pipeline=f"{settings.pipeline}.v2")
-    with pytest.raises(OutputTopicError, match=f"pipeline '{settings.pipeline}' wrote up to 0/A"):
+    with pytest.raises(PipelineStateError, match=f"pipeline '{settings.pipeline}' wrote up to 0/A"):
         run(other, [make_batch(0)])
     assert len(topics.documents(settings)) == 10
 
@@ -492,7 +484,7 @@ def test_an_output_that_outlived_its_progress_is_refused(
     admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap})
     for future in admin.delete_topics([settings.progress_topic]).values():
         future.result(300)
-    with pytest.raises(OutputTopicError, match="wrote up to 0/A"):
+    with pytest.raises(PipelineStateError, match="wrote up to 0/A"):
         run(settings, [make_batch(0)])
 
 
@@ -501,7 +493,7 @@ def test_a_progress_topic_that_is_not_compacted_is_refused(make_settings: MakeSe
     admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap})
     for future in admin.create_topics([NewTopic(settings.progress_topic, 1, 1)]).values():
         future.result(300)
-    with pytest.raises(OutputTopicError, match=r"cleanup\.policy=compact"):
+    with pytest.raises(PipelineStateError, match=r"cleanup\.policy=compact"):
         KafkaSink(settings).open()
 
 
@@ -511,7 +503,7 @@ def test_a_broker_that_is_away_is_one_clear_error(make_settings: MakeSettings) -
         kafka=KafkaSettings("127.0.0.1:1"),
         request_timeout=timedelta(seconds=1),
     )
-    with pytest.raises(OutputUnavailableError, match="start the pipeline again when the broker is back"):
+    with pytest.raises(PipelineUnavailableError, match="start the pipeline again when the broker is back"):
         KafkaSink(settings).open()
 
 

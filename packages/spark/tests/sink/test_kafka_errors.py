@@ -12,19 +12,17 @@ from confluent_kafka import KafkaError, KafkaException
 from slackwater_engine.documents import DocumentBatch
 from slackwater_markers.testing import FlakyConsumer
 from slackwater_protocol import KafkaSettings, ProgressRecord, TopicState, encode_progress_record
-from slackwater_spark.sink import (
-    KafkaSink,
-    KafkaSinkSettings,
+from slackwater_spark.errors import (
     OutputRefusedError,
-    OutputTopic,
-    OutputTopicError,
-    OutputUnavailableError,
-    ProducerFencedError,
-    SinkError,
+    PipelineError,
+    PipelineStateError,
+    PipelineUnavailableError,
+    RunOvertakenError,
 )
-from slackwater_spark.sink.producer import TransactionalProducer, TransactionFailedError
-from slackwater_spark.sink.reading import read_progress
-from slackwater_spark.sink.topics import SinkTopics
+from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater_spark.sink.kafka.producer import TransactionalProducer, TransactionFailedError
+from slackwater_spark.sink.kafka.reading import read_progress
+from slackwater_spark.sink.kafka.topics import SinkTopics
 
 MakeBatch = Callable[..., DocumentBatch]
 SETTINGS = KafkaSinkSettings(
@@ -39,7 +37,7 @@ REFUSED = ["TOPIC_AUTHORIZATION_FAILED", "UNSUPPORTED_VERSION"]
 PERMANENT = ["INVALID_REQUEST", "_INVALID_ARG"]
 NOT_TRANSIENT = [
     *[(name, OutputRefusedError) for name in REFUSED],
-    *[(name, OutputUnavailableError) for name in PERMANENT],
+    *[(name, PipelineUnavailableError) for name in PERMANENT],
 ]
 
 
@@ -58,7 +56,7 @@ def short(settings: KafkaSinkSettings = SETTINGS) -> KafkaSinkSettings:
 def consumer(monkeypatch: pytest.MonkeyPatch) -> FlakyConsumer:
     values = [encode_progress_record(PROGRESS)]
     consumer = FlakyConsumer({(SETTINGS.progress_topic, 0): values})
-    monkeypatch.setattr("slackwater_spark.sink.reading.Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr("slackwater_spark.sink.kafka.reading.Consumer", lambda *_, **__: consumer)
     return consumer
 
 
@@ -76,7 +74,7 @@ def test_the_progress_is_read_after_transient_errors(
 
 @pytest.mark.parametrize(("name", "error"), NOT_TRANSIENT)
 def test_reading_the_progress_fails_at_once_for_other_errors(
-    consumer: FlakyConsumer, name: str, error: type[SinkError]
+    consumer: FlakyConsumer, name: str, error: type[PipelineError]
 ) -> None:
     """Seen to wait for the whole time-out while every error was waited for."""
     consumer.errors = [code(name), code("_TRANSPORT")]
@@ -89,7 +87,7 @@ def test_progress_that_cannot_be_read_in_time_is_an_error_that_says_for_how_long
     consumer: FlakyConsumer,
 ) -> None:
     consumer.errors = [code("NOT_LEADER_FOR_PARTITION")] * 10_000
-    with pytest.raises(OutputUnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
+    with pytest.raises(PipelineUnavailableError, match=r"tried for 0\.2 s: Broker: Not leader"):
         read_progress(short())
 
 
@@ -125,7 +123,7 @@ class FlakyAdmin:
 
 def ensured(monkeypatch: pytest.MonkeyPatch, settings: KafkaSinkSettings, *names: str) -> FlakyAdmin:
     admin = FlakyAdmin([code(name) for name in names])
-    monkeypatch.setattr("slackwater_spark.sink.topics.AdminClient", lambda *_: admin)
+    monkeypatch.setattr("slackwater_spark.sink.kafka.topics.AdminClient", lambda *_: admin)
     topics = SinkTopics(settings)
     topics.create(topics.missing())
     return admin
@@ -147,14 +145,14 @@ def test_topics_are_created_after_transient_errors(
     ("succeeding", "what"), [(0, "the check of its topics"), (1, "the creation of topics p")]
 )
 def test_topics_that_may_not_be_created_are_an_error_at_once(
-    monkeypatch: pytest.MonkeyPatch, name: str, error: type[SinkError], succeeding: int, what: str
+    monkeypatch: pytest.MonkeyPatch, name: str, error: type[PipelineError], succeeding: int, what: str
 ) -> None:
     with pytest.raises(error, match=what):
         ensured(monkeypatch, SETTINGS, *["NO_ERROR"] * succeeding, name)
 
 
 def test_topics_that_cannot_be_created_in_time_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OutputUnavailableError, match=r"tried for 0\.2 s"):
+    with pytest.raises(PipelineUnavailableError, match=r"tried for 0\.2 s"):
         ensured(monkeypatch, short(), *["NOT_CONTROLLER"] * 10_000)
 
 
@@ -182,7 +180,7 @@ def test_the_limit_of_an_output_is_waited_for_unless_it_may_not_be_known(
                 raise KafkaException(KafkaError(errors.pop(0)))
             return {"max.message.bytes": SimpleNamespace(value="1000")}
 
-    monkeypatch.setattr("slackwater_spark.sink.topics.AdminClient", lambda *_: Describing())
+    monkeypatch.setattr("slackwater_spark.sink.kafka.topics.AdminClient", lambda *_: Describing())
     assert SinkTopics(SETTINGS).largest_records() == limits
     assert errors == []
 
@@ -196,13 +194,13 @@ def test_the_limit_of_an_output_is_waited_for_unless_it_may_not_be_known(
         *[(name, True) for name in TRANSIENT],
         *[(name, False) for name in PERMANENT],
         *[(name, OutputRefusedError) for name in REFUSED],
-        ("INVALID_PRODUCER_EPOCH", ProducerFencedError),
-        ("PRODUCER_FENCED", ProducerFencedError),
-        ("_FENCED", ProducerFencedError),
+        ("INVALID_PRODUCER_EPOCH", RunOvertakenError),
+        ("PRODUCER_FENCED", RunOvertakenError),
+        ("_FENCED", RunOvertakenError),
     ],
 )
 def test_an_error_of_the_producer_is_fencing_or_a_refusal_or_may_pass_or_does_not(
-    name: str, meaning: bool | type[SinkError]
+    name: str, meaning: bool | type[PipelineError]
 ) -> None:
     producer = object.__new__(TransactionalProducer)
     producer._settings = SETTINGS
@@ -322,23 +320,23 @@ class UnchangedTopics:
     def __init__(self, settings: KafkaSinkSettings) -> None:
         assert settings.request_timeout == SETTINGS.patience
 
-    def limits(self) -> Mapping[str, int]:
+    def largest_records(self) -> Mapping[str, int]:
         return {}
 
     def check_identity(self) -> None: ...
 
-    def after(self, _: object) -> Mapping[str, TopicState]:
+    def states_after(self, _: object) -> Mapping[str, TopicState]:
         return {}
 
 
 @pytest.fixture
 def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater_spark.sink.kafka.TopicGuard", UnchangedTopics)
+    monkeypatch.setattr("slackwater_spark.sink.kafka.sink.TopicGuard", UnchangedTopics)
 
 
 @pytest.fixture
 def no_progress(unchanged: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater_spark.sink.kafka.newest_progress", lambda _: None)
+    monkeypatch.setattr("slackwater_spark.sink.kafka.sink.newest_progress", lambda _: None)
 
 
 def write(producers: OneFailure, batch: DocumentBatch, settings: KafkaSinkSettings = SETTINGS) -> None:
@@ -347,10 +345,10 @@ def write(producers: OneFailure, batch: DocumentBatch, settings: KafkaSinkSettin
 
 @pytest.mark.usefixtures("no_progress")
 @pytest.mark.parametrize(
-    "error", [failure(is_transient=True), ProducerFencedError("p", "a transaction that was timed out")]
+    "error", [failure(is_transient=True), RunOvertakenError("p", "a transaction that was timed out")]
 )
 def test_a_batch_outlives_an_outage_that_is_shorter_than_its_patience(
-    make_batch: MakeBatch, error: SinkError
+    make_batch: MakeBatch, error: PipelineError
 ) -> None:
     """Seen to end after three attempts while only attempts were counted."""
     producers = OneFailure(FakeTime(), *[error] * 3)
@@ -362,7 +360,7 @@ def test_a_batch_outlives_an_outage_that_is_shorter_than_its_patience(
 def test_a_batch_is_given_up_when_its_patience_is_over(make_batch: MakeBatch) -> None:
     producers = OneFailure(FakeTime(), *[failure(is_transient=True)] * 100)
     with pytest.raises(
-        OutputUnavailableError, match=r"batch 0 \(open\) in 4 attempt\(s\), last: _TIMED_OUT: away"
+        PipelineUnavailableError, match=r"batch 0 \(open\) in 4 attempt\(s\), last: _TIMED_OUT: away"
     ):
         write(producers, make_batch(0))
     assert (producers.opened, producers.discarded) == (4, 4)
@@ -378,7 +376,7 @@ def test_a_batch_is_tried_a_few_times_however_long_each_attempt_takes(make_batch
 @pytest.mark.usefixtures("no_progress")
 def test_errors_that_do_not_pass_get_no_more_than_the_attempts(make_batch: MakeBatch) -> None:
     producers = OneFailure(FakeTime(), *[failure(is_transient=False)] * 100, seconds=0.0)
-    with pytest.raises(OutputUnavailableError, match=r"in 3 attempt\(s\)"):
+    with pytest.raises(PipelineUnavailableError, match=r"in 3 attempt\(s\)"):
         write(producers, make_batch(0))
 
 
@@ -387,9 +385,9 @@ def test_a_producer_that_another_run_has_fenced_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch, make_batch: MakeBatch
 ) -> None:
     newest = iter([None, replace(PROGRESS, run="another")])
-    monkeypatch.setattr("slackwater_spark.sink.kafka.newest_progress", lambda _: next(newest))
-    producers = OneFailure(FakeTime(), ProducerFencedError("p", "epoch"))
-    with pytest.raises(ProducerFencedError):
+    monkeypatch.setattr("slackwater_spark.sink.kafka.sink.newest_progress", lambda _: next(newest))
+    producers = OneFailure(FakeTime(), RunOvertakenError("p", "epoch"))
+    with pytest.raises(RunOvertakenError):
         write(producers, make_batch(0))
     assert producers.opened == 1
 
@@ -399,7 +397,7 @@ def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
     monkeypatch: pytest.MonkeyPatch, make_batch: MakeBatch
 ) -> None:
     """Otherwise the next batch would be compared with progress from before the producer was opened."""
-    answers: list[Exception | None] = [None, OutputUnavailableError("p", "reading", 1, "away"), None, None]
+    answers: list[Exception | None] = [None, PipelineUnavailableError("away"), None, None]
 
     def read(settings: KafkaSinkSettings) -> ProgressRecord | None:
         assert settings.request_timeout == SETTINGS.patience
@@ -407,10 +405,10 @@ def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
             raise answer
         return None
 
-    monkeypatch.setattr("slackwater_spark.sink.kafka.newest_progress", read)
+    monkeypatch.setattr("slackwater_spark.sink.kafka.sink.newest_progress", read)
     producers = OneFailure(FakeTime())
     sink = KafkaSink(SETTINGS, clock=producers.time, connect=producers)
-    with pytest.raises(OutputUnavailableError):
+    with pytest.raises(PipelineUnavailableError):
         sink.write("q", make_batch(0))
     assert producers.discarded == 1
     sink.write("q", make_batch(0))
@@ -421,7 +419,7 @@ def test_nothing_is_written_by_a_producer_whose_progress_could_not_be_read(
 def test_nothing_is_written_by_a_producer_whose_topics_were_changed(
     monkeypatch: pytest.MonkeyPatch, make_batch: MakeBatch
 ) -> None:
-    changes = [OutputTopicError("out", "the topic", "none")]
+    changes = [PipelineStateError("the topic is gone")]
 
     def check(_: UnchangedTopics) -> None:
         if changes:
@@ -430,7 +428,7 @@ def test_nothing_is_written_by_a_producer_whose_topics_were_changed(
     monkeypatch.setattr(UnchangedTopics, "check_identity", check)
     producers = OneFailure(FakeTime())
     sink = KafkaSink(SETTINGS, clock=producers.time, connect=producers)
-    with pytest.raises(OutputTopicError):
+    with pytest.raises(PipelineStateError):
         sink.write("q", make_batch(0))
     assert producers.discarded == 1
     sink.write("q", make_batch(0))
@@ -443,7 +441,7 @@ def test_nothing_is_written_by_a_producer_whose_topics_were_changed(
 def test_the_first_failed_delivery_says_whether_trying_again_helps(
     make_batch: MakeBatch, name: str, is_transient: bool
 ) -> None:
-    from slackwater_spark.sink.transaction import BatchTransaction
+    from slackwater_spark.sink.kafka.transaction import BatchTransaction
 
     class Losing(OneFailure):
         def flush(self, *how: Any) -> None:

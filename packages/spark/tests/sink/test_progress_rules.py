@@ -4,17 +4,17 @@ import pytest
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState
-from slackwater_spark.sink import PipelineNameTakenError, ProgressMismatchError, check_owner
-from slackwater_spark.sink.progress import (
+from slackwater_spark.errors import PipelineStateError
+from slackwater_spark.sink.kafka.topic_changes import (
     TopicChange,
-    commits_change,
-    gaps,
-    is_covered,
-    output_change,
+    compare_commits,
+    compare_topic,
+    compare_written,
+    first_unknown_offsets,
+    offset_gaps,
     state_after,
-    unseen,
-    written_change,
 )
+from slackwater_spark.sink.progress import check_owner, is_covered
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -61,37 +61,37 @@ def test_a_new_timeline_continues_at_any_lsn(make_batch: MakeBatch) -> None:
 
 
 def test_the_newest_batch_of_another_timeline_is_not_the_newest_one_repeated(make_batch: MakeBatch) -> None:
-    with pytest.raises(ProgressMismatchError):
+    with pytest.raises(PipelineStateError):
         covered(make_batch(3, timeline=2), progress(timeline=1))
 
 
 def test_the_next_number_does_not_make_up_for_a_gap_of_lsns(make_batch: MakeBatch) -> None:
-    with pytest.raises(ProgressMismatchError, match="never written"):
+    with pytest.raises(PipelineStateError, match="never written"):
         covered(make_batch(4, from_lsn=41, to_lsn=50), progress())
 
 
 def test_an_older_batch_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(ProgressMismatchError, match="checkpoint is older"):
+    with pytest.raises(PipelineStateError, match="checkpoint is older"):
         covered(make_batch(2), progress())
 
 
 def test_the_newest_number_with_another_cut_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(ProgressMismatchError, match="checkpoint is older"):
+    with pytest.raises(PipelineStateError, match="checkpoint is older"):
         covered(make_batch(3, from_lsn=30, to_lsn=45), progress())
 
 
 def test_a_batch_that_overlaps_the_progress_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(ProgressMismatchError, match="checkpoint is older"):
+    with pytest.raises(PipelineStateError, match="checkpoint is older"):
         covered(make_batch(4, from_lsn=35, to_lsn=50), progress())
 
 
 def test_an_older_timeline_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(ProgressMismatchError, match="checkpoint is older"):
+    with pytest.raises(PipelineStateError, match="checkpoint is older"):
         covered(make_batch(4, timeline=1), progress(timeline=2))
 
 
 def test_a_batch_that_leaves_transactions_out_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(ProgressMismatchError, match="never written"):
+    with pytest.raises(PipelineStateError, match="never written"):
         covered(make_batch(5), progress())
 
 
@@ -100,14 +100,14 @@ def test_batches_that_stay_at_one_lsn_are_told_apart_by_their_numbers(make_batch
     still: dict[str, int] = {"from_lsn": 40, "to_lsn": 40}
     assert covered(make_batch(3, **still), progress())
     assert not covered(make_batch(4, **still), progress())
-    with pytest.raises(ProgressMismatchError, match="never written"):
+    with pytest.raises(PipelineStateError, match="never written"):
         covered(make_batch(5, **still), progress())
-    with pytest.raises(ProgressMismatchError, match="checkpoint is older"):
+    with pytest.raises(PipelineStateError, match="checkpoint is older"):
         covered(make_batch(2, **still), progress())
 
 
 def test_a_later_batch_without_any_progress_is_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(ProgressMismatchError, match="lost its records"):
+    with pytest.raises(PipelineStateError, match="lost its records"):
         covered(make_batch(1), None)
 
 
@@ -115,21 +115,25 @@ def test_the_first_batch_with_input_may_follow_batches_without_any(make_batch: M
     """A pipeline that was started before its source had a cut."""
     assert not covered(make_batch(1, from_lsn=0), None, frozenset({0}))
     assert not covered(make_batch(2, from_lsn=0), None, frozenset({0, 1}))
-    with pytest.raises(ProgressMismatchError, match="lost its records"):
+    with pytest.raises(PipelineStateError, match="lost its records"):
         covered(make_batch(2, from_lsn=0), None, frozenset({0}))
 
 
+TOPIC = "topic orders.slackwater.progress"
+
+
 def test_progress_of_the_same_checkpoint_is_its_own() -> None:
-    check_owner("orders", progress(), "q1")
-    check_owner("orders", None, "q1")
-    check_owner("orders", None, None)
+    check_owner("orders", progress(), "q1", TOPIC)
+    check_owner("orders", None, "q1", TOPIC)
+    check_owner("orders", None, None, TOPIC)
 
 
 @pytest.mark.parametrize("query_id", ["q2", None])
 def test_progress_of_another_checkpoint_takes_the_name(query_id: str | None) -> None:
-    with pytest.raises(PipelineNameTakenError) as caught:
-        check_owner("orders", progress(), query_id)
+    with pytest.raises(PipelineStateError) as caught:
+        check_owner("orders", progress(), query_id, TOPIC)
     assert "another pipeline name" in str(caught.value)
+    assert f"{TOPIC} was written by query q1" in str(caught.value)
 
 
 def test_batches_without_output_may_lie_between_the_progress_and_the_next_one(make_batch: MakeBatch) -> None:
@@ -138,7 +142,7 @@ def test_batches_without_output_may_lie_between_the_progress_and_the_next_one(ma
 
 
 def test_a_batch_with_output_between_others_without_is_missed(make_batch: MakeBatch) -> None:
-    with pytest.raises(ProgressMismatchError, match="batches in between"):
+    with pytest.raises(PipelineStateError, match="batches in between"):
         covered(make_batch(7, from_lsn=40), progress(), frozenset({4, 6}))
 
 
@@ -155,46 +159,46 @@ def reason(change: TopicChange | None) -> str:
 
 
 def test_a_topic_that_is_as_it_was_left_is_not_changed() -> None:
-    assert output_change(LEFT, found()) is None
-    assert output_change(LEFT, found(end=(10, 5))) is None
+    assert compare_topic(LEFT, found()) is None
+    assert compare_topic(LEFT, found(end=(10, 5))) is None
 
 
 @pytest.mark.parametrize(("left", "now"), [("", "a"), ("a", "")])
 def test_a_broker_without_topic_ids_tells_no_topics_apart(left: str, now: str) -> None:
-    assert output_change(TopicState(left, (0,), (1,)), found(now, (0,), (2,))) is None
+    assert compare_topic(TopicState(left, (0,), (1,)), found(now, (0,), (2,))) is None
 
 
 def test_another_topic_of_the_same_name_is_a_change() -> None:
-    assert "(id b): it was deleted and made anew" in reason(output_change(LEFT, found("b")))
+    assert "(id b): it was deleted and made anew" in reason(compare_topic(LEFT, found("b")))
 
 
 @pytest.mark.parametrize("end", [(11,), (11, 5, 0)])
 def test_another_number_of_partitions_is_a_change(end: tuple[int, ...]) -> None:
-    change = reason(output_change(LEFT, found(start=(0,) * len(end), end=end)))
+    change = reason(compare_topic(LEFT, found(start=(0,) * len(end), end=end)))
     assert "2 partition(s)" in change
     assert "another partition" in change
 
 
 def test_a_topic_that_ends_before_the_newest_document_has_lost_it() -> None:
-    change = reason(output_change(LEFT, found(end=(9, 5))))
+    change = reason(compare_topic(LEFT, found(end=(9, 5))))
     assert "up to offset 9 in partition 0" in change
     assert "ends at offset 9" in change
 
 
 def test_a_topic_that_begins_later_has_lost_its_oldest_documents() -> None:
-    change = reason(output_change(LEFT, found(start=(1, 5))))
+    change = reason(compare_topic(LEFT, found(start=(1, 5))))
     assert "all records since offset 0 in partition 0" in change
     assert "begins at offset 1" in change
 
 
 def test_records_of_others_may_be_behind_the_newest_document_only() -> None:
-    assert unseen(LEFT, found(end=(12, 5))) == {0: 10}
-    assert unseen(LEFT, found(end=(10, 5))) == {}
-    assert unseen(LEFT, found(start=(0, 7), end=(10, 8))) == {1: 7}
+    assert first_unknown_offsets(LEFT, found(end=(12, 5))) == {0: 10}
+    assert first_unknown_offsets(LEFT, found(end=(10, 5))) == {}
+    assert first_unknown_offsets(LEFT, found(start=(0, 7), end=(10, 8))) == {1: 7}
 
 
 def test_a_topic_of_which_nothing_is_known_may_hold_records_of_others_everywhere() -> None:
-    assert unseen(None, found(start=(3, 5), end=(11, 5))) == {0: 3}
+    assert first_unknown_offsets(None, found(start=(3, 5), end=(11, 5))) == {0: 3}
 
 
 def commit(pipeline: str = "orders", timeline: int = 1, commit_lsn: int = 40) -> CommitRecord:
@@ -211,7 +215,7 @@ def commit(pipeline: str = "orders", timeline: int = 1, commit_lsn: int = 40) ->
 
 
 def test_the_newest_commit_record_is_the_one_of_the_newest_batch() -> None:
-    assert commits_change(progress(), commit()) is None
+    assert compare_commits(progress(), commit()) is None
 
 
 @pytest.mark.parametrize(
@@ -225,27 +229,27 @@ def test_the_newest_commit_record_is_the_one_of_the_newest_batch() -> None:
     ],
 )
 def test_any_other_newest_commit_record_is_a_change(newest: CommitRecord | None, told: str) -> None:
-    assert told in reason(commits_change(progress(), newest))
+    assert told in reason(compare_commits(progress(), newest))
 
 
 def test_what_was_written_behind_the_newest_document_is_no_change() -> None:
-    assert written_change(LEFT, "a", 2, {0: OffsetRange(2, 11, 12)}) is None
-    assert written_change(LEFT, "a", 2, {0: OffsetRange(1, 10, 10)}) is None
+    assert compare_written(LEFT, "a", 2, {0: OffsetRange(2, 11, 12)}) is None
+    assert compare_written(LEFT, "a", 2, {0: OffsetRange(1, 10, 10)}) is None
 
 
 def test_a_topic_that_is_another_one_while_a_batch_is_written_is_a_change() -> None:
-    assert "(id b)" in reason(written_change(LEFT, "b", 2, {}))
+    assert "(id b)" in reason(compare_written(LEFT, "b", 2, {}))
 
 
 def test_partitions_that_are_added_while_a_batch_is_written_are_a_change() -> None:
-    assert "found 3:" in reason(written_change(LEFT, "a", 3, {0: OffsetRange(1, 11, 11)}))
-    assert "found 4:" in reason(written_change(LEFT, "a", 2, {3: OffsetRange(1, 0, 0)})), (
+    assert "found 3:" in reason(compare_written(LEFT, "a", 3, {0: OffsetRange(1, 11, 11)}))
+    assert "found 4:" in reason(compare_written(LEFT, "a", 2, {3: OffsetRange(1, 0, 0)})), (
         "the broker that was asked did not know yet"
     )
 
 
 def test_offsets_that_went_back_are_a_change() -> None:
-    change = reason(written_change(LEFT, "", 2, {0: OffsetRange(1, 9, 9)}))
+    change = reason(compare_written(LEFT, "", 2, {0: OffsetRange(1, 9, 9)}))
     assert "went to offset 9" in change
 
 
@@ -255,5 +259,5 @@ def test_a_batch_moves_the_ends_of_the_partitions_that_it_wrote_to() -> None:
 
 def test_between_two_batches_there_is_one_marker_and_nothing_else() -> None:
     written = {0: OffsetRange(1, 11, 11), 1: OffsetRange(1, 5, 5)}
-    assert gaps(LEFT, written) == {}
-    assert gaps(LEFT, {0: OffsetRange(1, 12, 12), 1: OffsetRange(1, 6, 6)}) == {0: 10}
+    assert offset_gaps(LEFT, written) == {}
+    assert offset_gaps(LEFT, {0: OffsetRange(1, 12, 12), 1: OffsetRange(1, 6, 6)}) == {0: 10}

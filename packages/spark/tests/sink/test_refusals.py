@@ -14,9 +14,11 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater_engine.documents import DocumentBatch
-from slackwater_spark.sink import Emit, KafkaSink, KafkaSinkSettings, OutputRefusedError
-from slackwater_spark.sink.producer import TransactionalProducer
-from slackwater_spark.sink.refusals import refusal
+from slackwater_spark.errors import OutputRefusedError
+from slackwater_spark.sink import Emit
+from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
+from slackwater_spark.sink.kafka.answers import refusal
+from slackwater_spark.sink.kafka.producer import TransactionalProducer
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]

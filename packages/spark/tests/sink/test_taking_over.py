@@ -9,17 +9,10 @@ import pytest
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import KafkaSettings, ProgressRecord, TopicState, decode_progress_record
-from slackwater_spark.sink import (
-    KafkaSinkSettings,
-    OutputTopic,
-    OutputUnavailableError,
-    PipelineNameTakenError,
-    ProducerFencedError,
-    ProgressMismatchError,
-    kafka,
-)
-from slackwater_spark.sink.kafka import KafkaSink
-from slackwater_spark.sink.producer import Headers, TransactionFailedError
+from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RunOvertakenError
+from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater_spark.sink.kafka import sink as kafka
+from slackwater_spark.sink.kafka.producer import Headers, TransactionFailedError
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -74,7 +67,7 @@ class Producer:
         """As Kafka: a failure may come before it or, when only the answer is lost, behind it."""
         self._broker.did("commit")
         if self._broker.newest is not self:
-            raise ProducerFencedError("orders", "epoch")
+            raise RunOvertakenError("orders", "epoch")
         self._broker.progress = self._progress
         self._broker.did("answer")
 
@@ -101,11 +94,11 @@ class Guard:
     def check_identity(self) -> None:
         self._broker.did("check identity")
 
-    def after(self, _written: object) -> Mapping[str, TopicState]:
-        self._broker.did("after")
+    def states_after(self, _written: object) -> Mapping[str, TopicState]:
+        self._broker.did("states_after")
         return {"out": TopicState("a", (0,), (self.states["out"].end[0] + 1,))}
 
-    def limits(self) -> Mapping[str, int]:
+    def largest_records(self) -> Mapping[str, int]:
         return {}
 
     def close(self) -> None:
@@ -230,7 +223,7 @@ def test_a_start_that_fails_is_tried_again_and_given_up(broker: Broker, what: st
     assert broker.happened.count("open") == 2
     broker.fails = [what] * 3
     broker.happened.clear()
-    with pytest.raises(OutputUnavailableError, match=r"3 attempt\(s\)"):
+    with pytest.raises(PipelineUnavailableError, match=r"3 attempt\(s\)"):
         sink_of(broker).open()
     assert broker.happened.count("open") == 3
     assert broker.happened.count("discard") == 3
@@ -251,11 +244,11 @@ def test_a_run_that_was_overtaken_is_fenced_for_its_life(
     newer = sink_of(broker)
     newer.open()
     broker.happened.clear()
-    with pytest.raises(ProducerFencedError, match="newest progress record is of run"):
+    with pytest.raises(RunOvertakenError, match="newest progress record is of run"):
         sink.write("q", make_batch(0, []))
     newer.close()
     broker.progress = None
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(RunOvertakenError):
         sink.write("q", make_batch(0, []))
     assert "open" not in broker.happened
 
@@ -266,9 +259,9 @@ def test_an_attempt_that_fails_is_the_last_one_of_a_run_that_was_overtaken(
     """Another producer would fence the newer run."""
     sink.open()
     newer = sink_of(broker)
-    broker.hooks["after"] = newer.open
-    broker.fails = ["after"]
-    with pytest.raises(ProducerFencedError):
+    broker.hooks["states_after"] = newer.open
+    broker.fails = ["states_after"]
+    with pytest.raises(RunOvertakenError):
         sink.write("q", make_batch(0, []))
     broker.happened.clear()
     newer.write("q", make_batch(0, []))
@@ -280,7 +273,7 @@ def test_a_run_that_was_fenced_lets_go_of_its_producer_and_ends(
 ) -> None:
     sink.open()
     broker.hooks["commit"] = sink_of(broker).open
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(RunOvertakenError):
         sink.write("q", make_batch(0, []))
     assert broker.happened[-2:] == ["discard", "read progress"]
 
@@ -292,8 +285,8 @@ def test_another_time_out_does_not_make_an_overtaken_run_take_over(
     newer = sink_of(broker)
     newer.open()
     broker.happened.clear()
-    monkeypatch.setattr("slackwater_spark.sink.settings._SLOWEST_BYTES_PER_SECOND", 0.001)
-    with pytest.raises(ProducerFencedError):
+    monkeypatch.setattr("slackwater_spark.sink.kafka.settings._SLOWEST_BYTES_PER_SECOND", 0.001)
+    with pytest.raises(RunOvertakenError):
         sink.write("q", make_batch(0))
     assert "open" not in broker.happened
 
@@ -305,14 +298,14 @@ def test_of_two_runs_that_open_producers_at_once_the_one_that_began_last_goes_on
     newer = sink_of(broker)
     broker.fails = ["commit"]
     broker.hooks["open"] = newer.open
-    with pytest.raises(ProducerFencedError):
+    with pytest.raises(RunOvertakenError):
         sink.write("q", make_batch(0, []))
     assert newer.write("q", make_batch(0, [])).was_covered is False
 
 
 def test_a_run_that_is_fenced_in_vain_goes_on(sink: KafkaSink, broker: Broker, make_batch: MakeBatch) -> None:
     sink.open()
-    broker.hooks["after"] = lambda: Producer(broker, SETTINGS).open()
+    broker.hooks["states_after"] = lambda: Producer(broker, SETTINGS).open()
     assert not sink.write("q", make_batch(0, [])).was_covered
     assert shown(broker.progress) == (0, 10)
 
@@ -324,7 +317,7 @@ def test_a_progress_topic_that_was_emptied_under_a_run_is_refused(
     sink.write("q", make_batch(0, []))
     broker.fails = ["commit"]
     broker.hooks["commit"] = lambda: setattr(broker, "progress", None)
-    with pytest.raises(ProgressMismatchError, match="lost its records"):
+    with pytest.raises(PipelineStateError, match="lost its records"):
         sink.write("q", make_batch(1, []))
 
 
@@ -345,7 +338,7 @@ def test_batches_without_input_are_asked_for_only_when_numbers_are_missing(
     assert len(asked) == 1
     sink.write("q", make_batch(4, [], from_lsn=20))
     assert len(asked) == 2
-    with pytest.raises(ProgressMismatchError):
+    with pytest.raises(PipelineStateError):
         sink.write("q", make_batch(6, [], from_lsn=30))
 
 
@@ -367,6 +360,6 @@ def test_the_progress_of_another_checkpoint_is_not_continued(
     sink.open()
     broker.happened.clear()
 
-    with pytest.raises(PipelineNameTakenError):
+    with pytest.raises(PipelineStateError):
         sink.write("another", make_batch(1, []))
     assert broker.happened == []

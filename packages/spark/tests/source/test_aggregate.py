@@ -7,16 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope
 from slackwater_markers import CutLogReplacedError
 from slackwater_protocol import PassDecision, PublishedCut, TimelineDecision, decode_batch_header
-from slackwater_spark.source.errors import (
-    MissingCutsError,
-    PartitionsChangedError,
-    UnlikePartitionsError,
-)
+from slackwater_spark.errors import PipelineConfigError, RecordsGoneError
 from slackwater_spark.source.position import Position, TopicPosition
-from slackwater_spark.source.testing import World
+from slackwater_testing.planning import World
 
 Published = Callable[..., PublishedCut]
 BEGINNING = Position(source="inv", timeline=1, scope=Scope.AGGREGATE)
@@ -158,7 +154,7 @@ def test_a_topic_that_does_not_exist_yet_holds_nobody_back(world: World, publish
 
 def test_inputs_with_different_numbers_of_partitions_are_refused(world: World) -> None:
     world.cut(10, 0, [5, 5], [5, 5, 5])
-    with pytest.raises(UnlikePartitionsError, match=r"inv\.s\.a has 2, inv\.s\.b has 3.*scope 'strict'"):
+    with pytest.raises(PipelineConfigError, match=r"inv\.s\.a has 2, inv\.s\.b has 3.*scope 'strict'"):
         world.next(BEGINNING)
 
 
@@ -167,7 +163,7 @@ def test_a_changed_number_of_partitions_is_refused_also_after_a_restart(world: W
     start = world.next(BEGINNING)
     world.cut(20, 10, [5, 5, 5], [5, 5, 5])
     for planner in (world.planner, world.planner, world.new_planner()):
-        with pytest.raises(PartitionsChangedError, match=r"has 3 partitions, it had 2"):
+        with pytest.raises(PipelineConfigError, match=r"has 3 partitions, it had 2"):
             planner.next(start, None, None)
 
 
@@ -185,7 +181,7 @@ def test_a_cut_beyond_a_hole_is_an_error_and_markers_beyond_one_wait(world: Worl
     world.ahead(40, 20, {("a", 0): (30, 20), ("b", 0): (35, 25)})
     assert world.next(start) == start
     world.cut(60, 50, [9, 9], [9, 9])
-    with pytest.raises(MissingCutsError, match="after commit LSN 10, up to 60"):
+    with pytest.raises(RecordsGoneError, match="after commit LSN 10, up to 60"):
         world.next(start)
 
 
@@ -193,7 +189,7 @@ def test_a_truncated_log_is_an_error(world: World) -> None:
     start = stalled(world)
     end = world.next(start)
     world.log.delete_before(2)
-    with pytest.raises(MissingCutsError):
+    with pytest.raises(RecordsGoneError):
         world.new_planner().tasks(start, end)
 
 
@@ -283,7 +279,7 @@ def test_a_log_that_was_made_anew_is_refused(world: World) -> None:
     for planner in (world.planner, world.new_planner()):
         with pytest.raises(CutLogReplacedError):
             planner.next(start, None, None)
-    with pytest.raises(MissingCutsError, match="after commit LSN 0"):
+    with pytest.raises(RecordsGoneError, match="after commit LSN 0"):
         world.new_planner().next(BEGINNING, None, None)
 
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_engine.records.batch import BatchContent, BatchTask, TransactionTable
-from slackwater_engine.records.plan import OffsetSpan
+from slackwater_engine.records.batch import BatchContent, BatchTask, OffsetSpan, TransactionTable
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
 
 

@@ -14,9 +14,8 @@ from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.pack.specification import PackingSpec, packing_spec
 from slackwater_engine.pack.table import TablePacker
 from slackwater_engine.payloads import PACKED_SCHEMA, Event, decode_events
-from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater_engine.records.changes import BatchChanges
-from slackwater_engine.records.plan import OffsetSpan
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
 from slackwater_spark.source.packed import PackedWriter
 from slackwater_sql.compiler import compile_pipeline

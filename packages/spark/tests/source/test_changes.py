@@ -6,9 +6,8 @@ import pytest
 from confluent_kafka import Message
 
 from slackwater_engine.errors import BadInputError
-from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater_engine.records.changes import BatchChanges, find_keyless, find_places
-from slackwater_engine.records.plan import OffsetSpan
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction, SourceTopics
 
 Value = Callable[..., bytes]
@@ -28,7 +27,7 @@ def changes(
 
 
 def found(batch: BatchChanges, *records: Message) -> list[tuple[int | None, int]]:
-    return [(message.offset(), lsn) for message, _, lsn in batch.of(SPAN, list(records))]
+    return [(message.offset(), lsn) for message, _, lsn in batch.find(SPAN, list(records))]
 
 
 def test_a_row_gets_the_commit_lsn_of_its_transaction(row_value: Value, record: Record) -> None:
@@ -52,7 +51,7 @@ def test_a_truncate_behind_the_marker_of_its_group_is_refused(
     truncate = record(row_value(7, 900, op="t"), offset=2, key=None)
 
     with pytest.raises(BadInputError, match=r"TRUNCATE of inventory\.orders.*scope 'aggregate'"):
-        list(changes(xids=xids).of(GROUP_SPAN, [truncate]))
+        list(changes(xids=xids).find(GROUP_SPAN, [truncate]))
 
 
 @pytest.mark.parametrize(
@@ -69,13 +68,13 @@ def test_a_truncate_that_is_read_later_contained_in_a_snapshot_or_repeated_is_le
 ) -> None:
     left_out = record(row_value(7, 900, op=op), offset=2, key=None)
 
-    assert list(changes(xids=xids).of(span, [left_out])) == []
+    assert list(changes(xids=xids).find(span, [left_out])) == []
 
 
 def test_a_truncate_above_the_marker_of_its_group_is_a_change(row_value: Value, record: Record) -> None:
     truncate = record(row_value(7, 900, op="t"), offset=2, key=None)
 
-    assert [lsn for _, _, lsn in changes(xids={7: 1001}).of(GROUP_SPAN, [truncate])] == [1001]
+    assert [lsn for _, _, lsn in changes(xids={7: 1001}).find(GROUP_SPAN, [truncate])] == [1001]
 
 
 def test_tombstones_carry_nothing(record: Record) -> None:
@@ -122,7 +121,7 @@ def test_a_span_takes_commits_above_its_lower_and_up_to_its_upper_lsn(
     batch = changes(xids={6: 1000, 7: 1500, 8: 2000, 9: 2001})
     span = replace(SPAN, after_lsn=1000, up_to_lsn=2000)
     rows = [record(row_value(xid, 900), offset=xid) for xid in (6, 7, 8, 9)]
-    assert [message.offset() for message, _, _ in batch.of(span, rows)] == [7, 8]
+    assert [message.offset() for message, _, _ in batch.find(span, rows)] == [7, 8]
 
 
 def test_doubles_are_found_over_several_portions(row_value: Value, record: Record) -> None:
@@ -157,7 +156,7 @@ def test_rows_of_a_table_whose_topic_has_the_same_name_are_left_out(row_value: V
     )
     other = record(row_value(7, 900, table="s.a b"), topic="inv.s.a_b")
     mine = record(row_value(7, 900, table="s.a_b"), topic="inv.s.a_b")
-    assert [c.table for _, c, _ in batch.of(span, [other, mine])] == ["s.a_b"]
+    assert [c.table for _, c, _ in batch.find(span, [other, mine])] == ["s.a_b"]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +178,7 @@ def placed(task: BatchTask, *records: Message) -> list[tuple[int | None, int]]:
     span, tables = task.spans[0], ("inventory.orders",)
     places = find_places(task, "inv", tables, [(span, list(records))])
     batch = BatchChanges(task, "inv", tables, places)
-    return [(message.offset(), lsn) for message, _, lsn in batch.of(span, list(records))]
+    return [(message.offset(), lsn) for message, _, lsn in batch.find(span, list(records))]
 
 
 def test_a_row_of_an_incremental_snapshot_stands_before_the_next_change_of_its_partition(
@@ -272,7 +271,7 @@ def test_equal_changes_of_two_tables_in_one_topic_are_not_the_same(row_value: Va
     rows = [
         record(row_value(7, 900, table=t), offset=n, topic="all") for n, t in enumerate(("s.a", "s.b", "s.a"))
     ]
-    assert [message.offset() for message, _, _ in batch.of(span, rows)] == [0, 1]
+    assert [message.offset() for message, _, _ in batch.find(span, rows)] == [0, 1]
 
 
 def test_a_row_of_a_snapshot_stands_at_most_at_the_end_of_its_span(row_value: Value, record: Record) -> None:
@@ -317,7 +316,7 @@ def test_rows_without_a_key_are_compared_within_repeated_transactions_only(
     tables = ("inventory.orders",)
     keyless = find_keyless(task, "inv", tables, [(SPAN, rows)])
     batch = BatchChanges(task, "inv", tables, keyless=keyless)
-    assert [message.offset() for message, _, _ in batch.of(SPAN, rows)] == [0, 2, 3]
+    assert [message.offset() for message, _, _ in batch.find(SPAN, rows)] == [0, 2, 3]
 
 
 def test_a_row_that_came_is_not_the_same_as_one_that_went(row_value: Value, record: Record) -> None:
@@ -328,4 +327,4 @@ def test_a_row_that_came_is_not_the_same_as_one_that_went(row_value: Value, reco
     keyless = find_keyless(task, "inv", ("inventory.orders",), [(SPAN, rows)])
     batch = BatchChanges(task, "inv", ("inventory.orders",), keyless=keyless)
     with pytest.raises(BadInputError, match="which of them are the same row cannot be known"):
-        list(batch.of(SPAN, rows))
+        list(batch.find(SPAN, rows))

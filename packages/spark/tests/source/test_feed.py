@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope
 from slackwater_markers import CutLogReplacedError, CutLogUnavailableError
 from slackwater_protocol import PublishedCut, SkipDecision
+from slackwater_spark.errors import RecordsGoneError
 from slackwater_spark.source import feed as feeds
-from slackwater_spark.source.errors import MissingCutsError
 from slackwater_spark.source.position import Position, TopicPosition
-from slackwater_spark.source.testing import World
+from slackwater_testing.planning import World
 
 Published = Callable[..., PublishedCut]
 
@@ -198,7 +198,7 @@ def test_cuts_of_other_timelines_lead_nowhere_even_where_they_connect(published:
 
     assert world.after(world.at(first)) == [7]
     assert world.listed(world.at(first), world.at(second)) == [7]
-    with pytest.raises(MissingCutsError):
+    with pytest.raises(RecordsGoneError):
         world.listed(world.at(first), replace(world.at(second), lsns=(20,), cut=20))
 
 
@@ -250,7 +250,7 @@ def test_what_another_sidecar_appended_below_the_known_place_is_found_after_a_re
 def test_transactions_that_no_cut_lists_are_an_error(world: World) -> None:
     world.cut(10, 0)
     world.cut(30, 20)
-    with pytest.raises(MissingCutsError, match="after commit LSN 10, up to 30"):
+    with pytest.raises(RecordsGoneError, match="after commit LSN 10, up to 30"):
         world.after()
 
 
@@ -312,7 +312,7 @@ def test_a_planned_batch_that_the_log_lost_is_an_error(world: World) -> None:
     cuts = [world.cut(lsn, lsn - 10) for lsn in (10, 20, 30)]
     world.log.delete_before(2)
     start, end = world.at(cuts[0]), world.at(cuts[2])
-    with pytest.raises(MissingCutsError, match="after commit LSN 10, up to 30"):
+    with pytest.raises(RecordsGoneError, match="after commit LSN 10, up to 30"):
         world.listed(start, end)
 
 
@@ -416,7 +416,7 @@ def test_a_log_that_has_become_shorter_is_refused_though_no_id_was_noted(world: 
 def test_a_new_query_does_not_take_the_middle_for_the_beginning(world: World) -> None:
     """With the first record of the log taken for the first cut, it would begin at LSN 30."""
     world.cut(30, 20)
-    with pytest.raises(MissingCutsError, match="made anew under a sidecar"):
+    with pytest.raises(RecordsGoneError, match="made anew under a sidecar"):
         world.after()
 
 

@@ -1,16 +1,17 @@
 """Where a query without a checkpoint begins, and that its first batch can be repeated."""
 
+import pickle
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from slackwater_engine.scope import Scope
-from slackwater_spark.source import readers
+from slackwater_engine.settings import Scope
+from slackwater_spark.source import planner
+from slackwater_spark.source.data_source import SlackwaterStreamReader
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.position import Position
-from slackwater_spark.source.readers import SlackwaterStreamReader
 
 
 class GrowingSource:
@@ -35,7 +36,7 @@ class GrowingSource:
 
 
 def reader(monkeypatch: pytest.MonkeyPatch, **options: str) -> SlackwaterStreamReader:
-    monkeypatch.setattr(readers, "Planner", GrowingSource)
+    monkeypatch.setattr(planner, "Planner", GrowingSource)
     required = {"source": "inv", "bootstrap": "b", "tables": "s.t"}
     return SlackwaterStreamReader(SourceOptions.parse({**required, **options}), StructType())
 
@@ -59,3 +60,13 @@ def test_other_first_batches_hold_what_there_is(monkeypatch: pytest.MonkeyPatch)
     assert restarted.latestOffset(start, ReadAllAvailable())["lsns"] == [100], (
         "a checkpoint says where it begins"
     )
+
+
+def test_a_reader_travels_to_executors_without_its_planner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planner that has connections cannot be pickled."""
+    ours = reader(monkeypatch)
+    ours.initialOffset()
+    assert ours._connected is not None  # noqa: SLF001 - what must not travel
+    arrived = pickle.loads(pickle.dumps(ours))  # noqa: S301 - our own bytes
+    assert arrived._connected is None  # noqa: SLF001
+    assert arrived.getDefaultReadLimit() == ours.getDefaultReadLimit()

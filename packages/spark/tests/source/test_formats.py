@@ -15,20 +15,19 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import StructType
 
 from slackwater_cdc import Frontier
-from slackwater_cdc.wire import AvroToJson, ToJson
+from slackwater_cdc.avro import AvroToJson, ToJson
 from slackwater_devstack import KafkaBroker
 from slackwater_engine.errors import BadInputError
-from slackwater_engine.local import LocalStage
-from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.local import LocalEngine
+from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater_engine.records.changes import BatchChanges
-from slackwater_engine.records.plan import OffsetSpan
 from slackwater_protocol import CommittedTransaction, Cut, SourceTopics
 from slackwater_registry import RegistrySettings
 from slackwater_registry.testing import RegistryServer
-from slackwater_spark.source.errors import SchemaRegistryError
+from slackwater_spark.errors import PipelineUnavailableError
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.readers import read_task
 from slackwater_spark.source.rows import RowWriter
+from slackwater_spark.source.task import read_task
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.postgres import parse_catalog
 
@@ -147,9 +146,9 @@ def test_documents_are_the_same_in_every_format(name: str) -> None:
         (c.table, c.op, lsn, c.before and bytes(c.before), c.after and bytes(c.after), c.lsn)
         for span, messages in portions
         if span.topic == "x.inv.orders"
-        for _, c, lsn in changes.of(span, messages)
+        for _, c, lsn in changes.find(span, messages)
     ]
-    documents = LocalStage(plan, every_commit=True).run(events)
+    documents = LocalEngine(plan, every_commit=True).run(events)[0]
 
     history = [(json.loads(key)["id"], doc and json.loads(doc)["customers"]) for _, key, doc in documents]
     by_key = {key: [customers for other, customers in history if other == key] for key in (1, 2, 5, 6, 9)}
@@ -171,7 +170,7 @@ def changes(
 
 def found(batch: BatchChanges, topic: str, *messages: Message) -> list[tuple[str, str, int]]:
     span = OffsetSpan(topic, 0, 0, 100, 0)
-    return [(c.table, c.op, lsn) for _, c, lsn in batch.of(span, list(messages))]
+    return [(c.table, c.op, lsn) for _, c, lsn in batch.find(span, list(messages))]
 
 
 def test_tables_that_share_a_topic_are_told_apart_by_their_rows(row_value: Value, record: Record) -> None:
@@ -274,7 +273,7 @@ def test_avro_in_routed_topics_is_read_from_kafka(kafka_broker: KafkaBroker, sou
             options,
             servers=dataclasses.replace(options.servers, registry=RegistrySettings(url=registry.url)),
         )
-        with pytest.raises(SchemaRegistryError, match=r"HTTP 500.*loses nothing"):
+        with pytest.raises(PipelineUnavailableError, match=r"HTTP 500.*loses nothing"):
             list(read_task(others, ROWS, task))
 
     plain = [comparable(row) for row in rows_of("json") if row["op"] != "r" and row["table"] in read]
@@ -352,7 +351,7 @@ def test_every_change_of_a_recording_becomes_one_row_with_its_true_commit(name: 
                 for offset, line in enumerate(of_partition)
                 if line[2] is None or payload_of(line[2])["transaction"] is not None
             ]
-            for message, change, lsn in batch.of(OffsetSpan(topic, number, 0, 10**6, 0), messages):
+            for message, change, lsn in batch.find(OffsetSpan(topic, number, 0, 10**6, 0), messages):
                 identity = (change.xid, change.lsn, change.table, change.op, message.key())
                 assert identity not in seen
                 assert lsn == commits[change.xid or 0]

@@ -11,10 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slackwater_cdc.testing import change_value, snapshot_value
-from slackwater_engine.records.batch import BatchTask
+from slackwater_engine.records.batch import BatchTask, OffsetSpan
 from slackwater_engine.records.changes import BatchChanges, find_places
-from slackwater_engine.records.plan import OffsetSpan
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope
 from slackwater_markers import InMemoryCutLog
 from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, Marker
 from slackwater_spark.source import markers, planner
@@ -225,7 +224,7 @@ class Reader:
             places = find_places(task, "inv", TABLES, portions) if task.needs_look_ahead else None
             changes = BatchChanges(task, "inv", TABLES, places)
             for span, messages in portions:
-                for found, _, commit_lsn in changes.of(span, messages):
+                for found, _, commit_lsn in changes.find(span, messages):
                     lsn = json.loads(found.key() or b"")["id"]
                     yield Row(commit_lsn, lsn, (span.topic.removeprefix("inv."), span.partition))
 
@@ -395,13 +394,13 @@ def the_fastest_partition_decides(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def go_on_where_reading_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved = markers.moved
+    moved = markers.move_position
 
     def wrong(position: TopicPosition, history: markers.MarkerHistory, lsn: int) -> TopicPosition:
         right = moved(position, history, lsn)
         return TopicPosition(right.read_to, right.lsn, right.read_to)
 
-    monkeypatch.setattr(markers, "moved", wrong)
+    monkeypatch.setattr(markers, "move_position", wrong)
 
 
 def repetitions_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,9 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater_engine.records.plan import OffsetSpan
+from slackwater_engine.records.batch import OffsetSpan
 from slackwater_markers.testing import FlakyConsumer
-from slackwater_spark.source.errors import KafkaReadError, MissingTopicError, TruncatedTopicError
+from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
 from slackwater_spark.source.kafka_reader import SpanReader
 
 VALUES = [b"a", b"b", b"c"]
@@ -33,7 +33,7 @@ def read(
     "name", ["NOT_LEADER_FOR_PARTITION", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"]
 )
 def test_a_task_goes_on_after_transient_errors(name: str) -> None:
-    """Seen to raise KafkaReadError while every error ended the task."""
+    """Seen to raise PipelineUnavailableError while every error ended the task."""
     values, consumer = read(name, name, name)
     assert (values, consumer.errors) == (VALUES, [])
 
@@ -47,21 +47,38 @@ def test_asking_where_a_partition_begins_is_repeated(name: str) -> None:
 @pytest.mark.parametrize("name", ["TOPIC_AUTHORIZATION_FAILED", "UNSUPPORTED_VERSION", "UNKNOWN"])
 @pytest.mark.parametrize("may_start_late", [False, True])
 def test_other_errors_end_the_task_at_once(name: str, may_start_late: bool) -> None:
-    with pytest.raises(KafkaReadError, match=r"topic t, partition 0: stuck at offset 0, wanted up to 3"):
+    with pytest.raises(
+        PipelineUnavailableError, match=r"topic t, partition 0: stuck at offset 0, wanted up to 3"
+    ):
         read(name, may_start_late=may_start_late)
 
 
 @pytest.mark.parametrize("name", ["_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"])
 def test_offsets_that_are_gone_are_not_waited_for(name: str) -> None:
-    with pytest.raises(TruncatedTopicError):
+    with pytest.raises(RecordsGoneError):
         read(name)
+
+
+@pytest.mark.parametrize(
+    ("earliest", "end", "told"),
+    [(2, 3, "topic starts at 2: 2 offsets are gone"), (0, -1, "deleted and made again")],
+)
+def test_a_topic_that_was_made_again_is_told_from_a_truncated_one(earliest: int, end: int, told: str) -> None:
+    class Bounded(FlakyConsumer):
+        def get_watermark_offsets(self, *_: object, **_named: object) -> tuple[int, int]:
+            return earliest, end
+
+    consumer = Bounded({("t", 0): VALUES}, [code("OFFSET_OUT_OF_RANGE")])
+    reader = SpanReader(consumer, timeout_seconds=20.0)  # type: ignore[arg-type]
+    with pytest.raises(RecordsGoneError, match=told):
+        list(reader.read([SPAN]))
 
 
 @pytest.mark.parametrize("name", ["UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"])
 def test_a_topic_is_missing_when_the_broker_says_so_in_its_list_of_topics(name: str) -> None:
     assert read(name)[0] == VALUES
     assert read(name, "LEADER_NOT_AVAILABLE", name)[0] == VALUES  # the list does not come
-    with pytest.raises(MissingTopicError):
+    with pytest.raises(PipelineStateError):
         read(name, topic="another")
 
 
@@ -81,7 +98,9 @@ def test_a_topic_without_a_leader_is_not_missing() -> None:
 @pytest.mark.parametrize("name", ["NOT_LEADER_FOR_PARTITION", "_ALL_BROKERS_DOWN"])
 def test_errors_are_no_progress_and_the_last_one_is_named(name: str) -> None:
     """While each error counted as progress, this waited for ever."""
-    with pytest.raises(KafkaReadError, match=r"nothing came for 0\.2 s \(tried for 0\.2 s: ") as caught:
+    with pytest.raises(
+        PipelineUnavailableError, match=r"nothing came for 0\.2 s \(tried for 0\.2 s: "
+    ) as caught:
         read(*[name] * 1_000_000, seconds=0.2)
     assert KafkaError(code(name)).str() in str(caught.value)
 
@@ -101,7 +120,7 @@ def test_errors_of_the_connection_are_told_only_when_nothing_comes() -> None:
     reader = SpanReader(Nameless({("t", 0): VALUES}, failed), timeout_seconds=20.0)  # type: ignore[arg-type]
     assert [m.value() for _, messages in reader.read([SPAN]) for m in messages] == VALUES
     reader = SpanReader(Nameless({("t", 0): VALUES}, failed * 400_000), timeout_seconds=0.2)  # type: ignore[arg-type]
-    with pytest.raises(KafkaReadError, match="Authentication failure"):
+    with pytest.raises(PipelineUnavailableError, match="Authentication failure"):
         list(reader.read([SPAN]))
 
 

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater_devstack import KafkaBroker
-from slackwater_engine.records.plan import OffsetSpan
-from slackwater_spark.source.errors import KafkaReadError, MissingTopicError, TruncatedTopicError
+from slackwater_engine.records.batch import OffsetSpan
+from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
 from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
 
 pytestmark = pytest.mark.integration
@@ -131,7 +131,9 @@ def test_an_unfinished_transaction_is_reported_with_its_place(make_topic: MakeTo
     topic = make_topic(1)
     topic.write(0, ["first"])
     unfinished = topic.transaction(0, ["held back"])
-    with pytest.raises(KafkaReadError, match="stuck at offset 1, wanted up to 2: nothing came") as caught:
+    with pytest.raises(
+        PipelineUnavailableError, match="stuck at offset 1, wanted up to 2: nothing came"
+    ) as caught:
         topic.read(topic.span(0, 0, 2), timeout=2.5)
     assert "no unfinished Kafka transaction" in str(caught.value)
     unfinished.commit_transaction(20)
@@ -143,32 +145,32 @@ def test_a_truncated_topic_is_an_error_that_says_which_offsets_are_gone(make_top
     topic.write(1, numbers(0, 10))
     [deleted] = topic.admin.delete_records([TopicPartition(topic.name, 1, 4)]).values()
     deleted.result(300)
-    with pytest.raises(TruncatedTopicError, match="topic starts at 4: 3 offsets are gone") as caught:
+    with pytest.raises(RecordsGoneError, match="topic starts at 4: 3 offsets are gone") as caught:
         topic.read(topic.span(1, 1, 10))
-    assert (caught.value.topic, caught.value.partition) == (topic.name, 1)
+    assert str(caught.value).startswith(f"topic {topic.name}, partition 1: ")
     assert topic.read(topic.span(1, 1, 10), may_start_late=True) == {1: numbers(4, 10)}
     assert topic.read(topic.span(1, 1, 3), may_start_late=True) == {}
-    with pytest.raises(TruncatedTopicError):  # something has been read of it before
+    with pytest.raises(RecordsGoneError):  # something has been read of it before
         topic.read(replace(topic.span(1, 1, 10), after_lsn=7), may_start_late=True)
 
 
 def test_a_topic_that_was_made_again_is_an_error(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
     topic.write(0, numbers(0, 3))
-    with pytest.raises(TruncatedTopicError, match="deleted and made again"):
+    with pytest.raises(RecordsGoneError, match="deleted and made again"):
         topic.read(topic.span(0, 50, 60))
 
 
 def test_a_topic_that_is_gone_is_an_error(make_topic: MakeTopic) -> None:
     topic = make_topic(1)
-    with pytest.raises(MissingTopicError, match="topic gone has no partition 0, or does not exist"):
+    with pytest.raises(PipelineStateError, match="topic gone has no partition 0, or does not exist"):
         topic.read(OffsetSpan("gone", 0, 0, 5, 0))
-    with pytest.raises(MissingTopicError, match="has no partition 7"):
+    with pytest.raises(PipelineStateError, match="has no partition 7"):
         topic.read(topic.span(7, 0, 5), may_start_late=True)
 
 
 def test_a_broker_that_is_away_is_an_error(make_topic: MakeTopic) -> None:
     reader_of_nothing = make_topic(1)
     reader_of_nothing.bootstrap = "127.0.0.1:1"
-    with pytest.raises(KafkaReadError, match="check that the brokers are up"):
+    with pytest.raises(PipelineUnavailableError, match="check that the brokers are up"):
         reader_of_nothing.read(reader_of_nothing.span(0, 0, 5), timeout=0.3)

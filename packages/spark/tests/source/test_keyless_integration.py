@@ -18,8 +18,8 @@ from slackwater_protocol import PublishedCut
 from slackwater_spark.source.feed import Feed
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.readers import read_task
 from slackwater_spark.source.rows import ROW_SCHEMA
+from slackwater_spark.source.task import read_task
 
 pytestmark = pytest.mark.integration
 

@@ -6,8 +6,8 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_engine.scope import Scope
-from slackwater_spark.source.markers import GroupMarker, Known, MarkerHistory, advance, moved
+from slackwater_engine.settings import Scope
+from slackwater_spark.source.markers import GroupMarker, KnownMarkers, MarkerHistory, advance, move_position
 from slackwater_spark.source.position import Position, TopicPosition, size_between
 
 OFFSETS = st.lists(st.integers(0, 2), min_size=1, max_size=20)
@@ -57,28 +57,28 @@ START = TopicPosition((5, 5), 10, (9, 9))
 
 def test_at_a_marker_nothing_is_read_again() -> None:
     ends = (7, 8, 1)
-    found = moved(START, history((20, ends), (30, (9, 9, 9))), 20)
+    found = move_position(START, history((20, ends), (30, (9, 9, 9))), 20)
     assert found == TopicPosition(ends, 20, ends)
     assert found.start is ends, "nothing is done per partition"
     assert found.read_to is ends
 
 
 def test_between_markers_a_batch_reads_to_the_one_above_and_the_next_one_goes_on_at_the_one_below() -> None:
-    found = moved(START, history((20, (7, 8)), (30, (9, 8))), 25)
+    found = move_position(START, history((20, (7, 8)), (30, (9, 8))), 25)
     assert found == TopicPosition((7, 8), 20, (9, 8))
-    assert moved(START, history((30, (9, 8))), 25) == TopicPosition((5, 5), 10, (9, 8))
+    assert move_position(START, history((30, (9, 8))), 25) == TopicPosition((5, 5), 10, (9, 8))
 
 
 def test_between_equal_markers_everything_is_told() -> None:
-    found = moved(START, history((20, (7, 8)), (30, (7, 8))), 25)
+    found = move_position(START, history((20, (7, 8)), (30, (7, 8))), 25)
     assert found == TopicPosition((7, 8), 25, (7, 8))
 
 
 def test_a_partition_never_goes_back() -> None:
     """Of two sidecars one may have seen more of what only repeats."""
-    assert moved(START, history((20, (4, 8))), 20) == TopicPosition((5, 8), 20, (5, 8))
-    assert moved(START, history((20, (4,))), 20) == TopicPosition((5, 5), 20, (5, 5))
-    assert moved(START, history((8, (6, 6)), (20, (7, 7))), 15) == TopicPosition((5, 5), 10, (7, 7))
+    assert move_position(START, history((20, (4, 8))), 20) == TopicPosition((5, 8), 20, (5, 8))
+    assert move_position(START, history((20, (4,))), 20) == TopicPosition((5, 5), 20, (5, 5))
+    assert move_position(START, history((8, (6, 6)), (20, (7, 7))), 15) == TopicPosition((5, 5), 10, (7, 7))
 
 
 # --- how far groups go
@@ -89,11 +89,13 @@ def strict(lsn: int, *offsets: int) -> Position:
     return Position(source="inv", timeline=1, scope=Scope.STRICT, lsns=(lsn,), topics=topics)
 
 
-def known(ends: Mapping[int, tuple[int, ...]], covered_lsn: int = 10**6, **fields: int | set[int]) -> Known:
-    return Known({"a": [history(*ends.items())]}, covered_lsn, **fields)  # type: ignore[arg-type]
+def known(
+    ends: Mapping[int, tuple[int, ...]], covered_lsn: int = 10**6, **fields: int | set[int]
+) -> KnownMarkers:
+    return KnownMarkers({"a": [history(*ends.items())]}, covered_lsn, **fields)  # type: ignore[arg-type]
 
 
-def lsn_after(start: Position, found: Known, max_events: int | None = None) -> int | None:
+def lsn_after(start: Position, found: KnownMarkers, max_events: int | None = None) -> int | None:
     end = advance(start, found, max_events)
     return None if end is None else end.lsns[0]
 
@@ -131,11 +133,11 @@ def test_where_it_matters_what_is_read_again_a_group_stops_only_at_exact_places(
     apart = {"a": [history((10, (1,)), (20, (2,)))], "b": [history((12, (1,)), (30, (2,)))]}
     topics = {topic: (TopicPosition((0,), 0, (0,)),) for topic in "ab"}
     start = replace(strict(0), scope=Scope.AGGREGATE, topics=topics)
-    assert lsn_after(start, Known(apart, 20)) == 20
-    assert lsn_after(start, Known(apart, 20, exact_up_to_lsn=20)) == 20
-    assert lsn_after(start, Known(apart, 20, exact_up_to_lsn=21)) is None
+    assert lsn_after(start, KnownMarkers(apart, 20)) == 20
+    assert lsn_after(start, KnownMarkers(apart, 20, exact_up_to_lsn=20)) == 20
+    assert lsn_after(start, KnownMarkers(apart, 20, exact_up_to_lsn=21)) is None
     apart["b"][0].add(10, (1,))
-    assert lsn_after(start, Known(apart, 20, exact_up_to_lsn=21)) == 10
+    assert lsn_after(start, KnownMarkers(apart, 20, exact_up_to_lsn=21)) == 10
 
 
 def test_new_partitions_of_a_topic_begin_at_zero() -> None:
@@ -175,12 +177,12 @@ def test_a_limited_group_goes_to_the_place_that_all_candidates_together_tell(
         histories[topic] = [history(*((lsn, (offset,)) for lsn, offset in places))]
     topics = {topic: (TopicPosition((0,), 0, (0,)),) for topic in "ab"}
     start = replace(strict(0), scope=Scope.AGGREGATE, topics=topics)
-    found = Known(histories, 10**6, exact_up_to_lsn=exact_up_to)
+    found = KnownMarkers(histories, 10**6, exact_up_to_lsn=exact_up_to)
     available = min(each[0].newest_lsn() for each in histories.values())
     lsns = sorted({available}.union(*(each[0].lsns(0, available) for each in histories.values())))
 
     def reached(lsn: int) -> tuple[int, int]:
-        ends = [moved(TopicPosition((0,), 0, (0,)), each[0], lsn) for each in histories.values()]
+        ends = [move_position(TopicPosition((0,), 0, (0,)), each[0], lsn) for each in histories.values()]
         return sum(sum(end.start) for end in ends), sum(sum(end.read_to) for end in ends)
 
     gains_and_sizes = {lsn: reached(lsn) for lsn in lsns}

@@ -11,9 +11,8 @@ from pyspark.sql.types import StructType
 from slackwater_engine.errors import BadInputError
 from slackwater_engine.pack.specification import packing_spec
 from slackwater_engine.payloads import EMPTY_KEY, HEADER_BUCKET, TOUCH_INPUT, bucket_of, decode_events
-from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater_engine.records.changes import BatchChanges
-from slackwater_engine.records.plan import OffsetSpan
 from slackwater_protocol import BatchHeader, CommittedTransaction, encode_batch_header
 from slackwater_spark.source.packed import PackedWriter
 from slackwater_sql.compiler import compile_pipeline

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from slackwater_engine.records.batch import BatchContent
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope
 from slackwater_markers.errors import CutLogTruncatedError
 from slackwater_protocol import PublishedCut, TimelineDecision, decode_batch_header
 from slackwater_spark.source.planner import batch_header
 from slackwater_spark.source.position import GroupWindow, Position
-from slackwater_spark.source.testing import World
+from slackwater_testing.planning import World
 
 Published = Callable[..., PublishedCut]
 
@@ -131,12 +131,6 @@ def test_a_batch_without_rows_needs_no_task(any_world: World) -> None:
     world = any_world
     before = world.at(world.cut(10, 0, [300]))
     assert world.tasks(before, world.at(world.cut(20, 10, [300], transactions={}))) == []
-
-
-def test_a_planner_travels_without_its_connections(world: World) -> None:
-    arrived = pickle.loads(pickle.dumps(world.planner))  # noqa: S301 - our own bytes
-    assert arrived.options == world.planner.options
-    assert vars(arrived)["_feed"] is None
 
 
 def test_planning_again_gives_the_same_tasks(any_world: World) -> None:

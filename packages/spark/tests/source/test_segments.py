@@ -11,10 +11,10 @@ from slackwater_protocol import AheadMarkers, CommittedTransaction, PublishedCut
 from slackwater_spark.source.segments import (
     Segment,
     Segments,
-    merged_windows,
-    segment_of_record,
+    find_snapshot_rows,
+    make_segment,
+    merge_windows,
     skipped_xids,
-    snapshot_rows,
 )
 
 Published = Callable[..., PublishedCut]
@@ -48,9 +48,9 @@ def test_cuts_connect_in_order_of_their_lsns() -> None:
 def test_a_hole_ends_the_chain() -> None:
     cuts = [(5, 10), (11, 20), (20, 30)]
     segments = read(cuts, 5)
-    assert (segments.covered_lsn, segments.hole()) == (10, (10, 20))
+    assert (segments.covered_lsn, segments.find_hole()) == (10, (10, 20))
     assert chain(segments, 5, 30) == ([10], 10)
-    assert read(cuts, 4).hole() == (4, 10)
+    assert read(cuts, 4).find_hole() == (4, 10)
     assert chain(read(cuts, 4), 4, 30) == ([], 4)
 
 
@@ -66,16 +66,16 @@ def test_a_cut_that_connects_to_nothing_does_not_hide_one_that_does() -> None:
 
 def test_the_first_cut_of_a_source_follows_nothing_wherever_it_stands() -> None:
     """A log that was made anew under a sidecar begins with a cut that follows another."""
-    assert read([(0, 10)]).hole() is None
-    assert read([(7, 10)]).hole() == (0, 10)
-    assert read([(7, 10)], 1).hole() == (1, 10)
+    assert read([(0, 10)]).find_hole() is None
+    assert read([(7, 10)]).find_hole() == (0, 10)
+    assert read([(7, 10)], 1).find_hole() == (1, 10)
 
 
 def test_a_truncated_beginning_connects_only_when_allowed() -> None:
     segments = read([(7, 10), (11, 20)], may_start_anywhere=True)
-    assert (segments.covered_lsn, segments.hole()) == (10, (10, 20))
+    assert (segments.covered_lsn, segments.find_hole()) == (10, (10, 20))
     assert chain(segments, 0, 10) == ([10], 10)
-    assert read([(7, 10)], 1, may_start_anywhere=True).hole() == (1, 10)
+    assert read([(7, 10)], 1, may_start_anywhere=True).find_hole() == (1, 10)
     ahead = Segments(may_start_anywhere=True)
     ahead.add(segment(10, 7, is_cut=False))
     assert ahead.covered_lsn == 0, "markers are no beginning"
@@ -84,7 +84,7 @@ def test_a_truncated_beginning_connects_only_when_allowed() -> None:
 def test_markers_ahead_wait_for_what_is_missing() -> None:
     segments = Segments(10)
     segments.add(segment(40, 20, is_cut=False))
-    assert (segments.covered_lsn, segments.hole()) == (10, None)
+    assert (segments.covered_lsn, segments.find_hole()) == (10, None)
     segments.add(segment(20, 10, 1))
     assert segments.covered_lsn == 40
 
@@ -92,7 +92,7 @@ def test_markers_ahead_wait_for_what_is_missing() -> None:
 def test_where_a_query_stands_is_covered() -> None:
     segments = read([(0, 10), (20, 30)])
     segments.move_to(1, 20)
-    assert (segments.covered_lsn, segments.hole()) == (30, None)
+    assert (segments.covered_lsn, segments.find_hole()) == (30, None)
     assert [s.lsn for s in segments.within(0, 9)] == [30]
 
 
@@ -104,7 +104,7 @@ def test_what_is_covered_does_not_depend_on_the_order(steps: list[int], chance: 
     after, up_to = sorted((chance.randint(0, ends[-1]), ends[-1]))
     segments = read(ranges)
 
-    assert (segments.covered_lsn, segments.hole()) == (ends[-1], None)
+    assert (segments.covered_lsn, segments.find_hole()) == (ends[-1], None)
     found, reached = segments.chain((after, up_to), segments.within(0, len(ranges)))
     assert reached >= up_to
     covered = after
@@ -143,7 +143,7 @@ def test_a_group_stops_before_late_rows_with_the_lsn_of_a_snapshot(published: Pu
         ]
     ):
         assert segments.stops == (frozenset({10}) if log > 2 else frozenset())
-        segments.add(segment_of_record(cut.cut, log))
+        segments.add(make_segment(cut.cut, log))
     assert (segments.stops, segments.exact_up_to_lsn) == (frozenset({10}), 40)
     segments.move_to(1, 10)
     assert segments.stops == frozenset()
@@ -151,12 +151,12 @@ def test_a_group_stops_before_late_rows_with_the_lsn_of_a_snapshot(published: Pu
 
 def test_cuts_that_lie_partly_in_a_window_say_what_rows_of_snapshots_they_have(published: Published) -> None:
     cuts = [published(20, 5, late_snapshots=(8,)), published(30, 20, has_incremental_rows=True)]
-    segments = [segment_of_record(cut.cut, log) for log, cut in enumerate(cuts)]
-    assert snapshot_rows([(10, 20)], segments) == (frozenset({8}), False)
-    assert snapshot_rows([(10, 21)], segments) == (frozenset({8}), True)
-    assert snapshot_rows([(20, 30)], segments) == (frozenset(), True)
-    assert snapshot_rows([(30, 40)], segments) == (frozenset(), False)
-    assert snapshot_rows([(0, 5)], segments) == (frozenset(), False)
+    segments = [make_segment(cut.cut, log) for log, cut in enumerate(cuts)]
+    assert find_snapshot_rows([(10, 20)], segments) == (frozenset({8}), False)
+    assert find_snapshot_rows([(10, 21)], segments) == (frozenset({8}), True)
+    assert find_snapshot_rows([(20, 30)], segments) == (frozenset(), True)
+    assert find_snapshot_rows([(30, 40)], segments) == (frozenset(), False)
+    assert find_snapshot_rows([(0, 5)], segments) == (frozenset(), False)
 
 
 def test_skipped_transactions_are_named_once_though_two_sidecars_name_them(published: Published) -> None:
@@ -164,14 +164,14 @@ def test_skipped_transactions_are_named_once_though_two_sidecars_name_them(publi
         published(20, 5, transactions={1: 8, 3: 20}, skipped=(3,)),
         published(30, 10, transactions={3: 20, 4: 25, 5: 30}, skipped=(3, 4)),
     ]
-    segments = [segment_of_record(cut.cut, log) for log, cut in enumerate(cuts)]
+    segments = [make_segment(cut.cut, log) for log, cut in enumerate(cuts)]
     assert skipped_xids((5, 20), segments) == (3,)
     assert skipped_xids((20, 30), segments) == (4,)
     assert skipped_xids((5, 30), segments) == (3, 4)
 
 
 def test_what_was_skipped_without_a_commit_is_named_with_its_cut(published: Published) -> None:
-    cut = segment_of_record(published(20, 5, transactions={1: 8}, skipped=(3,)).cut, 0)
+    cut = make_segment(published(20, 5, transactions={1: 8}, skipped=(3,)).cut, 0)
     assert skipped_xids((8, 20), [cut]) == (3,)
     assert skipped_xids((0, 8), [cut]) == ()
 
@@ -183,9 +183,9 @@ def test_markers_ahead_have_the_time_of_their_newest_transaction(
     record = AheadMarkers(
         source="inv", timeline=1, previous_lsn=30, lsn=40, transactions=transactions, markers={}
     )
-    found = segment_of_record(record, 3)
+    found = make_segment(record, 3)
     assert (found.commit_ts_ms, found.is_cut) == (77 if transactions else 0, False)
 
 
 def test_windows_that_touch_are_one() -> None:
-    assert merged_windows([(30, 40), (0, 10), (10, 20), (15, 18)]) == [(0, 20), (30, 40)]
+    assert merge_windows([(30, 40), (0, 10), (10, 20), (15, 18)]) == [(0, 20), (30, 40)]

@@ -10,18 +10,22 @@ from confluent_kafka import Message
 from pyspark.sql.types import StructType
 
 from slackwater_engine.errors import BadInputError
-from slackwater_engine.records.batch import BatchTask, TransactionTable
+from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater_engine.records.changes import BatchChanges
-from slackwater_engine.records.plan import OffsetSpan
-from slackwater_engine.records.value_text import date_text, timestamp_text, value_text
 from slackwater_protocol import CommittedTransaction
 from slackwater_spark.source.data_source import SlackwaterSource
-from slackwater_spark.source.rows import TypedRowWriter, typed_row_schema
-from slackwater_spark.source.typed_rows import RowImages, TypedTable, unsupported_columns
+from slackwater_spark.source.typed_rows import (
+    RowImages,
+    TypedRowWriter,
+    TypedTable,
+    typed_row_schema,
+    unsupported_columns,
+)
 from slackwater_sql.column_type import ColumnType, TypeKind
 from slackwater_sql.errors import RowContradictsSchemaError
 from slackwater_sql.postgres import parse_catalog
 from slackwater_sql.row_codec import UNAVAILABLE
+from slackwater_sql.value_text import date_text, timestamp_text, value_text
 
 KINDS = """
 CREATE TYPE mood AS ENUM ('rough', 'calm');

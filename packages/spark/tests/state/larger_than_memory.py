@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slackwater_engine.bucket.stage import bucket_stage
+from slackwater_engine.bucket.processor import BucketProcessor
 from slackwater_engine.evaluate.evaluators import SqlEvaluators
 from slackwater_engine.index.lmdb_index import LmdbIndex
 from slackwater_engine.local import MemoryCell
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import StageSettings
 from slackwater_engine.state.log import LogMeta, StateLog
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.limits import StatementLimits
@@ -85,15 +85,8 @@ class Stage:
         self._rows, self._row_bytes = rows, row_bytes
         self._spec = packing_spec(PLAN, buckets)
         self._folder = folder
-        self._stage = bucket_stage(
-            PLAN,
-            PLAN.stage(1),
-            buckets=buckets,
-            every_commit=False,
-            scope=Scope.STRICT,
-            evaluators=SqlEvaluators(),
-            limits=StatementLimits(memory_mib=64),
-        )
+        settings = StageSettings(buckets=buckets, limits=StatementLimits(memory_mib=64))
+        self._stage = BucketProcessor(PLAN, PLAN.stage(1), settings, SqlEvaluators())
         self._cells = [MemoryCell() for _ in range(buckets)]
         self._logs = [
             StateLog(cell, FileMap(folder / "log" / str(number))) for number, cell in enumerate(self._cells)

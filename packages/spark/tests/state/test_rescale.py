@@ -7,8 +7,10 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from slackwater_spark.state import Rescaled, RescaledStateError, rescale
-from slackwater_spark.state.reading import StateDigest, StateVariable
+from slackwater_spark.errors import PipelineStateError
+from slackwater_spark.state import Rescaled, rescale
+from slackwater_spark.state.rescaling import StateDigest
+from slackwater_spark.state.tables import StateVariable
 
 
 class FakeSession:
@@ -45,7 +47,7 @@ def test_what_was_done_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_state_that_is_not_what_it_was_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RescaledStateError, match=r"variable log of operator 0 .* checksum 8, .* checksum 7"):
+    with pytest.raises(PipelineStateError, match=r"variable log of operator 0 .* checksum 8, .* checksum 7"):
         rescaled(tmp_path, monkeypatch, checksum_after=8)
 
 

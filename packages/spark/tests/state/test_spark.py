@@ -25,21 +25,12 @@ from slackwater_engine.payloads import HEADER_BUCKET, PACKED_SCHEMA
 from slackwater_engine.settings import StageSettings
 from slackwater_engine.state.log import LOG_VERSION
 from slackwater_protocol import NO_SERVERS
+from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.operator.processor import EngineProcessor, stages
 from slackwater_spark.pipeline import RunSettings
 from slackwater_spark.pipeline.session import spark_session
-from slackwater_spark.state import (
-    PipelineState,
-    UnknownKeyError,
-    batches_without_input,
-    checkpoint_facts,
-    inspect_state,
-    kept_rows,
-    rescale,
-    shown_key,
-)
-from slackwater_spark.state.checkpoint import begun_batch, drop_begun_batch
-from slackwater_spark.state.reading import state_digests
+from slackwater_spark.state import Checkpoint, PipelineState, inspect_state, kept_rows, rescale, show_key
+from slackwater_spark.state.rescaling import state_digests
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
@@ -160,8 +151,8 @@ def state(job: Job) -> PipelineState:
 
 def test_a_pipeline_goes_on_with_other_partitions(job: Job) -> None:
     job.check()
-    assert checkpoint_facts(job.checkpoint).partitions == 3
-    assert batches_without_input(job.checkpoint) == {1}
+    assert Checkpoint(job.checkpoint).facts().partitions == 3
+    assert Checkpoint(job.checkpoint).batches_without_input() == {1}
 
 
 def test_the_comparison_after_a_change_sees_a_changed_state(job: Job) -> None:
@@ -195,7 +186,7 @@ def test_the_largest_key_has_the_most(state: PipelineState) -> None:
     assert [each.size for each in joined] == sorted((each.size for each in joined), reverse=True)
     per_customer = len(ORDERS) // len(CUSTOMERS) + 1
     assert joined[0].entries == per_customer
-    assert json.loads(shown_key(PLAN.stage(1), joined[0].key)).keys() == {PLAN.stage(1).key[0].name}
+    assert json.loads(show_key(PLAN.stage(1), joined[0].key)).keys() == {PLAN.stage(1).key[0].name}
 
 
 def test_rows_of_a_key_are_shown_as_they_are_kept(job: Job) -> None:
@@ -208,7 +199,7 @@ def test_rows_of_a_key_are_shown_as_they_are_kept(job: Job) -> None:
 
 
 def test_a_key_no_stage_has_is_an_error_that_tells_those_there_are(job: Job) -> None:
-    with pytest.raises(UnknownKeyError, match="there are stage 1"):
+    with pytest.raises(PipelineConfigError, match="there are stage 1"):
         kept_rows(job.session, job.checkpoint, PLAN, {"nothing": 1}, buckets=BUCKETS)
 
 
@@ -225,8 +216,8 @@ def test_a_failed_batch_is_planned_anew_with_other_rows(session: SparkSession, t
     job.refuses = True
     with pytest.raises(StreamingQueryException):
         job.run()
-    assert begun_batch(job.checkpoint) == 1
-    drop_begun_batch(job.checkpoint, 1)
+    assert Checkpoint(job.checkpoint).begun_batch() == 1
+    Checkpoint(job.checkpoint).drop_begun_batch(1)
     job.refuses = False
     job.change_batch()
     job.run()
@@ -247,8 +238,8 @@ def test_four_partitions_become_sixteen_and_four_again(session: SparkSession, tm
             job.add_batch()
         job.run()
         job.check()
-        assert checkpoint_facts(job.checkpoint).partitions == partitions
-    assert batches_without_input(job.checkpoint) == {2, 5}
+        assert Checkpoint(job.checkpoint).facts().partitions == partitions
+    assert Checkpoint(job.checkpoint).batches_without_input() == {2, 5}
 
 
 def stages_that_kill_their_executor(

@@ -47,7 +47,7 @@ class Table:
         return f"{self.schema}.{self.name}"
 
     def column(self, name: str) -> Column | None:
-        """The column of exactly this name."""
+        """Returns the column of exactly this name."""
         return next((column for column in self.columns if column.name == name), None)
 
 
@@ -69,7 +69,7 @@ class Catalog:
         return by_name
 
     def find(self, schema: str, name: str) -> tuple[Table, ...]:
-        """The tables that a view may mean by this name: as in DuckDB, upper and lower case are the same.
+        """Returns the tables that a view may mean by this name, in upper or lower case as in DuckDB.
 
         Args:
             schema: Schema as written in the view; empty if none was written.
@@ -79,7 +79,7 @@ class Catalog:
         return tuple(table for table in named if not schema or table.schema.lower() == schema.lower())
 
     def similar_names(self, schema: str, name: str) -> tuple[str, ...]:
-        """Full names of declared tables that were perhaps meant, best first."""
+        """Returns full names of declared tables that were perhaps meant, best first."""
         names = {table.name.lower(): table.full_name for table in self.tables}
         full_names = {table.full_name.lower(): table.full_name for table in self.tables}
         wanted = f"{schema}.{name}" if schema else name
@@ -87,6 +87,6 @@ class Catalog:
 
 
 def similar(name: str, candidates: dict[str, str] | Iterable[str]) -> tuple[str, ...]:
-    """The candidates most like `name`, best first; a mapping gives the text to show for each candidate."""
+    """Returns the candidates most like `name`, best first; a mapping gives the text to show for each."""
     shown = candidates if isinstance(candidates, dict) else {text.lower(): text for text in candidates}
     return tuple(shown[match] for match in difflib.get_close_matches(name.lower(), shown, n=3, cutoff=0.5))

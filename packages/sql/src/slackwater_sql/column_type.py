@@ -206,7 +206,7 @@ class ColumnType:
         return _EXPECTED[self.kind]
 
     def duckdb_expression(self, column: str) -> str:
-        """SQL that turns the transport value in `column` into this type's DuckDB value, exactly."""
+        """Returns SQL that turns the transport value in `column` into this type's DuckDB value, exactly."""
         if self.element is not None:
             return self._array_expression(column, self.element)
         if self.kind is TypeKind.BYTEA:
@@ -231,7 +231,7 @@ class ColumnType:
         return _NESTED_JSON.sub("VARCHAR", self.duckdb) if self.duckdb != "JSON" else self.duckdb
 
     def wire_expression(self, expression: str) -> str:
-        """SQL of the wire form of a value that travels between stages; the inverse of `duckdb_expression`."""
+        """Returns SQL of the wire form of a value between stages; the inverse of `duckdb_expression`."""
         if self.kind is not TypeKind.CARRIED:
             return expression
         if self.text_form != self.duckdb:
@@ -255,7 +255,7 @@ class ColumnType:
 
 
 def carried(duckdb_type: str) -> ColumnType:
-    """The type in which values of a DuckDB type travel between stages: JSON's if that is exact, else text.
+    """Returns the type in which a DuckDB type's values travel between stages: JSON's if exact, else text.
 
     Texts are DuckDB's own, so equal values of one type have equal texts, but for floats: 0.0 and -0.0.
     """

@@ -17,7 +17,7 @@ def compile_pipeline(
     published: Collection[str] | None = None,
     accumulates: bool = True,
 ) -> EnginePlan:
-    """The stages of a pipeline's views.
+    """Returns the stages of a pipeline's views.
 
     Args:
         views: Path and text of each view; a view is called by the stem of its path, and may read the others.

@@ -44,12 +44,12 @@ _MAP_KEYS: Final = frozenset({"varchar", "enum", "tinyint", "smallint", "integer
 
 
 def identifier(name: str) -> str:
-    """The name as a quoted SQL identifier."""
+    """Returns the name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """The text as a SQL string."""
+    """Returns the text as a SQL string."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -63,12 +63,12 @@ class Field:
 
 
 def document_expression(fields: tuple[Field, ...]) -> str:
-    """SQL for the document of a row as a BLOB of UTF-8 JSON, keys in the order of `fields`, no spaces."""
+    """Returns SQL for a row's document as a BLOB of UTF-8 JSON, keys in the order of `fields`, no spaces."""
     return f"encode({document_text(fields)})"
 
 
 def document_text(fields: tuple[Field, ...]) -> str:
-    """SQL for the same document as text."""
+    """Returns SQL for the same document as text."""
     if not fields:
         return literal("{}")
     if any(_holds(field.type, _JSON) for field in fields):
@@ -80,7 +80,7 @@ def document_text(fields: tuple[Field, ...]) -> str:
 
 
 def unwritable_type(column_type: DuckDBPyType) -> str:
-    """The type, or the part of it, whose values have no JSON form here; empty if all have one."""
+    """Returns the type, or the part of it, whose values have no JSON form here; empty if all have one."""
     try:
         _json_ready("x", column_type)
     except _NoJsonFormError as error:
@@ -89,7 +89,7 @@ def unwritable_type(column_type: DuckDBPyType) -> str:
 
 
 def may_have_one_text(column_type: DuckDBPyType) -> bool:
-    """True if :func:`with_one_text` gives equal values of this type equal texts."""
+    """Says if :func:`with_one_text` gives equal values of this type equal texts."""
     kind = _kind(column_type)
     if kind in _LISTS | {"struct"}:
         return all(may_have_one_text(child) for _, child in _children(column_type))
@@ -97,7 +97,7 @@ def may_have_one_text(column_type: DuckDBPyType) -> bool:
 
 
 def with_one_text(sql: str, column_type: DuckDBPyType) -> str:
-    """SQL of an equal value whose text is that of all equal ones: 0.0 and -0.0 are equal."""
+    """Returns SQL of an equal value whose text is that of all equal ones: 0.0 and -0.0 are equal."""
     if _kind(column_type) in _NESTED and _holds(column_type, _FLOATS):
         return f"CAST({_positive(sql, column_type, 0)} AS {column_type})"
     return _positive(sql, column_type, 0)
@@ -139,7 +139,7 @@ def _holds(column_type: DuckDBPyType, kinds: frozenset[str]) -> bool:
 
 
 def _json_ready(expression: str, column_type: DuckDBPyType, depth: int = 0) -> str:
-    """SQL for a value that `to_json` writes as the table above says."""
+    """Returns SQL for a value that `to_json` writes as the table above says."""
     kind = _kind(column_type)
     if kind in _LISTS | {"struct"}:
         cast = _text_cast(column_type)
@@ -168,7 +168,7 @@ def _nested(expression: str, column_type: DuckDBPyType, depth: int) -> str:
 
 
 def _text_cast(column_type: DuckDBPyType) -> str | None:
-    """The type to cast to so that every leaf is exact in JSON; None if a cast does not do it."""
+    """Returns the type to cast to so that every leaf is exact in JSON; None if a cast does not do it."""
     kind = _kind(column_type)
     children = _children(column_type)
     if kind in _PLAIN:
@@ -208,7 +208,7 @@ def _scalar(expression: str, column_type: DuckDBPyType) -> str:
 
 
 def _object_text(fields: tuple[Field, ...]) -> str:
-    """SQL for the text of an object made of texts: `to_json` would round numbers in JSON values."""
+    """Returns SQL for the text of an object made of texts: `to_json` would round numbers in JSON values."""
     parts = [
         f"{_key_text(field.name, first=index == 0)}, {_text(field.expression, field.type)}"
         for index, field in enumerate(fields)
@@ -221,7 +221,7 @@ def _key_text(name: str, *, first: bool) -> str:
 
 
 def _text(expression: str, column_type: DuckDBPyType, depth: int = 0) -> str:
-    """SQL for a value's JSON text, never NULL."""
+    """Returns SQL for a value's JSON text, never NULL."""
     if not _holds(column_type, _JSON):
         return f"coalesce(CAST(to_json({_json_ready(expression, column_type, depth)}) AS VARCHAR), 'null')"
     kind = _kind(column_type)

@@ -3,7 +3,7 @@
 Each error pickles, so that Spark can carry it between processes, and says in `hint` what to do::
 
     SqlError
-    ├── SqlTextError             a schema file or a view that its author has to correct
+    ├── SqlTextError                a schema file or a view that its author has to correct
     ├── MissingTablesError          the database lacks tables that were asked for
     ├── RowContradictsSchemaError   a record is not what its declared table says
     └── EvaluationError             a view's SQL failed on rows of a key, or took more than it may
@@ -18,7 +18,7 @@ _SHOWN_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TextPlace:
     """A place in a file, as an editor counts: lines and columns start at 1.
 
     Attributes:
@@ -55,7 +55,7 @@ class SqlTextError(SqlError):
         problem: What was found and what was expected.
     """
 
-    def __init__(self, place: Place, problem: str, hint: str) -> None:
+    def __init__(self, place: TextPlace, problem: str, hint: str) -> None:
         super().__init__(place, problem, hint)
         self.place = place
         self.problem = problem
@@ -83,18 +83,18 @@ class SourceText:
         """The file's name without folder and extension."""
         return PurePath(self.path).stem
 
-    def place(self, start: int, end: int) -> Place:
-        """The place of the characters `[start, end)`; an offset behind the text means its end."""
+    def place(self, start: int, end: int) -> TextPlace:
+        """Returns the place of the characters `[start, end)`; an offset behind the text means its end."""
         start = max(0, min(start, len(self.text)))
         before = self.text[:start]
         line_start = before.rfind("\n") + 1
         shown = " ".join(self.text[start:end].split())
         if len(shown) > _SHOWN_CHARACTERS:
             shown = shown[: _SHOWN_CHARACTERS - 1] + "…"
-        return Place(self.path, before.count("\n") + 1, start - line_start + 1, shown)
+        return TextPlace(self.path, before.count("\n") + 1, start - line_start + 1, shown)
 
     def error(self, start: int, end: int, problem: str, hint: str) -> SqlTextError:
-        """An error at the characters `[start, end)`; an offset before the text means its start."""
+        """Returns an error at the characters `[start, end)`; an offset before the text means its start."""
         return SqlTextError(self.place(max(start, 0), max(end, 0)), problem, hint)
 
 

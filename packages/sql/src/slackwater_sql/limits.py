@@ -102,7 +102,7 @@ class RunningStatements:
         self.start_anew()
 
     def start_anew(self) -> None:
-        """In a forked process, which has neither the thread nor the statements of the one it comes from."""
+        """Starts anew in a forked process, which has neither thread nor statements of its parent."""
         self._lock = threading.Lock()
         self._data_bytes: dict[Statement, int] = {}
         """The size that the data segment may have for each."""
@@ -143,7 +143,7 @@ class RunningStatements:
         resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
 
     def _size(self) -> int:
-        """Heap, private memory and stack of this process."""
+        """Returns heap, private memory and stack of this process, added up."""
         return 0 if self._sizes is None else int(os.pread(self._sizes, 100, 0).split()[5]) * _PAGE_BYTES
 
     def _watch(self) -> None:

@@ -46,12 +46,12 @@ class Expression:
 
 
 def column_expression(column: str, like: Expression) -> Expression:
-    """An expression that is nothing but a column, at the place of another one."""
+    """Returns an expression that is nothing but a column, at the place of another one."""
     return Expression(identifier(column), (column,), like.span, like.text)
 
 
 def conjunction(parts: Sequence[Expression]) -> Expression | None:
-    """An expression that holds where all of them do; None for none."""
+    """Returns an expression that holds where all of them do; None for none."""
     if len(parts) < 2:
         return parts[0] if parts else None
     sql = " AND ".join(f"({each.sql})" for each in parts)
@@ -313,7 +313,7 @@ class LogicalView:
 
 
 def children(relation: Relation) -> tuple[Relation, ...]:
-    """The relations directly below."""
+    """Returns the relations directly below."""
     match relation:
         case Scan() | Leaf():
             return ()

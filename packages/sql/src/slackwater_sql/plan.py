@@ -49,7 +49,7 @@ _ID = re.compile(r'"[ck]\d+"')
 
 
 def rows_table(number: int) -> str:
-    """Name under which the rows of an input are handed to DuckDB."""
+    """Returns the name under which the rows of an input are handed to DuckDB."""
     return f"__slackwater_rows_{number}"
 
 
@@ -345,7 +345,7 @@ class EnginePlan:
     views: tuple[PublishedView, ...]
 
     def stage(self, number: int) -> StagePlan:
-        """The stage of this number."""
+        """Returns the stage of this number."""
         return self.stages[number - 1]
 
 
@@ -377,7 +377,7 @@ def _input(plan: InputPlan) -> list[object]:
 
 
 def _words(statement: str) -> list[str]:
-    """The words of a statement without spacing and comments, ids numbered as they come."""
+    """Returns the words of a statement without spacing and comments, ids numbered as they come."""
     without_comments = _COMMENT.sub(lambda found: found.group(1) or " ", statement)
     ids: dict[str, str] = {}
     words = []

@@ -53,19 +53,19 @@ RenderLeaf = Callable[[Leaf, tuple[str, ...]], str]
 
 
 def render(relation: Relation, wanted: Iterable[str], leaf: RenderLeaf) -> str:
-    """A SELECT of the point and of the wanted columns, in their order."""
+    """Returns a SELECT of the point and of the wanted columns, in their order."""
     return _Renderer(leaf).select(relation, tuple(dict.fromkeys(wanted)))
 
 
 def render_over_tables(relation: Relation) -> str:
-    """A query over the tables `"schema"."table"` that gives the relation's columns under their ids."""
+    """Returns a query over the tables `"schema"."table"` with the relation's columns under their ids."""
     columns = ", ".join(identifier(name) for name in relation.columns)
     rows = render(relation, relation.columns, _no_leaf)
     return f"WITH {POINTS_TABLE} AS (SELECT 0 AS {POINT}) SELECT {columns} FROM (\n{rows}\n)"  # noqa: S608
 
 
 def columns_sql(names: Iterable[str]) -> str:
-    """Quoted ids, each preceded by a comma."""
+    """Returns quoted ids, each preceded by a comma."""
     return "".join(f", {identifier(name)}" for name in names)
 
 
@@ -179,7 +179,7 @@ def live_leaf(inputs: Mapping[int, LeafInput]) -> RenderLeaf:
 
 
 def _scan(scan: Scan, wanted: tuple[str, ...]) -> str:
-    """All rows of a table, live at the one point that there is."""
+    """Returns all rows of a table, live at the one point that there is."""
     names = {of_column: name for name, of_column in scan.ids.items()}
     shown = "".join(f", {identifier(names[each])} AS {identifier(each)}" for each in wanted)
     table = f"{identifier(scan.table.schema)}.{identifier(scan.table.name)}"
@@ -226,13 +226,13 @@ def _named(wanted: tuple[str, ...], computed: dict[str, Expression]) -> str:
 
 
 def _needed(relation: Relation, names: Iterable[str]) -> tuple[str, ...]:
-    """The names that are columns of the relation, each once."""
+    """Returns the names that are columns of the relation, each once."""
     columns = set(relation.columns)
     return tuple(name for name in dict.fromkeys(names) if name in columns)
 
 
 def _split_by_point(call: Expression) -> Expression:
-    """The window call with the point as the first column of its PARTITION BY."""
+    """Returns the window call with the point as the first column of its PARTITION BY."""
     end = next(token.end for token in _TOKENIZER.tokenize(call.sql) if _is_partition_by(token)) + 1
     return replace(call, sql=f"{call.sql[:end]} {AT},{call.sql[end:]}")
 

@@ -34,7 +34,7 @@ class RowCodec:
     """
 
     def __init__(self, table: Table, columns: Sequence[str]) -> None:
-        """A codec for these columns, in this order.
+        """Makes a codec for these columns, in this order.
 
         Args:
             table: The declared table.
@@ -55,7 +55,7 @@ class RowCodec:
         self._may_be_unavailable = tuple(i for i, c in enumerate(self.columns) if c.type.may_be_unavailable)
 
     def decode(self, raw: bytes | memoryview) -> WireRow:
-        """The columns' values in `raw`, the JSON object of Debezium's `before` or `after`.
+        """Returns the columns' values in `raw`, the JSON object of Debezium's `before` or `after`.
 
         Raises:
             RowContradictsSchemaError: The row is not what the table's declaration says.
@@ -67,15 +67,15 @@ class RowCodec:
         return self._with_real_floats(row) if self._float_positions else row
 
     def encode(self, row: WireRow) -> bytes:
-        """The row as compact bytes; equal rows of one codec give equal bytes."""
+        """Returns the row as compact bytes; equal rows of one codec give equal bytes."""
         return self._pack(row)
 
     def unpack(self, packed: bytes) -> WireRow:
-        """The row that `encode` was given."""
+        """Returns the row that `encode` was given."""
         return self._unpack(packed)
 
     def unpack_columns(self, packed: Sequence[bytes]) -> list[Sequence[Any]]:
-        """The rows' values column by column, as the evaluator takes them; one list per column."""
+        """Returns the rows' values column by column, as the evaluator takes them; one list per column."""
         if not packed:
             return [[] for _ in self.columns]
         header = b"\xdd" + len(packed).to_bytes(4, "big")
@@ -86,14 +86,14 @@ class RowCodec:
         return any(row[position] in _UNAVAILABLE_VALUES for position in self._may_be_unavailable)
 
     def merge(self, row: WireRow, previous: WireRow) -> WireRow:
-        """The row with the values it left out taken from the row's previous version."""
+        """Returns the row with the values it left out taken from the row's previous version."""
         return tuple(
             old if position in self._may_be_unavailable and new in _UNAVAILABLE_VALUES else new
             for position, (new, old) in enumerate(zip(row, previous, strict=True))
         )
 
     def _with_real_floats(self, row: WireRow) -> WireRow:
-        """Not-a-number and infinities come as strings, since JSON has no such numbers."""
+        """Reads not-a-number and infinities, which come as strings since JSON has no such numbers."""
         if not any(isinstance(row[position], (str, list)) for position in self._float_positions):
             return row
         return tuple(
@@ -131,7 +131,7 @@ def _declared(table: Table, name: str) -> Column:
 
 
 def row_struct(columns: Iterable[Column]) -> type[msgspec.Struct]:
-    """A struct with fields c0, c1, … that stand for the columns, whatever characters their names have."""
+    """Returns a struct with fields c0, c1, … for the columns, whatever characters their names have."""
     columns = tuple(columns)
     fields = [
         (f"c{index}", column.type.wire | None if column.nullable else column.type.wire)

@@ -23,7 +23,7 @@ _inherited: list[duckdb.DuckDBPyConnection | None] = []
 
 
 def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> duckdb.DuckDBPyConnection:
-    """A new in-memory database that reads no file, loads no extension and gives the same answer every time.
+    """Opens a database in memory that reads no file, loads no extension and always gives the same answer.
 
     Args:
         limits: Its memory is DuckDB's limit for intermediate results; nothing is spilled to disk.
@@ -48,7 +48,7 @@ def open_connection(limits: StatementLimits = DEFAULT_LIMITS) -> duckdb.DuckDBPy
 
 @contextmanager
 def scratch_database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to try SQL on; what is created in it is gone afterwards."""
+    """Yields a connection to try SQL on; what is created in it is gone afterwards."""
     connection = _connection()
     connection.begin()
     try:

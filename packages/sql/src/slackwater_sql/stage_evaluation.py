@@ -35,7 +35,7 @@ STEPS_SCHEMA: Final = pa.schema([(POINT, pa.int32()), (LSN, pa.int64()), (WEIGHT
 
 
 def accumulators_schema(key: Sequence[KeyColumn], accumulators: Sequence[Accumulator]) -> pa.Schema:
-    """The columns of ``ACCUMULATORS_TABLE``, as :class:`AccumulatorKind` describes them."""
+    """Returns the columns of ``ACCUMULATORS_TABLE``, as :class:`AccumulatorKind` describes them."""
     fields = [(POINT, pa.int32()), (GROUP, pa.int32())]
     fields += [(f"k{number}", column.type.arrow) for number, column in enumerate(key)]
     fields.append(("n", pa.int64()))
@@ -114,7 +114,7 @@ class RowsEvaluator:
         name: str,
         limits: StatementLimits = DEFAULT_LIMITS,
     ) -> None:
-        """An evaluator.
+        """Makes an evaluator.
 
         Args:
             part: The part.
@@ -139,7 +139,7 @@ class RowsEvaluator:
             )
 
     def close(self) -> None:
-        """Give the connections' memory back; may be called twice."""
+        """Gives the connections' memory back; may be called twice."""
         self._lifted.close()
         if self._latest is not None:
             self._latest.close()
@@ -151,7 +151,7 @@ class RowsEvaluator:
         steps: StepColumns | None,
         keys: Sequence[bytes],
     ) -> ResultRows:
-        """The result of the part's statement at points.
+        """Returns the result of the part's statement at points.
 
         Args:
             versions: For each input the rows that are live at some point.
@@ -172,7 +172,7 @@ class RowsEvaluator:
         return self._lifted.rows(tables, self._namer(keys))
 
     def latest(self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
-        """The result of `latest_statement`, over rows that all are live.
+        """Returns the result of `latest_statement`, over rows that all are live.
 
         Args:
             rows: The rows of each input.
@@ -209,7 +209,7 @@ def _called(plan: InputPlan) -> str:
 
 
 def key_text(names: Sequence[str], key: bytes) -> str:
-    """A packed key as a person reads it: a JSON object."""
+    """Returns a packed key as a person reads it: a JSON object."""
     return msgspec.json.encode(dict(zip(names, msgspec.msgpack.decode(key), strict=True))).decode()
 
 

@@ -43,7 +43,7 @@ class StatementEvaluator:
         inputs: Mapping[str, str],
         limits: StatementLimits = DEFAULT_LIMITS,
     ) -> None:
-        """An evaluator; DuckDB plans the statement when it is first used.
+        """Makes an evaluator; DuckDB plans the statement when it is first used.
 
         Args:
             statement: DuckDB SQL over `tables`.
@@ -60,13 +60,13 @@ class StatementEvaluator:
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     def close(self) -> None:
-        """Give the connection's memory back; may be called twice."""
+        """Gives the connection's memory back; may be called twice."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def rows(self, tables: Tables, key_name: KeyName, lsns: Sequence[int] | None = None) -> ResultRows:
-        """The statement's rows over these tables.
+        """Returns the statement's rows over these tables.
 
         Args:
             tables: All tables; keys are numbered by their column `GROUP`, or else by `POINT`.
@@ -107,7 +107,7 @@ class StatementEvaluator:
     def _explained(
         self, tables: Tables, key_name: KeyName, error: Exception, lsns: Sequence[int] | None
     ) -> EvaluationError:
-        """The error with the key, the rows and the commit that it belongs to."""
+        """Returns the error with the key, the rows and the commit that it belongs to."""
         limit = self._limits.problem(error)
         if isinstance(error, duckdb.InterruptException):
             return EvaluationError(self._name, "", limit or "", is_limit=True)
@@ -162,7 +162,7 @@ class StatementEvaluator:
         return self._failure(tables) is not None
 
     def _failure(self, tables: Tables) -> Exception | None:
-        """The error with which the statement fails over these tables; None if it does not."""
+        """Returns the error with which the statement fails over these tables; None if it does not."""
         try:
             self._run(tables)
         except (duckdb.Error, MemoryError) as error:
@@ -216,7 +216,7 @@ def _row_text(name: str, table: pa.Table) -> str:
 
 
 def _with_numbers(tables: Tables, column: str, low: int, high: int) -> Tables:
-    """The rows whose number in the column is in `[low, high)`; tables without the column whole."""
+    """Returns the rows whose number in the column is in `[low, high)`; tables without the column whole."""
     return {
         name: table.filter(pc.and_(pc.greater_equal(table[column], low), pc.less(table[column], high)))
         if column in table.column_names

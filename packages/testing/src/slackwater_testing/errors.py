@@ -3,11 +3,9 @@
 ::
 
     TestingError
-    ├── RunFailedError              a run ended without a result
+    ├── RunFailedError              a run, or something that it needs, gave no result
     │   └── ProgramEndedError       a program of the product ended while it was needed
-    ├── NothingToDisturbError       a fault found nothing that it could be done to
-    ├── NotRecoveredError           after a fault had ended, nothing became visible for too long
-    └── NoResultError               no run was kept yet
+    └── NothingToDisturbError       a fault found nothing that it could be done to
 """
 
 from pathlib import Path
@@ -20,7 +18,7 @@ class TestingError(Exception):
 
 
 class RunFailedError(TestingError):
-    """A run that gave no result.
+    """There is no result: a run, or something that it needs, failed.
 
     Attributes:
         what: The part that is to blame.
@@ -62,32 +60,3 @@ class NothingToDisturbError(TestingError):
 
     def __str__(self) -> str:
         return f"there was no {self.wanted} to disturb for {self.seconds:.0f} s"
-
-
-class NotRecoveredError(TestingError):
-    """The output stands still."""
-
-    def __init__(self, after: str, wanted: str, seen: str, seconds: float, logs: Path) -> None:
-        super().__init__(after, wanted, seen, seconds, logs)
-        self.after = after
-        self.wanted = wanted
-        self.seen = seen
-        self.seconds = seconds
-        self.logs = logs
-
-    def __str__(self) -> str:
-        return (
-            f"{self.seconds:.0f} s after '{self.after}' a commit at {self.wanted} is not visible, the output "
-            f"stands at {self.seen}; what each process said last is in {self.logs}"
-        )
-
-
-class NoResultError(TestingError):
-    """There is no table to show."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.path = path
-
-    def __str__(self) -> str:
-        return f"{self.path} has no run; `python -m slackwater_testing chaos` makes one"

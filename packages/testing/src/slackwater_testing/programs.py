@@ -57,7 +57,7 @@ class Program:
 
     @property
     def is_well(self) -> bool:
-        """Whether it runs; paused counts."""
+        """True if it runs; paused counts."""
         return self._process is not None and self._process.is_alive
 
     @property

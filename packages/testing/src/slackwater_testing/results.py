@@ -1,4 +1,4 @@
-"""Results that are kept: one JSON line per run, with what it ran on."""
+"""Results that are kept: one JSON line per run, with what it ran on. They are written and read here alone."""
 
 import json
 import os
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from slackwater_protocol import Clock
-from slackwater_testing.workloads.pipelines import REPOSITORY
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.workloads.workload import REPOSITORY
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
 MEASURED_PATHS = ("packages", "sidecar", "pipelines", "benchmarks/src", "requirements.lock")
@@ -94,6 +95,25 @@ def append(result: Result, folder: Path = RESULTS) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{result.scenario}.jsonl").open("a") as file:
         file.write(result.line() + "\n")
+
+
+def read_results(scenario: str, folder: Path = RESULTS) -> list[Result]:
+    """Reads all runs of a scenario that were kept, oldest first; none when there is no file.
+
+    Raises:
+        RunFailedError: a line is no result.
+    """
+    path = folder / f"{scenario}.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [_parse(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _parse(path: Path, number: int, line: str) -> Result:
+    try:
+        return Result(**json.loads(line))
+    except (TypeError, ValueError) as error:
+        expected = "expected what `python -m slackwater_bench` writes"
+        raise RunFailedError(f"{path}, line {number}", f"{error}; {expected}") from error
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""What a ``read_committed`` consumer of a pipeline's output sees, and when."""
+"""Watches a pipeline's output and a sidecar's cuts as a ``read_committed`` consumer sees them."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from slackwater_protocol import Clock, CommitRecord, decode_commit_record
-from slackwater_protocol.keys import commit_topic
+from slackwater_protocol import Clock, CommitRecord, Cut, decode_commit_record, decode_log_record
+from slackwater_protocol.keys import commit_topic, cut_log_topic
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.topics import open_consumer
+from slackwater_testing.topics import open_consumer, read_to_end
 
 LOOK_SECONDS = 0.05
 
@@ -171,3 +171,26 @@ class Visibility(Background):
                 self._watcher.poll()
         finally:
             self._watcher.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCut:
+    """A cut and when the sidecar handed it to Kafka."""
+
+    cut: Cut
+    at_ms: int
+    """Wall clock, milliseconds since the epoch."""
+
+
+def read_cuts(bootstrap: str, source: str) -> list[SeenCut]:
+    """Reads all cuts that are in a source's log now, ascending, each once: as it was first published.
+
+    Raises:
+        RunFailedError: the log cannot be read to its end.
+    """
+    found: dict[int, SeenCut] = {}
+    for message in read_to_end(bootstrap, cut_log_topic(source)):
+        record = decode_log_record(message.value() or b"")
+        if isinstance(record, Cut):
+            found.setdefault(record.lsn, SeenCut(record, message.timestamp()[1]))
+    return list(found.values())

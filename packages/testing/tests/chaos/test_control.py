@@ -9,7 +9,7 @@ import pytest
 
 from slackwater_protocol import SystemClock
 from slackwater_spark.sink import SinkStep
-from slackwater_testing.chaos.control import ControlFolder, KillProbe, moved_clock
+from slackwater_testing.chaos.process import ControlFolder, KillProbe, moved_clock
 
 
 @pytest.fixture

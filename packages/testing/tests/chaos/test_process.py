@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_testing.chaos.control import ControlFolder
+from slackwater_testing.chaos.process import ControlFolder
 
 LOOK = """
 import sys
 from pathlib import Path
-from slackwater_testing.chaos.control import ControlFolder, KillProbe
-from slackwater_testing.chaos.process import prepare
+from slackwater_testing.chaos.process import ControlFolder, prepare
 prepare(ControlFolder(Path(sys.argv[1])), sys.argv[2:])
 from slackwater_protocol import SystemClock
 from slackwater_spark.pipeline import run_pipeline
-from slackwater_spark.sink import kafka
+from slackwater_spark.sink.kafka import sink as kafka
 print(SystemClock().now().timestamp())
 print(type(run_pipeline.keywords["probe"]).__name__)
 print(kafka.is_covered("p", 1, None, None) if sys.argv[2:] else "checked")

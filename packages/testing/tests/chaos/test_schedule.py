@@ -7,7 +7,8 @@ import pytest
 
 from slackwater_spark.sink import SinkStep
 from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS
-from slackwater_testing.chaos.schedule import EXECUTORS, random_schedule, short_schedule, text
+from slackwater_testing.chaos.schedule import random_schedule, short_schedule, text
+from slackwater_testing.chaos.system import EXECUTORS
 
 
 def in_short(seed: int) -> Counter[str]:

@@ -1,6 +1,7 @@
 """Operations become few statements."""
 
-from slackwater_testing.database.statements import MAX_ROWS, grouped, merged, statement, tables_of
+from slackwater_testing.database.statements import MAX_ROWS, grouped, statement, tables_of
+from slackwater_testing.database.tables import merge_inserts
 from slackwater_testing.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Undone, Update
 
 
@@ -51,7 +52,7 @@ def test_first_transactions_are_merged_by_table() -> None:
         Transaction((Insert("s.a", {"id": n}), Insert("s.b", {"id": n}), Insert("s.b", {"id": -n})))
         for n in range(1, 5)
     ]
-    one, two = merged(transactions, 6)
+    one, two = merge_inserts(transactions, 6)
     assert [each.table for each in one.operations if isinstance(each, Insert)] == [
         "s.a",
         "s.a",

@@ -11,7 +11,7 @@ import pytest
 
 from slackwater_sql.postgres import parse_catalog
 from slackwater_testing.generator.debezium_records import (
-    Connector,
+    ConnectorIdentity,
     Headers,
     Stamp,
     begin_record,
@@ -45,7 +45,7 @@ def streamed_rows(name: str) -> Iterator[tuple[Recorded, Any]]:
             yield record, value
 
 
-def stamp_of(connector: Connector, value: Any) -> Stamp:
+def stamp_of(connector: ConnectorIdentity, value: Any) -> Stamp:
     source = value["source"]
     previous = json.loads(source["sequence"])[0]
     return stamp(
@@ -57,10 +57,10 @@ def stamp_of(connector: Connector, value: Any) -> Stamp:
     )
 
 
-def connector_of(record: Recorded, value: Any) -> Connector:
+def connector_of(record: Recorded, value: Any) -> ConnectorIdentity:
     run = re.search(r"runId=([^;]*)", record.headers)
     source = value["source"]
-    return Connector(source["name"], source["db"], source["version"], run[1] if run else "")
+    return ConnectorIdentity(source["name"], source["db"], source["version"], run[1] if run else "")
 
 
 def image(text: str, name: str) -> str:
@@ -158,7 +158,9 @@ def test_rows_of_a_table_give_the_recorded_keys_values_tombstones_and_headers() 
     )
     for operation, at in zip(changes, firsts, strict=True):
         value = values[at]
-        rows.apply(operation, stamp_of(Connector("dbs", "postgres"), value), value["source"]["lsn"], 1, 1)
+        rows.apply(
+            operation, stamp_of(ConnectorIdentity("dbs", "postgres"), value), value["source"]["lsn"], 1, 1
+        )
     assert len(put) == len(wanted) == 6
     for made, original in zip(put, wanted, strict=True):
         assert without_render_time(made) == without_render_time(original)
@@ -187,7 +189,7 @@ def test_an_old_row_with_replica_identity_full_has_all_columns() -> None:
 def images_of_a_delete(schema: str, row: dict[str, Any]) -> str:
     (table,) = parse_catalog({"schema.sql": schema}).tables
     values: list[str | None] = []
-    connector = Connector("p")
+    connector = ConnectorIdentity("p")
     rows = TableRows(connector, table, lambda _topic, value, _key, _headers: values.append(value))
     at = stamp(connector, 1, 1_000_000, None, 1_000_000_000)
     rows.apply(Insert("s.t", row), at, 100, 1, 1)

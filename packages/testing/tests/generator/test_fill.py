@@ -13,11 +13,11 @@ from slackwater_devstack import KafkaBroker
 from slackwater_markers import KafkaCutLog
 from slackwater_protocol import Cut, KafkaSettings, Servers, SystemClock
 from slackwater_sidecar import SidecarSettings, run_sidecar
-from slackwater_testing.generator import DeliveryError, Filled, HoldBack, TopicFiller
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.generator import Filled, HoldBack, TopicFiller
 from slackwater_testing.generator.output import TopicOutput, kafka_partition
 from slackwater_testing.workloads.huge import HugeWorkload
 from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.pipelines import tables_of
 from slackwater_testing.workloads.registry import WORKLOADS
 from slackwater_testing.workloads.workload import Workload
 
@@ -90,8 +90,7 @@ def test_the_sidecar_reads_all_that_was_generated(kafka_broker: KafkaBroker, nam
         first = topics.fill(1)
         second = topics.fill(EVENTS)
         assert second.events >= EVENTS
-        assert topics.events_at(second.last_commit_lsn) == first.events + second.events
-        assert topics.lsn_at(first.events) == first.last_commit_lsn
+        assert second.last_commit_lsn > first.last_commit_lsn
     cut = cut_at(kafka_broker, prefix, second)
     assert cut.lsn == second.last_commit_lsn
     assert cut.event_count == first.events + second.events
@@ -106,7 +105,7 @@ def test_what_is_written_does_not_depend_on_the_number_of_processes(kafka_broker
         with filler(kafka_broker, workload, prefix, processes) as topics:
             topics.fill(300)
             topics.fill(200)
-        names = [f"{prefix}.{name}" for name in [*tables_of(workload), "transaction"]]
+        names = [f"{prefix}.{name}" for name in [*workload.tables, "transaction"]]
         written.append(
             sorted(
                 (
@@ -154,5 +153,5 @@ def test_a_partition_that_is_held_back_gets_its_records_last(kafka_broker: Kafka
 def test_a_broker_that_is_gone_is_named() -> None:
     output = TopicOutput("127.0.0.1:1", 1)
     output.put("t", "v", "k", [])
-    with pytest.raises(DeliveryError, match=r"127\.0\.0\.1:1 did not take all records: 1 records are left"):
+    with pytest.raises(RunFailedError, match=r"127\.0\.0\.1:1 did not take all records: 1 records are left"):
         output.flush(0.2)

@@ -8,11 +8,10 @@ from itertools import pairwise
 import pytest
 
 from slackwater_cdc import Frontier, Partition
-from slackwater_testing.generator.debezium_records import Connector, Headers
+from slackwater_testing.generator.debezium_records import ConnectorIdentity, Headers
 from slackwater_testing.generator.output import kafka_partition
 from slackwater_testing.generator.share import TRANSACTIONS, Share
 from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.pipelines import tables_of
 from slackwater_testing.workloads.registry import WORKLOADS
 from slackwater_testing.workloads.workload import Transaction, Workload
 
@@ -36,7 +35,7 @@ class Topics:
 def generated(name: str) -> tuple[Share, Topics, Workload]:
     workload = HugeWorkload(1, 60, 1_000) if name == "huge" else WORKLOADS[name](1, 60)
     topics = Topics()
-    share = Share(workload, Connector("inv"), [*tables_of(workload), TRANSACTIONS], topics.put)
+    share = Share(workload, ConnectorIdentity("inv"), [*workload.tables, TRANSACTIONS], topics.put)
     share.begin()
     share.advance(EVENTS)
     return share, topics, workload
@@ -46,7 +45,7 @@ def read_in_pieces(frontier: Frontier, workload: Workload, topics: Topics, seed:
     """Reads random pieces of random partitions; yields the frontier's LSN after each."""
     rng = random.Random(seed)
     readers: dict[tuple[str, int], Callable[[Records], None]] = {}
-    for table in tables_of(workload):
+    for table in workload.tables:
         for number in range(PARTITIONS):
             partition = frontier.add_partition(f"inv.{table}", number, 0)
             readers[partition.topic, number] = reader(partition)
@@ -81,7 +80,7 @@ def test_the_frontier_ends_at_the_last_commit_with_all_events(name: str) -> None
     assert lsns == sorted(lsns)
     cuts = frontier.cuts()
     assert cuts[-1].lsn == frontier.lsn == share.log.last_commit_lsn
-    assert cuts[-1].event_count == share.progress.events[-1] >= EVENTS
+    assert cuts[-1].event_count == share.events >= EVENTS
     assert not frontier.obstacles
 
 
@@ -102,7 +101,7 @@ def test_the_frontier_stops_before_a_transaction_with_a_missing_row(name: str) -
 def test_idle_leaves_most_partitions_alone_after_the_start() -> None:
     workload = WORKLOADS["idle"](1, 60)
     topics = Topics()
-    share = Share(workload, Connector("inv"), [*tables_of(workload), TRANSACTIONS], topics.put)
+    share = Share(workload, ConnectorIdentity("inv"), [*workload.tables, TRANSACTIONS], topics.put)
     share.begin()
     before = {place: len(records) for place, records in topics.records.items()}
     share.advance(EVENTS)
@@ -113,7 +112,7 @@ def test_idle_leaves_most_partitions_alone_after_the_start() -> None:
 
 def test_long_transactions_have_rows_below_earlier_commits() -> None:
     workload = WORKLOADS["interleaved"](1, 60)
-    share = Share(workload, Connector("inv"), [], lambda *_: None)
+    share = Share(workload, ConnectorIdentity("inv"), [], lambda *_: None)
     commits = list(share.log.commits(iter_some(workload)))
     crossing = [later for earlier, later in pairwise(commits) if later.begin_lsn < earlier.commit_lsn]
     assert len(crossing) > 10

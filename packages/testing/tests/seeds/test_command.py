@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from slackwater_testing.command import main
+from slackwater_testing.__main__ import main
 
 SIMULATE = ["simulate"]
 DIFFERENTIAL = ["differential", "--engine", "naive"]

@@ -1,7 +1,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slackwater_testing.seeds import CRASHED, RIGHT, Fault, LeaveOut, Simplify, Step, shrink
+from slackwater_testing.seeds import CRASHED, RIGHT, LeaveOut, PlantedFault, Simplify, Step, shrink
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Summed:
 class Sums:
     checks: int = 0
     features: Sequence[str] = ()
-    faults: Mapping[str, Fault] = field(default_factory=dict)
+    faults: Mapping[str, PlantedFault] = field(default_factory=dict)
 
     def generate(self, seed: int, only: Sequence[str]) -> Numbers:
         return Numbers(tuple(range(seed)))

@@ -10,12 +10,11 @@ import duckdb
 import pytest
 
 from slackwater_engine.local import LocalEngine
-from slackwater_spark.pipeline.definition import load_pipeline
+from slackwater_spark.pipeline import load_pipeline
 from slackwater_sql.plan import EnginePlan
-from slackwater_testing.generator.debezium_records import Connector
+from slackwater_testing.generator.debezium_records import ConnectorIdentity
 from slackwater_testing.generator.share import Share
 from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.pipelines import tables_of
 from slackwater_testing.workloads.registry import WORKLOADS
 from slackwater_testing.workloads.workload import Workload
 
@@ -24,7 +23,7 @@ SIZE = 30
 
 def rows_after(workload: Workload, events: int) -> dict[str, list[dict[str, Any]]]:
     """The rows a generator holds, as Debezium's JSON has them."""
-    share = Share(workload, Connector("inv"), list(tables_of(workload)), lambda *_: None)
+    share = Share(workload, ConnectorIdentity("inv"), list(workload.tables), lambda *_: None)
     share.begin()
     share.advance(events)
     return {
@@ -46,7 +45,7 @@ def by_duckdb(workload: Workload, rows: dict[str, list[dict[str, Any]]]) -> dict
     (path,) = (workload.pipeline / "views").glob("*.sql")
     sql = re.sub(r"GROUP BY .*", "GROUP BY ALL", path.read_text()).replace("TRANSACTIONALLY", "")
     connection = duckdb.connect()
-    for name, table in tables_of(workload).items():
+    for name, table in workload.tables.items():
         columns = ", ".join(f"{column.name} {column.type.name}" for column in table.columns)
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {table.schema}")
         connection.execute(f"CREATE TABLE {name} ({columns})")

@@ -12,10 +12,9 @@ import duckdb
 import pytest
 
 from slackwater_certify import load_specification
-from slackwater_spark.pipeline.definition import load_pipeline
+from slackwater_spark.pipeline import load_pipeline
 from slackwater_sql.catalog import Table
 from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.pipelines import tables_of
 from slackwater_testing.workloads.registry import WORKLOADS
 from slackwater_testing.workloads.workload import (
     Delete,
@@ -43,7 +42,7 @@ class Model:
     """A database's tables as dictionaries."""
 
     def __init__(self, workload: Workload) -> None:
-        self.tables: dict[str, Rows] = {name: {} for name in tables_of(workload)}
+        self.tables: dict[str, Rows] = {name: {} for name in workload.tables}
 
     def execute(self, transaction: Transaction) -> None:
         for operation in () if transaction.is_rolled_back else transaction.operations:
@@ -74,7 +73,7 @@ class Checker:
         view = (workload.pipeline / self.certify["view"]["sql"]).read_text()
         grouped = re.sub(r"GROUP BY .*", "GROUP BY ALL", view)  # DuckDB knows no dependence on a primary key
         self.view = grouped.replace("TRANSACTIONALLY", "")
-        self.tables = tables_of(workload)
+        self.tables = workload.tables
         self.connection = duckdb.connect()
         for table in self.tables.values():
             self.connection.execute(f"CREATE SCHEMA IF NOT EXISTS {table.schema}")
@@ -237,7 +236,7 @@ def test_the_pipeline_compiles_and_reads_the_workloads_tables(name: str) -> None
     certify = tomllib.loads((workload.pipeline / "certify.toml").read_text())
     assert definition.source == certify["source"]["name"] == "inv"
     assert definition.outputs[0].topic == certify["output"]["name"]
-    assert set(definition.tables) == set(certify["view"]["rows"]) <= set(tables_of(workload))
+    assert set(definition.tables) == set(certify["view"]["rows"]) <= set(workload.tables)
     assert list(definition.plan.views[0].key) == certify["view"]["key"]
     assert workload.name == name
     assert load_specification(workload.pipeline / "certify.toml")

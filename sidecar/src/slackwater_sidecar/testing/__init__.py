@@ -1,4 +1,4 @@
-"""What tests with a real broker need: a source without database and connector."""
+"""Offers tests with a real broker a source without database and connector."""
 
 from slackwater_sidecar.testing.source import SyntheticSource
 

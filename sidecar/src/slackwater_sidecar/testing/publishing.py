@@ -30,17 +30,17 @@ OTHER = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="other")
 
 
 class StillClock(SystemClock):
-    """Its monotonic time moves only when told to."""
+    """Keeps a monotonic time that moves only when told to."""
 
     seconds = 1000.0
 
     def monotonic(self) -> float:
-        """Seconds."""
+        """Returns the time that was set, in seconds."""
         return self.seconds
 
 
 class FailingStore(InMemoryMarkerStore):
-    """A store that can be away, and slow to say so, or hold what somebody else wrote until it is cleared."""
+    """Can be away, and slow to say so, or hold what somebody else wrote until it is cleared."""
 
     is_away = False
     answers_after = 0.0
@@ -53,17 +53,17 @@ class FailingStore(InMemoryMarkerStore):
     forged_newest: tuple[PublishedCut | None, ...] = ()
 
     def position(self, source: str) -> StoredPosition | None:
-        """The forged one, if there is one."""
+        """Returns the forged one, if there is one."""
         self._answer()
         return self.forged_position[0] if self.forged_position else super().position(source)
 
     def newest(self, source: str, timeline: int) -> PublishedCut | None:
-        """The forged one, if there is one."""
+        """Returns the forged one, if there is one."""
         self._answer()
         return self.forged_newest[0] if self.forged_newest else super().newest(source, timeline)
 
     def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
-        """False while it refuses."""
+        """Returns False while it refuses."""
         return not self.refuses and super().put_cut(cut, status)
 
     def clear(self, source: str, timeline: int) -> None:
@@ -90,7 +90,7 @@ class FailingStore(InMemoryMarkerStore):
 
 
 class FailingLog(InMemoryCutLog):
-    """A log that can be away."""
+    """Can be away."""
 
     is_away = False
 
@@ -102,7 +102,7 @@ class FailingLog(InMemoryCutLog):
 
 
 def cut(lsn: int, source: str = SOURCE) -> Cut:
-    """A cut of one transaction; the cut before it is at the LSN before."""
+    """Returns a cut of one transaction; the cut before it is at the LSN before."""
     return Cut(
         source=source,
         timeline=1,
@@ -117,7 +117,7 @@ def cut(lsn: int, source: str = SOURCE) -> Cut:
 
 
 def ahead(lsn: int, partition: int = 0) -> AheadMarkers:
-    """A marker of one partition."""
+    """Returns a marker of one partition."""
     return AheadMarkers(
         source=SOURCE,
         timeline=1,
@@ -129,19 +129,19 @@ def ahead(lsn: int, partition: int = 0) -> AheadMarkers:
 
 
 def held(store: InMemoryMarkerStore) -> list[int]:
-    """LSNs of the cuts of the first timeline in a store."""
+    """Returns the LSNs of the cuts of the first timeline in a store."""
     return [c.cut.lsn for c in store.cuts_after(SOURCE, 1, 0, limit=1000)]
 
 
 def logged(log: InMemoryCutLog) -> list[int]:
-    """LSNs of the cuts in a log."""
+    """Returns the LSNs of the cuts in a log."""
     return [c.cut.lsn for c in log.tail(-1)]
 
 
 def shown(
     publisher: Publisher, store: InMemoryMarkerStore, clock: StillClock
 ) -> dict[tuple[str, int], Marker]:
-    """The markers in the store when they are due again."""
+    """Returns the markers in the store when they are due again."""
     clock.seconds += MARKERS_INTERVAL.total_seconds()
     publisher.show_markers()
     return store.markers(SOURCE)

@@ -1,4 +1,4 @@
-"""Topics of a source that only one test uses, written as Debezium writes them."""
+"""Writes topics of a source that only one test uses, as Debezium writes them."""
 
 import uuid
 
@@ -49,7 +49,7 @@ class SyntheticSource:
         )
 
     def create(self, *topics: str, partitions: int | None = None) -> None:
-        """Makes topics; their names without that of the source."""
+        """Makes topics, named without the source's name."""
         count = self.partitions if partitions is None else partitions
         new = [NewTopic(f"{self.name}.{topic}", count, 1) for topic in topics]
         for made in self.admin.create_topics(new).values():
@@ -73,7 +73,7 @@ class SyntheticSource:
         self._producer.flush(_ANSWER_SECONDS)
 
     def commit(self, first: int, last: int) -> None:
-        """Transactions with the xids in ``[first, last)``, of three rows each."""
+        """Commits transactions with the xids in ``[first, last)``, of three rows each."""
         for xid in range(first, last):
             keys = [(self.tables[n % len(self.tables)], xid * 7 + n) for n in range(3)]
             lsn = self._lsn_base + xid * 100
@@ -89,12 +89,12 @@ class SyntheticSource:
         self.flush()
 
     def start_lsns_over(self, next_xid: int) -> None:
-        """What is committed from now on has low LSNs again, and is judged alone: a database restored."""
+        """Gives low LSNs to what is committed from now on, and judges it alone: a database restored."""
         self._lsn_base = 50 - next_xid * 100
         self.oracle = Oracle()
 
     def logged(self) -> list[Cut]:
-        """The cuts of the log that rise; the others are repeats of a second sidecar."""
+        """Returns the cuts of the log that rise; the others are repeats of a second sidecar."""
         cuts: list[Cut] = []
         for published in self.log.tail(-1):
             if not cuts or published.cut.position > cuts[-1].position:
@@ -102,16 +102,16 @@ class SyntheticSource:
         return cuts
 
     def in_redis(self) -> int:
-        """LSN of the newest cut in Redis; 0 when there is none."""
+        """Returns the LSN of the newest cut in Redis; 0 when there is none."""
         held = self.store.position(self.name)
         return held.position.lsn if held else 0
 
     def has_moved_beyond(self, lsn: int) -> bool:
-        """Whether Redis has a cut above an LSN."""
+        """Says if Redis has a cut above an LSN."""
         return self.in_redis() > lsn
 
     def is_published(self) -> bool:
-        """Whether everything that was committed is in Redis."""
+        """Says if everything that was committed is in Redis."""
         return self.in_redis() == self.newest_lsn
 
     def close(self) -> None:

@@ -1,7 +1,5 @@
-"""What tests of this and other members need: Debezium-shaped records and a model of the connector."""
+"""For tests of this and other members: Debezium-shaped records, recordings of topics, and a judge of cuts."""
 
-from slackwater_cdc.testing.connector import Emitted, Loss, Run, SimulatedConnector, SimulatedTransaction
-from slackwater_cdc.testing.damage import damaged
 from slackwater_cdc.testing.oracle import Oracle, Place
 from slackwater_cdc.testing.records import (
     RUN_HEADER,
@@ -19,17 +17,11 @@ from slackwater_cdc.testing.records import (
 
 __all__ = [
     "RUN_HEADER",
-    "Emitted",
-    "Loss",
     "Oracle",
     "Place",
-    "Run",
-    "SimulatedConnector",
-    "SimulatedTransaction",
     "begin_value",
     "blocking_value",
     "change_value",
-    "damaged",
     "end_value",
     "incremental_value",
     "notification_value",

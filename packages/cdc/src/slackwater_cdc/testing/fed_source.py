@@ -1,4 +1,4 @@
-"""A frontier to which a test gives records by hand, and short names for the records."""
+"""A frontier that is fed by hand in a test, and short names for the records."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,11 @@ from slackwater_cdc.testing.records import begin_value, change_value, end_value,
 from slackwater_protocol import CommittedTransaction, Cut, Evidence
 
 SECOND = 1000
-"""In milliseconds."""
+"""A second in milliseconds."""
 
 
 class FedSource:
-    """A frontier over tables a and b, two partitions each, and what was given to it.
+    """Feeds a frontier over tables a and b, two partitions each, and remembers what it was given.
 
     Args:
         evidence: By table, where it is not ``counts``.
@@ -39,7 +39,7 @@ class FedSource:
         self.told = start.transaction_offset if start else 0
         self.notified = 0
         self.ends: dict[tuple[str, int], int] = {}
-        """What is readable beyond what was read."""
+        """The end offsets beyond what was read, by topic and partition."""
 
     def row(
         self, spot: str, *values: bytes | None, run: str = "r1", ms: int = 0, keyless: bool = False
@@ -59,7 +59,7 @@ class FedSource:
         self.notified += len(values)
 
     def at_a_cut(self) -> "FedSource":
-        """Itself, after it has published transaction 5."""
+        """Returns itself, after it has published transaction 5."""
         self.tell(begin_value(5, 501), end(5, a=2))
         self.row("a/0", row(5, 1))
         self.row("a/1", row(5, 2))
@@ -68,13 +68,13 @@ class FedSource:
         return self
 
     def readable(self) -> dict[tuple[str, int], int]:
-        """The end offsets of all topics."""
+        """Returns the end offsets of all topics."""
         read = {p.key: p.position for p in self.parts.values()}
         told = {("s.notifications", 0): self.notified} if self.notified else {}
         return {**read, **told, ("s.transaction", 0): self.told, **self.ends}
 
     def cuts(self) -> list[Cut]:
-        """What the frontier has to say when it is told the end offsets that it asks for."""
+        """Returns the frontier's cuts when it is told the end offsets that it asks for."""
         self.frontier.advance()
         for _ in range(5):
             if self.frontier.end_offsets_wanted:
@@ -83,11 +83,11 @@ class FedSource:
         return self.frontier.cuts()
 
     def lsns(self) -> list[int]:
-        """The commits of those cuts."""
+        """Returns the commits of those cuts."""
         return [t.commit_lsn for cut in self.cuts() for t in cut.transactions]
 
     def at_rest(self) -> list[Cut]:
-        """What it has to say while nothing is written for long."""
+        """Returns the frontier's cuts while nothing is written for long."""
         found = []
         for _ in range(3):
             self.frontier.rest(self.readable())

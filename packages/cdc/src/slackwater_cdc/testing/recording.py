@@ -95,7 +95,7 @@ class Recording:
         return (row for row in rows if row.identity[0] == newest)
 
     def ends_of_transactions(self) -> dict[int, list[tuple[int, int]]]:
-        """By xid, for each of its END records: commit LSN and number of change events of tables."""
+        """Returns commit LSN and number of tables' change events of each END record, by xid."""
         found: dict[int, list[tuple[int, int]]] = {}
         for record in self.topics.get((transaction_topic(self.source), 0), ()):
             document = _document(record.value)
@@ -165,11 +165,11 @@ def follow(
     longest: int = 200,
     before: Sequence[Cut] = (),
 ) -> list[Cut]:
-    """The cuts of a frontier that reads a recording in a random interleaving of its partitions.
+    """Returns the cuts of a frontier that reads a recording in a random interleaving of its partitions.
 
     Args:
-        recording: What is read.
-        rng: Decides what is read next.
+        recording: The topics.
+        rng: Chooses the next partition.
         transactions_first: Whether the transaction topic is read whole before any row.
         longest: At most so many records of a partition are read before the next cut.
         before: The cuts that an earlier frontier has published: it goes on from the last one.
@@ -264,7 +264,7 @@ class _Reading:
 
 
 def starts_of(cut: Cut) -> dict[Spot, int]:
-    """Where reading goes on after a cut; notifications are read from their beginning."""
+    """Returns the offsets to read on from after a cut; notifications are read from their beginning."""
     starts = {
         (topic, number): end for topic, ends in cut.end_offsets.items() for number, end in enumerate(ends)
     }

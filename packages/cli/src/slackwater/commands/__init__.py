@@ -1,1 +1,1 @@
-"""One module per command; each imports what it runs only when it runs."""
+"""The commands, a module for each; it is imported when the command is called."""

@@ -4,7 +4,9 @@ import os
 
 import click
 
+from slackwater.errors import CommandInputError
 from slackwater.invocation import start_command
+from slackwater.output import Output
 
 
 @click.command("archive-classes")
@@ -21,13 +23,11 @@ def archive_classes(ctx: click.Context) -> None:
     Example, for an image: as the account that will run the pipeline
       slackwater archive-classes
     """
-    from slackwater.output import Output
-    from slackwater_spark.pipeline import ClassArchiveError, default_class_archives, make_class_archive
+    from slackwater_spark.pipeline import default_class_archives, make_class_archive
 
     start_command(ctx)
     archives = default_class_archives(os.environ)
     if archives is None:
-        raise ClassArchiveError(
-            "this account has no home folder, and neither SLACKWATER_CACHE nor XDG_CACHE_HOME is set"
-        )
+        problem = "this account has no home folder, and neither SLACKWATER_CACHE nor XDG_CACHE_HOME is set"
+        raise CommandInputError(f"no archive of Spark's classes could be made: {problem}")
     Output().line(str(make_class_archive(archives)))

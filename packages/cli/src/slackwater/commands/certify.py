@@ -1,16 +1,24 @@
 """``slackwater certify``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from slackwater.conversion import kafka_options
 from slackwater.invocation import setting, start_command
-
-if TYPE_CHECKING:
-    from slackwater.output import Output
-    from slackwater.settings import Settings
-    from slackwater_certify import Connections, OutputRecords, Specification
+from slackwater.output import Output
+from slackwater.settings import Settings
+from slackwater_certify import (
+    Connections,
+    Mode,
+    OutputRecords,
+    Specification,
+    load_specification,
+    report,
+    watch_output,
+)
+from slackwater_certify import certify as judge
+from slackwater_protocol import SystemClock
 
 
 @click.command()
@@ -57,7 +65,7 @@ def certify(
 
     \b
     Two ways of judging:
-      oracle     the source's change topics are folded transaction by transaction, and the view's own SQL is
+      oracle     the source's change topics are replayed transaction by transaction, and the view's own SQL is
                  evaluated on every committed state. Each output has to be one of them (else it is torn), in
                  order, none lost, none repeated. With LSNs in the output it has to be the state of its LSN.
       invariant  SQL that holds in every committed state, for each document or for the whole output.
@@ -94,10 +102,6 @@ def certify(
     Nothing should be written meanwhile, and the output should have caught up: what has not arrived in it
     counts as lost. The exit code is 0 if the output is clean, 1 if not, 2 for wrong usage.
     """
-    from slackwater.output import Output
-    from slackwater_certify import Mode, load_specification, report
-    from slackwater_certify import certify as judge
-
     specification, output = load_specification(spec), Output()
     connections = _connections(start_command(ctx), output_dsn)
     try:
@@ -114,10 +118,7 @@ def certify(
     ctx.exit(0 if certificate.is_clean else 1)
 
 
-def _connections(settings: "Settings", output_dsn: str | None) -> "Connections":
-    from slackwater.conversion import kafka_options
-    from slackwater_certify import Connections
-
+def _connections(settings: Settings, output_dsn: str | None) -> Connections:
     url = settings.postgres.url
     return Connections(
         bootstrap=settings.kafka.bootstrap,
@@ -128,11 +129,8 @@ def _connections(settings: "Settings", output_dsn: str | None) -> "Connections":
 
 
 def _watch(
-    specification: "Specification", connections: "Connections", seconds: float, output: "Output"
-) -> "OutputRecords":
-    from slackwater_certify import watch_output
-    from slackwater_protocol import SystemClock
-
+    specification: Specification, connections: Connections, seconds: float, output: Output
+) -> OutputRecords:
     clock = SystemClock()
     end = clock.monotonic() + seconds
     output.progress(f"watching the output for {seconds:,.0f} s")

@@ -3,6 +3,8 @@
 import click
 
 from slackwater.invocation import Invocation
+from slackwater.loading import setting_fields
+from slackwater.output import Output
 
 
 @click.command()
@@ -24,10 +26,7 @@ def config(invocation: Invocation) -> None:
     For bootstrap, checkpoint, master and available_now the section may be left out. A relative path in the
     file is relative to the file.
     """
-    from slackwater.loading import setting_fields
-    from slackwater.output import Output
-
     descriptions = {field.path: field.info.description or "" for field in setting_fields()}
     rows = [("setting", "value", "from", "meaning")]
-    rows += [(path, value, origin, descriptions[path]) for path, value, origin in invocation.load({}).shown()]
+    rows += [(path, value, origin, descriptions[path]) for path, value, origin in invocation.load().shown()]
     Output().table(rows)

@@ -1,17 +1,20 @@
 """``slackwater demo``."""
 
+import json
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import Invocation, needs_extra, terminate_as_interrupt
+from slackwater.invocation import Invocation, needs_extra, start_command
+from slackwater.output import Output
+from slackwater.stopping import terminate_as_interrupt
+from slackwater_certify import Certificate
+from slackwater_protocol import SystemClock
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # an extra brings what it needs
     from slackwater.demo.run import Demo, DemoSettings
-    from slackwater.output import Output
-    from slackwater_certify import Certificate
 
 
 @click.command()
@@ -62,10 +65,9 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
     Examples:
       slackwater demo
       slackwater demo --keep --seconds 120 --seed 7
-    """
-    from slackwater.output import Output
-    from slackwater_protocol import SystemClock
 
+    The pipeline it runs is in pipelines/orders; README.md and docs/guarantees.md say what is shown by this.
+    """
     with needs_extra("demo"):
         from slackwater.demo.run import Demo
 
@@ -74,7 +76,7 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
     settings = _settings(clock.now(), options)
     if invocation.flags.get("log.file") is None:
         invocation.flags["log.file"] = str(settings.logs / "demo.log")
-    invocation.start({})
+    start_command(ctx)
     try:
         with terminate_as_interrupt(), Demo(settings, output, clock) as run:
             report = run.run()
@@ -107,14 +109,14 @@ def _settings(now: datetime, options: dict[str, object]) -> "DemoSettings":
 
 
 def find_pipeline() -> Path:
-    """``pipelines/orders``: in the current folder or one above it, else in the repository this file is in."""
+    """Returns ``pipelines/orders`` of the current folder or one above it, else of this file's repository."""
     here = Path.cwd()
     places = [*(folder / "pipelines/orders" for folder in (here, *here.parents))]
     places += [folder / "pipelines/orders" for folder in Path(__file__).resolve().parents]
     return next((place for place in places if (place / "pipeline.toml").is_file()), places[0])
 
 
-def _print_examples(certificate: "Certificate", output: "Output") -> None:
+def _print_examples(certificate: Certificate, output: Output) -> None:
     for kind, texts in certificate.examples.items():
         output.line(f"{kind}, for example:")
         for text in texts:
@@ -122,13 +124,11 @@ def _print_examples(certificate: "Certificate", output: "Output") -> None:
 
 
 def _write_json(file: Path, numbers: dict[str, object]) -> None:
-    import json
-
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
 
 
-def _print_how_to_look(run: "Demo", output: "Output") -> None:
+def _print_how_to_look(run: "Demo", output: Output) -> None:
     redis, folder = run.stack.redis.url, run.settings.folder
     pids = " ".join(str(program.pid) for program in run.programs)
     output.line("")

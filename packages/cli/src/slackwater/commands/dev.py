@@ -1,18 +1,22 @@
 """``slackwater dev``: the local stack, and a look into topics."""
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import click
 
+from slackwater.conversion import kafka_settings
 from slackwater.invocation import needs_extra, setting, start_command
+from slackwater.output import Output
+from slackwater.topics import read_to_end, record_line
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # an extra brings it
     from slackwater_devstack import StackStatus
 
 
 @click.group()
 def dev() -> None:
-    """A local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.
+    """Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.
 
     Real servers without containers, on free ports, with data and logs in one folder. Needs Java 17 or
     later; jars are downloaded once into a cache of the user. For development and tests, not for
@@ -46,8 +50,6 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
     Returns when all servers are ready and the connector runs. Tables must exist; with --no-connect the
     servers start without connector: create the tables, then call `up` again.
     """
-    from slackwater.output import Output
-
     with needs_extra("dev"):
         import slackwater_devstack as devstack
 
@@ -71,8 +73,6 @@ def up(ctx: click.Context, tables: tuple[str, ...], database: str, no_connect: b
 @click.pass_context
 def status_(ctx: click.Context) -> None:
     """Show what runs, and where. Exit code 1 if nothing does or a server is missing."""
-    from slackwater.output import Output
-
     with needs_extra("dev"):
         import slackwater_devstack as devstack
 
@@ -90,8 +90,6 @@ def status_(ctx: click.Context) -> None:
 @click.pass_context
 def down(ctx: click.Context) -> None:
     """Stop everything in the folder; data, logs and ports are kept for the next `up`."""
-    from slackwater.output import Output
-
     with needs_extra("dev"):
         import slackwater_devstack as devstack
 
@@ -115,12 +113,6 @@ def read(ctx: click.Context, topic: str, last: int | None) -> None:
     Example:
       slackwater dev read orders_with_lines --bootstrap localhost:9092 --last 5
     """
-    from collections import deque
-
-    from slackwater.conversion import kafka_settings
-    from slackwater.output import Output
-    from slackwater.topics import read_to_end, record_line
-
     settings, output = start_command(ctx), Output()
     kafka = kafka_settings(settings, "where to read from")
     messages = read_to_end(kafka.bootstrap, [topic], kafka.options)

@@ -1,14 +1,16 @@
 """``slackwater doctor``."""
 
 import json
-from typing import TYPE_CHECKING
 
 import click
 
+from slackwater.conversion import sources_of
+from slackwater.doctor.causes import diagnose
+from slackwater.doctor.examination import examine, open_sources
+from slackwater.doctor.report import report_json, report_lines
 from slackwater.invocation import setting, start_command
-
-if TYPE_CHECKING:
-    from slackwater.settings import Settings
+from slackwater.output import Output
+from slackwater.settings import Settings
 
 
 @click.command()
@@ -31,21 +33,17 @@ def doctor(ctx: click.Context, source: str | None, as_json: bool) -> None:
     Examples:
       slackwater doctor --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
       slackwater doctor --json | jq .findings                 the rest from slackwater.toml
-    """
-    from slackwater.conversion import sources_of
 
+    It names the runbook for what it finds; docs/runbooks/open-transaction.md is the one for a frontier that
+    does not move.
+    """
     settings = start_command(ctx, {"sources": source})
     healthy = [_examined(settings, source, as_json=as_json) for source in sources_of(settings)]
     ctx.exit(0 if all(healthy) else 1)
 
 
-def _examined(settings: "Settings", source: str, *, as_json: bool) -> bool:
+def _examined(settings: Settings, source: str, *, as_json: bool) -> bool:
     """Shows what is known of a source; returns whether it is healthy."""
-    from slackwater.doctor.causes import diagnose
-    from slackwater.doctor.examination import examine, open_sources
-    from slackwater.doctor.report import report_json, report_lines
-    from slackwater.output import Output
-
     with open_sources(settings, source) as sources:
         facts = examine(sources)
     findings, output = diagnose(facts), Output()

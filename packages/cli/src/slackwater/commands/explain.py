@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from slackwater.invocation import start_command
+from slackwater.output import Output
 
 
 @click.command()
@@ -25,17 +26,18 @@ def explain(ctx: click.Context, folder: Path, with_sql: bool, as_json: bool) -> 
     Examples:
       slackwater explain pipelines/orders
       slackwater explain pipelines/orders --sql
+
+    docs/views.md says what a view may contain, docs/state.md what the stages keep.
     """
-    from slackwater.output import Output
     from slackwater_spark.explain import explain as explained
-    from slackwater_spark.explain import explanation_lines, without_sql
+    from slackwater_spark.explain import explanation_lines
     from slackwater_spark.pipeline import load_pipeline
 
     start_command(ctx)
-    explanation = explained(load_pipeline(folder))
+    explanation = explained(load_pipeline(folder), with_sql=with_sql or as_json)
     output = Output()
     if as_json:
         click.echo(json.dumps(asdict(explanation), indent=2))
         return
-    for line in explanation_lines(explanation if with_sql else without_sql(explanation)):
+    for line in explanation_lines(explanation):
         output.line(line)

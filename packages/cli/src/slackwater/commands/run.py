@@ -1,16 +1,22 @@
 """``slackwater run``."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import setting, start_command, stop_on_signals
+from slackwater.conversion import servers
+from slackwater.invocation import required, setting, start_command
+from slackwater.output import Output
+from slackwater.settings import Settings
+from slackwater.stopping import stop_on_signals
+from slackwater_protocol import format_position, user_cache
+from slackwater_sql.limits import StatementLimits
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from slackwater_spark.pipeline import BatchProgress
+if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
+    from slackwater_spark.pipeline import BatchProgress, RunSettings
 
 SHOWN_PARTS = 5
 """Parts of a batch's time in its line."""
@@ -38,13 +44,13 @@ SHOWN_PARTS = 5
 )
 @click.pass_context
 def run(ctx: click.Context, folder: Path) -> None:
-    """Run the pipeline in DIR: maintain its view and write it to Kafka, exactly once.
+    """Run the pipeline in DIR: maintain its views and write them to Kafka, exactly once.
 
     \b
     DIR holds
-      pipeline.toml    name, source, output topic, what is emitted
+      pipeline.toml    name, source, output topics, what is emitted
       schema.sql       CREATE TABLE statements of the tables (`slackwater schema pull` writes them)
-      views/*.sql      the view: SELECT TRANSACTIONALLY ...
+      views/*.sql      a view each: SELECT TRANSACTIONALLY ...
 
     Runs until it gets SIGTERM or Ctrl-C, or, with --available-now, until everything is processed that was
     there at the start. Started again with the same checkpoint it goes on where it was. A pipeline runs
@@ -56,13 +62,12 @@ def run(ctx: click.Context, folder: Path) -> None:
           --checkpoint /var/lib/slackwater/orders
       slackwater run pipelines/orders --available-now        the rest from slackwater.toml
 
-    Passwords and TLS: settings under kafka. and redis., see `slackwater config`.
+    Passwords and TLS are settings under kafka. and redis., see `slackwater config`. Read on in docs/views.md
+    (the SQL of a view), docs/topics.md (what the output holds) and docs/runbooks/ended.md (when a run ends).
     """
-    from slackwater.conversion import run_settings
-    from slackwater.output import Output
     from slackwater_spark.pipeline import load_pipeline, run_pipeline
 
-    settings, output = run_settings(start_command(ctx)), Output()
+    settings, output = _run_settings(start_command(ctx)), Output()
     with stop_on_signals(f"the run of {folder}") as stop:
         try:
             definition = load_pipeline(folder)
@@ -79,9 +84,7 @@ def run(ctx: click.Context, folder: Path) -> None:
 
 
 def batch_line(batch: "BatchProgress") -> str:
-    """One visible batch in a line."""
-    from slackwater_protocol import format_position
-
+    """Writes what is visible since a batch as one line."""
     lag_ms = batch.lag.total_seconds() * 1000
     return (
         f"{batch.pipeline}: batch {batch.batch_id} at {format_position(batch.commit_lsn)}: "
@@ -90,7 +93,55 @@ def batch_line(batch: "BatchProgress") -> str:
     )
 
 
-def _parts(seconds: "Mapping[str, float]") -> str:
-    """The parts of a batch that took longest, largest first; nothing when nothing is known."""
+def _parts(seconds: Mapping[str, float]) -> str:
+    """Names the parts of a batch that took longest, largest first; empty when nothing is known."""
     longest = sorted(seconds.items(), key=lambda part: -part[1])[:SHOWN_PARTS]
     return f" ({', '.join(f'{name} {value:.2f} s' for name, value in longest)})" if longest else ""
+
+
+def _run_settings(settings: Settings) -> "RunSettings":
+    """Returns what a run of a pipeline needs.
+
+    Raises:
+        CommandConfigError: brokers or checkpoint were not given.
+    """
+    from slackwater_spark.pipeline import RunSettings, default_class_archives
+
+    run = settings.run
+    checkpoint = required(
+        run.checkpoint, "run.checkpoint", "--checkpoint", "where Spark keeps offsets and state"
+    )
+    return RunSettings(
+        servers=servers(settings, "where source and output are"),
+        checkpoint=RunSettings.local_folder(checkpoint),
+        timeline=settings.timeline,
+        available_now=run.available_now,
+        master=run.master,
+        driver_memory=run.driver_memory,
+        parallelism=run.parallelism,
+        shuffle_partitions=run.shuffle_partitions,
+        max_events_per_batch=run.max_events_per_batch,
+        limits=StatementLimits(run.statement_memory, run.statement_seconds),
+        index_root=run.index_root or default_index_root(run.master, os.environ),
+        class_archives=default_class_archives(os.environ) if run.class_archive else None,
+        replication_factor=settings.kafka.replication_factor,
+        accept_changed_output=run.accept_changed_output,
+        spark_log=run.spark_log,
+        spark_conf=run.spark_conf,
+    )
+
+
+def default_index_root(master: str, environment: Mapping[str, str]) -> Path | None:
+    """Returns where indexes outlive a run, so that the next one need not rebuild them.
+
+    The user's cache folder if the executors are on this machine and it can be written; else None.
+    """
+    cache = user_cache(environment)
+    if cache is None or not master.startswith("local"):
+        return None
+    root = cache / "indexes"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return root if os.access(root, os.W_OK) else None

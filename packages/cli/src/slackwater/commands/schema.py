@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import psycopg
 
+from slackwater.errors import unreachable
 from slackwater.invocation import required, setting, start_command
-
-if TYPE_CHECKING:
-    import psycopg
+from slackwater.output import Output
+from slackwater_sql.postgres import published_apart, pull_schema
 
 _CONNECT_SECONDS = 10
 _POSTGRES_URL = setting(
@@ -20,10 +21,15 @@ _POSTGRES_URL = setting(
 
 @click.group()
 def schema() -> None:
-    """The tables a pipeline's views read.
+    """Write the tables that a pipeline reads, or compare them with the database.
 
     A pipeline folder declares its tables in schema.sql, as CREATE TABLE statements. Types are declared, not
     guessed: a record that contradicts them is bad input.
+
+    \b
+    Examples:
+      slackwater schema pull --postgres-url URL --table inventory.orders --output pipelines/orders/schema.sql
+      slackwater schema check pipelines/orders --postgres-url URL
     """
 
 
@@ -52,8 +58,6 @@ def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> No
     Better than in a flag, a URL with a password stands in SLACKWATER_POSTGRES_URL or in slackwater.toml
     (url under [postgres]).
     """
-    from slackwater_sql.postgres import pull_schema
-
     with _database(ctx) as connection:
         text = pull_schema(connection, tables)
     if output is None:
@@ -80,33 +84,28 @@ def check(ctx: click.Context, folder: Path) -> None:
     Example:
       slackwater schema check pipelines/orders --postgres-url postgresql://app@localhost/inventory
     """
-    from slackwater.output import Output
+    # Spark's libraries take a second to import; the help text does not need them
     from slackwater.schema_check import affected, difference_lines, differences, pulled_catalog
-    from slackwater_spark.pipeline import load_pipeline, read_sources
-    from slackwater_sql.postgres import published_apart
+    from slackwater_spark.pipeline import load_pipeline, read_sql
 
     output = Output()
     definition = load_pipeline(folder)
     with _database(ctx) as connection:
         database = pulled_catalog(connection, definition.tables)
         apart = published_apart(connection, definition.tables)
-    found = differences(definition.plan, read_sources(folder).catalog, database, apart)
+    found = differences(definition.plan, read_sql(folder).catalog, database, apart)
     for line in difference_lines(definition.name, definition.revision, found):
         output.line(line)
     ctx.exit(1 if affected(found) else 0)
 
 
 @contextmanager
-def _database(ctx: click.Context) -> Iterator["psycopg.Connection[tuple[Any, ...]]"]:
-    """A connection to the source database.
+def _database(ctx: click.Context) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """Connects with the source database.
 
     Raises:
         CommandUnavailableError: it cannot be reached, or refuses what is asked within the block.
     """
-    import psycopg
-
-    from slackwater.errors import unreachable
-
     secret = start_command(ctx).postgres.url
     url = secret.get_secret_value() if secret else None
     url = required(url, "postgres.url", "--postgres-url", "whose tables to read")

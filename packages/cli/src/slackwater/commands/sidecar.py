@@ -2,15 +2,14 @@
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import click
 
-from slackwater.invocation import setting, start_command, stop_on_signals
-
-if TYPE_CHECKING:
-    from slackwater.output import Output
-    from slackwater_sidecar import SidecarStatus
+from slackwater.conversion import redis_settings, sidecar_settings, sources_of
+from slackwater.invocation import setting, start_command
+from slackwater.output import Output
+from slackwater.stopping import stop_on_signals
+from slackwater_sidecar import SidecarStatus, format_status, run_sidecars
 
 
 @click.command()
@@ -52,12 +51,9 @@ def sidecar(ctx: click.Context, sources: tuple[str, ...]) -> None:
       open_after = 60
 
     Something is wrong with a source? `slackwater doctor --source NAME` says what and what helps.
-    Passwords and TLS: settings under kafka. and redis., see `slackwater config`.
+    Passwords and TLS are settings under kafka. and redis., see `slackwater config`. Read on in
+    docs/sidecar.md (how it decides) and docs/metrics.md (what it measures).
     """
-    from slackwater.conversion import redis_settings, sidecar_settings, sources_of
-    from slackwater.output import Output
-    from slackwater_sidecar import run_sidecars
-
     settings = start_command(ctx, {"sources": ",".join(sources) or None})
     output = Output()
     redis_settings(settings, "where to publish")
@@ -76,16 +72,14 @@ def sidecar(ctx: click.Context, sources: tuple[str, ...]) -> None:
     ctx.exit(stop.exit_code)
 
 
-def _shown(output: "Output", *, many: bool) -> Callable[["SidecarStatus"], None]:
+def _shown(output: Output, *, many: bool) -> Callable[[SidecarStatus], None]:
     """Shows one source in a changing line, several in lines of their own when they change state.
 
     Called by the threads of the sources.
     """
-    from slackwater_sidecar import format_status
-
     turn, states = threading.Lock(), dict[str, object]()
 
-    def show(status: "SidecarStatus") -> None:
+    def show(status: SidecarStatus) -> None:
         with turn:
             if not many:
                 output.progress(format_status(status))

@@ -4,16 +4,23 @@ import getpass
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 
+from slackwater.decisions import (
+    Decision,
+    damage_at,
+    pipeline_lines,
+    plan_skip,
+    plan_timeline,
+    show_lines,
+    skip_lines,
+    timeline_lines,
+)
+from slackwater.doctor.examination import Sources, examine, open_sources
 from slackwater.invocation import Command, required, setting, start_command
-
-if TYPE_CHECKING:
-    from slackwater.decisions import Decision, SkipPlan, TimelinePlan
-    from slackwater.doctor.examination import Sources
-    from slackwater.output import Output
+from slackwater.output import Output
+from slackwater_protocol import PassDecision, SkipDecision, TimelineDecision, parse_position
 
 LOOKED_BACK = 20_000
 """Records of the cut log in which decisions are looked for."""
@@ -21,15 +28,22 @@ LOOKED_BACK = 20_000
 
 @click.group()
 def source() -> None:
-    """Show a source and decide about it.
+    """Decide about a source: skip a transaction, begin a timeline, pass a damaged record.
 
-    Decisions are records in the source's cut log: every sidecar obeys them, within a second or when it is
-    started, and every pipeline sees what they did. They cannot be taken back.
+    For what no sidecar may decide by itself; `slackwater doctor` says when it is needed. Decisions are
+    records in the source's cut log: every sidecar obeys them, within a second or when it is started, and
+    every pipeline sees what they did. They cannot be taken back.
+
+    \b
+    Example:
+      slackwater source show --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
+
+    Read on in docs/runbooks/open-transaction.md, regressed.md and cut-log.md.
     """
 
 
 def _of_a_source(command: Command) -> Command:
-    """The flags of every command here."""
+    """Adds the flags that every command here has."""
     for path, flag, metavar, text in (
         ("redis.url", "--redis-url", "URL", "redis://host:port, where the sidecar publishes."),
         ("kafka.bootstrap", "--bootstrap", "HOST:PORT", "The brokers Debezium writes to."),
@@ -49,9 +63,6 @@ def show(ctx: click.Context) -> None:
     Example:
       slackwater source show --source inv --bootstrap localhost:9092 --redis-url redis://localhost:6379
     """
-    from slackwater.decisions import show_lines
-    from slackwater.output import Output
-
     with _opened(ctx) as sources:
         name = sources.topics.source
         status = sources.store.status(name)
@@ -78,15 +89,10 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     Example:
       slackwater source skip --source inv --to 0/153D218 --reason "rows dropped by a transform, ticket 17"
     """
-    from slackwater.decisions import plan_skip, skip_lines
-    from slackwater.doctor.examination import examine
-    from slackwater.output import Output
-    from slackwater_protocol import SkipDecision, parse_position
-
     output, lsn = Output(), parse_position(to_lsn)
     with _opened(ctx) as sources:
         facts = examine(sources)
-        plan: SkipPlan = plan_skip(facts, lsn)
+        plan = plan_skip(facts, lsn)
         for line in skip_lines(facts.source, plan):
             output.line(line)
         _confirm("Let them pass?", yes=yes)
@@ -120,15 +126,10 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
     Example:
       slackwater source new-timeline --source inv --reason "restored from backup of Monday"
     """
-    from slackwater.decisions import pipeline_lines, plan_timeline, timeline_lines
-    from slackwater.doctor.examination import examine
-    from slackwater.output import Output
-    from slackwater_protocol import TimelineDecision
-
     output = Output()
     with _opened(ctx) as sources:
         facts = examine(sources)
-        plan: TimelinePlan = plan_timeline(facts, _decided(sources), without_snapshot=without_snapshot)
+        plan = plan_timeline(facts, _decided(sources), without_snapshot=without_snapshot)
         for line in timeline_lines(facts.source, plan):
             output.line(line)
         _confirm(f"Begin timeline {plan.timeline}?", yes=yes)
@@ -161,10 +162,6 @@ def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None
     Example:
       slackwater source pass-record --source inv --offset 4711 --reason "written by hand, ticket 18"
     """
-    from slackwater.decisions import damage_at
-    from slackwater.output import Output
-    from slackwater_protocol import PassDecision
-
     output = Output()
     with _opened(ctx) as sources:
         output.line(f"damaged: {damage_at(sources.log, offset).reason}")
@@ -180,24 +177,20 @@ def pass_record(ctx: click.Context, offset: int, reason: str, yes: bool) -> None
 
 
 @contextmanager
-def _opened(ctx: click.Context) -> "Iterator[Sources]":
-    from slackwater.doctor.examination import open_sources
-
+def _opened(ctx: click.Context) -> Iterator[Sources]:
     settings = start_command(ctx)
     name = required(settings.source, "source", "--source", "which source")
     with open_sources(settings, name) as sources:
         yield sources
 
 
-def _decided(sources: "Sources") -> "list[Decision]":
-    """Decisions in the log, oldest first."""
-    from slackwater_protocol import PassDecision, SkipDecision, TimelineDecision
-
+def _decided(sources: Sources) -> list[Decision]:
+    """Returns the decisions in the log, oldest first."""
     logged = sources.log.records(max(-1, sources.log.end() - LOOKED_BACK), with_cuts=False)
     return [r.record for r in logged if isinstance(r.record, SkipDecision | TimelineDecision | PassDecision)]
 
 
-def _record(sources: "Sources", decision: "Decision", output: "Output") -> None:
+def _record(sources: Sources, decision: Decision, output: Output) -> None:
     (offset,) = sources.log.append_records([decision])
     output.line(f"decided; recorded in the cut log at offset {offset}. Sidecars obey within a second.")
 
@@ -211,5 +204,5 @@ def _who() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-def _wall_ms(sources: "Sources") -> int:
+def _wall_ms(sources: Sources) -> int:
     return int(sources.clock.now().timestamp() * 1000)

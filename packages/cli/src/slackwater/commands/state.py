@@ -13,11 +13,15 @@ import click
 
 from slackwater.errors import CommandInputError
 from slackwater.invocation import required, setting, start_command
+from slackwater.output import Output
+from slackwater.state_report import key_lines, keys_json, rescaled_line, state_json, state_lines
+from slackwater_protocol import NO_SERVERS
+from slackwater_spark.state import check_rescaling, inspect_state, kept_rows
+from slackwater_spark.state import rescale as rescale_state
+from slackwater_sql.plan import EnginePlan
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Spark takes a second to import; the help text does not need it
     from pyspark.sql import SparkSession
-
-    from slackwater_sql.plan import EnginePlan
 
 SHOWN = 5
 
@@ -41,6 +45,8 @@ def state() -> None:
       slackwater state /var/lib/slackwater/orders
       slackwater state pipelines/orders --key '{"id": 5}'
       slackwater state rescale pipelines/orders --partitions 16
+
+    Read on in docs/state.md.
     """
 
 
@@ -58,10 +64,6 @@ def show(ctx: click.Context, place: Path, key: str | None, top: int, as_json: bo
     buckets and keys. Reads the newest committed batch from the checkpoint alone, whether the pipeline runs or
     not. It reads all of the state, with a Spark of its own on this machine.
     """
-    from slackwater.output import Output
-    from slackwater.state_report import key_lines, keys_json, state_json, state_lines
-    from slackwater_spark.state import inspect_state, kept_rows
-
     output = Output()
     target = _target(ctx, place)
     wanted = None if key is None else target.key(key)
@@ -94,11 +96,6 @@ def rescale(ctx: click.Context, place: Path, partitions: int) -> None:
     is written anew; what was there is compared with what is there afterwards. Interrupted, call it again with
     the same number. DIR is a pipeline or a checkpoint.
     """
-    from slackwater.output import Output
-    from slackwater.state_report import rescaled_line
-    from slackwater_spark.state import check_rescaling
-    from slackwater_spark.state import rescale as rescale_state
-
     output = Output()
     target = _target(ctx, place)
     buckets = target.known_buckets()
@@ -118,12 +115,12 @@ def rescale(ctx: click.Context, place: Path, partitions: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The checkpoint that a command is about, and what is known of its pipeline."""
+    """Names the checkpoint that a command is about, with what is known of its pipeline."""
 
     name: str
     checkpoint: Path
     buckets: int | None
-    plan: "EnginePlan | None"
+    plan: EnginePlan | None
     """None if only the checkpoint was named."""
     driver_memory: str
     class_archives: Path | None = None
@@ -140,7 +137,7 @@ class _Target:
             raise CommandInputError(f"{self.checkpoint}: {problem}", "name the pipeline's folder")
         return self.buckets
 
-    def known_plan(self) -> "EnginePlan":
+    def known_plan(self) -> EnginePlan:
         """Returns the plan that says what the rows mean.
 
         Raises:
@@ -169,7 +166,6 @@ class _Target:
     @contextmanager
     def session(self) -> Iterator["SparkSession"]:
         """Starts a Spark on this machine that can read the state."""
-        from slackwater_protocol import NO_SERVERS
         from slackwater_spark.pipeline import RunSettings
         from slackwater_spark.pipeline.session import spark_session
 
@@ -194,24 +190,23 @@ def _target(ctx: click.Context, place: Path) -> _Target:
         CommandConfigError: it is a pipeline, and its checkpoint was not given.
         PipelineError: it is neither.
     """
-    from slackwater.conversion import class_archives
-    from slackwater_spark.pipeline import RunSettings, load_pipeline
-    from slackwater_spark.state import is_checkpoint
+    from slackwater_spark.pipeline import RunSettings, default_class_archives, load_pipeline
+    from slackwater_spark.state import Checkpoint
 
-    settings = start_command(ctx)
-    memory, archives = settings.run.driver_memory, class_archives(settings, os.environ)
-    if is_checkpoint(place):
+    run = start_command(ctx).run
+    memory, archives = run.driver_memory, default_class_archives(os.environ) if run.class_archive else None
+    if Checkpoint(place).exists():
         name, buckets = _written_in(place)
         return _Target(name or place.name, place, buckets, None, memory, archives)
     definition = load_pipeline(place)
-    folder = required(settings.run.checkpoint, "run.checkpoint", "--checkpoint", "where its state is")
+    folder = required(run.checkpoint, "run.checkpoint", "--checkpoint", "where its state is")
     checkpoint = definition.checkpoint(RunSettings.local_folder(folder))
     return _Target(definition.name, checkpoint, definition.buckets, definition.plan, memory, archives)
 
 
 def _written_in(checkpoint: Path) -> tuple[str | None, int | None]:
     """Reads name and buckets of the pipeline, as its first run noted them."""
-    from slackwater_spark.pipeline.checkpoint import FINGERPRINT_FILE
+    from slackwater_spark.pipeline.fingerprint import FINGERPRINT_FILE
 
     try:
         noted = json.loads((checkpoint / FINGERPRINT_FILE).read_text(encoding="utf-8"))

@@ -1,8 +1,16 @@
 """``slackwater status``."""
 
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
 import click
 
+from slackwater.conversion import redis_settings
+from slackwater.doctor.facts import is_silent
 from slackwater.invocation import required, setting, start_command
+from slackwater.output import Output, ago, aligned
+from slackwater_markers import MarkerStore, PipelineStatus, RedisMarkerStore
+from slackwater_protocol import Cut, OpenTransaction, PublishedCut, SystemClock, format_position
 
 
 @click.command()
@@ -20,13 +28,9 @@ def status(ctx: click.Context) -> None:
     \b
     Example:
       slackwater status --source inv --redis-url redis://localhost:6379
-    """
-    from slackwater.conversion import redis_settings
-    from slackwater.output import Output
-    from slackwater.status_report import status_lines
-    from slackwater_markers import RedisMarkerStore
-    from slackwater_protocol import SystemClock
 
+    docs/glossary.md explains the words, docs/sidecar.md how the frontier moves.
+    """
     settings = start_command(ctx)
     source = required(settings.source, "source", "--source", "which source to show")
     redis = redis_settings(settings, "where the sidecar publishes")
@@ -37,3 +41,93 @@ def status(ctx: click.Context) -> None:
             output.line(line)
     finally:
         store.close()
+
+
+def status_lines(store: MarkerStore, source: str, timeline: int, now: datetime) -> list[str]:
+    """Writes what is known of the source.
+
+    Args:
+        store: Where to ask.
+        source: Its name.
+        timeline: The least one to look at; a newer one that its sidecar follows wins.
+        now: The time.
+
+    Raises:
+        MarkerStoreUnavailableError: the store is away.
+    """
+    status = store.status(source)
+    if status is not None and status.timeline is not None:
+        timeline = max(timeline, status.timeline)
+    newest = store.newest(source, timeline)
+    if status is None and newest is None:
+        return [
+            f"source {source}: nothing known; no sidecar has reported to this Redis.",
+            f"Start one: slackwater sidecar --source {source} --bootstrap HOST:PORT --redis-url …",
+        ]
+    rows = [("source", f"{source}, timeline {timeline}")]
+    if status is not None:
+        rows.append(("state", f"{status.state}{': ' if status.detail else ''}{status.detail}"))
+        rows.append(("sidecar", f"{status.sidecar}, last heard {_ago(status.wall_ms, now)}"))
+    rows.extend(_frontier(newest.cut, now) if newest else [("frontier", "no cut yet")])
+    lines = aligned(rows)
+    if status is not None and is_silent(status, int(now.timestamp() * 1000)):
+        lines.append("warning: the sidecar is silent; is its process still running?")
+    lines += ["", *_open(store.open(source), now), "", *_pipelines(store, source, newest, now)]
+    return lines
+
+
+def _frontier(cut: Cut, now: datetime) -> Iterator[tuple[str, str]]:
+    partitions = sum(len(offsets) for offsets in cut.end_offsets.values())
+    yield "frontier", f"{format_position(cut.lsn)} ({cut.lsn})"
+    yield (
+        "newest commit",
+        f"{_time(cut.commit_ts_ms):%Y-%m-%d %H:%M:%S.%f} UTC, {_ago(cut.commit_ts_ms, now)}",
+    )
+    yield "change events", f"{cut.event_count:,} in {len(cut.end_offsets)} topics, {partitions} partitions"
+
+
+def _open(transactions: list[OpenTransaction], now: datetime) -> list[str]:
+    if not transactions:
+        return ["open transactions: none"]
+    rows = [("open transactions", "since", "received / expected", "")]
+    for transaction in transactions:
+        events = ", ".join(_counts(transaction.received, transaction.expected)) or "-"
+        rows.append((f"xid {transaction.xid}", _ago(transaction.since_ms, now), events, transaction.hint))
+    return [*aligned(rows), "`slackwater doctor` says why and what helps"]
+
+
+def _counts(received: Mapping[str, int], expected: Mapping[str, int]) -> Iterator[str]:
+    for table in sorted(received.keys() | expected.keys()):
+        yield f"{table} {received.get(table, 0)} / {expected.get(table, '?')}"
+
+
+def _pipelines(store: MarkerStore, source: str, newest: PublishedCut | None, now: datetime) -> list[str]:
+    pipelines = [pipeline for pipeline in store.pipelines() if pipeline.source == source]
+    if not pipelines:
+        return ["pipelines: none"]
+    cut = newest.cut if newest else None
+    rows = [("pipeline", "output", "shows", "batch", "last heard", "")]
+    for pipeline in pipelines:
+        behind = _behind(pipeline, cut)
+        batch = str(pipeline.batch_id) if pipeline.batch_id >= 0 else "-"
+        shown = format_position(pipeline.commit_lsn) if pipeline.commit_lsn else "-"
+        rows.append((pipeline.name, pipeline.output, shown, batch, _ago(pipeline.wall_ms, now), behind))
+    return aligned(rows)
+
+
+def _behind(pipeline: PipelineStatus, cut: Cut | None) -> str:
+    if cut is None:
+        return ""
+    if pipeline.timeline < cut.timeline:
+        return f"timeline {pipeline.timeline} is over: start anew on {cut.timeline}"
+    if (pipeline.timeline, pipeline.commit_lsn) >= (cut.timeline, cut.lsn):
+        return "up to date"
+    return "behind the frontier" if pipeline.commit_lsn else "has shown nothing yet"
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _ago(milliseconds: int, now: datetime) -> str:
+    return ago(milliseconds, int(now.timestamp() * 1000))

@@ -1,1 +1,1 @@
-"""The demo: the whole product on one machine, judged by checkers that know nothing of it."""
+"""Runs the whole product on one machine and has it judged by checkers that know nothing of it."""

@@ -1,7 +1,7 @@
 """Has the certifier judge the run: every document, every commit, the final state."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,17 +20,8 @@ from slackwater_protocol.keys import commit_topic
 from slackwater_testing.errors import RunFailedError
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """The findings of the judge, with the size of the run."""
-
-    certificate: Certificate
-    orders: int
-    """Number of orders in PostgreSQL."""
-
-
 def demo_specification(pipeline: Path, output: str) -> Specification:
-    """The pipeline's ``certify.toml``, for the topic it writes to.
+    """Returns the pipeline's ``certify.toml``, for the topic it writes to.
 
     Raises:
         CertifyConfigError: there is none, or it cannot be used.
@@ -48,16 +39,16 @@ def judge(
     arrivals: Mapping[int, int],
     since_ms: int,
     on_progress: Callable[[str], None],
-) -> Evidence:
+) -> Certificate:
     """Compares output, source topics and database; nothing may be written meanwhile.
 
     Args:
-        specification: of the pipeline.
-        bootstrap: the stack's broker.
-        dsn: the stack's database.
-        arrivals: by commit LSN, when a reader had the commit record; milliseconds since the epoch.
-        since_ms: delays of transactions committed before are left out.
-        on_progress: is told what is being done.
+        specification: What the pipeline promises.
+        bootstrap: The stack's broker.
+        dsn: The stack's database.
+        arrivals: By commit LSN, when a reader had the commit record; milliseconds since the epoch.
+        since_ms: Delays of transactions committed before are left out.
+        on_progress: Is told what is being done.
 
     Raises:
         RunFailedError: the database itself breaks the invariant.
@@ -67,13 +58,12 @@ def judge(
         broken = broken_orders(connection)
         if broken:
             raise RunFailedError("the writers", f"broke the invariant in PostgreSQL itself: {broken}")
-        orders = count_orders(connection)
     connections = Connections(bootstrap=bootstrap, dsn=dsn)
     records = read_records(specification, connections)
     commits = [
         replace(commit, visible_ms=arrivals.get(commit.lsn, commit.visible_ms)) for commit in records.commits
     ]
-    certificate = certify(
+    return certify(
         specification,
         connections,
         mode=Mode.BOTH,
@@ -81,11 +71,10 @@ def judge(
         delays_since_ms=since_ms,
         on_progress=on_progress,
     )
-    return Evidence(certificate, orders)
 
 
 def broken_orders(connection: psycopg.Connection[tuple[object, ...]]) -> list[tuple[int, int, Decimal]]:
-    """Orders whose header contradicts their lines. Not empty: the workload, not Slackwater, is wrong."""
+    """Returns orders whose header contradicts their lines: then the workload, not Slackwater, is wrong."""
     rows = connection.execute(
         "SELECT o.id, o.line_count, o.total FROM inventory.orders o LEFT JOIN ("
         "  SELECT order_id, count(*) AS n, sum(quantity * price) AS amount"
@@ -95,7 +84,8 @@ def broken_orders(connection: psycopg.Connection[tuple[object, ...]]) -> list[tu
     return [(row[0], row[1], row[2]) for row in rows]  # type: ignore[misc]
 
 
-def count_orders(connection: psycopg.Connection[tuple[object, ...]]) -> int:
+def count_orders(dsn: str) -> int:
     """Counts the orders in PostgreSQL."""
-    row = connection.execute("SELECT count(*) FROM inventory.orders").fetchone()
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("SELECT count(*) FROM inventory.orders").fetchone()
     return int(str(row[0])) if row else 0

@@ -1,4 +1,4 @@
-"""The comparison: an ordinary consumer that joins what has arrived and publishes after each poll.
+"""Compares with an ordinary consumer that joins what has arrived and publishes after each poll.
 
 It shares no code with the libraries that are judged: the view is recomputed from nothing but dictionaries.
 """
@@ -36,7 +36,7 @@ def torn(document: Document) -> str | None:
 
 
 class OrderTables:
-    """Both tables in memory, indexed by order. Rows are applied one at a time."""
+    """Holds both tables in memory, indexed by order. Rows are applied one at a time."""
 
     def __init__(self) -> None:
         self._orders: dict[int, Row] = {}
@@ -58,7 +58,7 @@ class OrderTables:
         return self._apply_line(key, after)
 
     def document(self, order_id: int) -> Document | None:
-        """The order with its lines by id; None when there is no such order."""
+        """Returns the order with its lines by id; None when there is no such order."""
         order = self._orders.get(order_id)
         if order is None:
             return None
@@ -79,7 +79,7 @@ class OrderTables:
 
 
 def order_document(order: Row, lines: Iterable[Row]) -> Document:
-    """The shape of ``pipelines/orders``."""
+    """Returns an order in the shape of ``pipelines/orders``."""
     return {
         "id": order["id"],
         "customer": order["customer"],
@@ -92,13 +92,13 @@ def order_document(order: Row, lines: Iterable[Row]) -> Document:
 
 
 def with_microseconds(timestamp: str) -> str:
-    """A UTC timestamp with all six decimals; Debezium leaves out zeros at the end."""
+    """Returns a UTC timestamp with all six decimals; Debezium leaves out zeros at the end."""
     seconds, _, fraction = timestamp.removesuffix("Z").partition(".")
     return f"{seconds}.{fraction:0<6}Z"
 
 
 def read_change(value: bytes) -> tuple[str, int, Row | None] | None:
-    """Table, key and new row (None: deleted) of a row event; None for events of other kinds."""
+    """Returns table, key and new row (None: deleted) of a row event; None for events of other kinds."""
     event: dict[str, Any] = json.loads(value)
     table = f"{event['source']['schema']}.{event['source']['table']}"
     if event["op"] not in "crud" or table not in (ORDERS, ORDER_LINES):

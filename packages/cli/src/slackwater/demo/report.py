@@ -1,4 +1,4 @@
-"""What a run of the demo found, its verdict, and the table people see."""
+"""Reports a run of the demo: its numbers, the verdict, and the table that people see."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from slackwater_testing.database import WriterCounts
 
 @dataclass(slots=True, kw_only=True)
 class DemoReport:
-    """Numbers of one run. It passed only if something was measured and nothing was found."""
+    """Holds the numbers of one run, which passed only if something was measured and nothing was found."""
 
     seed: int
     seconds: float
@@ -25,28 +25,23 @@ class DemoReport:
     certificate: Certificate
 
     @property
-    def findings(self) -> Certificate:
-        """The certificate, whose ``examples`` is empty if nothing is wrong."""
-        return self.certificate
-
-    @property
     def documents(self) -> int:
         """Documents in the output, without tombstones."""
         return self.certificate.outputs - self.certificate.deletes
 
     @property
     def is_measured(self) -> bool:
-        """Whether there was enough to judge: every part of the comparison has seen something."""
+        """Says if there was enough to judge: every part of the comparison has seen something."""
         found = self.certificate
         return all((found.transactions, found.commits, self.documents, self.orders, found.delay_ms))
 
     @property
     def has_passed(self) -> bool:
-        """The verdict."""
+        """Says if something was measured and nothing was wrong with it."""
         return self.is_measured and self.certificate.is_clean
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """The table."""
+        """Yields the rows of the table."""
         found = self.certificate
         writes = self.writes
         speed = writes.changes / self.seconds if self.seconds else 0
@@ -77,13 +72,13 @@ class DemoReport:
         yield "result", self.verdict()
 
     def verdict(self) -> str:
-        """One word, or why not."""
+        """Says that the run passed, or why not."""
         if self.certificate.findings:
             return f"FAILED: {', '.join(self.certificate.examples)}"
         return "passed" if self.is_measured else "FAILED: nothing was measured"
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers for ``--json``."""
+        """Returns the numbers for ``--json``."""
         return {
             "seed": self.seed,
             "seconds": self.seconds,

@@ -1,4 +1,4 @@
-"""The demo from start to verdict: stack, connector, sidecar, pipeline, writers, comparison, shutdown."""
+"""Runs the demo from start to verdict: stack, connector, sidecar, pipeline, writers, comparison, shutdown."""
 
 import os
 import sys
@@ -10,10 +10,10 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from slackwater.demo.errors import UnsuitablePipelineError
-from slackwater.demo.judge import demo_specification, judge
+from slackwater.demo.judge import count_orders, demo_specification, judge
 from slackwater.demo.naive import ORDER_LINES, ORDERS, NaiveReader
 from slackwater.demo.report import DemoReport
+from slackwater.errors import CommandInputError
 from slackwater.output import Output
 from slackwater_devstack import DevStack, DevStackSettings
 from slackwater_devstack.processes import Lifetime
@@ -26,7 +26,6 @@ from slackwater_testing.errors import RunFailedError
 from slackwater_testing.programs import Program
 from slackwater_testing.watching import SeenCommit, Visibility
 from slackwater_testing.workloads.mixed import MixedWorkload
-from slackwater_testing.workloads.workload import PipelineOf
 
 SOURCE = "inv"
 TABLES = (ORDERS, ORDER_LINES)
@@ -40,7 +39,7 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """One run of the demo."""
+    """Settings of one run of the demo."""
 
     pipeline: Path
     """Folder of the pipeline: a view of whole orders."""
@@ -61,7 +60,10 @@ class DemoSettings:
 
 
 class Demo:
-    """One run. A context manager: nothing stays behind however it ends, unless ``keep`` and done."""
+    """Runs the demo once.
+
+    A context manager: nothing stays behind however it ends, unless ``keep`` and done.
+    """
 
     def __init__(self, settings: DemoSettings, output: Output, clock: Clock) -> None:
         self.settings = settings
@@ -78,7 +80,7 @@ class Demo:
         self.stack = DevStack(stack, lifetime, self._output.progress)
         self.programs: list[Program] = []
         self._observers: list[Visibility | NaiveReader] = []
-        self._workload = PipelineOf(MixedWorkload(settings.seed, FIRST_ORDERS), settings.pipeline)
+        self._workload = MixedWorkload(settings.seed, FIRST_ORDERS, pipeline=settings.pipeline)
 
     def __enter__(self) -> "Demo":
         return self
@@ -111,7 +113,7 @@ class Demo:
         for observer in self._observers:
             observer.stop()
             observer.raise_failure()
-        evidence = judge(
+        certificate = judge(
             self._specification,
             bootstrap=self.bootstrap,
             dsn=self.dsn,
@@ -124,10 +126,10 @@ class Demo:
             seed=self.settings.seed,
             seconds=seconds,
             writes=writers.counts(),
-            orders=evidence.orders,
+            orders=count_orders(self.dsn),
             naive_published=naive.join.published,
             naive_torn=naive.join.torn,
-            certificate=evidence.certificate,
+            certificate=certificate,
         )
 
     @property
@@ -229,26 +231,28 @@ class Demo:
 
 
 def slackwater_command(*arguments: str) -> tuple[str, ...]:
-    """What starts the command in this environment; without the first two words it is what a user types."""
+    """Returns what starts the command here; without the first two words it is what a user types."""
     return (sys.executable, "-m", "slackwater", *arguments)
 
 
 def output_topic(folder: Path) -> str:
-    """The output topic of a pipeline that this demo can judge.
+    """Returns the output topic of a pipeline that this demo can judge.
 
     Raises:
-        UnsuitablePipelineError: it reads another source or other tables.
+        CommandInputError: it reads another source or other tables.
         PipelineError: it cannot be loaded.
     """
     definition = load_pipeline(folder)
     if definition.source != SOURCE or set(definition.tables) != set(TABLES):
-        raise UnsuitablePipelineError(folder, SOURCE, TABLES)
+        needs = f"source {SOURCE!r} and a view over {' and '.join(TABLES)}"
+        problem = f"the pipeline in {folder} does not fit the demo, which needs {needs}"
+        raise CommandInputError(problem, "take pipelines/orders or a copy of it")
     return definition.outputs[0].topic
 
 
 @contextmanager
 def frontier_reader(redis_url: str) -> Iterator[Callable[[], str]]:
-    """A function that says where the frontier is."""
+    """Yields a function that says where the frontier is."""
     store = RedisMarkerStore.connect(redis_url)
 
     def newest() -> str:
@@ -265,7 +269,7 @@ def frontier_reader(redis_url: str) -> Iterator[Callable[[], str]]:
 
 
 def recent(visible: Visibility, since_ms: int) -> list[SeenCommit]:
-    """Commit records whose newest transaction was committed since then."""
+    """Returns the commit records whose newest transaction was committed since then."""
     return [commit for commit in visible.seen if commit.record.commit_ts_ms >= since_ms]
 
 

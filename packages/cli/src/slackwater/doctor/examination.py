@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from slackwater.conversion import redis_settings, sidecar_settings
-from slackwater.doctor.facts import EndFacts, Place, PlaceFacts, SourceFacts
+from slackwater.doctor.facts import EndFacts, PartitionFacts, PartitionId, SourceFacts
 from slackwater.doctor.kafka import KafkaProbe
 from slackwater.errors import CommandUnavailableError
 from slackwater.settings import Settings
@@ -31,13 +31,13 @@ _SIDECAR_SECONDS = 3.0
 _LOOK_AGAIN_SECONDS = 0.2
 _TIMEOUT = timedelta(seconds=5)
 """One question to Redis or the cut log may take so long."""
-_MANY_PLACES = 1_000
+_MANY_PARTITIONS = 1_000
 """Partitions of which the last rows are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where facts come from."""
+    """Everything that facts are read from."""
 
     topics: SourceTopics
     evidence: Mapping[str, Evidence]
@@ -88,7 +88,7 @@ def examine(sources: Sources) -> SourceFacts:
             facts = replace(
                 facts,
                 data_topics=seen.data_topics,
-                places=seen.places,
+                partitions=seen.partitions,
                 transactions=seen.transactions,
             )
             facts = _with_redis(sources, facts)
@@ -128,12 +128,14 @@ def _open(sources: Sources) -> tuple[OpenTransaction, ...]:
 
 
 def _lags(facts: SourceFacts) -> bool:
-    """Whether the sidecar's positions are below the readable ends."""
+    """Says if the sidecar's positions are below the readable ends."""
     positions = _positions(facts)
-    return any(positions[p] < facts.places[p].stable_end for p in positions.keys() & facts.places.keys())
+    return any(
+        positions[p] < facts.partitions[p].stable_end for p in positions.keys() & facts.partitions.keys()
+    )
 
 
-def _positions(facts: SourceFacts) -> dict[Place, int]:
+def _positions(facts: SourceFacts) -> dict[PartitionId, int]:
     result = {}
     for transaction in facts.open:
         for name, (_, position) in transaction.places.items():
@@ -143,18 +145,20 @@ def _positions(facts: SourceFacts) -> dict[Place, int]:
 
 
 def _with_tails(probe: KafkaProbe, facts: SourceFacts) -> SourceFacts:
-    """Adds the last rows of the places of open transactions, and looks again whether anything hangs."""
-    places: Mapping[Place, PlaceFacts] = {
-        place: facts.places[place] for place in sorted(_positions(facts)) if place in facts.places
+    """Adds the last rows of the partitions of open transactions, and looks again whether anything hangs."""
+    partitions: Mapping[PartitionId, PartitionFacts] = {
+        partition: facts.partitions[partition]
+        for partition in sorted(_positions(facts))
+        if partition in facts.partitions
     }
-    looked_at = probe.still_hanging(dict(list(places.items())[:_MANY_PLACES]))
+    looked_at = probe.still_hanging(dict(list(partitions.items())[:_MANY_PARTITIONS]))
     transactions = facts.transactions
     if transactions is not None and transactions.hangs:
-        place = (facts.topics.transactions, 0)
-        transactions = probe.still_hanging({place: transactions})[place]
+        partition = (facts.topics.transactions, 0)
+        transactions = probe.still_hanging({partition: transactions})[partition]
     return replace(
         facts,
-        places={**facts.places, **probe.with_newest_rows(looked_at)},
+        partitions={**facts.partitions, **probe.with_newest_rows(looked_at)},
         transactions=transactions,
     )
 

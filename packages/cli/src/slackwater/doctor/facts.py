@@ -12,13 +12,13 @@ SILENT_AFTER = timedelta(seconds=15)
 """A sidecar that has said nothing for so long does not run."""
 _GONE = frozenset({FrontierState.STOPPED, FrontierState.FAILED})
 
-Place = tuple[str, int]
+PartitionId = tuple[str, int]
 """Topic and partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceFacts:
-    """One partition as Kafka has it now."""
+class PartitionFacts:
+    """Describes one partition as Kafka has it now."""
 
     low: int
     """The first offset that is kept."""
@@ -31,13 +31,13 @@ class PlaceFacts:
 
     @property
     def hangs(self) -> bool:
-        """Whether records stand behind an open Kafka transaction."""
+        """Says if records stand behind an open Kafka transaction."""
         return self.stable_end < self.end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndFacts:
-    """An END in the transaction topic."""
+    """Describes an END in the transaction topic."""
 
     offset: int
     xid: int
@@ -62,7 +62,7 @@ class SourceFacts:
     cut_log_error: str | None = None
     """What is wrong with the end of the cut log; None while it is right, or cannot be asked."""
     kafka_error: str | None = None
-    """Why Kafka could not be asked; places are then unknown."""
+    """Why Kafka could not be asked; partitions are then unknown."""
     status: FrontierStatus | None = None
     cut: Cut | None = None
     """The newest one of the cut log; None: there is none, or the log could not be asked."""
@@ -70,11 +70,11 @@ class SourceFacts:
     """Named by the sidecar, next first."""
     data_topics: frozenset[str] = frozenset()
     """Topics of tables that exist."""
-    transactions: PlaceFacts | None = None
+    transactions: PartitionFacts | None = None
     """The transaction topic; None: it does not exist."""
     newest_end: EndFacts | None = None
     """On the timeline that is followed, as far as the last records of the topic show."""
-    places: Mapping[Place, PlaceFacts] = field(default_factory=dict)
+    partitions: Mapping[PartitionId, PartitionFacts] = field(default_factory=dict)
     """Partitions of data topics."""
 
     @property
@@ -91,7 +91,7 @@ class SourceFacts:
 
 
 def is_silent(status: FrontierStatus, now_ms: int) -> bool:
-    """Whether a sidecar that did not say that it ends has said nothing for long."""
+    """Says if a sidecar that did not say that it ends has said nothing for long."""
     return status.state not in _GONE and now_ms - status.wall_ms > SILENT_AFTER / timedelta(milliseconds=1)
 
 

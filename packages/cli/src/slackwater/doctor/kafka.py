@@ -1,4 +1,4 @@
-"""Kafka's side of the facts: which topics there are, where they begin and end, what stands last in them."""
+"""Asks Kafka for the facts: which topics there are, where they begin and end, what stands last in them."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater.doctor.facts import EndFacts, Place, PlaceFacts
+from slackwater.doctor.facts import EndFacts, PartitionFacts, PartitionId
 from slackwater.errors import unreachable
 from slackwater.topics import open_consumer
 from slackwater_cdc import UndecodableRecordError
@@ -28,8 +28,8 @@ class KafkaFacts:
     """Everything that Kafka says about a source at one moment."""
 
     data_topics: frozenset[str]
-    places: Mapping[Place, PlaceFacts]
-    transactions: PlaceFacts | None
+    partitions: Mapping[PartitionId, PartitionFacts]
+    transactions: PartitionFacts | None
     ends: tuple[EndFacts, ...]
     """The last ENDs, in the order of the transaction topic."""
 
@@ -53,7 +53,7 @@ class KafkaProbe:
         self._is_data_topic = is_data_topic
 
     def __enter__(self) -> "KafkaProbe":
-        """Itself."""
+        """Returns itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,79 +69,89 @@ class KafkaProbe:
         """
         known = _asked("list topics", lambda: self._committed.list_topics(timeout=REQUEST_SECONDS)).topics
         data = frozenset(filter(self._is_data_topic, known))
-        places = {(t, n): self._place((t, n)) for t in sorted(data) for n in sorted(known[t].partitions)}
+        partitions = {
+            (t, n): self._partition((t, n)) for t in sorted(data) for n in sorted(known[t].partitions)
+        }
         name = self._topics.transactions
-        transactions = self._place((name, 0)) if name in known else None
-        return KafkaFacts(data, places, transactions, self._ends(transactions) if transactions else ())
+        transactions = self._partition((name, 0)) if name in known else None
+        return KafkaFacts(data, partitions, transactions, self._ends(transactions) if transactions else ())
 
-    def _ends(self, transactions: PlaceFacts) -> tuple[EndFacts, ...]:
-        place = (self._topics.transactions, 0)
-        records = self._tails({place: transactions}, _TAIL_OF_TRANSACTIONS).get(place, [])
+    def _ends(self, transactions: PartitionFacts) -> tuple[EndFacts, ...]:
+        partition = (self._topics.transactions, 0)
+        records = self._tails({partition: transactions}, _TAIL_OF_TRANSACTIONS).get(partition, [])
         return tuple(end for record in records if (end := _end(record)) is not None)
 
-    def with_newest_rows(self, places: Mapping[Place, PlaceFacts]) -> dict[Place, PlaceFacts]:
-        """Adds the LSN of the last row of each place."""
-        result = dict(places)
-        for place, records in self._tails(places, _TAIL).items():
+    def with_newest_rows(
+        self, partitions: Mapping[PartitionId, PartitionFacts]
+    ) -> dict[PartitionId, PartitionFacts]:
+        """Adds the LSN of the last row of each partition."""
+        result = dict(partitions)
+        for partition, records in self._tails(partitions, _TAIL).items():
             lsns = [lsn for record in records if (lsn := _row_lsn(record.value())) is not None]
             if lsns:
-                result[place] = replace(result[place], newest_row_lsn=lsns[-1])
+                result[partition] = replace(result[partition], newest_row_lsn=lsns[-1])
         return result
 
-    def still_hanging(self, places: Mapping[Place, PlaceFacts]) -> dict[Place, PlaceFacts]:
+    def still_hanging(
+        self, partitions: Mapping[PartitionId, PartitionFacts]
+    ) -> dict[PartitionId, PartitionFacts]:
         """Asks again: nothing hangs where the readable end has moved meanwhile."""
-        result = dict(places)
-        for place, facts in places.items():
-            if facts.hangs and self._bounds(self._committed, place)[1] > facts.stable_end:
-                result[place] = replace(facts, end=facts.stable_end)
+        result = dict(partitions)
+        for partition, facts in partitions.items():
+            if facts.hangs and self._bounds(self._committed, partition)[1] > facts.stable_end:
+                result[partition] = replace(facts, end=facts.stable_end)
         return result
 
-    def _place(self, place: Place) -> PlaceFacts:
-        low, stable_end = self._bounds(self._committed, place)
-        return PlaceFacts(low=low, stable_end=stable_end, end=self._bounds(self._all, place)[1])
+    def _partition(self, partition: PartitionId) -> PartitionFacts:
+        low, stable_end = self._bounds(self._committed, partition)
+        return PartitionFacts(low=low, stable_end=stable_end, end=self._bounds(self._all, partition)[1])
 
-    def _bounds(self, consumer: Consumer, place: Place) -> tuple[int, int]:
+    def _bounds(self, consumer: Consumer, partition: PartitionId) -> tuple[int, int]:
         bounds = _asked(
-            f"offsets of {place[0]}/{place[1]}",
-            lambda: consumer.get_watermark_offsets(TopicPartition(*place), REQUEST_SECONDS),
+            f"offsets of {partition[0]}/{partition[1]}",
+            lambda: consumer.get_watermark_offsets(TopicPartition(*partition), REQUEST_SECONDS),
         )
         if bounds is None:
-            raise unreachable("Kafka", f"offsets of {place[0]}/{place[1]}", "no answer in time")
+            raise unreachable("Kafka", f"offsets of {partition[0]}/{partition[1]}", "no answer in time")
         return bounds
 
-    def _tails(self, places: Mapping[Place, PlaceFacts], count: int) -> dict[Place, list[Message]]:
-        """The last readable records of each place, in order."""
-        waiting = {place for place, facts in places.items() if facts.stable_end > facts.low}
+    def _tails(
+        self, partitions: Mapping[PartitionId, PartitionFacts], count: int
+    ) -> dict[PartitionId, list[Message]]:
+        """Reads the last readable records of each partition, in order."""
+        waiting = {partition for partition, facts in partitions.items() if facts.stable_end > facts.low}
         begins = [
-            TopicPartition(*place, max(places[place].low, places[place].stable_end - count))
-            for place in sorted(waiting)
+            TopicPartition(
+                *partition, max(partitions[partition].low, partitions[partition].stable_end - count)
+            )
+            for partition in sorted(waiting)
         ]
         if not begins:
             return {}
         _asked("reading", lambda: self._committed.assign(begins))
         try:
-            return self._read(places, waiting)
+            return self._read(partitions, waiting)
         finally:
             self._committed.unassign()
 
     def _read(
-        self, places: Mapping[Place, PlaceFacts], waiting: Collection[Place]
-    ) -> dict[Place, list[Message]]:
-        found: dict[Place, list[Message]] = {place: [] for place in waiting}
+        self, partitions: Mapping[PartitionId, PartitionFacts], waiting: Collection[PartitionId]
+    ) -> dict[PartitionId, list[Message]]:
+        found: dict[PartitionId, list[Message]] = {partition: [] for partition in waiting}
         left, clock = set(waiting), SystemClock()
         deadline = clock.monotonic() + REQUEST_SECONDS
         while left and clock.monotonic() < deadline:
             for message in _asked("reading", lambda: self._committed.consume(1000, 0.1)):
-                place = (message.topic() or "", message.partition() or 0)
+                partition = (message.topic() or "", message.partition() or 0)
                 error = message.error()
                 if error is None:
-                    found[place].append(message)
-                    if (message.offset() or 0) + 1 >= places[place].stable_end:
-                        left.discard(place)
+                    found[partition].append(message)
+                    if (message.offset() or 0) + 1 >= partitions[partition].stable_end:
+                        left.discard(partition)
                 elif error.code() == _AT_END:
-                    left.discard(place)
+                    left.discard(partition)
                 elif not is_transient(error):
-                    raise unreachable("Kafka", f"reading {place[0]}/{place[1]}", error.str())
+                    raise unreachable("Kafka", f"reading {partition[0]}/{partition[1]}", error.str())
         return found
 
 
@@ -155,7 +165,7 @@ def _asked(what: str, question: Callable[[], T]) -> T:
 
 
 def _end(message: Message) -> EndFacts | None:
-    """An END in JSON, with or without schema; None for anything else."""
+    """Reads an END in JSON, with or without schema; returns None for anything else."""
     try:
         end = decode_transaction(message.value() or b"")
     except UndecodableRecordError:
@@ -167,7 +177,7 @@ def _end(message: Message) -> EndFacts | None:
 
 
 def _row_lsn(value: bytes | None) -> int | None:
-    """The LSN of a row in JSON, with or without schema; None for anything else."""
+    """Reads the LSN of a row in JSON, with or without schema; returns None for anything else."""
     try:
         return decode_full_row(value or b"").source.lsn
     except UndecodableRecordError:

@@ -8,7 +8,7 @@ from slackwater.doctor.facts import Finding, SourceFacts
 from slackwater.output import ago, aligned
 from slackwater_protocol import OpenTransaction, format_position
 
-_SHOWN_PLACES = 12
+_SHOWN_PARTITIONS = 12
 
 
 def report_lines(facts: SourceFacts, findings: Sequence[Finding]) -> list[str]:
@@ -58,7 +58,7 @@ def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
             "newest END",
             f"{format_position(end.commit_lsn)}, committed {ago(end.commit_ts_ms, facts.now_ms)}",
         )
-    yield "topics", f"{len(facts.data_topics)} of tables with {len(facts.places)} partitions"
+    yield "topics", f"{len(facts.data_topics)} of tables with {len(facts.partitions)} partitions"
     if facts.without_topic:
         yield (
             "without topic",
@@ -79,16 +79,16 @@ def _open_lines(transaction: OpenTransaction, facts: SourceFacts) -> list[str]:
         (f"  {t}", str(transaction.received.get(t, 0)), str(transaction.expected.get(t, "?"))) for t in tables
     ]
     lines += aligned(rows) if tables else []
-    places = [("  partition", "first row", "read next", "end now")]
+    partitions = [("  partition", "first row", "read next", "end now")]
     names = sorted(transaction.places)
-    places += [_place_row(name, transaction, facts) for name in names[:_SHOWN_PLACES]]
-    lines += aligned(places) if names else []
-    if len(names) > _SHOWN_PLACES:
-        lines.append(f"  … and {len(names) - _SHOWN_PLACES} more partitions (--json lists all)")
+    partitions += [_partition_row(name, transaction, facts) for name in names[:_SHOWN_PARTITIONS]]
+    lines += aligned(partitions) if names else []
+    if len(names) > _SHOWN_PARTITIONS:
+        lines.append(f"  … and {len(names) - _SHOWN_PARTITIONS} more partitions (--json lists all)")
     return lines
 
 
-def _place_row(name: str, transaction: OpenTransaction, facts: SourceFacts) -> tuple[str, str, str, str]:
+def _partition_row(name: str, transaction: OpenTransaction, facts: SourceFacts) -> tuple[str, str, str, str]:
     first, position = transaction.places[name]
     end = _end_of(name, facts)
     return f"  {name}", str(first) if first >= 0 else "-", str(position), "?" if end is None else str(end)
@@ -96,7 +96,7 @@ def _place_row(name: str, transaction: OpenTransaction, facts: SourceFacts) -> t
 
 def _end_of(name: str, facts: SourceFacts) -> int | None:
     topic, _, number = name.rpartition("/")
-    known = facts.places.get((topic, int(number)))
+    known = facts.partitions.get((topic, int(number)))
     return None if known is None else known.stable_end
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from slackwater.doctor.facts import Cause, Finding, Place, PlaceFacts, SourceFacts
+from slackwater.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts
 from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, format_position
 from slackwater_sidecar import describe_open
 
@@ -16,13 +16,13 @@ Rule = Callable[["OpenCase"], Finding | None]
 
 
 class OpenCase:
-    """An open transaction together with the facts about its places."""
+    """Holds an open transaction together with the facts about its partitions."""
 
     def __init__(self, transaction: OpenTransaction, facts: SourceFacts) -> None:
         self.transaction = transaction
         self.facts = facts
-        self.positions = {_place(name): offsets[1] for name, offsets in transaction.places.items()}
-        """Where the sidecar reads next, by place."""
+        self.positions = {_partition(name): offsets[1] for name, offsets in transaction.places.items()}
+        """Where the sidecar reads next, by partition."""
 
     @property
     def incomplete(self) -> list[str]:
@@ -30,29 +30,29 @@ class OpenCase:
         expected, received = self.transaction.expected, self.transaction.received
         return [table for table, count in sorted(expected.items()) if received.get(table, 0) < count]
 
-    def places(self) -> Iterator[tuple[Place, PlaceFacts, int]]:
-        """Yields places of incomplete tables, or before END all, with facts and the sidecar's position."""
+    def partitions(self) -> Iterator[tuple[PartitionId, PartitionFacts, int]]:
+        """Yields partitions of incomplete tables (before END: all) with facts and the sidecar's position."""
         topics = {self.facts.topics.data(table) for table in self.incomplete}
-        for place, position in sorted(self.positions.items()):
-            known = self.facts.places.get(place)
-            if known is not None and (not topics or place[0] in topics):
-                yield place, known, position
+        for partition, position in sorted(self.positions.items()):
+            known = self.facts.partitions.get(partition)
+            if known is not None and (not topics or partition[0] in topics):
+                yield partition, known, position
 
     def finding(self, cause: Cause, evidence: list[str], *advice: str) -> Finding:
-        """A finding about this transaction."""
+        """Returns a finding about this transaction."""
         what = describe_open(self.transaction)
         return Finding(cause=cause, what=what, evidence=tuple(evidence), advice=advice)
 
     @property
     def skip(self) -> str:
-        """The command that lets it pass."""
+        """Returns the command that lets it pass."""
         lsn = self.transaction.commit_lsn
         to = format_position(lsn) if lsn else "LSN"
         return f"slackwater source skip --source {self.facts.source} --to {to}"
 
 
 def likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
-    """The first cause that the facts show; what costs nothing to wait for comes before what needs a decision.
+    """Finds the first cause that the facts show: what only needs patience before what needs a decision.
 
     Needs Kafka's side of the facts.
     """
@@ -110,8 +110,8 @@ def _missing_topic(case: OpenCase) -> Finding | None:
 
 def _gone(case: OpenCase) -> Finding | None:
     evidence = [
-        f"{_named(place)}: offset {position} is wanted, the topic begins at {known.low}"
-        for place, known, position in case.places()
+        f"{_named(partition)}: offset {position} is wanted, the topic begins at {known.low}"
+        for partition, known, position in case.partitions()
         if position < known.low
     ]
     if not evidence:
@@ -126,8 +126,8 @@ def _gone(case: OpenCase) -> Finding | None:
 
 def _made_anew(case: OpenCase) -> Finding | None:
     evidence = [
-        f"{_named(place)} ends at {known.end}, but was read up to {position}"
-        for place, known, position in case.places()
+        f"{_named(partition)} ends at {known.end}, but was read up to {position}"
+        for partition, known, position in case.partitions()
         if position > known.end
     ]
     if not evidence:
@@ -141,8 +141,8 @@ def _made_anew(case: OpenCase) -> Finding | None:
 
 def _hanging(case: OpenCase) -> Finding | None:
     evidence = [
-        f"{_named(place)}: readable up to {known.stable_end} of {known.end}"
-        for place, known, position in case.places()
+        f"{_named(partition)}: readable up to {known.stable_end} of {known.end}"
+        for partition, known, position in case.partitions()
         if known.hangs and position >= known.stable_end
     ]
     transactions = case.facts.transactions
@@ -162,8 +162,8 @@ def _hanging(case: OpenCase) -> Finding | None:
 
 def _behind(case: OpenCase) -> Finding | None:
     evidence = [
-        f"{_named(place)}: read up to {position} of {known.stable_end}"
-        for place, known, position in case.places()
+        f"{_named(partition)}: read up to {position} of {known.stable_end}"
+        for partition, known, position in case.partitions()
         if position < known.stable_end
     ]
     if not evidence:
@@ -210,15 +210,15 @@ def _not_overtaken(case: OpenCase) -> Finding | None:
     judged = [t for t in case.transaction.expected if facts.evidence.get(t) is Evidence.OVERTAKEN]
     topics = {facts.topics.data(table) for table in judged}
     quiet = [
-        place
-        for place, known in sorted(facts.places.items())
-        if place[0] in topics and lsn is not None and (known.newest_row_lsn or 0) <= lsn
+        partition
+        for partition, known in sorted(facts.partitions.items())
+        if partition[0] in topics and lsn is not None and (known.newest_row_lsn or 0) <= lsn
     ]
     if not quiet:
         return None
     return case.finding(
         Cause.NOT_OVERTAKEN,
-        [f"{_named(place)}: no row of a later transaction yet" for place in quiet[:_LISTED]],
+        [f"{_named(partition)}: no row of a later transaction yet" for partition in quiet[:_LISTED]],
         "wait: a table judged by `overtaken` needs a later row in each of its partitions",
         f"a table with little traffic? judge it by counts: --evidence {judged[0]}=counts (sidecar.evidence)",
     )
@@ -233,7 +233,9 @@ def _missing_rows(case: OpenCase) -> Finding | None:
         return _connector_down(case)
     tables = ", ".join(case.incomplete)
     evidence = [f"{tables}: every partition was read to its end"]
-    evidence += [f"{_named(place)}: rows of later transactions came, up to {text}" for place, text in later]
+    evidence += [
+        f"{_named(partition)}: rows of later transactions came, up to {text}" for partition, text in later
+    ]
     if newest is not None and newest.commit_lsn > lsn:
         evidence.append(f"ENDs of later transactions came, up to {format_position(newest.commit_lsn)}")
     overtaken = ",".join(f"{table}=overtaken" for table in case.incomplete)
@@ -262,23 +264,23 @@ def _connector_down(case: OpenCase) -> Finding:
     )
 
 
-def _later_rows(case: OpenCase) -> list[tuple[Place, str]]:
-    """Places where a row was written after the transaction's commit: none of its own can follow there."""
+def _later_rows(case: OpenCase) -> list[tuple[PartitionId, str]]:
+    """Returns partitions with a row of a later commit: none of the transaction can follow there."""
     lsn = case.transaction.commit_lsn
     return [
-        (place, format_position(known.newest_row_lsn))
-        for place, known, _ in case.places()
+        (partition, format_position(known.newest_row_lsn))
+        for partition, known, _ in case.partitions()
         if lsn is not None and known.newest_row_lsn is not None and known.newest_row_lsn > lsn
     ]
 
 
-def _place(name: str) -> Place:
+def _partition(name: str) -> PartitionId:
     topic, _, number = name.rpartition("/")
     return topic, int(number)
 
 
-def _named(place: Place) -> str:
-    return f"{place[0]}/{place[1]}"
+def _named(partition: PartitionId) -> str:
+    return f"{partition[0]}/{partition[1]}"
 
 
 _RULES: tuple[Rule, ...] = (

@@ -1,4 +1,4 @@
-"""What a batch adds to the groups of a bucket: its partials, decoded and added up by group and commit."""
+"""The additions of a batch to the groups of a bucket: partials, decoded and summed by group and commit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _decode_rests = msgspec.msgpack.Decoder(list[list[Any]]).decode
 
 @dataclass(slots=True)
 class Step:
-    """What is added to a group at one commit.
+    """The additions to a group at one commit.
 
     Attributes:
         numbers: To the first numbers; None: nothing.

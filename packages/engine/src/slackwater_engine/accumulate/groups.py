@@ -1,4 +1,4 @@
-"""What partials do to the groups of a bucket: their numbers, and what the stage hands on.
+"""Applies partials to the groups of a bucket: changes their numbers and evaluates the differences.
 
 Pure: no Spark, disk or clock. A group's rows are not kept; what a batch costs follows the number of changed
 values, whatever the size of the group.
@@ -17,7 +17,8 @@ from slackwater_engine.accumulate.multiset import OrderedMultiset, Refusal, mult
 from slackwater_engine.accumulate.numbers import AccumulatorLayout, Numbers, Shown
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.evaluate.calls import Call
-from slackwater_engine.evaluate.results import BEFORE, ResultPoints, ResultRows
+from slackwater_engine.evaluate.evaluators import ResultRows
+from slackwater_engine.evaluate.results import BEFORE, ResultPoints
 from slackwater_engine.index.contract import IndexTransaction
 from slackwater_engine.outcome import Outcome, Partial
 from slackwater_engine.state.entry import ACCUMULATORS_TAG, is_digest, part
@@ -50,7 +51,7 @@ class _GroupPoints(NamedTuple):
     """There was no result before."""
 
 
-class AccumulateLogic:
+class AccumulateEvaluation:
     """Applies partials to the groups of buckets; for one thread."""
 
     def __init__(
@@ -62,15 +63,15 @@ class AccumulateLogic:
         limits: StatementLimits = DEFAULT_LIMITS,
         max_points: int = MAX_POINTS_PER_CALL,
     ) -> None:
-        """The logic of a part.
+        """Prepares the evaluation of a part.
 
         Args:
             accumulate: The part.
-            name: Of what is computed, for errors.
-            every_commit: Results at each commit that changes a group (`transactions`), not only after the
-                batch (`latest`).
-            limits: Of one call.
-            max_points: Of one evaluation.
+            name: The views', for errors.
+            every_commit: Results are wanted at each commit that changes a group (`transactions`), not only
+                after the batch (`latest`).
+            limits: For one call.
+            max_points: The most points of one evaluation.
         """
         self._key_names = [column.name for column in accumulate.key]
         self._is_global = accumulate.is_global
@@ -91,24 +92,24 @@ class AccumulateLogic:
         )
 
     def close(self) -> None:
-        """Give the evaluator's memory back; may be called twice."""
+        """Gives the evaluator's memory back; may be called twice."""
         self._evaluator.close()
 
     def __call__(
         self, partials: Sequence[Partial], contents: IndexTransaction, outcome: Outcome
     ) -> list[tuple[ResultPoints, ResultRows]]:
-        """The results of the part's statement that these partials change, in the order of the groups' keys.
+        """Returns the results of the part's statement that these partials change, by the groups' keys.
 
-        Adds what changes of the groups to the outcome; `contents` are only read.
+        Adds the changes of the groups to the outcome; `contents` are only read.
 
         Args:
             partials: In any order.
-            contents: Of the bucket.
-            outcome: Takes what changes.
+            contents: The bucket's entries.
+            outcome: Takes the changes.
 
         Raises:
-            EngineStateError: more is taken from a group than was ever added.
-            EvaluationError: the part's SQL fails on a group.
+            EngineStateError: More is taken from a group than was ever added.
+            EvaluationError: The part's SQL fails on a group.
         """
         additions = Additions(self._layout, partials, every_commit=self._every_commit)
         prefixes = {key: part(key) for key in sorted(additions.groups)}
@@ -127,7 +128,7 @@ class AccumulateLogic:
     def _applied(
         self, group: "_Group", additions: Additions, contents: IndexTransaction, outcome: Outcome
     ) -> _GroupPoints | None:
-        """Where a group differs; None if nowhere."""
+        """Returns the points at which a group differs; None if there are none."""
         steps = additions.groups[group.key]
         different = group.numbers[self._layout.added :]
         for number in self._layout.multisets:
@@ -191,22 +192,22 @@ class AccumulateLogic:
             multiset.conclude(outcome)
 
     def _calls(self, groups: Iterable[_GroupPoints]) -> Iterator["_GroupCall"]:
-        """The groups in calls of bounded size; of a group that is cut, a point stands in both calls."""
+        """Yields the groups in calls of bounded size; of a group that is cut, a point is in both calls."""
         call = _GroupCall()
         for group in groups:
             start, end = 0, 0
             while end < len(group.lsns):
-                end = min(len(group.lsns), start + max(2, self._max_points - len(call.call)))
+                end = min(len(group.lsns), start + max(2, self._max_points - len(call.call.points)))
                 call.add(group, start, end)
                 start = end - 1
-                if len(call.call) >= self._max_points:
+                if len(call.call.points) >= self._max_points:
                     yield call
                     call = _GroupCall()
-        if len(call.call):
+        if len(call.call.points):
             yield call
 
     def _evaluated(self, call: "_GroupCall") -> tuple[ResultPoints, ResultRows]:
-        points, packed_keys = call.call.points(), call.call.keys
+        points, packed_keys = call.call.points, call.call.keys
         there = [(number, shown) for number, shown in enumerate(call.shown) if shown is not None]
         numbers = [number for number, _ in there]
         groups = [points.groups[number] for number in numbers]
@@ -244,7 +245,7 @@ class _GroupCall:
 
     call: Call = field(default_factory=lambda: Call(0))
     shown: list[Shown | None] = field(default_factory=list)
-    """What SQL sees at each point."""
+    """The values that SQL sees at each point."""
 
     def add(self, group: _GroupPoints, start: int, end: int) -> None:
         """Adds some points of a group."""

@@ -1,4 +1,4 @@
-"""Ordered multisets in an index: what min, max and count(DISTINCT) of a group are kept by.
+"""Ordered multisets in an index; min, max and count(DISTINCT) of a group are kept by them.
 
 An entry is a value of the multiset; its name ends with the value's sort key, so that the smallest and the
 largest value are found where a prefix begins and ends. A sort key that is too long for a name stands there
@@ -20,13 +20,13 @@ from slackwater_engine.outcome import Outcome
 from slackwater_engine.state.entry import MULTISET_TAG, digest
 
 SORT_KEY_BYTES: Final = 248
-"""Of a sort key, in the name of an entry; with a group, a tag, a number and a digest below LMDB's 511."""
+"""The most of a sort key in an entry's name; with group, tag, number and digest below LMDB's 511."""
 
 _NUMBER_BYTES: Final = 2
 
 
 class Value(msgspec.Struct, array_like=True, gc=False):
-    """What an entry holds.
+    """The value of an entry.
 
     Attributes:
         count: How often the value is there.
@@ -47,11 +47,11 @@ _decode = msgspec.msgpack.Decoder(Value).decode
 
 
 def multiset_prefix(group: bytes, number: int) -> bytes:
-    """What the names of a multiset's entries start with.
+    """Returns the beginning of the names of a multiset's entries.
 
     Args:
         group: The group's part of a name.
-        number: Of the accumulator that keeps the values.
+        number: That of the accumulator that keeps the values.
     """
     return group + MULTISET_TAG + number.to_bytes(_NUMBER_BYTES, "big")
 
@@ -107,17 +107,17 @@ class OrderedMultiset:
         self._counts_before = [value.count for value in self._values]
         self._ends: dict[bool, _End] = {}
         self.gained = 0
-        """How many more different values there are than before the batch."""
+        """The number of different values that there are more than before the batch."""
 
     def add(self, additions: Mapping[bytes, int], refusal: Refusal) -> None:
         """Makes a step.
 
         Args:
             additions: By sort key, how often the value is there more, or less, than before the step.
-            refusal: See there.
+            refusal: Makes the error below.
 
         Raises:
-            Exception: `refusal`: a value would be there less than zero times.
+            Exception: As `refusal` makes it: a value would be there less than zero times.
         """
         for sort_key, more in additions.items():
             rank = self._ranks[sort_key]
@@ -141,7 +141,7 @@ class OrderedMultiset:
         return self._end(is_largest=True)
 
     def conclude(self, outcome: Outcome) -> None:
-        """Adds what has changed of the entries since before the batch."""
+        """Adds the changes of the entries since before the batch to the outcome."""
         for rank, (name, value) in enumerate(zip(self._names, self._values, strict=True)):
             if value.count == self._counts_before[rank]:
                 continue

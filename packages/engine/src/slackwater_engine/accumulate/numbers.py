@@ -30,11 +30,11 @@ _decode_stored = msgspec.msgpack.Decoder(_Stored).decode
 
 
 Shown = tuple[Any, ...]
-"""What SQL sees of a group at a point: its numbers, then for each MIN and MAX the text of its value."""
+"""The values of a group that SQL sees at a point: numbers, then the text for each MIN and MAX."""
 
 
 class AccumulatorLayout:
-    """Where each accumulator of a part stands in a group's numbers. Stateless after construction."""
+    """Gives each accumulator of a part its place in a group's numbers. Stateless after construction."""
 
     def __init__(self, accumulate: AccumulatePart) -> None:
         self._accumulators = accumulate.accumulators
@@ -53,31 +53,31 @@ class AccumulatorLayout:
                 self._scales.append((width, accumulator.scale))
             width += 1
         self.added: Final = width
-        """How many numbers a partial adds to: the first ones."""
+        """The number of numbers, the first ones, that a partial adds to."""
         self.multisets: Final = tuple(sorted({a.multiset for a in self._accumulators if a.kind in MULTISETS}))
         """Numbers of the multisets, in the order of the numbers that count their values."""
         self.width: Final = width + len(self.multisets)
         self.schema: Final = accumulators_schema(self._key, self._accumulators)
-        """Of ``ACCUMULATORS_TABLE``."""
+        """The schema of ``ACCUMULATORS_TABLE``."""
         self.ends: Final = tuple(a for a in self._accumulators if _is_end(a))
         """MIN and MAX."""
 
     def empty(self) -> Numbers:
-        """Of a group without rows."""
+        """Returns the numbers of a group without rows."""
         return [0] * self.width
 
     def addition(self, values: list[Any]) -> Numbers:
-        """What a partial adds, from its wire values, which it takes over."""
+        """Returns the numbers that a partial adds, in the list of its wire values."""
         for position, scale in self._scales:
             text = values[position]
             values[position] = unscaled(text, scale) if text else 0
         return values
 
     def encode(self, numbers: Numbers, key: bytes | None) -> bytes:
-        """The value of a group's entry.
+        """Returns the value of a group's entry.
 
         Args:
-            numbers: Of the group.
+            numbers: The group's.
             key: The group's packed key, if the entry's name does not have it.
         """
         try:
@@ -92,7 +92,7 @@ class AccumulatorLayout:
         return [int(number) for number in numbers] if str in map(type, numbers) else cast("Numbers", numbers)
 
     def impossible(self, numbers: Sequence[int]) -> tuple[str, int] | None:
-        """A count that cannot be, with the aggregate it belongs to."""
+        """Returns a count that cannot be, with the aggregate it belongs to; None if all can."""
         for position, text in self._counted:
             if numbers[position] < 0:
                 return text, numbers[position]
@@ -107,10 +107,10 @@ class AccumulatorLayout:
         keys: Iterable[Sequence[Any]],
         shown: Sequence[Shown],
     ) -> pa.Table:
-        """The rows of ``ACCUMULATORS_TABLE``; all arguments have one item per row.
+        """Returns the rows of ``ACCUMULATORS_TABLE``; all arguments have one item per row.
 
         Raises:
-            ValueError: a number does not fit its column.
+            ValueError: A number does not fit its column.
         """
         columns: list[Sequence[Any]] = [points, groups]
         columns += list(zip(*keys, strict=True)) or [()] * len(self._key)

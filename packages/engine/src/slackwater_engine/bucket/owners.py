@@ -1,4 +1,4 @@
-"""Which partition the rows of a stage key come from: in scope ``aggregate`` it must always be the same.
+"""The partition that the rows of a stage key come from: in scope ``aggregate`` it must always be the same.
 
 Partitions of one number go together there, others at their own pace. A key with rows in two of them would
 get documents that never existed; so each key's state says which partition it belongs to.
@@ -8,22 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slackwater_engine.errors import EngineInputError
+from slackwater_engine.errors import EngineConfigError, EngineInputError
 from slackwater_engine.index.contract import IndexTransaction
 from slackwater_engine.outcome import Outcome
 from slackwater_engine.pack.specification import PackingSpec
 from slackwater_engine.payloads import Event
-from slackwater_engine.state.entry import MAX_INPUTS, group_width, part
-
-OWNER_TAG: Final = b"\xff"
-"""The tag of a key's entry that says which partition its rows come from."""
+from slackwater_engine.state.entry import MAX_INPUTS, OWNER_TAG, group_width, part
+from slackwater_sql.plan import DocumentsOutput, EnginePlan
 
 _SEQUENCE_BITS: Final = 32
 _OWNER_BYTES: Final = 4
 
 
 def sequence_in_group(partition: int, sequence: int) -> int:
-    """The sequence of a payload that says which partition, and so which group, it comes from."""
+    """Returns the sequence of a payload that comes from a partition of a group."""
     return partition << _SEQUENCE_BITS | sequence
 
 
@@ -41,27 +39,27 @@ class KeyOwner:
 
 
 Owners = Mapping[bytes, KeyOwner]
-"""By stage key."""
+"""The owners by stage key."""
 
 
 class KeyOwners:
     """Finds the owners of keys, keeps them in the state, and compares.
 
     Args:
-        spec: What the events were packed by.
+        spec: The specification that the events were packed by.
     """
 
     def __init__(self, spec: PackingSpec) -> None:
         self._spec = spec
 
-    def of_batch(self, payloads: Iterable[tuple[int, Sequence[Event]]]) -> Owners:
-        """The owner of each key in a batch.
+    def find(self, payloads: Iterable[tuple[int, Sequence[Event]]]) -> Owners:
+        """Returns the owner of each key in a batch.
 
         Args:
             payloads: By :func:`sequence_in_group`.
 
         Raises:
-            EngineInputError: a key has rows in two partitions, or a table was truncated.
+            EngineInputError: A key has rows in two partitions, or a table was truncated.
         """
         owners: dict[bytes, KeyOwner] = {}
         for sequence, events in payloads:
@@ -81,7 +79,7 @@ class KeyOwners:
         """Compares the owners of a batch with the stored ones.
 
         Raises:
-            EngineInputError: a key's rows come from another partition than before.
+            EngineInputError: A key's rows come from another partition than before.
         """
         names = {key: part(key) + OWNER_TAG for key in owners}
         stored = contents.get_many(names.values())
@@ -91,7 +89,7 @@ class KeyOwners:
                 raise self._split(owners[key], int.from_bytes(before, "big"))
 
     def conclude(self, owners: Owners, contents: IndexTransaction, outcome: Outcome) -> None:
-        """Adds what changes of the keys' owners. A key without rows belongs to nobody."""
+        """Adds the changes of the keys' owners to the outcome. A key without rows belongs to nobody."""
         changed = {name: row for name, row in outcome.changes if _is_row(name, group_width(name))}
         written = {name[: group_width(name)] for name, row in changed.items() if row is not None}
         for key in sorted(owners):
@@ -126,3 +124,25 @@ class KeyOwners:
 
 def _is_row(name: bytes, width: int) -> bool:
     return 1 <= name[width] <= MAX_INPUTS
+
+
+def check_aggregate(plan: EnginePlan) -> None:
+    """Refuses pipelines that cannot run in scope ``aggregate``.
+
+    Raises:
+        EngineConfigError: It has rows that move between keys, whose groups are at different commits.
+    """
+    stage = plan.stages[0]
+    if len(plan.stages) > 1:
+        raise _unsupported(f"has {len(plan.stages)} stages")
+    if stage.rows is None or not isinstance(stage.rows.output, DocumentsOutput):
+        raise _unsupported("keeps aggregates without their rows")
+    if not stage.key:
+        raise _unsupported("has one group without a key")
+
+
+def _unsupported(problem: str) -> EngineConfigError:
+    return EngineConfigError(
+        f"scope 'aggregate': the pipeline {problem}; its partitions are at different commits, so only views "
+        "that one key joins and groups are possible. Use scope 'strict'"
+    )

@@ -1,39 +1,36 @@
-"""Calls of bounded size: many keys, column by column, for one run of a part's statement."""
+"""Calls of an evaluator, of bounded size: many keys, column by column, in one run of a part's statement."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from slackwater_engine.evaluate.results import BEFORE, ResultPoints, ResultRows
-from slackwater_engine.evaluate.row_changes import RowVersion
+from slackwater_engine.evaluate.evaluators import PartEvaluator, ResultRows
+from slackwater_engine.evaluate.results import BEFORE, ResultPoints
+from slackwater_engine.evaluate.touched_keys import Transitions
 from slackwater_sql.row_codec import RowCodec
-from slackwater_sql.stage_evaluation import PointColumns, RowVersions, StepColumns
+from slackwater_sql.stage_evaluation import OPEN_LSN, RowVersions
 
 MAX_ROWS_PER_CALL: Final = 200_000
 """Rows times points at which they are live, roughly, that one call may have to look at: bounds its memory."""
 
+RowVersion = tuple[int, bytes, int, int]
+"""``(input, row, from LSN, to LSN)``: a row with the commits ``[from, to)`` at which it was live."""
 
-class PartEvaluator(Protocol):
-    """See :class:`slackwater_sql.stage_evaluation.RowsEvaluator`."""
 
-    def at_points(
-        self,
-        versions: Sequence[RowVersions],
-        points: PointColumns,
-        steps: StepColumns | None,
-        keys: Sequence[bytes],
-    ) -> ResultRows:
-        """The result of the part's statement at points."""
-        ...
-
-    def latest(self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
-        """The result over rows that all are live; `lsns` are those of the keys' newest changes."""
-        ...
+def row_versions(number: int, stored: bytes | None, transitions: Transitions) -> Iterator[RowVersion]:
+    """Yields the versions of a changed row of an input, that of before the batch included."""
+    row, start = stored, 0
+    for lsn, changed in transitions:
+        if row is not None:
+            yield number, row, start, lsn
+        row, start = changed, lsn
+    if row is not None:
+        yield number, row, start, OPEN_LSN
 
 
 @dataclass(slots=True)
 class RowColumns:
-    """Packed rows of one input: what each is, whose, and at which commits ``[from, to)`` it was live."""
+    """Packed rows of one input, with their keys and the commits ``[from, to)`` at which they were live."""
 
     keys: list[int] = field(default_factory=list)
     """Numbers of the rows' keys in the call."""
@@ -44,28 +41,21 @@ class RowColumns:
 
 
 class Call:
-    """Keys of one call, their points, and the rows of each input.
+    """The keys of one call, their points, and the rows of each input.
 
     Attributes:
         keys: Packed.
         rows: By input.
-        point_keys: For each point the number of its key; points of one key stand side by side.
-        lsns: For each point its commit LSN, ascending within a key.
+        points: Of all keys.
     """
 
     def __init__(self, inputs: int) -> None:
         self.keys: list[bytes] = []
         self.rows = [RowColumns() for _ in range(inputs)]
-        self.point_keys: list[int] = []
-        self.lsns: list[int] = []
-        self._fresh: set[int] = set()
-
-    def __len__(self) -> int:
-        """How many points it has."""
-        return len(self.lsns)
+        self.points = ResultPoints()
 
     def add(self, key: bytes, lsns: Sequence[int] = (), *, is_fresh: bool = False) -> int:
-        """Adds a key with its points; gives its number.
+        """Adds a key with its points and returns its number.
 
         Args:
             key: Packed.
@@ -74,25 +64,21 @@ class Call:
         """
         number = len(self.keys)
         self.keys.append(key)
-        self.point_keys += [number] * len(lsns)
-        self.lsns += lsns
+        self.points.groups += [number] * len(lsns)
+        self.points.lsns += lsns
         if is_fresh:
-            self._fresh.add(number)
+            self.points.fresh.add(number)
         return number
 
-    def points(self) -> ResultPoints:
-        """Of all keys."""
-        return ResultPoints(self.point_keys, self.lsns, frozenset(self._fresh))
-
     def versions(self, codecs: Sequence[RowCodec]) -> list[RowVersions]:
-        """The rows of each input, with the commits at which they were live."""
+        """Returns the rows of each input, with the commits at which they were live."""
         return [
             RowVersions(rows.keys, codec.unpack_columns(rows.rows), rows.from_lsns, rows.to_lsns)
             for rows, codec in zip(self.rows, codecs, strict=True)
         ]
 
     def live_rows(self, codecs: Sequence[RowCodec]) -> list[RowVersions]:
-        """The rows of each input, which are all live."""
+        """Returns the rows of each input, which are all live."""
         return [
             RowVersions(rows.keys, codec.unpack_columns(rows.rows))
             for rows, codec in zip(self.rows, codecs, strict=True)
@@ -127,7 +113,7 @@ class PointCalls:
         has_steps: bool,
         max_rows: int = MAX_ROWS_PER_CALL,
     ) -> None:
-        """Calls of one part.
+        """Prepares calls for one part.
 
         Args:
             evaluator: Of the part.
@@ -141,10 +127,10 @@ class PointCalls:
         self._max_rows = max_rows
 
     def evaluate(self, keys: Iterator[KeyVersions]) -> Iterator[tuple[ResultPoints, ResultRows]]:
-        """The results of all keys, as a `Route` takes them.
+        """Yields the results of all keys, as a `Route` takes them.
 
         Raises:
-            EvaluationError: the SQL fails on the rows of a key; names it.
+            EvaluationError: The SQL fails on the rows of a key; names it.
         """
         call, rows = Call(len(self._codecs)), 0
         for of_key in keys:
@@ -162,17 +148,17 @@ class PointCalls:
             yield self.results(call)
 
     def results(self, call: Call) -> tuple[ResultPoints, ResultRows]:
-        """The results of one call.
+        """Returns the results of one call.
 
         Raises:
-            EvaluationError: the SQL fails on the rows of a key; names it.
+            EvaluationError: The SQL fails on the rows of a key; names it.
         """
-        points = call.points()
+        points = call.points
         steps = points.steps() if self._has_steps else None
         return points, self._evaluator.at_points(call.versions(self._codecs), points, steps, call.keys)
 
     def _in_parts(self, of_key: KeyVersions) -> Iterator[tuple[ResultPoints, ResultRows]]:
-        """One large key with many points, some of them at a time; each part begins where the last ended."""
+        """Evaluates a large key, some of its points at a time; each part begins where the last one ended."""
         step = max(1, self._max_rows // len(of_key.versions) - 1)
         lsns = of_key.lsns if of_key.is_fresh else (BEFORE, *of_key.lsns)
         for start in range(0, max(1, len(lsns) - 1), step):

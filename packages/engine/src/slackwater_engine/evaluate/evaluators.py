@@ -1,34 +1,72 @@
-"""What evaluates the parts of stages: DuckDB, unless somebody else is given."""
+"""Evaluators run the SQL of a stage's rows part: DuckDB, unless a pipeline brings functions of its own.
 
+Importing this module costs little: a process that only describes a pipeline needs neither DuckDB nor Arrow.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-from slackwater_engine.errors import EngineConfigError
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from slackwater_engine.evaluate.calls import PartEvaluator
     from slackwater_sql.limits import StatementLimits
     from slackwater_sql.plan import EnginePlan, StagePlan
+    from slackwater_sql.stage_evaluation import PointColumns, RowVersions, StepColumns
+
+ResultRows = Sequence[tuple[Any, ...]]
+"""Rows of a statement's result; for the columns see :mod:`slackwater_sql.plan`."""
+
+
+class PartEvaluator(Protocol):
+    """Runs the statements of one rows part; for one thread.
+
+    :class:`slackwater_sql.stage_evaluation.RowsEvaluator` is the one for SQL.
+    """
+
+    def at_points(
+        self,
+        versions: "Sequence[RowVersions]",
+        points: "PointColumns",
+        steps: "StepColumns | None",
+        keys: Sequence[bytes],
+    ) -> ResultRows:
+        """Returns the result of the part's statement at each of the points.
+
+        Raises:
+            EvaluationError: The statement fails on the rows of a key; the error names it.
+        """
+        ...
+
+    def latest(self, rows: "Sequence[RowVersions]", keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
+        """Returns the result over rows that all are live; `lsns` are those of the keys' newest changes.
+
+        Raises:
+            EvaluationError: The statement fails on the rows of a key; the error names it.
+        """
+        ...
 
 
 class Evaluators(Protocol):
-    """Makes evaluators of rows parts; travels to the executors, so it pickles, and compares by value."""
+    """Makes the evaluators of rows parts; travels to the executors, so it pickles and compares by value."""
 
-    def rows(self, plan: "EnginePlan", stage: "StagePlan", limits: "StatementLimits") -> "PartEvaluator":
-        """The evaluator of a stage's rows part; for one thread."""
+    def rows(self, plan: "EnginePlan", stage: "StagePlan", limits: "StatementLimits") -> PartEvaluator:
+        """Returns a new evaluator of the stage's rows part."""
         ...
 
     def __hash__(self) -> int:
-        """Of its value."""
+        """Returns the same for equal values: the evaluators of a process are kept by it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SqlEvaluators:
-    """Runs the statements of the plan."""
+    """Makes evaluators that run the statements of the plan in DuckDB."""
 
-    def rows(self, plan: "EnginePlan", stage: "StagePlan", limits: "StatementLimits") -> "PartEvaluator":
-        """See :class:`Evaluators`."""
+    def rows(self, plan: "EnginePlan", stage: "StagePlan", limits: "StatementLimits") -> PartEvaluator:
+        """See :class:`Evaluators`.
+
+        Raises:
+            ValueError: The stage has no rows part.
+        """
         from slackwater_sql.stage_evaluation import RowsEvaluator
 
         if stage.rows is None:
@@ -38,29 +76,5 @@ class SqlEvaluators:
 
 
 def stage_name(plan: "EnginePlan", stage: "StagePlan") -> str:
-    """The views that need a stage, for errors."""
+    """Returns the names of the views that need a stage, for errors."""
     return ", ".join(view.name for view in plan.views if stage.number in view.stages) or str(stage.number)
-
-
-def check_aggregate(plan: "EnginePlan") -> None:
-    """Whether a pipeline can run in scope ``aggregate``.
-
-    Raises:
-        EngineConfigError: it has rows that move between keys, whose groups are at different commits.
-    """
-    from slackwater_sql.plan import DocumentsOutput
-
-    stage = plan.stages[0]
-    if len(plan.stages) > 1:
-        raise _unsupported(f"has {len(plan.stages)} stages")
-    if stage.rows is None or not isinstance(stage.rows.output, DocumentsOutput):
-        raise _unsupported("keeps aggregates without their rows")
-    if not stage.key:
-        raise _unsupported("has one group without a key")
-
-
-def _unsupported(problem: str) -> EngineConfigError:
-    return EngineConfigError(
-        f"scope 'aggregate': the pipeline {problem}; its partitions are at different commits, so only views "
-        "that one key joins and groups are possible. Use scope 'strict'"
-    )

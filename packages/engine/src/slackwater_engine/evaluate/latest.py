@@ -1,15 +1,16 @@
-"""Documents of whole keys after a batch: the state before is not evaluated, a digest tells what changed.
+"""Evaluates whole keys after a batch; a digest of the last document tells whether it has changed.
 
-The hot loop of views whose keys are read whole. Regular events need no history: the last one of a row counts.
-Others (TRUNCATE, rows that lack values, very long keys) take the way of :class:`TouchedKeys`.
+This is the hot loop of views whose keys are read whole. Regular events need no history: the last one of a row
+counts. Others (TRUNCATE, rows that lack values, very long keys) go the way of :class:`TouchedKeys`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, overload
 
-from slackwater_engine.evaluate.calls import MAX_ROWS_PER_CALL, Call, PartEvaluator
-from slackwater_engine.evaluate.touched import OWN_LSN, TouchedKeys
+from slackwater_engine.evaluate.calls import MAX_ROWS_PER_CALL, Call
+from slackwater_engine.evaluate.evaluators import PartEvaluator
+from slackwater_engine.evaluate.touched_keys import OWN_LSN, TouchedKeys
 from slackwater_engine.index.contract import IndexTransaction
 from slackwater_engine.outcome import Outcome
 from slackwater_engine.payloads import Event
@@ -25,7 +26,7 @@ from slackwater_engine.state.entry import (
 from slackwater_sql.plan import DocumentsOutput, RowsPart, StagePlan
 
 LARGE_KEY_ENTRIES: Final = 64
-"""Of a key with at least so many entries the rows that events name are read first: perhaps none differs."""
+"""Entries of a key from which on the rows that events name are read first: perhaps none differs."""
 
 NewRows = dict[bytes, bytes | None]
 """The rows of a key after a batch, by tag and primary key; None: gone."""
@@ -33,16 +34,16 @@ NewRows = dict[bytes, bytes | None]
 
 @dataclass(slots=True)
 class _Batch:
-    """What regular events do to keys."""
+    """The rows of keys as regular events leave them."""
 
     keys: dict[bytes, NewRows] = field(default_factory=dict)
     deletes: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
-    """By key and row the commit LSN of a delete of a row that must be there before the batch."""
+    """Deletes of rows that must be there before the batch: the commit LSN by key and row."""
     irregular: set[bytes] = field(default_factory=set)
     """Keys whose events need their history."""
 
     def delete(self, key: bytes, name: bytes, lsn: int) -> None:
-        """Takes note of a delete; not of one of a row that another bucket of an earlier stage has now."""
+        """Takes a delete of a row that is under the key, as far as the batch says."""
         rows = self.keys[key]
         if name not in rows:
             self.deletes.setdefault(key, {})[name] = lsn
@@ -51,14 +52,13 @@ class _Batch:
         rows[name] = None
 
 
-class LatestLogic:
-    """See :class:`RowsLogic`; for parts with a `latest_statement`.
+class LatestEvaluation:
+    """Evaluates a stage's rows part that has a `latest_statement` and publishes documents; for one thread.
 
     Beside the digest of a key's last document its record key is kept, to delete it by.
     """
 
     def __init__(self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator) -> None:
-        """The logic of a stage's rows part, which publishes documents."""
         if not isinstance(rows.output, DocumentsOutput):
             msg = f"stage {stage.number}: a statement for live rows, but no documents"
             raise TypeError(msg)
@@ -76,16 +76,16 @@ class LatestLogic:
 
         Args:
             events: By commit LSN.
-            contents: Of the bucket.
+            contents: The bucket's entries before the batch.
             outcome: Takes what changes, and the documents.
-            lsn: Of the documents, or `OWN_LSN`; None: that of the newest event.
+            lsn: The LSN of the documents, or `OWN_LSN`; None: that of the newest event.
 
         Raises:
-            EngineInputError: an event needs a row that the contents do not have.
-            EvaluationError: the part's SQL fails on the rows of a key.
+            EngineInputError: An event needs a row that the contents do not have.
+            EvaluationError: The part's SQL fails on the rows of a key.
         """
         batch = self._net(events, contents)
-        newest = NewestLsns(events)
+        newest = _NewestLsns(events)
         at = events[-1][0] if lsn is None else lsn
         call = _LatestCall(Call(len(self._tags)))
         for key in sorted(batch.keys):
@@ -96,7 +96,7 @@ class LatestLogic:
         self._conclude(call, outcome, at, newest)
 
     def _net(self, events: Sequence[Event], contents: IndexTransaction) -> _Batch:
-        """The last event of each row; of irregular keys what their history ends with."""
+        """Keeps the last event of each row, and of irregular keys what their history ends with."""
         batch = _Batch()
         keys, tags = batch.keys, self._tags
         for lsn, number, key, primary_key, row, _ in events:
@@ -119,7 +119,7 @@ class LatestLogic:
         return batch
 
     def _with_histories(self, batch: _Batch, events: Sequence[Event], contents: IndexTransaction) -> None:
-        """A TRUNCATE concerns all keys, also those that no event names."""
+        """Replaces irregular keys by the end of their history; TRUNCATE: all keys, also unnamed ones."""
         irregular = batch.irregular
         if b"" in irregular or self._is_global:
             of_keys, batch.keys, batch.deletes = events, {}, {}
@@ -128,7 +128,7 @@ class LatestLogic:
             for key in irregular:
                 del batch.keys[key]
                 batch.deletes.pop(key, None)
-        for touched in self._touched.of(of_keys, contents, OWN_LSN):
+        for touched in self._touched.find(of_keys, contents, OWN_LSN):
             width = len(touched.group)
             batch.keys[touched.key] = {name[width:]: t[-1][1] for name, t in touched.changed.items()}
 
@@ -160,9 +160,9 @@ class LatestLogic:
     def _merged(
         self, entries: Sequence[Entry], width: int, new_rows: NewRows, outcome: Outcome
     ) -> tuple[list[tuple[int, bytes]], bytes | None]:
-        """The stored rows as they are now, with their tags, and the last document's entry.
+        """Returns the stored rows as they are now, with their tags, and the last document's entry.
 
-        What is left in `new_rows` is not stored.
+        The rows that stay in `new_rows` are not stored.
         """
         last = None
         kept: list[tuple[int, bytes]] = []
@@ -184,12 +184,12 @@ class LatestLogic:
         stored = contents.get_many(group + tail for tail in new_rows)
         return all(stored.get(group + tail) == row for tail, row in new_rows.items())
 
-    def _conclude(self, call: "_LatestCall", outcome: Outcome, lsn: int, newest: "NewestLsns") -> None:
-        """Evaluates the call; documents that differ from the last ones are handed on."""
+    def _conclude(self, call: "_LatestCall", outcome: Outcome, lsn: int, newest: "_NewestLsns") -> None:
+        """Evaluates the call and hands on documents that differ from the last ones."""
         keys = call.call.keys
         if not keys:
             return
-        of_keys = newest.of(keys)
+        of_keys = newest.lsns(keys)
         results = self._evaluator.latest(call.call.live_rows(self._touched.codecs), keys, of_keys)
         found = {group: (key.encode(), document) for group, key, document in results}
         documents = outcome.view(self._view)
@@ -208,7 +208,7 @@ class LatestLogic:
 
 @dataclass(slots=True)
 class _LatestCall:
-    """A call without points, and what its keys' last documents were."""
+    """A call without points, and its keys' last documents."""
 
     call: Call
     last: list[tuple[bytes, bytes | None]] = field(default_factory=list)
@@ -226,15 +226,15 @@ class _LatestCall:
             columns.rows.append(row)
 
 
-class NewestLsns:
-    """For each key of a batch the commit LSN of its newest event; found when first asked for."""
+class _NewestLsns:
+    """The commit LSNs of the newest events of a batch's keys; found when first asked for."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._events = events
         self._by_key: dict[bytes, int] | None = None
 
-    def of(self, keys: Sequence[bytes]) -> "_LsnsOfKeys":
-        """Of these keys, in their order."""
+    def lsns(self, keys: Sequence[bytes]) -> "_LsnsOfKeys":
+        """Returns those of these keys, in their order."""
         return _LsnsOfKeys(self, keys)
 
     def __getitem__(self, key: bytes) -> int:
@@ -244,7 +244,7 @@ class NewestLsns:
 
 
 class _LsnsOfKeys(Sequence[int]):
-    def __init__(self, newest: NewestLsns, keys: Sequence[bytes]) -> None:
+    def __init__(self, newest: _NewestLsns, keys: Sequence[bytes]) -> None:
         self._newest = newest
         self._keys = keys
 

@@ -1,48 +1,50 @@
-"""The hot loop of rows parts in which no row meets another: rows by themselves, no object per key.
+"""The short cut of parts in which no row meets another: rows by themselves, no object per key.
 
-Regular events say what a row is, or that it is gone. A batch with others (TRUNCATE, rows that lack values,
-the news that the group of no columns exists) takes the way of :class:`RowsLogic`, which says what all mean.
+This is a hot loop. It takes regular events, which say what a row is, or that it is gone. A batch with others
+(TRUNCATE, rows that lack values, the news that the group of no columns exists) goes the way of
+:class:`CommitEvaluation`, which defines what events mean; ``tests/test_lone_rows.py`` compares the two.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slackwater_engine.evaluate.calls import MAX_ROWS_PER_CALL, Call, PartEvaluator, PointCalls
+from slackwater_engine.evaluate.calls import MAX_ROWS_PER_CALL, Call, PointCalls
+from slackwater_engine.evaluate.evaluators import PartEvaluator
+from slackwater_engine.evaluate.every_commit import CommitEvaluation
 from slackwater_engine.evaluate.results import BEFORE, route_of
-from slackwater_engine.evaluate.row_changes import OPEN_LSN, Transitions
-from slackwater_engine.evaluate.rows import RowsLogic
-from slackwater_engine.evaluate.touched import OWN_LSN, TouchedKeys
+from slackwater_engine.evaluate.touched_keys import OWN_LSN, TouchedKeys, Transitions
 from slackwater_engine.index.contract import IndexTransaction
 from slackwater_engine.outcome import Outcome
 from slackwater_engine.payloads import Event
 from slackwater_engine.state.entry import input_tag, part
 from slackwater_sql.plan import PartialsOutput, Reads, RowsPart, StagePlan
+from slackwater_sql.stage_evaluation import OPEN_LSN
 
 
 @dataclass(slots=True)
 class _Rows:
-    """What regular events make of rows, by name of the entry."""
+    """The rows that regular events change, by name of the entry."""
 
     transitions: dict[bytes, Transitions] = field(default_factory=dict)
     keys: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
-    """Input and packed stage key."""
+    """The input and the packed stage key of each."""
     deletes: list[tuple[bytes, int]] = field(default_factory=list)
     """Names and commit LSNs of deletes of rows that must be there before the batch."""
 
 
 def has_lone_rows(rows: RowsPart) -> bool:
-    """Whether no row of the part meets another."""
+    """Returns whether no row of the part meets another."""
     return all(mode is Reads.ALONE for mode in rows.reads)
 
 
-class LoneRowsLogic:
-    """See :class:`RowsLogic`, whose results it gives; for parts that :func:`has_lone_rows` is true of."""
+class LoneRowEvaluation:
+    """Evaluates what :class:`CommitEvaluation` does, with its results, faster; for parts with lone rows."""
 
     def __init__(
         self, stage: StagePlan, rows: RowsPart, evaluator: PartEvaluator, *, max_rows: int = MAX_ROWS_PER_CALL
     ) -> None:
-        """The logic of a stage's rows part; `max_rows` bounds the size of a call."""
-        self._general = RowsLogic(stage, rows, evaluator)
+        """Prepares the evaluation of a stage's rows part; `max_rows` bounds the size of a call."""
+        self._general = CommitEvaluation(stage, rows, evaluator)
         self._touched = TouchedKeys(stage, rows)
         self._tags = [input_tag(number) for number in range(len(rows.inputs))]
         self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
@@ -55,7 +57,7 @@ class LoneRowsLogic:
     def __call__(
         self, events: Sequence[Event], contents: IndexTransaction, outcome: Outcome, lsn: int | None
     ) -> None:
-        """See :meth:`RowsLogic.__call__`."""
+        """See :meth:`CommitEvaluation.__call__`."""
         rows = None if self._is_global or lsn == OWN_LSN else self._rows(events, lsn)
         if rows is None:
             self._general(events, contents, outcome, lsn)
@@ -64,14 +66,14 @@ class LoneRowsLogic:
             self._route(*self._calls.results(call), outcome)
 
     def _rows(self, events: Sequence[Event], lsn: int | None) -> _Rows | None:
-        """What the events make of rows; None if some are not regular.
+        """Returns the rows that the events change; None if some of the events are not regular.
 
         Args:
             events: By commit LSN.
-            lsn: Only the state after all events is wanted, and this is its LSN.
+            lsn: If only the state after all events is wanted, its LSN.
 
         Raises:
-            EngineInputError: a row is deleted twice that must be there.
+            EngineInputError: A row is deleted twice that must be there.
         """
         rows = _Rows()
         transitions, tags = rows.transitions, self._tags
@@ -96,10 +98,10 @@ class LoneRowsLogic:
         return rows
 
     def _changed(self, rows: _Rows, contents: IndexTransaction, outcome: Outcome) -> Iterator[Call]:
-        """The changed rows, in calls of bounded size.
+        """Yields the changed rows, in calls of bounded size.
 
         Raises:
-            EngineInputError: a row is deleted that must be there.
+            EngineInputError: A row is deleted that must be there.
         """
         stored = contents.get_many(rows.transitions)
         for name, commit_lsn in rows.deletes:
@@ -110,7 +112,7 @@ class LoneRowsLogic:
         for name in sorted(rows.transitions):
             old = stored.get(name)
             outcome.change(name, old, _add(call, *rows.keys[name], old, rows.transitions[name]))
-            if len(call) >= self._max_points:
+            if len(call.points) >= self._max_points:
                 yield call
                 call = Call(len(self._tags))
         if call.keys:
@@ -118,21 +120,21 @@ class LoneRowsLogic:
 
 
 def _add(call: Call, number: int, key: bytes, old: bytes | None, transitions: Transitions) -> bytes | None:
-    """Adds a row, unless nothing changes it; gives the row after the batch.
+    """Adds a row, unless nothing changes it, and returns the row after the batch.
 
     The hot loop: it fills the columns of the call itself, since a call of a function per row costs more.
     """
     row, start = old, BEFORE
-    columns, of_key = call.rows[number], len(call.keys)
+    columns, points, of_key = call.rows[number], call.points, len(call.keys)
     for at, new in transitions:
         if new == row:
             continue
         if start == BEFORE:
             call.keys.append(key)
-            call.point_keys.append(of_key)
-            call.lsns.append(BEFORE)
-        call.point_keys.append(of_key)
-        call.lsns.append(at)
+            points.groups.append(of_key)
+            points.lsns.append(BEFORE)
+        points.groups.append(of_key)
+        points.lsns.append(at)
         if row is not None:
             columns.keys.append(of_key)
             columns.rows.append(row)

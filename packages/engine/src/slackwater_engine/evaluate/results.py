@@ -1,14 +1,15 @@
-"""From results at points to what a stage hands on: the difference of consecutive points of a key.
+"""Makes documents, rows and partials of the differences between consecutive points of a key.
 
 No result is kept: what it was before a batch is evaluated again, from the rows as they were.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
+from slackwater_engine.evaluate.evaluators import ResultRows
 from slackwater_engine.outcome import Outcome
 from slackwater_engine.payloads import Document
 from slackwater_sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
@@ -16,22 +17,19 @@ from slackwater_sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, R
 BEFORE: Final = 0
 """The LSN of a point that stands for the time before the batch; all commits are later."""
 
-ResultRows = Sequence[tuple[Any, ...]]
-"""What a statement gives; for the columns see :mod:`slackwater_sql.plan`."""
-
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What each point adds to groups, and takes away: the rows of ``STEPS_TABLE``, column by column."""
+    """The rows of ``STEPS_TABLE``, column by column: each point adds to groups, and takes away."""
 
     points: list[int]
     lsns: list[int]
     weights: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ResultPoints:
-    """Where results are wanted. Points of one key stand side by side, ascending by LSN.
+    """The points at which results are wanted. Points of one key stand side by side, ascending by LSN.
 
     The first point of a key is there only to compare later ones with: the result before the batch.
 
@@ -41,15 +39,15 @@ class ResultPoints:
         fresh: Numbers of keys that had no result before: already their first point is news.
     """
 
-    groups: Sequence[int]
-    lsns: Sequence[int]
-    fresh: frozenset[int] = frozenset()
+    groups: list[int] = field(default_factory=list)
+    lsns: list[int] = field(default_factory=list)
+    fresh: set[int] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self.lsns)
 
     def news(self) -> Iterator[tuple[int, int, int]]:
-        """``(point, point before it or -1, commit LSN)`` of each point that is to be handed on."""
+        """Yields ``(point, point before it or -1, commit LSN)`` of each point that is to be handed on."""
         last = None
         for number, (group, lsn) in enumerate(zip(self.groups, self.lsns, strict=True)):
             if group == last:
@@ -59,7 +57,7 @@ class ResultPoints:
             last = group
 
     def steps(self) -> Steps:
-        """Each point adds its rows at its own LSN, and takes away those of the one before it."""
+        """Returns what each point adds at its own LSN, and takes away of the one before it."""
         steps = Steps([], [], [])
         for number, before, lsn in self.news():
             for point, weight in ((number, 1), (before, -1)):
@@ -78,10 +76,10 @@ Results of one key may come in several calls, if the last point of one is the fi
 
 
 def route_of(output: Output, stage: int) -> Route:
-    """How the results of a stage's part are handed on.
+    """Returns what hands on the results of a stage's part.
 
     Args:
-        output: Of the part.
+        output: The part's.
         stage: Number of the stage: its own partials stay in the bucket.
     """
     match output:
@@ -94,7 +92,7 @@ def route_of(output: Output, stage: int) -> Route:
 
 
 def decoded_rows(texts: Sequence[str]) -> list[tuple[Any, ...]]:
-    """JSON arrays of wire values, read all at once."""
+    """Reads JSON arrays of wire values, all at once."""
     return _ROWS.decode("[" + ",".join(texts) + "]")
 
 
@@ -102,7 +100,7 @@ _ROWS: Final = msgspec.json.Decoder(list[tuple[Any, ...]])
 
 
 class _RowsRoute:
-    """Rows that vanish, come and change, to the inputs that take them."""
+    """Hands on rows that vanish, come and change, to the inputs that take them."""
 
     def __init__(self, output: RowsOutput) -> None:
         self._identity = output.identity
@@ -127,7 +125,7 @@ class _RowsRoute:
 
 
 class _EdgeRows:
-    """Rows as an edge takes them, by their numbers. Those that it does not take are None."""
+    """The rows that go over an edge, by their numbers; None for those that it does not take."""
 
     def __init__(self, edge: Edge, wire_rows: Sequence[tuple[Any, ...]]) -> None:
         self._edge = edge
@@ -138,7 +136,7 @@ class _EdgeRows:
         self._rows = [_pack(tuple([row[position] for position in edge.columns])) for row in wire_rows]
 
     def send(self, lsn: int, identity: bytes, old: int | None, new: int | None, outcome: Outcome) -> None:
-        """One row's change; nothing if the edge's columns do not show it."""
+        """Sends the change of one row, unless the edge's columns do not show it."""
         edge = self._edge
         old_key = None if old is None else self._keys[old]
         new_key = None if new is None else self._keys[new]
@@ -151,7 +149,7 @@ class _EdgeRows:
 
 
 class _DocumentsRoute:
-    """Documents that vanish, come and change."""
+    """Hands on documents that vanish, come and change."""
 
     def __init__(self, output: DocumentsOutput) -> None:
         self._view = output.view
@@ -174,7 +172,7 @@ class _DocumentsRoute:
 
 
 class _PartialsRoute:
-    """What changes add to groups."""
+    """Hands on partials: what changes add to groups."""
 
     def __init__(self, output: PartialsOutput, stage: int) -> None:
         self._key = output.key
@@ -196,7 +194,7 @@ class _PartialsRoute:
 
 
 def _changed_texts(points: ResultPoints, rows: ResultRows) -> Iterator[tuple[int, set[str], set[str]]]:
-    """For each point that differs from the one before: its LSN, what is gone, and what has come."""
+    """Yields the LSN of each point that differs from the one before, what is gone, and what has come."""
     at_points: list[set[str] | None] = [None] * len(points)
     for point, text in rows:
         at_point = at_points[point]

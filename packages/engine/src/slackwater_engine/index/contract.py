@@ -61,7 +61,7 @@ class IndexTransaction(Protocol):
 
 
 class BucketIndex(Protocol):
-    """Where a bucket's index is kept. Losing it, or all changes since any moment, is allowed."""
+    """Keeps a bucket's index. It may lose it, or all changes since any moment."""
 
     def update(self, work: Callable[[IndexTransaction], T]) -> T:
         """Runs `work` in a transaction and commits; nothing is changed if it raises.

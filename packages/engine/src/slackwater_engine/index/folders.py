@@ -1,4 +1,4 @@
-"""Where indexes are on a local disk; those that nobody has used for long are removed."""
+"""The folders of indexes on a local disk: private, and removed when nobody has used them for long."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ UNUSED_AFTER: Final = timedelta(days=7)
 
 
 def index_folder(root: Path, query_id: str, stage: str, bucket: int) -> Path:
-    """The folder of a bucket's index."""
+    """Returns the folder of a bucket's index."""
     return root / INDEXES / query_id / stage / str(bucket)
 
 
@@ -25,7 +25,7 @@ def make_private_folder(folder: Path) -> None:
     """Makes a folder that only this account can use: rows of the source are kept in it.
 
     Raises:
-        OSError: it cannot be made, or it is a link or another account's, who could exchange its files.
+        OSError: It cannot be made, or it is a link or another account's, who could exchange its files.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
@@ -36,7 +36,7 @@ def make_private_folder(folder: Path) -> None:
 
 
 def unusable_folder(folder: Path | str, reason: str) -> EngineUnavailableError:
-    """The error for a folder in which no index can be kept."""
+    """Makes the error for a folder in which no index can be kept."""
     return EngineUnavailableError(
         f"index folder {folder}: {reason}; is the disk full or the folder not writable? Nothing is lost: the "
         "state is in the checkpoint. Another place: the stage's index root, or SPARK_LOCAL_DIRS"
@@ -44,7 +44,7 @@ def unusable_folder(folder: Path | str, reason: str) -> EngineUnavailableError:
 
 
 def remove_unused_indexes(root: Path, now: datetime, unused_for: timedelta = UNUSED_AFTER) -> list[Path]:
-    """Removes the indexes of queries of which none has changed for a time; gives their folders.
+    """Removes the indexes of queries of which none has changed for a time; returns their folders.
 
     Several processes may do this at once, and use what is removed: an index is a cache that may vanish.
     """

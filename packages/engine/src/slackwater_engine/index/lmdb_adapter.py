@@ -1,4 +1,4 @@
-"""What this package uses of LMDB, typed; ``lmdb`` has no stubs, so `Any` stops here."""
+"""The part of LMDB that this package uses, typed; ``lmdb`` has no stubs, so `Any` stops here."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -38,11 +38,11 @@ class Cursor(Protocol):
         ...
 
     def iterprev(self, keys: bool = True, values: bool = True) -> Iterator[tuple[bytes, bytes]]:
-        """From the present entry to the first."""
+        """Yields entries from the present one to the first."""
         ...
 
     def iternext(self, keys: bool = True, values: bool = True) -> Iterator[tuple[bytes, bytes]]:
-        """From the present entry to the last."""
+        """Yields entries from the present one to the last."""
         ...
 
     def key(self) -> bytes:

@@ -46,10 +46,10 @@ class EventPacker:
         self._tables = {name: TablePacker(of_table, spec.buckets) for name, of_table in inputs.items()}
 
     def table(self, name: str) -> TablePacker:
-        """What packs the changes of a table, `schema.table`, into this packer.
+        """Returns the part of this packer that packs the changes of a table, `schema.table`.
 
         Raises:
-            PackingError: no input reads it.
+            PackingError: No input reads it.
         """
         try:
             return self._tables[name]
@@ -69,7 +69,7 @@ class EventPacker:
         """Packs one change of a table; see :meth:`TablePacker.add`.
 
         Raises:
-            PackingError: no input reads the table.
+            PackingError: No input reads the table.
         """
         self.table(table).add(op, commit_lsn, before, after, lsn)
 
@@ -132,12 +132,12 @@ class _Buffers:
 
 
 def _header_width(length: int) -> int:
-    """Of what precedes the items of an array, as msgspec encodes it."""
+    """Returns the width of an array's header, as msgspec encodes it."""
     return 1 if length < _FIX_ARRAY else 3 if length <= _ARRAY_16 else 5
 
 
 def _joined(inputs: Sequence[Packed]) -> Packed:
-    """Of several inputs, one behind the other."""
+    """Joins the events of several inputs, one behind the other."""
     packed, counts = inputs[0]
     for more, numbers in inputs[1:]:
         for bucket, items in more.items():

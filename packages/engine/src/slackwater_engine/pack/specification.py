@@ -1,4 +1,4 @@
-"""How change events become events of a stage: the specification, which travels as an option of the source."""
+"""The specification by which changes become events of stages; it travels as an option of the source."""
 
 from dataclasses import dataclass
 
@@ -40,13 +40,13 @@ class PackingInput:
         return tuple(column.name for column in self.table.columns)
 
     def positions(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        """Where in a packed row these columns stand."""
+        """Returns the positions of these columns in a packed row."""
         return tuple(self.columns.index(name) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class PackingSpec:
-    """All that a source must know to pack for the stages of a pipeline.
+    """The knowledge that a source needs to pack for the stages of a pipeline.
 
     Attributes:
         inputs: Of all stages that read tables.
@@ -100,7 +100,7 @@ class PackingSpec:
 
 
 def packing_spec(plan: EnginePlan, buckets: int) -> PackingSpec:
-    """What a source has to pack for these stages.
+    """Makes the specification for a pipeline.
 
     Raises:
         ValueError: `buckets` is not positive.

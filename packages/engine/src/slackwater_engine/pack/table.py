@@ -1,4 +1,4 @@
-"""Packs the changes of a table: what the events of a change are, for each input that reads the table.
+"""Packs the changes of a table: makes their events for each input that reads the table.
 
 A change is a row's old identity and its new contents. Regular records, the usual case, are decoded many at a
 time, straight into those, at a third of the cost. What is not regular (snapshots, values that a record leaves
@@ -46,7 +46,7 @@ class Envelope(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which transactions a stretch of a partition contributes.
+    """The transactions that a stretch of a partition contributes.
 
     Attributes:
         table: The only table of the partition's topic.
@@ -64,7 +64,7 @@ class Window:
 
 
 class _Transaction(msgspec.Struct, frozen=True, gc=False):
-    """Of the transaction block only that it is there."""
+    """The transaction block; it only has to be there."""
 
 
 class TablePacker:
@@ -109,7 +109,7 @@ class TablePacker:
         """Packs records up to the first one that is not regular.
 
         Returns:
-            How many were packed, or do not count.
+            The number of records that were packed, or do not count.
         """
         done = self._take(envelopes, window, self._pending.append)
         self.flush()
@@ -304,7 +304,7 @@ def _missing_old_row(table: Table, column: str) -> PackingError:
 
 
 def _placeholders(columns: Iterable[Column]) -> tuple[Any, ...]:
-    """What stands where an update leaves a value out (TOAST)."""
+    """Returns the values that stand for one that an update leaves out (TOAST)."""
     kinds = {column.type.kind for column in columns if column.type.may_be_unavailable}
     found: list[Any] = [UNAVAILABLE] if kinds else []
     if TypeKind.BYTEA in kinds:
@@ -331,7 +331,7 @@ def _united(columns: Iterable[tuple[Column, ...]]) -> tuple[Column, ...]:
 def _envelope(
     schema: str, table: str, columns: Sequence[Column], identity: Sequence[Column]
 ) -> type[msgspec.Struct]:
-    """What a regular record of a table looks like: of an insert, update or delete in a transaction."""
+    """Describes a regular record of a table: an insert, update or delete in a transaction."""
     source = msgspec.defstruct(
         "Source",
         [("schema", Literal[schema]), ("table", Literal[table]), ("txId", int), ("lsn", int)],

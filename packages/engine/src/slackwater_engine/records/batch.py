@@ -1,17 +1,49 @@
-"""What one task of a batch is told."""
+"""A batch of a source: its transactions, the stretches of partitions that hold them, and its tasks. Pure."""
 
+import zlib
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
-from slackwater_engine.records.plan import MAX_LSN, OffsetSpan
 from slackwater_protocol import CommittedTransaction
+
+MAX_LSN = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpan:
+    """A stretch of one partition that a batch holds, or a part of it."""
+
+    topic: str
+    partition: int
+    from_offset: int
+    to_offset: int
+    """Exclusive."""
+    sequence: int
+    """Place among all spans of the batch, by topic, partition and offset; in scope ``aggregate`` with the
+    partition in its high bits."""
+    after_lsn: int = 0
+    """Only commits above this LSN belong to the batch."""
+    up_to_lsn: int = MAX_LSN
+    """Only commits up to this LSN belong to the batch."""
+    next_offset: int | None = None
+    """Where the next batch reads on in the partition, if that is below the end of this one (scope
+    ``aggregate``); None: at its end."""
+
+    is_of_group: bool = False
+    """Whether its partition goes on by its own markers (scope ``aggregate``)."""
+
+    @property
+    def size(self) -> int:
+        """The number of its offsets; an upper bound of its records."""
+        return self.to_offset - self.from_offset
 
 
 @dataclass(frozen=True, slots=True)
 class BatchContent:
-    """The transactions of a batch."""
+    """The transactions of a batch, and what is special about them."""
 
     transactions: tuple[CommittedTransaction, ...]
     """In commit order."""
@@ -29,21 +61,19 @@ class BatchContent:
 
     @property
     def may_split(self) -> bool:
-        """Whether a partition may be divided between tasks.
+        """True if a partition may be divided between tasks.
 
-        Not when repeated rows have to be found, nor when it matters what stands behind a snapshot's row.
+        It may not when repeated rows have to be found, nor when changes behind a snapshot's row matter.
         """
         return not (self.repeated or self.late_snapshots or self.has_incremental_rows)
 
 
 class TransactionTable:
-    """Which commit a row belongs to; small when pickled, quick to look up after :meth:`by_xid`."""
+    """The commit that each row belongs to; small when pickled, quick to look up after :meth:`by_xid`."""
 
     __slots__ = ("_data", "_snapshots")
 
     def __init__(self, transactions: Iterable[CommittedTransaction]) -> None:
-        import zlib
-
         streamed = array("q")
         snapshots = []
         xid = lsn = 0
@@ -58,14 +88,11 @@ class TransactionTable:
 
     @property
     def snapshot_lsns(self) -> frozenset[int]:
-        """LSNs of the initial snapshots whose rows belong to the batch."""
+        """The LSNs of the initial snapshots whose rows belong to the batch."""
         return frozenset(self._snapshots)
 
     def by_xid(self) -> dict[int, int]:
-        """Commit LSN of each transaction of the batch."""
-        import zlib
-        from itertools import accumulate
-
+        """Returns the commit LSN of each transaction of the batch."""
         steps = array("q")
         steps.frombytes(zlib.decompress(self._data))
         return dict(zip(accumulate(steps[0::2]), accumulate(steps[1::2]), strict=True))
@@ -79,7 +106,7 @@ class TransactionTable:
 
 @dataclass(frozen=True, slots=True)
 class BatchTask:
-    """One task: stretches of partitions, and which transactions count. Holds no secrets."""
+    """One task: stretches of partitions, and the transactions that count. Holds no secrets."""
 
     spans: tuple[OffsetSpan, ...]
     table: TransactionTable = field(repr=False)
@@ -97,5 +124,81 @@ class BatchTask:
 
     @property
     def needs_look_ahead(self) -> bool:
-        """Whether it matters what stands behind rows of snapshots; then its partitions are whole."""
+        """True if it matters what stands behind rows of snapshots; then its partitions are whole."""
         return bool(self.late_snapshots) or self.has_incremental_rows
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPolicy:
+    """The rule by which a batch is divided."""
+
+    parallelism: int
+    min_task_events: int
+    target_task_events: int
+
+    def tasks(self, size: int) -> int:
+        """Returns the number of tasks for so many offsets, at least 1."""
+        wanted = min(self.parallelism, size // self.min_task_events)
+        return max(1, wanted, -(-size // self.target_task_events))
+
+
+def plan_tasks(
+    spans: Iterable[tuple[str, int, int, int]],
+    policy: TaskPolicy,
+    *,
+    may_split: bool,
+    keep_topics: bool = False,
+) -> list[list[OffsetSpan]]:
+    """Divides a batch into tasks of about equal size.
+
+    Each is a stretch of the sorted spans, so sequences rise from task to task.
+
+    Args:
+        spans: ``(topic, partition, from, to)``, sorted, none of them empty.
+        policy: How many tasks.
+        may_split: Whether a partition may be divided between tasks. Not when repeated rows have to be found,
+            since a row and its repetition have to meet in one task.
+        keep_topics: Whether all spans of a topic have to be in one task: repeated rows without keys.
+
+    Returns:
+        At most the tasks that the policy says, none of them empty.
+    """
+    todo = list(spans)
+    size = sum(to - first for _, _, first, to in todo)
+    count = policy.tasks(size)
+    tasks: list[list[OffsetSpan]] = [[] for _ in range(count)]
+    done = sequence = task = 0
+    previous = ""
+    for topic, partition, from_offset, to_offset in todo:
+        for first, last in _pieces(done, from_offset, to_offset, size / count if may_split else None):
+            if not keep_topics or topic != previous:
+                middle = done + (first - from_offset) + (last - first) / 2
+                task = min(count - 1, int(middle * count / size))
+            previous = topic
+            sequence += _append(tasks[task], OffsetSpan(topic, partition, first, last, sequence))
+        done += to_offset - from_offset
+    return [task for task in tasks if task]
+
+
+def _append(task: list[OffsetSpan], span: OffsetSpan) -> int:
+    """Adds a span, or lengthens the last one that it continues; returns how many were added."""
+    before = task[-1] if task else None
+    if before is None or (before.topic, before.partition) != (span.topic, span.partition):
+        task.append(span)
+        return 1
+    task[-1] = OffsetSpan(span.topic, span.partition, before.from_offset, span.to_offset, before.sequence)
+    return 0
+
+
+def _pieces(done: int, from_offset: int, to_offset: int, share: float | None) -> list[tuple[int, int]]:
+    """Divides a span where a task's share ends."""
+    if share is None:
+        return [(from_offset, to_offset)]
+    size = to_offset - from_offset
+    borders = [from_offset]
+    number = int(done / share) + 1
+    while (border := round(number * share) - done) < size:
+        if border > 0:
+            borders.append(from_offset + border)
+        number += 1
+    return list(zip(borders, [*borders[1:], to_offset], strict=True))

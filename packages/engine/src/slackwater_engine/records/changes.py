@@ -1,24 +1,20 @@
-"""From records to the changes of a batch: drops what does not belong, refuses what cannot be understood."""
+"""Finds the changes of a batch among records: drops those of others, refuses what it cannot understand."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slackwater_cdc import CdcError, Change, decode_change
-from slackwater_engine.errors import BadInputError
-from slackwater_engine.records.batch import BatchTask
+from slackwater_engine.records.batch import BatchTask, OffsetSpan
 from slackwater_engine.records.keyless import KeylessRows, UndecidableError
-from slackwater_engine.records.plan import OffsetSpan
-from slackwater_engine.records.record import Record
+from slackwater_engine.records.record import Record, bad_input
 from slackwater_engine.records.snapshot_rows import SnapshotPlaces
 from slackwater_protocol import SourceTopics
 
 if TYPE_CHECKING:
-    from slackwater_cdc.wire import ToJson
+    from slackwater_cdc.avro import ToJson
     from slackwater_engine.pack.table import Window
 
-FIRST_BYTES = 200
-"""How much of a value an error shows."""
 _OPERATIONS = frozenset({"c", "u", "d", "r", "t"})
 
 Located = tuple[Record, Change, int]
@@ -39,12 +35,12 @@ class BatchChanges:
     has any is read twice: first by :func:`find_places`.
 
     Args:
-        task: What is read.
+        task: The task whose spans are read.
         source: The connector's ``topic.prefix``.
         tables: The tables that the query reads.
         places: Of this task's snapshot rows without a commit; None: it has none.
         topics: Where tables are; None: in the topics that Debezium names after them.
-        to_json: What makes JSON of values; None: they are JSON.
+        to_json: Makes JSON of values; None: they are JSON.
         keyless: The repeated rows without keys, by :func:`find_keyless`; None: such rows are refused.
     """
 
@@ -73,7 +69,7 @@ class BatchChanges:
         self._by_topic: dict[str, frozenset[str]] = {}
 
     def window(self, span: OffsetSpan) -> "Window | None":
-        """What counts of a span when its records are regular; None if :meth:`of` has to look at each."""
+        """Returns the window of a span whose records may be regular; None if each needs :meth:`find`."""
         from slackwater_engine.pack.table import Window
 
         tables = self._tables_of(span.topic)
@@ -89,11 +85,11 @@ class BatchChanges:
             self._by_topic[topic] = tables
         return tables
 
-    def of(self, span: OffsetSpan, messages: Sequence[Record]) -> Iterator[Located]:
-        """The changes among records of a span, in their order.
+    def find(self, span: OffsetSpan, messages: Sequence[Record]) -> Iterator[Located]:
+        """Yields the changes among records of a span, in their order.
 
         Raises:
-            BadInputError: at the first record that cannot be understood.
+            BadInputError: At the first record that cannot be understood.
         """
         tables, to_json = self._tables_of(span.topic), self._to_json
         commit_lsn_of, repeated = self._by_xid.get, self._repeated
@@ -120,7 +116,9 @@ class BatchChanges:
             yield message, change, commit_lsn
 
     def _refuse_passed_truncate(self, span: OffsetSpan, message: Record, change: Change) -> None:
-        """It has no key: written for the first time after a crash, it may stand in any partition.
+        """Refuses a TRUNCATE that comes too late for its group of partitions.
+
+        It has no key: written for the first time after a crash, it may stand in any partition.
 
         A group that has shown nothing yet leaves out what a snapshot contains.
         """
@@ -133,7 +131,7 @@ class BatchChanges:
             )
 
     def _outside(self, span: OffsetSpan, message: Record, change: Change) -> int | None:
-        """The LSN of a snapshot's row that counts."""
+        """Returns the LSN of a snapshot's row that counts; None for one that does not."""
         if change.is_snapshot and change.lsn not in self._late:
             return change.lsn if change.lsn in self._snapshots else None
         if span.next_offset is not None and (message.offset() or 0) >= span.next_offset:
@@ -152,7 +150,11 @@ class BatchChanges:
         return self._places
 
     def _may_be_left_out(self, message: Record, change: Change) -> bool:
-        """Logical messages, and rows of other tables where several share a topic."""
+        """Returns true for logical messages, and for rows of other tables that share a topic.
+
+        Raises:
+            BadInputError: The record has no business in this topic.
+        """
         if change.op == "m":
             return True
         if change.op not in _OPERATIONS:
@@ -201,13 +203,13 @@ def find_keyless(
     """Reads a task's spans for the rows of repeated transactions that have no key.
 
     Raises:
-        BadInputError: at the first record that cannot be understood.
+        BadInputError: At the first record that cannot be understood.
     """
     repeated = replace(task, repeated=frozenset())
     commits, found = task.repeated, KeylessRows()
     changes = BatchChanges(repeated, source, tables, places, topics=topics, to_json=to_json)
     for span, messages in portions:
-        for message, change, commit_lsn in changes.of(span, [m for m in messages if m.key() is None]):
+        for message, change, commit_lsn in changes.find(span, [m for m in messages if m.key() is None]):
             if commit_lsn in commits and change.op != "t":
                 found.note(message, change)
     return found
@@ -222,27 +224,15 @@ def find_places(
     topics: SourceTopics | None = None,
     to_json: "ToJson | None" = None,
 ) -> SnapshotPlaces:
-    """Reads a task's spans for what stands behind its snapshot rows; see :class:`SnapshotPlaces`.
+    """Reads a task's spans for the changes behind its snapshot rows; see :class:`SnapshotPlaces`.
 
     Raises:
-        BadInputError: at the first record that cannot be understood.
+        BadInputError: At the first record that cannot be understood.
     """
     places, exact = SnapshotPlaces(task.end_lsn), task.table.snapshot_lsns
     changes = BatchChanges(task, source, tables, places, topics=topics, to_json=to_json)
     for span, messages in portions:
-        for message, change, commit_lsn in changes.of(span, messages):
+        for message, change, commit_lsn in changes.find(span, messages):
             has_commit = change.xid is not None or change.lsn in exact
             places.read(message, change, commit_lsn if has_commit else None)
     return places
-
-
-def bad_input(message: Record, problem: str) -> BadInputError:
-    """The error for a record, with its place."""
-    value = message.value() or b""
-    return BadInputError(
-        message.topic() or "",
-        message.partition() or 0,
-        message.offset() or 0,
-        problem,
-        value[:FIRST_BYTES],
-    )

@@ -13,14 +13,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from slackwater_cdc import Change
-from slackwater_engine.records.record import Record
+from slackwater_engine.records.record import Place, Record, place_of
 
 RUN_HEADER = "__debezium.context.runId"
 _MAX_PAIRS = 1_000_000
-"""Of rows that are compared to find a distance; a COPY of many rows has one LSN for hundreds of them."""
+"""Pairs of rows compared to find a distance; a COPY of many rows has one LSN for hundreds of them."""
 
-Place = tuple[str, int, int]
-"""Topic, partition, offset."""
 Content = tuple[int, str, bytes]
 """LSN, operation, digest of the row before and after."""
 
@@ -55,32 +53,31 @@ class KeylessRows:
             _run(message),
             change.order,
             (change.lsn or 0, change.op, digest.digest()),
-            (message.topic() or "", message.partition() or 0, message.offset() or 0),
+            place_of(message),
         )
         self._rows.setdefault((change.xid, change.table), []).append(row)
 
     def is_double(self, message: Record, change: Change) -> bool:
-        """Whether another place holds the same row, and counts.
+        """Returns whether another place holds the same row, and that one counts.
 
         Raises:
-            UndecidableError: it cannot be known.
+            UndecidableError: It cannot be known.
         """
         key = change.xid, change.table
         rows = self._rows.get(key)
         if rows is not None:
             self._doubles = (self._doubles or frozenset()) | doubles_of(rows)
             del self._rows[key]
-        place = message.topic() or "", message.partition() or 0, message.offset() or 0
-        return self._doubles is not None and place in self._doubles
+        return self._doubles is not None and place_of(message) in self._doubles
 
 
 def doubles_of(rows: Iterable[KeylessRow]) -> frozenset[Place]:
-    """The places, among the rows of one transaction and table, that repeat a row at another place.
+    """Returns the places, among rows of one transaction and table, that repeat a row at another place.
 
     Which copy of a row counts does not depend on the order in which the rows are given.
 
     Raises:
-        UndecidableError: it cannot be known.
+        UndecidableError: It cannot be known.
     """
     numberings: dict[str, dict[int, KeylessRow]] = {}
     doubles: set[Place] = set()
@@ -111,10 +108,10 @@ def _add(numbering: dict[int, KeylessRow], order: int, row: KeylessRow, doubles:
 
 
 def _distance(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) -> int | None:
-    """What to add to the numbers of a run for those of known rows; None if they have no row in common.
+    """Returns the number to add to those of a run for those of known rows; None if no row is in both.
 
     Raises:
-        UndecidableError: several distances are possible, or none.
+        UndecidableError: Several distances are possible, or none.
     """
     places, others = _unique(known), _unique(run)
     contents = {row.content for row in known.values()}
@@ -131,10 +128,10 @@ def _distance(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) ->
 
 
 def _by_lsn(known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow]) -> set[int]:
-    """The distances at which rows of one LSN may be the same, or stand side by side.
+    """Returns the distances at which rows of one LSN may be the same, or stand side by side.
 
     Raises:
-        UndecidableError: there are too many.
+        UndecidableError: There are too many.
     """
     orders, others = _orders_by_lsn(known), _orders_by_lsn(run)
     in_both = orders.keys() & others.keys()
@@ -168,7 +165,7 @@ def _contradicts_nothing(
 def _is_supported(
     known: Mapping[int, KeylessRow], run: Mapping[int, KeylessRow], distance: int, unique: Set[Content]
 ) -> bool:
-    """Whether enough rows speak for a distance: rows of one LSN may look like others by chance."""
+    """Returns whether enough rows speak for a distance: rows of one LSN may look like others by chance."""
     shared = {known[o + distance].content for o in run if o + distance in known}
     if len({content[0] for content in shared}) > 1:
         return True
@@ -176,7 +173,7 @@ def _is_supported(
 
 
 def _unique(numbering: Mapping[int, KeylessRow]) -> dict[Content, int]:
-    """The contents that occur once, and their numbers."""
+    """Returns the contents that occur once, and their numbers."""
     counts = Counter(row.content for row in numbering.values())
     return {row.content: order for order, row in numbering.items() if counts[row.content] == 1}
 

@@ -1,34 +1,52 @@
-"""A record of a topic, as Kafka's client hands it over."""
+"""A record of a topic, as Kafka's client hands it over, its place, and the error that names it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
+
+from slackwater_engine.errors import BadInputError
+
+_SHOWN_BYTES: Final = 200
+"""The beginning of a value that an error shows."""
+
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
 
 
 class Record(Protocol):
-    """What the engine reads of ``confluent_kafka.Message``."""
+    """The part of ``confluent_kafka.Message`` that the engine reads."""
 
     def topic(self) -> str | None:
-        """Name of the topic."""
+        """Returns the name of the topic."""
         ...
 
     def partition(self) -> int | None:
-        """Number of the partition."""
+        """Returns the number of the partition."""
         ...
 
     def offset(self) -> int | None:
-        """Place in the partition."""
+        """Returns the place in the partition."""
         ...
 
     def key(self) -> bytes | None:
-        """The key; None if the record has none."""
+        """Returns the key; None if the record has none."""
         ...
 
     def value(self) -> bytes | None:
-        """The value; None in a tombstone."""
+        """Returns the value; None in a tombstone."""
         ...
 
     def headers(
         self,
     ) -> Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]] | None:
-        """Names and values; None if there are none."""
+        """Returns names and values of the headers; None if there are none."""
         ...
+
+
+def place_of(record: Record) -> Place:
+    """Returns the place of a record that was read from Kafka."""
+    return record.topic() or "", record.partition() or 0, record.offset() or 0
+
+
+def bad_input(record: Record, problem: str) -> BadInputError:
+    """Makes the error for a record, with its place and the first bytes of its value."""
+    return BadInputError(*place_of(record), problem, (record.value() or b"")[:_SHOWN_BYTES])

@@ -1,4 +1,4 @@
-"""Where rows of snapshots that belong to no commit stand in the commit order.
+"""Gives rows of snapshots that belong to no commit their place in the commit order.
 
 Two kinds of snapshot rows carry no LSN at which they are true:
 
@@ -12,16 +12,13 @@ never shows a row before it was so, and never an older state after a newer one.
 """
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
 
+from slackwater_cdc import Change
 from slackwater_engine.records.record import Record
-
-if TYPE_CHECKING:
-    from slackwater_cdc import Change
 
 
 class SnapshotPlaces:
-    """Collects, in a first reading of the spans, what stands behind rows without a commit.
+    """Collects, in a first reading of the spans, the changes that stand behind rows without a commit.
 
     Memory: one entry per stretch of incremental rows, and one per key that changes behind a stretch of late
     ones. Spans must be whole: what stands behind a row has to be in the same task.
@@ -31,7 +28,7 @@ class SnapshotPlaces:
         self._end_lsn = end_lsn
         self._partitions: dict[tuple[str, int], _Behind] = {}
 
-    def read(self, message: Record, change: "Change", commit_lsn: int | None) -> None:
+    def read(self, message: Record, change: Change, commit_lsn: int | None) -> None:
         """Takes the next record of a partition that counts; ``commit_lsn`` is None for a row without one."""
         place = message.topic() or "", message.partition() or 0
         behind = self._partitions.get(place)
@@ -46,8 +43,8 @@ class SnapshotPlaces:
         else:
             behind.has_new_incremental = True
 
-    def commit_lsn(self, message: Record, change: "Change") -> int:
-        """The commit LSN that a row without one takes; at most the end of the batch."""
+    def commit_lsn(self, message: Record, change: Change) -> int:
+        """Returns the commit LSN that a row without one takes; at most the end of the batch."""
         behind = self._partitions.get((message.topic() or "", message.partition() or 0), _NOTHING)
         if not change.is_snapshot:
             return self._next(behind.any_key, message)
@@ -61,7 +58,7 @@ class SnapshotPlaces:
 
 
 class _Behind:
-    """Offsets and commit LSNs of the first changes behind stretches of snapshot rows, in one partition."""
+    """The first changes behind stretches of snapshot rows in one partition: offsets and commit LSNs."""
 
     __slots__ = ("_stretch", "any_key", "by_key", "has_new_incremental", "has_new_late")
 
@@ -71,7 +68,7 @@ class _Behind:
         self.has_new_late = False
         self.any_key: list[tuple[int, int]] = []
         self.by_key: dict[tuple[str, bytes | None], list[tuple[int, int]]] = {}
-        """By table and key; no key: TRUNCATE."""
+        """The same for each table and key; no key: TRUNCATE."""
         self._stretch = 0
 
     def read_commit(self, offset: int, key: tuple[str, bytes | None], commit_lsn: int) -> None:

@@ -1,1 +1,1 @@
-"""What a bucket keeps: entries, and the log of their changes."""
+"""The state of a bucket: sorted entries, and the log of their changes, the only truth about them."""

@@ -1,4 +1,4 @@
-"""Keeping a log short without a pause.
+"""Keeps a log short without a pause.
 
 A small bucket's log is written anew. Of a large one each batch takes the oldest blobs, adds what of them is
 still live to its own changes and drops them: as much as it adds itself and a bit more, so the work of a batch
@@ -20,26 +20,26 @@ SMALL_BYTES: Final = 1 << 20
 """Live contents up to which a log is written anew as a whole."""
 
 MIN_STEP_BYTES: Final = 1 << 20
-"""Of old blobs a batch may read at least, so that a few changes make headway, too."""
+"""The least of old blobs that a batch may read, so that a few changes make headway, too."""
 
 MAX_STEP_BLOBS: Final = 64
-"""Of old blobs a batch drops at most, each of which costs two round trips."""
+"""The most old blobs that a batch drops, each of which costs two round trips."""
 
 
 def log_write(
     bucket: int, changes: list[Change], meta: LogMeta, log: StateLog, contents: IndexTransaction
 ) -> LogWrite:
-    """How the changes of a batch go into the log, and what of the log goes for them; only reads.
+    """Decides on the blobs that the log gets and drops for the changes of a batch; only reads.
 
     Args:
-        bucket: The bucket.
-        changes: Of the batch.
-        meta: After the batch if nothing is dropped.
-        log: Before the batch.
-        contents: After the batch.
+        bucket: The bucket, for errors.
+        changes: The batch's.
+        meta: The log's after the batch, if nothing is dropped.
+        log: The log before the batch.
+        contents: The entries after the batch.
 
     Raises:
-        EngineStateError: a blob is damaged or missing.
+        EngineStateError: A blob is damaged or missing.
     """
     if not meta.is_worth_compacting:
         return LogWrite(changes, meta)

@@ -1,15 +1,15 @@
-"""What a bucket's entries are, counted; no Spark, and memory for a few entries only."""
+"""Counts a bucket's entries by their kind and finds its largest keys, with memory for a few entries only."""
 
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from slackwater_engine.bucket.owners import OWNER_TAG
 from slackwater_engine.state.entry import (
     ACCUMULATORS_TAG,
     DOCUMENT_TAG,
     MULTISET_TAG,
+    OWNER_TAG,
     Entry,
     group_width,
 )
@@ -24,7 +24,7 @@ _KINDS: Final = {DOCUMENT_TAG: DOCUMENTS, ACCUMULATORS_TAG: GROUPS, MULTISET_TAG
 
 @dataclass(slots=True)
 class Amount:
-    """How much there is of something."""
+    """A number of entries and their size."""
 
     entries: int = 0
     size: int = 0
@@ -38,24 +38,24 @@ class Amount:
 
 @dataclass(slots=True, order=True)
 class KeyAmount:
-    """How much a stage key has."""
+    """The size of a stage key, for a ranking."""
 
     size: int
     """Bytes."""
     entries: int
     key: bytes
-    """As in entries' names: packed, or the digest of a long one."""
+    """The key as in entries' names: packed, or the digest of a long one."""
 
 
 @dataclass(slots=True)
 class BucketContents:
-    """What a bucket holds."""
+    """The contents of a bucket, counted."""
 
     keys: int = 0
     """Stage keys and groups of aggregates."""
     kinds: dict[str, Amount] = field(default_factory=dict)
-    """By kind: ``input <number>`` for rows, `DOCUMENTS` for the digests of published documents, `GROUPS`
-    for counts and sums, `VALUES` for entries of ordered multisets, `OWNERS`."""
+    """The entries by kind: ``input <number>`` for rows, `DOCUMENTS` for the digests of published documents,
+    `GROUPS` for counts and sums, `VALUES` for entries of ordered multisets, `OWNERS`."""
     largest: list[KeyAmount] = field(default_factory=list)
     """The largest keys, largest first."""
 
@@ -68,12 +68,12 @@ class BucketContents:
 
 
 def kind_of(tag: bytes) -> str:
-    """What an entry with this tag is."""
+    """Names the kind of entries with this tag."""
     return _KINDS.get(tag) or f"input {tag[0] - 1}"
 
 
 def count_contents(entries: Iterable[Entry], top: int) -> BucketContents:
-    """What the entries of a bucket, ascending, amount to."""
+    """Counts the entries of a bucket, ascending, and keeps its `top` largest keys."""
     contents = BucketContents()
     group, of_group = b"", Amount()
     largest: list[KeyAmount] = []

@@ -1,4 +1,4 @@
-"""How a bucket's contents are laid out in an index: sorted entries, those of one stage key side by side.
+"""The layout of a bucket's contents: sorted entries, those of one stage key side by side.
 
 An entry's name is ``group + tag + rest``: `group` from the stage key, or from the key of a group whose
 aggregates are kept. The tag says what the entry is and what its rest means:
@@ -7,7 +7,7 @@ aggregates are kept. The tag says what the entry is and what its rest means:
 * 1 + number of the input: a row; its primary key.
 * `ACCUMULATORS_TAG`: a group's counts and sums; no rest.
 * `MULTISET_TAG`: a value of an ordered multiset; number of the multiset (2 bytes), then the sort key.
-* 0xff: the partition that a key's rows come from; no rest.
+* `OWNER_TAG`: the partition that a key's rows come from; no rest.
 
 Packed keys are msgpack arrays, of which none is a prefix of another, so a group's entries are exactly those
 that start with it. Keys too long for an index entry are represented by a digest, after a byte that starts no
@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import Final
 
 MAX_PART_BYTES: Final = 240
-"""Of `group` and of `row`; LMDB takes names of 511 bytes."""
+"""Of `group` and of a row's key each; LMDB takes names of 511 bytes."""
 
 MAX_INPUTS: Final = 0xEF
 """Tags of inputs end below those with a meaning of their own."""
@@ -27,6 +27,7 @@ MAX_INPUTS: Final = 0xEF
 DOCUMENT_TAG: Final = b"\x00"
 ACCUMULATORS_TAG: Final = b"\xf0"
 MULTISET_TAG: Final = b"\xf1"
+OWNER_TAG: Final = b"\xff"
 META_NAME: Final = b"\x00meta"
 """Not the name of an entry: no msgpack array starts with a zero byte."""
 
@@ -51,24 +52,24 @@ Change = tuple[bytes, bytes | None]
 
 
 def part(packed_key: bytes) -> bytes:
-    """A packed key as a part of a name; different for different keys."""
+    """Returns a packed key as a part of a name; different for different keys."""
     if len(packed_key) <= MAX_PART_BYTES:
         return packed_key
     return _DIGEST_MARK + digest(packed_key)
 
 
 def group_width(name: bytes) -> int:
-    """How many bytes of an entry's name are its group."""
+    """Returns how many bytes of an entry's name are its group."""
     return 1 + HASH_BYTES if is_digest(name) else _end_of_value(name, 0)
 
 
 def is_digest(part_of_name: bytes) -> bool:
-    """Whether a part of a name stands for a key that is too long for it."""
+    """Returns whether a part of a name stands for a key that is too long for it."""
     return part_of_name.startswith(_DIGEST_MARK)
 
 
 def _end_of_value(data: bytes, start: int) -> int:
-    """Where a msgpack value ends. Packed keys hold arrays, text, bytes, numbers, booleans and nil."""
+    """Returns the end of a msgpack value. Packed keys hold arrays, text, bytes, numbers, booleans and nil."""
     first = data[start]
     if first in _FIXED_WIDTHS:
         return start + 1 + _FIXED_WIDTHS[first]
@@ -88,10 +89,10 @@ def _end_of_items(data: bytes, start: int, count: int) -> int:
 
 
 def input_tag(number: int) -> bytes:
-    """The tag of an input's rows.
+    """Returns the tag of an input's rows.
 
     Raises:
-        ValueError: there are no tags for so many inputs.
+        ValueError: There are no tags for so many inputs.
     """
     if number >= MAX_INPUTS:
         msg = f"input {number} of a stage, expected at most {MAX_INPUTS} inputs; make the view smaller"
@@ -100,5 +101,5 @@ def input_tag(number: int) -> bytes:
 
 
 def digest(data: bytes) -> bytes:
-    """16 bytes by which contents are compared."""
+    """Returns 16 bytes by which contents are compared."""
     return blake2b(data, digest_size=HASH_BYTES).digest()

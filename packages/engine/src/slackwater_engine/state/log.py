@@ -1,4 +1,4 @@
-"""The state of a bucket in Spark's state store: a log of changes in numbered blobs, and what names its end.
+"""The state of a bucket in Spark's state store: a log of changes in numbered blobs, and its head.
 
 The log is the truth; an index is rebuilt from it. A blob is ``zstd(msgpack([(name, value or nil), ...]))``;
 each is an entry of its own in the state store, so nobody ever holds more than a few of them in memory.
@@ -29,7 +29,7 @@ COMPACTION_SLACK_BYTES: Final = 64 << 10
 """A log this much longer than twice its live contents is still not worth rewriting."""
 
 _BLOB_COST_BYTES: Final = 256
-"""What a blob counts beside its contents when it is decided whether a log is too long."""
+"""The cost of a blob beside its contents when it is decided whether a log is too long."""
 
 _NUMBER_BYTES: Final = 8
 _COMPRESSION_LEVEL: Final = 1
@@ -39,7 +39,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class LogMeta:
-    """What is known of a bucket's log without reading it."""
+    """The head of a bucket's log: known without reading the blobs."""
 
     view: str
     """Fingerprint of the view that wrote it."""
@@ -61,14 +61,14 @@ class LogMeta:
 
 @dataclass(frozen=True, slots=True)
 class LogWrite:
-    """What a batch does to a log."""
+    """The changes that a batch makes to a log."""
 
     changes: list[Change]
-    """Are added, in order."""
+    """The changes to be added, in order."""
     meta: LogMeta
     """After the batch, but for the numbers of the blobs, which are those before it."""
     dropped: int = 0
-    """How many of the oldest blobs vanish."""
+    """The number of the oldest blobs that vanish."""
 
 
 class ValueCell(Protocol):
@@ -118,10 +118,10 @@ class StateLog:
         self._blobs = blobs
 
     def meta(self, bucket: int, view: str) -> LogMeta | None:
-        """What is known of the log; None if the bucket has no state yet.
+        """Returns the head of the log; None if the bucket has no state yet.
 
         Raises:
-            EngineStateError: the log is of another view or of another version.
+            EngineStateError: The log is of another view or of another version.
         """
         value = self._meta.get()
         if value is None:
@@ -134,10 +134,10 @@ class StateLog:
         return LogMeta(written_by, bytes(token), log_bytes, live_bytes, range(first, end))
 
     def changes(self, bucket: int, meta: LogMeta) -> Iterator[list[Change]]:
-        """All changes, oldest first, blob by blob.
+        """Yields all changes, oldest first, blob by blob.
 
         Raises:
-            EngineStateError: a blob is damaged or missing.
+            EngineStateError: A blob is damaged or missing.
         """
         numbers = iter(meta.blobs)
         for (key,), (blob,) in self._blobs.iterator():
@@ -149,10 +149,10 @@ class StateLog:
             raise unreadable_state(bucket, _unexpected(missing, None))
 
     def blob(self, bucket: int, number: int) -> list[Change]:
-        """The changes of one blob.
+        """Returns the changes of one blob.
 
         Raises:
-            EngineStateError: it is damaged or missing.
+            EngineStateError: It is damaged or missing.
         """
         value = self._blobs.getValue(_key(number))
         if value is None:
@@ -160,7 +160,7 @@ class StateLog:
         return decode_changes(bucket, bytes(value[0]))
 
     def write(self, write: LogWrite) -> LogMeta:
-        """Adds the changes of a batch, lets blobs vanish; gives what is known of the log now."""
+        """Adds the changes of a batch and lets blobs vanish; returns the new head of the log."""
         blobs = write.meta.blobs
         if write.dropped == len(blobs) and write.dropped > 1:
             self._blobs.clear()
@@ -178,7 +178,7 @@ class StateLog:
 
 
 def encode_changes(changes: list[Change]) -> bytes:
-    """A blob of the log."""
+    """Packs changes as a blob of the log."""
     return zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL).compress(_ENCODER.encode(changes))
 
 
@@ -186,7 +186,7 @@ def decode_changes(bucket: int, blob: bytes) -> list[Change]:
     """Inverse of :func:`encode_changes`.
 
     Raises:
-        EngineStateError: the blob is damaged.
+        EngineStateError: The blob is damaged.
     """
     try:
         return _CHANGES.decode(zstandard.ZstdDecompressor().decompress(blob))
@@ -195,13 +195,13 @@ def decode_changes(bucket: int, blob: bytes) -> list[Change]:
 
 
 def changes_bytes(changes: Iterable[Change]) -> int:
-    """Size of changes before compression."""
+    """Returns the size of changes before compression."""
     columns = tuple(zip(*changes, strict=True))
     return sum(map(len, columns[0])) + sum(map(len, filter(None, columns[1]))) if columns else 0
 
 
 def encoded_blobs(changes: list[Change]) -> Iterator[bytes]:
-    """The changes in blobs of bounded size."""
+    """Yields the changes in blobs of bounded size."""
     if changes_bytes(changes) < MAX_BLOB_BYTES:
         if changes:
             yield encode_changes(changes)
@@ -217,7 +217,7 @@ def encoded_blobs(changes: list[Change]) -> Iterator[bytes]:
 
 
 def unreadable_state(bucket: int, reason: str) -> EngineStateError:
-    """The error for a log that cannot be read."""
+    """Makes the error for a log that cannot be read."""
     return EngineStateError(
         f"bucket {bucket}: the state log in the checkpoint cannot be read: {reason}; restore the checkpoint "
         "or start with a new one"

@@ -3,18 +3,17 @@
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
-from slackwater_spark.api.errors import InexactColumnsError, UndeclaredTableError
-from slackwater_spark.api.schema import Schema, declared_table, declared_tables
+from pyspark.sql import DataFrame, SparkSession
+
+from slackwater_spark.api.schema import Schema, declared_tables, find_table, undeclared_table
+from slackwater_spark.api.typed_frame import typed_frame
+from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.source.data_source import FORMAT
 from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.typed_rows import TypedTable, unsupported_columns
 from slackwater_sql.catalog import Catalog
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from slackwater_spark.source.typed_rows import TypedTable
 
 
 class ChangesOptions(TypedDict, total=False):
@@ -28,9 +27,9 @@ class ChangesOptions(TypedDict, total=False):
     schema_registry_user: str
     schema_registry_password: str
     timeline: int
-    """Of the source's LSNs; 1 unless they started over."""
+    """The timeline of the source's LSNs; 1 unless they started over."""
     starting: Literal["earliest", "latest"]
-    """Where a query without a checkpoint starts."""
+    """The place where a query without a checkpoint starts."""
     allow_truncated_start: bool
     """Begin with what is left of truncated topics; only without a checkpoint."""
     max_events_per_batch: int
@@ -63,7 +62,7 @@ class Changes:
     """Checked; without secrets when printed."""
     catalog: Catalog | None = field(repr=False)
     streaming: bool
-    """Whether frames are streams, or end at what is the newest cut when they are evaluated."""
+    """True: frames are streams; False: they end at what is the newest cut when they are evaluated."""
     spark_options: Mapping[str, str] = field(repr=False)
     """The options as ``format("slackwater")`` takes them; may hold secrets."""
 
@@ -73,11 +72,11 @@ class Changes:
         return self.options.tables
 
     def rows(self) -> "DataFrame":
-        """All tables' changes, rows as JSON: the columns of ``slackwater_spark.source.rows.ROW_SCHEMA``."""
+        """Reads all tables' changes, rows as JSON; for the columns see ``slackwater_spark.source.rows``."""
         return self._load({})
 
     def table(self, name: str, *, as_text: Collection[str] = ()) -> "DataFrame":
-        """One declared table's changes with typed rows.
+        """Reads one declared table's changes with typed rows.
 
         Columns as in :meth:`rows`, but ``key``, ``before`` and ``after`` are structs of the declared columns,
         every value exactly as in the database, and ``unchanged`` names the columns that an update left out
@@ -91,8 +90,8 @@ class Changes:
                 that Spark does not have.
 
         Raises:
-            UndeclaredTableError: the table is not declared, or not read.
-            InexactColumnsError: columns have no exact Spark type and are not in `as_text`.
+            PipelineConfigError: the table is not declared, or not read, or columns have no exact Spark type
+                and are not in `as_text`.
         """
         typed = self.typed_table(name, as_text=as_text)
         narrowed = {"tables": name, "typing": typed.to_json()}
@@ -102,7 +101,7 @@ class Changes:
         return self._load(narrowed)
 
     def typed(self, rows: "DataFrame", name: str, *, as_text: Collection[str] = ()) -> "DataFrame":
-        """One table's rows out of a frame of :meth:`rows`, typed as :meth:`table` does it.
+        """Takes one table's rows out of a frame of :meth:`rows`, typed as :meth:`table` does it.
 
         For batches that hold several tables: all frames made of one batch are of the same transactions.
 
@@ -112,31 +111,27 @@ class Changes:
             as_text: As for :meth:`table`.
 
         Raises:
-            UndeclaredTableError: the table is not declared, or not read.
-            InexactColumnsError: columns have no exact Spark type and are not in `as_text`.
+            PipelineConfigError: the table is not declared, or not read, or columns have no exact Spark type
+                and are not in `as_text`.
         """
-        from slackwater_spark.api.typed_frame import typed_frame
-
         return typed_frame(
             rows, self.typed_table(name, as_text=as_text), self.options.source_topics.data(name)
         )
 
     def typed_table(self, name: str, *, as_text: Collection[str] = ()) -> "TypedTable":
-        """The declaration behind typed rows; see :meth:`table`."""
-        from slackwater_spark.source.typed_rows import TypedTable, unsupported_columns
-
-        table = declared_table(self.catalog, name)
-        if name not in self.tables:
-            raise UndeclaredTableError(name, "is not among the tables that are read", self.tables)
+        """Returns the declaration behind typed rows; see :meth:`table`."""
+        table = find_table(self.catalog, name, self.tables)
         unknown = [column for column in as_text if table.column(column) is None]
         if unknown:
             columns = tuple(column.name for column in table.columns)
-            raise UndeclaredTableError(name, f"has no column {unknown[0]!r}, which as_text names", columns)
+            raise undeclared_table(name, f"has no column {unknown[0]!r}, which as_text names", columns)
         typed = TypedTable(table, tuple(as_text))
         inexact = unsupported_columns(typed)
         if inexact:
-            reasons = tuple((column.name, str(column.type), reason) for column, reason in inexact)
-            raise InexactColumnsError(name, reasons)
+            reasons = "; ".join(f"{column.name} ({column.type}): {reason}" for column, reason in inexact)
+            names = ", ".join(repr(column.name) for column, _ in inexact)
+            problem = f"{name} has columns without an exact Spark type: {reasons}"
+            raise PipelineConfigError(problem, f"read them as text with as_text=[{names}]")
         return typed
 
     def _load(self, narrowed: Mapping[str, str]) -> "DataFrame":
@@ -157,7 +152,7 @@ def changes(
     streaming: bool = True,
     **options: Unpack[ChangesOptions],
 ) -> Changes:
-    """Changes of database tables for any Spark code: whole transactions, each row with its true commit LSN.
+    """Reads changes of tables for any Spark code: whole transactions, each row with its true commit LSN.
 
     Reads what a sidecar has declared complete. A batch of a stream ends at a cut, so no code that works on a
     batch ever sees a part of a transaction; batches can be repeated from Kafka alone.
@@ -174,7 +169,7 @@ def changes(
         options: See :class:`ChangesOptions`.
 
     Raises:
-        OptionError: names the first option that cannot be used.
+        PipelineConfigError: names the first option that cannot be used.
         SqlTextError: the schema cannot be read; with its place.
     """
     catalog = None if schema is None else declared_tables(schema)

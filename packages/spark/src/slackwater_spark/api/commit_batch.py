@@ -1,22 +1,25 @@
-"""``foreachBatch`` over whole transactions, which knows which ones a batch holds."""
+"""Runs ``foreachBatch`` over whole transactions, and knows which ones a batch holds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from slackwater_engine.scope import Scope
-from slackwater_spark.api.errors import QueryShapeError
-from slackwater_spark.api.offset_log import OffsetLog, file_reader
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from slackwater_engine.settings import Scope
+from slackwater_spark.api.checkpoint_files import ReadFile, file_reader
+from slackwater_spark.errors import PipelineConfigError, PipelineStateError
 from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.planner import Planner
 from slackwater_spark.source.position import Position
+from slackwater_spark.state.checkpoint import PlannedBatch
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
+_OUR_FIELDS = {"version", "source", "timeline", "log"}
+"""Fields that only our source's offsets have all of."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -33,7 +36,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class CommitBatch:
-    """Which commits a batch holds: exactly those in ``(from_lsn, to_lsn]``, all of each."""
+    """The commits that a batch holds: exactly those in ``(from_lsn, to_lsn]``, all of each."""
 
     batch_id: int
     """Spark's number of the batch; repeated after a crash it has the same one, and the same rows."""
@@ -44,7 +47,7 @@ class CommitBatch:
     to_lsn: int
     """Inclusive. May be above the last transaction that touches the tables of the query."""
     load: Callable[[], tuple[Transaction, ...]] = field(repr=False, compare=False)
-    """How :attr:`transactions` are looked up."""
+    """Looks :attr:`transactions` up."""
 
     @cached_property
     def transactions(self) -> tuple[Transaction, ...]:
@@ -53,7 +56,7 @@ class CommitBatch:
         Looked up in the cut log in Kafka when first asked for.
 
         Raises:
-            MissingCutsError: it does not list them any more.
+            RecordsGoneError: it does not list them any more.
         """
         return self.load()
 
@@ -63,20 +66,20 @@ EachBatch = Callable[["DataFrame", CommitBatch], None]
 
 
 class ChangeStream(Protocol):
-    """What :func:`for_each_commit_batch` reads: :class:`Changes`, or the documents of a stage."""
+    """A stream that :func:`for_each_commit_batch` can read: :class:`Changes`, or the documents of a stage."""
 
     @property
     def session(self) -> "SparkSession":
-        """Where the query runs."""
+        """The session that the query runs in."""
         ...
 
     @property
     def options(self) -> SourceOptions:
-        """Of the source."""
+        """The options of the source."""
         ...
 
     def rows(self) -> "DataFrame":
-        """A stream of rows."""
+        """Reads a stream of rows."""
         ...
 
 
@@ -108,19 +111,18 @@ def for_each_commit_batch(
         name: The query's name.
 
     Raises:
-        QueryShapeError: batches would not be whole transactions.
+        PipelineConfigError: batches would not be whole transactions.
     """
     options = stream.options
     if options.scope is not Scope.STRICT:
-        raise QueryShapeError("in scope 'aggregate' batches are not whole transactions", "use scope 'strict'")
+        problem = "in scope 'aggregate' batches are not whole transactions"
+        raise PipelineConfigError(problem, "use scope 'strict'")
     frame = stream.rows() if rows is None else rows
     if not frame.isStreaming:
-        raise QueryShapeError("the rows are no stream", "make changes(...) without streaming=False")
-    log = OffsetLog(
-        str(checkpoint), options.source, options.timeline, file_reader(stream.session, str(checkpoint))
-    )
-    batches = CommitBatches(log, options)
-    writer = frame.writeStream.option("checkpointLocation", str(checkpoint))
+        raise PipelineConfigError("the rows are no stream", "make changes(...) without streaming=False")
+    location = str(checkpoint)
+    batches = CommitBatches(location, options, file_reader(stream.session, location))
+    writer = frame.writeStream.option("checkpointLocation", location)
     writer = writer.foreachBatch(lambda batch, batch_id: function(batch, batches.batch(batch_id)))
     if name is not None:
         writer = writer.queryName(name)
@@ -132,25 +134,27 @@ def for_each_commit_batch(
 
 
 class CommitBatches:
-    """Says what the batches of a query hold.
+    """Says what the batches of a query hold, by the offset log in its checkpoint.
 
     Args:
-        log: Of the query.
-        options: Of its source.
+        checkpoint: The query's checkpoint location.
+        options: The options of its source.
+        read_file: Reads files below the location.
     """
 
-    def __init__(self, log: OffsetLog, options: SourceOptions) -> None:
-        self._log = log
+    def __init__(self, checkpoint: str, options: SourceOptions, read_file: ReadFile) -> None:
+        self._checkpoint = checkpoint
         self._options = options
+        self._read_file = read_file
 
     def batch(self, batch_id: int) -> CommitBatch:
-        """The batch of this number.
+        """Returns the batch of this number.
 
         Raises:
-            OffsetLogError: the checkpoint does not say.
-            QueryShapeError: the query reads changes more than once.
+            PipelineStateError: the checkpoint does not say.
+            PipelineConfigError: the query reads changes more than once.
         """
-        end = self._log.end(batch_id)
+        end = self._end(batch_id)
         start = self._start(batch_id, end)
         return CommitBatch(
             batch_id, end.source, end.timeline, start.lsn, end.lsn, lambda: self._transactions(start, end)
@@ -158,14 +162,41 @@ class CommitBatches:
 
     def _start(self, batch_id: int, end: Position) -> Position:
         if batch_id > 0:
-            return self._log.end(batch_id - 1)
+            return self._end(batch_id - 1)
         if self._options.starting == "latest":
             return end  # the source makes such a first batch empty
         return Position(source=end.source, timeline=end.timeline, scope=end.scope)
 
-    def _transactions(self, start: Position, end: Position) -> tuple[Transaction, ...]:
-        from slackwater_spark.source.planner import Planner
+    def _end(self, batch_id: int) -> Position:
+        text = self._read_file(f"offsets/{batch_id}")
+        if text is None:
+            raise self._unknown_batch(batch_id, "there is no such file")
+        try:
+            offsets = PlannedBatch.parse(text).offsets
+        except ValueError as error:
+            raise self._unknown_batch(batch_id, str(error)) from error
+        ours = [each for each in offsets if isinstance(each, dict) and each.keys() >= _OUR_FIELDS]
+        if len(ours) > 1:
+            raise PipelineConfigError(
+                f"the query reads changes {len(ours)} times, each up to a commit of its own",
+                "make one frame with changes(...).rows(), and its tables inside the function with "
+                "changes.typed(rows, table)",
+            )
+        if not ours:
+            raise self._unknown_batch(batch_id, "the query reads no changes")
+        return Position.from_json(
+            ours[0], source=self._options.source, timeline=self._options.timeline, scope=Scope.STRICT
+        )
 
+    def _unknown_batch(self, batch_id: int, problem: str) -> PipelineStateError:
+        return PipelineStateError(
+            f"the offset log in checkpoint {self._checkpoint} does not say what batch {batch_id} holds: "
+            f"{problem}",
+            "is `checkpoint` the folder of this very query, and does it read one source of "
+            'format("slackwater")?',
+        )
+
+    def _transactions(self, start: Position, end: Position) -> tuple[Transaction, ...]:
         if start.lsn >= end.lsn:
             return ()
         planner = Planner(self._options)

@@ -3,12 +3,15 @@
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import Literal, Unpack
+
+from pyspark.sql import SparkSession
 
 from slackwater_spark.api.changes import ChangesOptions, changes
 from slackwater_spark.api.documents import Documents
 from slackwater_spark.api.schema import Schema, declared_tables
 from slackwater_spark.api.session import check_session
+from slackwater_spark.explain import explain_pipeline
 from slackwater_spark.pipeline import (
     BatchProgress,
     PipelineDefinition,
@@ -20,15 +23,12 @@ from slackwater_spark.pipeline import (
 from slackwater_spark.pipeline.definition import DEFAULT_BUCKETS
 from slackwater_spark.sink import Emit
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 class Pipeline:
     """Views over the tables of a source, right at every commit.
 
     Args:
-        name: Of the pipeline: names its progress in Kafka.
+        name: Names the pipeline's progress in Kafka.
         source: The connector's ``topic.prefix``.
         schema: Declared tables: CREATE TABLE text, a path, or a catalog.
         views: Name and ``SELECT TRANSACTIONALLY …`` of each view; views may read each other by name.
@@ -61,10 +61,10 @@ class Pipeline:
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> "Pipeline":
-        """The pipeline in a folder with ``pipeline.toml``, ``schema.sql`` and ``views/*.sql``.
+        """Reads the pipeline in a folder with ``pipeline.toml``, ``schema.sql`` and ``views/*.sql``.
 
         Raises:
-            DefinitionError: file and key of what cannot be used.
+            PipelineConfigError: file and key of what cannot be used.
             SqlError: a schema or view file is not supported; with its place.
         """
         pipeline = cls.__new__(cls)
@@ -76,9 +76,7 @@ class Pipeline:
         return f"Pipeline({self.definition.name!r}, source={self.definition.source!r}, views: {views})"
 
     def explain(self, *, with_sql: bool = False) -> str:
-        """What the pipeline is computed by: stages, their keys, what they keep and why."""
-        from slackwater_spark.explain import explain_pipeline
-
+        """Says by which stages the pipeline is computed, their keys, what they keep and why."""
         return explain_pipeline(self.definition, with_sql=with_sql)
 
     def run(
@@ -98,8 +96,7 @@ class Pipeline:
             session: Used instead of one that is made for the run; see :func:`check_session`.
 
         Raises:
-            PipelineError: the run cannot begin, or the query failed.
-            SinkError: the output cannot be written.
+            PipelineError: the run cannot begin, the output cannot be written, or the query failed.
         """
         run_pipeline(self.definition, settings, on_progress, stop=stop, session=session)
 
@@ -111,7 +108,7 @@ class Pipeline:
         redis_url: str | None = None,
         **options: Unpack[ChangesOptions],
     ) -> Documents:
-        """The views' documents for any sink of Spark's, or for :func:`for_each_commit_batch`.
+        """Describes the views' documents for any sink of Spark's, or for :func:`for_each_commit_batch`.
 
         Args:
             session: With what :func:`check_session` asks for.
@@ -120,8 +117,7 @@ class Pipeline:
             options: As for :func:`changes`.
 
         Raises:
-            SessionSettingsError: the session lacks settings.
-            OptionError: names the first option that cannot be used.
+            PipelineConfigError: the session lacks settings, or an option cannot be used.
         """
         check_session(session)
         definition = self.definition

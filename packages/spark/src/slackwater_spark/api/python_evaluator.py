@@ -1,16 +1,19 @@
 """A user's function in place of SQL: evaluates the rows part of a stage, key by key."""
 
+import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
-from slackwater_spark.api.document import DocumentEncoder, ValueFault
-from slackwater_spark.api.errors import DocumentError, FunctionFailedError
-from slackwater_spark.api.python_values import PythonRows
-from slackwater_spark.source.errors import UnheldValueError
+import msgspec
+from pyspark import cloudpickle
+from pyspark.sql.types import StructType
+
+from slackwater_spark.api.document_encoder import DocumentEncoder, ValueFault
+from slackwater_spark.api.python_rows import PythonRows
+from slackwater_spark.errors import PipelineInputError
 from slackwater_sql.limits import StatementLimits
 from slackwater_sql.plan import EnginePlan, InputPlan, KeyColumn, StagePlan
 from slackwater_sql.stage_evaluation import OPEN_LSN, PointColumns, RowVersions, StepColumns, key_text
@@ -27,9 +30,13 @@ KeyFunction = Callable[[Any, Rows], Document | None]
 _LIVE: Final = (0, OPEN_LSN)
 
 
+_KeyRows = list[list[tuple[tuple[Any, ...], int, int]]]
+"""The rows of one key: by input ``(wire row, from LSN, to LSN)``."""
+
+
 @dataclass(frozen=True, slots=True)
-class FunctionPlan:
-    """What workers need to run a function; pickles, and compares by value.
+class PickledFunction:
+    """A function as it travels to the workers; see :class:`slackwater_engine.evaluate.evaluators.Evaluators`.
 
     Attributes:
         stage: Name of the stage.
@@ -43,40 +50,45 @@ class FunctionPlan:
     schema: str
     as_text: tuple[tuple[str, ...], ...]
 
+    @classmethod
+    def pickle(
+        cls, function: KeyFunction, stage: str, schema: str, as_text: tuple[tuple[str, ...], ...]
+    ) -> "PickledFunction":
+        """Pickles a function as Spark pickles functions."""
+        pickled: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # has no types
+        return cls(stage, pickled, schema, as_text)
 
-@dataclass(slots=True)
-class _Group:
-    """The rows of one key: by input ``(wire row, from LSN, to LSN)``."""
-
-    rows: list[list[tuple[tuple[Any, ...], int, int]]]
+    def rows(self, plan: EnginePlan, stage: StagePlan, limits: StatementLimits) -> "PythonEvaluator":
+        """Makes the evaluator of a stage's rows part."""
+        assert stage.rows is not None  # noqa: S101 - this plan's only stage has one
+        return PythonEvaluator(self, stage.key, stage.rows.inputs)
 
 
 class PythonEvaluator:
     """Calls a function for each key at each point; for one thread.
 
     Args:
-        plan: What is called.
-        key: Of the stage.
-        inputs: Of its rows part.
+        function: The function.
+        key: The key of the stage.
+        inputs: The inputs of its rows part.
     """
 
-    def __init__(self, plan: FunctionPlan, key: Sequence[KeyColumn], inputs: Sequence[InputPlan]) -> None:
-        from pyspark import cloudpickle
-        from pyspark.sql.types import StructType
-
-        self._name = plan.stage
-        self._function: KeyFunction = cloudpickle.loads(plan.pickled)
-        self._encode = DocumentEncoder(StructType.fromJson(_json(plan.schema)))
+    def __init__(
+        self, function: PickledFunction, key: Sequence[KeyColumn], inputs: Sequence[InputPlan]
+    ) -> None:
+        self._name = function.stage
+        self._function: KeyFunction = cloudpickle.loads(function.pickled)
+        self._encode = DocumentEncoder(StructType.fromJson(json.loads(function.schema)))
         self._key_names = [column.name for column in key]
         self._tables = [each.table.full_name for each in inputs]
         self._rows = [
             PythonRows(each.table.full_name, each.columns, as_text)
-            for each, as_text in zip(inputs, plan.as_text, strict=True)
+            for each, as_text in zip(inputs, function.as_text, strict=True)
         ]
         self._order = [itemgetter(*each.primary_key_positions) for each in inputs]
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Does nothing: there is nothing to free."""
 
     def at_points(
         self,
@@ -85,18 +97,17 @@ class PythonEvaluator:
         steps: StepColumns | None,
         keys: Sequence[bytes],
     ) -> ResultRows:
-        """``(point, key as JSON, document)`` of each point that has one.
+        """Returns ``(point, key as JSON, document)`` for each point that has a document.
 
         Raises:
-            FunctionFailedError: the function raised; names key, LSN and line.
-            DocumentError: it returned something else than its type says.
+            PipelineInputError: the function raised, or returned something else than its type says; names the
+                key and the LSN.
         """
         groups = self._groups(versions, len(keys))
         results: list[tuple[Any, ...]] = []
         for point, (number, lsn) in enumerate(zip(points.groups, points.lsns, strict=True)):
             live = [
-                [row for row, first, end in of_input if first <= lsn < end]
-                for of_input in groups[number].rows
+                [row for row, first, end in of_input if first <= lsn < end] for of_input in groups[number]
             ]
             document = self._document(keys[number], live, lsn)
             if document is not None:
@@ -104,25 +115,25 @@ class PythonEvaluator:
         return results
 
     def latest(self, rows: Sequence[RowVersions], keys: Sequence[bytes], lsns: Sequence[int]) -> ResultRows:
-        """``(number of the key, key as JSON, document)`` of each key that has one, of rows that all are live.
+        """Returns ``(number of the key, key as JSON, document)`` for each key with a document of these rows.
 
         Raises:
-            FunctionFailedError: the function raised; names key, LSN and line.
-            DocumentError: it returned something else than its type says.
+            PipelineInputError: the function raised, or returned something else than its type says; names the
+                key and the LSN.
         """
         results: list[tuple[Any, ...]] = []
         for number, group in enumerate(self._groups(rows, len(keys))):
-            live = [[row for row, _, _ in of_input] for of_input in group.rows]
+            live = [[row for row, _, _ in of_input] for of_input in group]
             document = self._document(keys[number], live, lsns[number])
             if document is not None:
                 results.append((number, key_text(self._key_names, keys[number]), document))
         return results
 
-    def _groups(self, versions: Sequence[RowVersions], count: int) -> list[_Group]:
-        groups = [_Group([[] for _ in self._tables]) for _ in range(count)]
+    def _groups(self, versions: Sequence[RowVersions], count: int) -> list[_KeyRows]:
+        groups: list[_KeyRows] = [[[] for _ in self._tables] for _ in range(count)]
         for number, of_input in enumerate(versions):
             for group, row, first, end in _version_rows(of_input):
-                groups[group].rows[number].append((row, first, end))
+                groups[group][number].append((row, first, end))
         return groups
 
     def _document(self, key: bytes, live: Sequence[list[tuple[Any, ...]]], lsn: int) -> bytes | None:
@@ -146,29 +157,28 @@ class PythonEvaluator:
         except ValueFault as fault:
             name = key_text(self._key_names, key)
             path = ".".join(fault.path).replace(".[", "[")
-            raise DocumentError(self._name, name, lsn, path, fault.problem) from None
+            what = f"field {path!r} of the document" if path else "the document"
+            problem = (
+                f"{what} that the function of stage {self._name!r} returned for key {name} at commit LSN "
+                f"{lsn} is not what its schema says: {fault.problem}"
+            )
+            raise PipelineInputError(problem) from None
 
-    def _failed(self, key: bytes, lsn: int, error: Exception) -> FunctionFailedError:
-        said = str(error) if isinstance(error, UnheldValueError) else f"{type(error).__name__}: {error}"
-        return FunctionFailedError(
-            self._name, key_text(self._key_names, key), lsn, said, _place(error, self._function)
+    def _failed(self, key: bytes, lsn: int, error: Exception) -> PipelineInputError:
+        said = str(error) if isinstance(error, PipelineInputError) else f"{type(error).__name__}: {error}"
+        problem = (
+            f"the function of stage {self._name!r} failed for key {key_text(self._key_names, key)} at commit "
+            f"LSN {lsn}: {said}; {_place(error, self._function)}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class PythonEvaluators:
-    """Makes evaluators on workers; see :class:`slackwater_engine.evaluate.evaluators.Evaluators`."""
-
-    function: FunctionPlan
-
-    def rows(self, plan: EnginePlan, stage: StagePlan, limits: StatementLimits) -> PythonEvaluator:
-        """The evaluator of a stage's rows part."""
-        assert stage.rows is not None  # noqa: S101 - this plan's only stage has one
-        return PythonEvaluator(self.function, stage.key, stage.rows.inputs)
+        hint = (
+            "the query stops here and loses nothing: with the function or the row corrected it goes on from "
+            "this batch"
+        )
+        return PipelineInputError(problem, hint)
 
 
 def _version_rows(of_input: RowVersions) -> Iterator[tuple[int, tuple[Any, ...], int, int]]:
-    """Number of the key, row and its interval."""
+    """Yields number of the key, row and the interval of LSNs in which it lives."""
     rows = zip(*of_input.columns, strict=True)
     if of_input.from_lsn is None or of_input.to_lsn is None:
         for group, row in zip(of_input.groups, rows, strict=True):
@@ -178,20 +188,11 @@ def _version_rows(of_input: RowVersions) -> Iterator[tuple[int, tuple[Any, ...],
 
 
 def _key_values(key: bytes) -> tuple[Any, ...]:
-    import msgspec
-
     return tuple(msgspec.msgpack.decode(key))
 
 
-@lru_cache(maxsize=8)
-def _json(text: str) -> Any:
-    import json
-
-    return json.loads(text)
-
-
 def _place(error: BaseException, function: KeyFunction) -> str:
-    """The innermost line of the user's own file in the traceback, else the innermost line."""
+    """Names the innermost line of the user's own file in the traceback, else the innermost line."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     code = getattr(function, "__code__", None)
     own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]

@@ -1,9 +1,10 @@
 """Declared tables, given in any of the forms a user has them in."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
-from slackwater_spark.api.errors import UndeclaredTableError
+from slackwater_spark.errors import PipelineConfigError
 from slackwater_sql.catalog import Catalog, Table
 from slackwater_sql.postgres import parse_catalog
 
@@ -14,7 +15,7 @@ _DDL = re.compile(r"\bcreate\s+(table|type|domain)\b", re.IGNORECASE)
 
 
 def declared_tables(schema: Schema) -> Catalog:
-    """The tables that a schema declares.
+    """Reads the tables that a schema declares.
 
     Args:
         schema: Text that holds CREATE TABLE is read as such; any other text is a path.
@@ -35,15 +36,30 @@ def declared_tables(schema: Schema) -> Catalog:
     return parse_catalog({str(file): file.read_text(encoding="utf-8") for file in files})
 
 
-def declared_table(catalog: Catalog | None, name: str) -> Table:
-    """The table of this full name.
+def find_table(catalog: Catalog | None, name: str, read: Collection[str]) -> Table:
+    """Finds the declaration of a table.
+
+    Args:
+        catalog: The declared tables; None: nobody declared any.
+        name: The table's full name.
+        read: Full names of the tables that are read.
 
     Raises:
-        UndeclaredTableError: nobody declared it.
+        PipelineConfigError: the table is not declared, or not read.
     """
-    if catalog is None:
-        raise UndeclaredTableError(name, "is not declared", ())
-    for table in catalog.tables:
-        if table.full_name == name:
-            return table
-    raise UndeclaredTableError(name, "is not declared", tuple(t.full_name for t in catalog.tables))
+    tables = {table.full_name: table for table in catalog.tables} if catalog is not None else {}
+    if name not in tables:
+        raise undeclared_table(name, "is not declared", tuple(tables))
+    if name not in read:
+        raise undeclared_table(name, "is not among the tables that are read", tuple(read))
+    return tables[name]
+
+
+def undeclared_table(table: str, problem: str, known: Collection[str]) -> PipelineConfigError:
+    """Says that a table, or a column of it, is not declared or not read, and what is."""
+    listed = f"; known are {', '.join(known)}" if known else ""
+    return PipelineConfigError(
+        f"table {table!r} {problem}{listed}",
+        "declare tables with schema=: CREATE TABLE text, the path of such a file (`slackwater schema pull` "
+        "writes it), or a Catalog",
+    )

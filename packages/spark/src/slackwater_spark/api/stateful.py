@@ -1,20 +1,18 @@
 """A stage whose documents a user's Python function makes."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
+
+from pyspark.sql.types import StructType
 
 from slackwater_spark.api.changes import Changes
 from slackwater_spark.api.documents import Documents
-from slackwater_spark.api.errors import StageDefinitionError
-from slackwater_spark.api.function_plan import KeyColumns, StageSketch, function_plan
-from slackwater_spark.api.python_evaluator import KeyFunction, PythonEvaluators, Rows
+from slackwater_spark.api.function_stage import FunctionStage, KeyColumns, unusable_argument
+from slackwater_spark.api.python_evaluator import KeyFunction, Rows
 from slackwater_spark.api.session import check_session
-from slackwater_spark.pipeline import PipelineDefinition, ViewOutput
+from slackwater_spark.pipeline import PipelineDefinition, ViewOutput, table_names
 from slackwater_spark.pipeline.definition import DEFAULT_BUCKETS
 from slackwater_spark.sink import Emit
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 __all__ = ["Rows", "StatefulOptions", "stateful"]
 
@@ -46,7 +44,7 @@ def stateful(
     document: "StructType | str",
     **options: Unpack[StatefulOptions],
 ) -> Documents:
-    """Documents that a Python function makes of all rows of a key; right at every commit.
+    """Makes the documents that a Python function returns for all rows of a key; right at every commit.
 
     For each key whose rows a commit changes the function is called with the key and *all* its rows as of that
     commit, and returns the key's document, or None if it has none. State, commit order, comparison with the
@@ -68,38 +66,45 @@ def stateful(
         options: See :class:`StatefulOptions`.
 
     Raises:
-        StageDefinitionError: names the argument and what is expected.
-        UndeclaredTableError: a table is not declared, or not read.
-        SessionSettingsError: the session lacks settings.
-        QueryShapeError: the changes are not all there are.
+        PipelineConfigError: names the argument and what is expected, the table that is not declared or not
+            read, or the settings that the session lacks; or the changes are not all there are.
     """
     check_session(changes.session)
-    sketch = StageSketch.of(name, key, document, changes, _checked(name, options))
-    plan, of_function = function_plan(sketch, function)
+    _check_options(name, options)
+    stage = FunctionStage(
+        name=name,
+        key=key,
+        document=document,
+        columns=options.get("columns", {}),
+        as_text=options.get("as_text", {}),
+        key_names=options.get("key_names"),
+        version=options.get("version", "1"),
+    )
+    plan, pickled = stage.plan(function, changes.catalog, changes.tables)
+    tables = table_names(plan)
     definition = PipelineDefinition(
         name=name,
         source=changes.options.source,
         emit=Emit(options.get("emit", "latest")),
         buckets=options.get("buckets", DEFAULT_BUCKETS),
         outputs=(ViewOutput(name, name),),
-        topics={table: topic for table, topic in changes.options.routed.items() if table in sketch.tables},
+        topics={table: topic for table, topic in changes.options.routed.items() if table in tables},
         plan=plan,
-        evaluators=PythonEvaluators(of_function),
+        evaluators=pickled,
     )
     return Documents.of(changes, definition)
 
 
-def _checked(name: str, options: StatefulOptions) -> StatefulOptions:
+def _check_options(name: str, options: StatefulOptions) -> None:
     known = StatefulOptions.__optional_keys__
     for option, value in options.items():
         if option not in known:
-            raise StageDefinitionError(name, option, "is no option", f"known: {', '.join(sorted(known))}")
+            raise unusable_argument(name, option, "is no option", f"known: {', '.join(sorted(known))}")
         _check_value(name, option, value)
-    return options
 
 
 def _check_value(name: str, option: str, value: Any) -> None:
     if option == "emit" and value not in ("latest", "transactions"):
-        raise StageDefinitionError(name, option, f"is {value!r}", "expected 'latest' or 'transactions'")
+        raise unusable_argument(name, option, f"is {value!r}", "expected 'latest' or 'transactions'")
     if option == "buckets" and (not isinstance(value, int) or value < 1):
-        raise StageDefinitionError(name, option, f"is {value!r}", "expected a positive number")
+        raise unusable_argument(name, option, f"is {value!r}", "expected a positive number")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from slackwater_spark.api.documents import Documents
-from slackwater_spark.api.errors import QueryShapeError
+from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import BatchProgress, RunSettings, ViewOutput, run_pipeline
 from slackwater_spark.source.options import SourceOptions
 
@@ -30,26 +30,24 @@ def write_view(
     the documents, which is left as it is.
 
     Args:
-        documents: Of :func:`stateful`, or of a :class:`Pipeline`.
+        documents: Made by :func:`stateful`, or of a :class:`Pipeline`.
         checkpoint: Folder where Spark keeps offsets and state.
         topic: Output topic, for documents of one view; None: as the pipeline says, else the view's name.
-        partitions: Of a topic that has to be created.
+        partitions: The number of partitions of a topic that has to be created.
         available_now: Ends after what is there at the start.
         on_progress: Called in this thread for each batch that became visible.
         stop: Ends the run in order when it is set.
 
     Raises:
-        IncompatibleCheckpointError: the checkpoint is of a view that meant something else.
-        SinkError: the output cannot be written.
-        QueryFailedError: the query ended with an error; its reason.
-        RunSettingsError: the checkpoint is not on a file system of this machine.
-        QueryShapeError: a topic is given for several views, or options that this sink does not take.
+        PipelineConfigError: a topic is given for several views, options that this sink does not take, or a
+            checkpoint that is not on a file system of this machine.
+        PipelineError: the run cannot begin, the output cannot be written, or the query failed.
     """
     definition = documents.definition
     if topic is not None:
         if len(definition.outputs) > 1:
             problem = f"one topic is given for {len(definition.outputs)} views"
-            raise QueryShapeError(problem, "leave out topic=")
+            raise PipelineConfigError(problem, "leave out topic=")
         (output,) = definition.outputs
         definition = replace(definition, outputs=(ViewOutput(output.view, topic, output.partitions),))
     folder = RunSettings.local_folder(str(checkpoint))
@@ -60,15 +58,15 @@ def write_view(
 def run_settings(
     options: SourceOptions, checkpoint: Path, *, available_now: bool, partitions: int | None
 ) -> RunSettings:
-    """The settings of a run that reads as these options say.
+    """Makes the settings of a run that reads as these options say.
 
     Raises:
-        QueryShapeError: a run has no such setting.
+        PipelineConfigError: a run has no such setting.
     """
     fields = SourceOptions.__dataclass_fields__
     tuned = [name for name in _TUNING if getattr(options, name) != fields[name].default]
     if tuned:
-        raise QueryShapeError(f"write_view knows no {', '.join(tuned)}", "leave it out of changes(...)")
+        raise PipelineConfigError(f"write_view knows no {', '.join(tuned)}", "leave it out of changes(...)")
     return RunSettings(
         servers=options.servers,
         checkpoint=checkpoint,

@@ -1,6 +1,6 @@
-"""What a pipeline is computed by, for people and for tools."""
+"""Says by which stages a pipeline is computed, for people and for tools."""
 
-from slackwater_spark.explain.explanation import Explanation, explain, without_sql
+from slackwater_spark.explain.explanation import Explanation, explain
 from slackwater_spark.explain.text import explain_pipeline, explanation_lines
 
-__all__ = ["Explanation", "explain", "explain_pipeline", "explanation_lines", "without_sql"]
+__all__ = ["Explanation", "explain", "explain_pipeline", "explanation_lines"]

@@ -1,28 +1,57 @@
-"""A plan in words: what each stage reads, keeps, computes and hands on."""
+"""A plan in words: what each stage reads, keeps, computes and hands on, and what could make it cheaper."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slackwater_spark.explain.hints import hints
-from slackwater_spark.explain.words import accumulated, computed, key_columns, listed, sent
-from slackwater_spark.pipeline import PipelineDefinition, ViewOutput
+from slackwater_spark.pipeline import PipelineDefinition, PipelineSql, ViewOutput, table_names
 from slackwater_spark.sink import Emit
-from slackwater_sql.plan import DocumentsOutput, EnginePlan, InputPlan, PublishedView, StagePlan
+from slackwater_sql.catalog import Catalog, Table
+from slackwater_sql.plan import (
+    AccumulatePart,
+    Accumulator,
+    AccumulatorKind,
+    DocumentsOutput,
+    Edge,
+    EnginePlan,
+    InputPlan,
+    KeyColumn,
+    PartialsOutput,
+    PublishedView,
+    Reads,
+    StagePlan,
+)
+
+_READS = {
+    Reads.GROUP: "if only {input} changed, all rows of the key are evaluated",
+    Reads.CHANGED: "if only {input} changed, its changed rows with the others' rows of the key are evaluated",
+    Reads.CHANGED_AND_WITNESS: (
+        "if only {input} changed, its changed rows and one other of them with the others' rows of the key "
+        "are evaluated"
+    ),
+    Reads.ALONE: "each changed row of {input} by itself",
+}
+_ACCUMULATORS = {
+    AccumulatorKind.COUNT: "a number for {text}",
+    AccumulatorKind.SUM: "an exact sum and a number for {text}",
+    AccumulatorKind.MIN: "the ordered values of {text}",
+    AccumulatorKind.MAX: "the ordered values of {text}",
+    AccumulatorKind.DISTINCT: "the different values of {text}",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainedInput:
-    """Rows that a stage reads."""
+    """An input of a stage."""
 
     alias: str
     table: str
     """``schema.table``, or ``stage n``."""
     stage: int
-    """The number of the stage they come from; 0: a table of the database."""
+    """The number of the stage that its rows come from; 0: a table of the database."""
     key: tuple[str, ...]
-    """What they are spread by."""
+    """The columns that its rows are spread by."""
     columns: dict[str, str]
-    """Name and type of what is kept of them."""
+    """Name and type of the columns that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +70,7 @@ class ExplainedStage:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedView:
-    """What is published."""
+    """A view that is published."""
 
     name: str
     topic: str
@@ -55,7 +84,7 @@ class ExplainedView:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A pipeline."""
+    """A pipeline in words."""
 
     name: str
     source: str
@@ -69,8 +98,13 @@ class Explanation:
     hints: tuple[str, ...] = ()
 
 
-def explain(definition: PipelineDefinition) -> Explanation:
-    """Everything that can be said of a pipeline without running it."""
+def explain(definition: PipelineDefinition, *, with_sql: bool) -> Explanation:
+    """Says of a pipeline everything that can be said without running it.
+
+    Args:
+        definition: The pipeline.
+        with_sql: Include the statements that stages evaluate.
+    """
     plan = definition.plan
     return Explanation(
         name=definition.name,
@@ -80,30 +114,25 @@ def explain(definition: PipelineDefinition) -> Explanation:
         buckets=definition.buckets,
         revision=definition.revision,
         tables=definition.tables,
-        stages=tuple(_stage(stage, plan, definition.emit) for stage in plan.stages),
+        stages=tuple(_stage(stage, plan, definition.emit, with_sql=with_sql) for stage in plan.stages),
         views=tuple(map(_view, plan.views, definition.outputs)),
-        hints=tuple(hints(definition)),
+        hints=tuple(_hints(definition)),
     )
 
 
-def without_sql(explanation: Explanation) -> Explanation:
-    """The same without statements."""
-    return replace(explanation, stages=tuple(replace(stage, sql={}) for stage in explanation.stages))
-
-
-def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit) -> ExplainedStage:
+def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit, *, with_sql: bool) -> ExplainedStage:
     rows = stage.rows
     labels = dict(stage.labels)
     inputs = () if rows is None else tuple(_input(each, labels) for each in rows.inputs)
     return ExplainedStage(
         number=stage.number,
-        key=key_columns(stage.key, dict(stage.labels)),
+        key=_key_columns(stage.key, labels),
         why=stage.why,
         inputs=inputs,
         keeps=tuple(_keeps(stage, inputs, emit)),
-        computes=tuple(computed(stage)),
-        sends=sent(stage, plan),
-        sql=dict(_statements(stage, emit)),
+        computes=tuple(_computes(stage)),
+        sends=_sends(stage, plan),
+        sql=dict(_statements(stage, emit)) if with_sql else {},
     )
 
 
@@ -131,9 +160,9 @@ def _keeps(stage: StagePlan, inputs: tuple[ExplainedInput, ...], emit: Emit) -> 
             f"the rows of {each.table}" if not each.stage else f"the rows of stage {each.stage}"
             for each in inputs
         )
-        yield listed(list(names))
+        yield _listed(list(names))
     if stage.accumulate is not None:
-        yield accumulated(stage.accumulate, dict(stage.labels))
+        yield _accumulated(stage.accumulate, dict(stage.labels))
     rows = stage.rows
     if emit is Emit.TRANSACTIONS or rows is None or rows.latest_statement is None:
         return
@@ -150,6 +179,59 @@ def _statements(stage: StagePlan, emit: Emit) -> Iterator[tuple[str, str]]:
         yield "accumulate", stage.accumulate.statement
 
 
+def _listed(words: Sequence[str]) -> str:
+    """Joins words to a list in a sentence."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _key_columns(key: Sequence[KeyColumn], labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Lists name and type of each column; labels replace the names that the planner made up."""
+    return tuple(f"{labels.get(column.name, column.name)} {column.type}" for column in key)
+
+
+def _accumulated(part: AccumulatePart, labels: Mapping[str, str]) -> str:
+    """Says what is kept of groups."""
+    kept = ["the number of rows", *(_accumulator(each) for each in part.accumulators)]
+    of = "for the one group" if part.is_global else f"per group ({', '.join(_key_columns(part.key, labels))})"
+    return f"{of}, not its rows: {_listed(kept)}"
+
+
+def _computes(stage: StagePlan) -> Iterator[str]:
+    """Says what is evaluated when something changes."""
+    rows = stage.rows
+    if rows is not None:
+        if set(rows.reads) == {Reads.ALONE}:
+            yield "each changed row by itself"
+        else:
+            for each in rows.inputs:
+                yield _READS[each.reads].format(input=each.alias)
+            if len(rows.inputs) > 1 and not set(rows.reads) <= {Reads.GROUP, Reads.ALONE}:
+                yield "if several changed, all rows of the key are evaluated"
+    if stage.accumulate is not None:
+        yield "what changed is added to the groups; only changed groups are evaluated"
+
+
+def _sends(stage: StagePlan, plan: EnginePlan) -> str:
+    """Says where results go."""
+    match stage.output:
+        case DocumentsOutput(view=view):
+            return f"changed documents to view {plan.views[view].name}"
+        case PartialsOutput(stage=target):
+            return f"what changes add to groups to stage {target}"
+        case other:
+            return f"changed rows to {_listed([_receiver(edge, plan) for edge in other.edges])}"
+
+
+def _receiver(edge: Edge, plan: EnginePlan) -> str:
+    rows = plan.stage(edge.stage).rows
+    alias = "" if rows is None else f" as {rows.inputs[edge.input].alias}"
+    return f"stage {edge.stage}{alias}"
+
+
+def _accumulator(each: Accumulator) -> str:
+    return _ACCUMULATORS[each.kind].format(text=each.text)
+
+
 def _view(view: PublishedView, output: ViewOutput) -> ExplainedView:
     columns = {each.name: each.type for each in view.outputs}
     return ExplainedView(
@@ -161,3 +243,43 @@ def _view(view: PublishedView, output: ViewOutput) -> ExplainedView:
         stages=view.stages,
         fingerprint=view.fingerprint,
     )
+
+
+def _hints(definition: PipelineDefinition) -> Iterator[str]:
+    """Says what could make the pipeline cheaper, each time with the reason."""
+    if definition.sql is not None:
+        published = [output.view for output in definition.outputs]
+        yield from _replica_identities(definition.plan, definition.sql, published)
+    yield from _global_groups(definition.plan)
+
+
+def _replica_identities(plan: EnginePlan, sql: PipelineSql, published: list[str]) -> Iterator[str]:
+    """Finds tables whose old rows would make stages unnecessary, by planning with them."""
+    read = table_names(plan)
+    for table in sql.catalog.tables:
+        if table.full_name not in read or table.replica_identity_full:
+            continue
+        other = sql.plan(published, _with_old_rows(sql.catalog, table))
+        saved = len(plan.stages) - len(other.stages)
+        if saved > 0:
+            yield (
+                f"ALTER TABLE {table.full_name} REPLICA IDENTITY FULL would save {saved} "
+                f"stage{'' if saved == 1 else 's'}: without old rows, a stage has to remember which key "
+                "a row leaves"
+            )
+
+
+def _with_old_rows(catalog: Catalog, table: Table) -> Catalog:
+    return Catalog(
+        tuple(replace(each, replica_identity_full=True) if each is table else each for each in catalog.tables)
+    )
+
+
+def _global_groups(plan: EnginePlan) -> Iterator[str]:
+    fed = {stage.output.stage for stage in plan.stages if isinstance(stage.output, PartialsOutput)}
+    for stage in plan.stages:
+        if not stage.key:
+            parallel = (
+                "; what changes add to it is summed up in parallel before" if stage.number in fed else ""
+            )
+            yield f"stage {stage.number} has one group, so it runs in one task{parallel}"

@@ -1,4 +1,4 @@
-"""An explanation as lines of text."""
+"""Lays an explanation out as text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,7 +8,6 @@ from slackwater_spark.explain.explanation import (
     ExplainedView,
     Explanation,
     explain,
-    without_sql,
 )
 from slackwater_spark.pipeline import PipelineDefinition
 
@@ -16,13 +15,12 @@ _WIDTH = 100
 
 
 def explain_pipeline(definition: PipelineDefinition, *, with_sql: bool = False) -> str:
-    """What ``slackwater explain`` prints of a pipeline."""
-    explanation = explain(definition)
-    return "\n".join(explanation_lines(explanation if with_sql else without_sql(explanation)))
+    """Writes what ``slackwater explain`` prints of a pipeline."""
+    return "\n".join(explanation_lines(explain(definition, with_sql=with_sql)))
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """The whole text; statements where the explanation has them."""
+    """Yields the lines of the text; statements where the explanation has them."""
     stages, views = len(explanation.stages), len(explanation.views)
     yield (
         f"pipeline {explanation.name}: {_counted(views, 'view')} over "
@@ -97,7 +95,7 @@ def _counted(number: int, word: str) -> str:
 
 
 def _folded(start: str, text: str) -> Iterator[str]:
-    """The text in lines of a readable width, below each other."""
+    """Folds a text into lines of a readable width."""
     line, lead = start, " " * len(start)
     for word in text.split():
         if len(line) + len(word) > _WIDTH and line.strip() not in ("", "-"):

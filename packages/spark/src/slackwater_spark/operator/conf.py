@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from slackwater_protocol import SlackwaterError
+from slackwater_spark.errors import PipelineConfigError
 
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _STATE: Final = "spark.sql.streaming.stateStore"
@@ -12,22 +12,8 @@ _STATE: Final = "spark.sql.streaming.stateStore"
 _TRACEBACK_WITH_LOCALS: Final = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
 
 
-class RefusedSettingError(SlackwaterError):
-    """A Spark setting that would break a promise."""
-
-    def __init__(self, setting: str, value: str, expected: str, why: str) -> None:
-        super().__init__(setting, value, expected, why)
-        self.setting = setting
-        self.value = value
-        self.expected = expected
-        self.why = why
-
-    def __str__(self) -> str:
-        return f"Spark setting {self.setting} is {self.value!r}, expected {self.expected}: {self.why}"
-
-
 def required_conf() -> dict[str, str]:
-    """Settings of the session that runs stages; give them to the builder before the session exists."""
+    """Returns settings of a session that runs stages; give them to the builder before it exists."""
     return {
         # transformWithState runs on no other store.
         f"{_STATE}.providerClass": _ROCKSDB,
@@ -49,7 +35,7 @@ def required_conf() -> dict[str, str]:
 
 
 def local_checkpoint_conf() -> dict[str, str]:
-    """Settings that shorten micro-batches where the checkpoint is on a ``file:`` path; for no other store."""
+    """Returns settings that shorten micro-batches if the checkpoint is on a ``file:`` path; only then."""
     return {
         # Hadoop's default manager starts some 35 processes (`readlink`) per micro-batch of a stage with two
         # tasks, because it looks for symbolic links without a native library; this one starts none of them.
@@ -60,12 +46,12 @@ def local_checkpoint_conf() -> dict[str, str]:
 
 
 def worker_conf() -> dict[str, str]:
-    """Settings that halve the CPU time in which a Python worker starts."""
+    """Returns settings that halve the CPU time in which a Python worker starts."""
     return {"spark.python.daemon.module": "slackwater_spark.worker_daemon"}
 
 
 def required_environment() -> dict[str, str]:
-    """Environment variables of the driver's process, to be set before the session exists."""
+    """Returns variables for the driver's process, to be set before the session exists."""
     return {
         # Workers must be the interpreter that has this package, not the first python3 on PATH. PySpark reads
         # the variable; `spark.pyspark.python` is read by spark-submit only.
@@ -77,15 +63,19 @@ def check_conf(conf: Mapping[str, str]) -> None:
     """Refuses a session in which a stage would be wrong or leak data.
 
     Raises:
-        RefusedSettingError: names the first such setting.
+        PipelineConfigError: names the first such setting.
     """
     provider = conf.get(f"{_STATE}.providerClass", "")
     if provider != _ROCKSDB:
-        raise RefusedSettingError(
+        raise _refused_setting(
             f"{_STATE}.providerClass", provider, _ROCKSDB, "transformWithState runs on no other store"
         )
     with_locals = conf.get(_TRACEBACK_WITH_LOCALS, "false")
     if with_locals.strip().lower() == "true":
-        raise RefusedSettingError(
+        raise _refused_setting(
             _TRACEBACK_WITH_LOCALS, with_locals, "false", "rows and secrets would be written into tracebacks"
         )
+
+
+def _refused_setting(setting: str, value: str, expected: str, why: str) -> PipelineConfigError:
+    return PipelineConfigError(f"Spark setting {setting} is {value!r}, expected {expected}: {why}")

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from slackwater_engine.collector import collector_paused
-from slackwater_engine.evaluate.evaluators import Evaluators, SqlEvaluators, check_aggregate
+from slackwater_engine.evaluate.evaluators import Evaluators, SqlEvaluators
 from slackwater_engine.payloads import PACKED_SCHEMA
-from slackwater_engine.scope import Scope
-from slackwater_engine.settings import StageSettings
+from slackwater_engine.settings import Scope, StageSettings
 from slackwater_engine.state.log import LOG_KEY_SCHEMA, LOG_SCHEMA, META_SCHEMA, StateLog
+from slackwater_spark.collector import collector_paused
 from slackwater_spark.operator.conf import check_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from slackwater_engine.bucket.bucket import BucketStage
+    from slackwater_engine.bucket.processor import BucketProcessor
     from slackwater_engine.index.lmdb_index import OpenIndexes
     from slackwater_sql.plan import EnginePlan
 
@@ -36,7 +35,7 @@ _QUERY_ID = "sql.streaming.queryId"
 def stages(
     df: "DataFrame", plan: "EnginePlan", settings: StageSettings, evaluators: Evaluators | None = None
 ) -> "DataFrame":
-    """The documents that a stream of packed rows makes of a pipeline's views.
+    """Turns a stream of packed rows into documents of a pipeline's views.
 
     Input and output have the columns ``stage, bucket, sequence, payload``; rows of stage 0 pass unchanged.
     The session's `spark.sql.shuffle.partitions` is the number of tasks of each stage, fixed by the query's
@@ -49,11 +48,13 @@ def stages(
         evaluators: Of rows parts; None: DuckDB.
 
     Raises:
-        RefusedSettingError: the session lacks a setting of `required_conf`, or has one that leaks data.
+        PipelineConfigError: the session lacks a setting of `required_conf`, or has one that leaks data.
         EngineConfigError: the scope is `aggregate`, and the pipeline is more than one stage of rows.
     """
     check_conf({key: str(value) for key, value in df.sparkSession.conf.getAll.items()})
     if settings.scope is Scope.AGGREGATE:
+        from slackwater_engine.bucket.owners import check_aggregate
+
         check_aggregate(plan)
     for stage_plan in plan.stages:
         processor = EngineProcessor(plan, stage_plan.number, settings, evaluators or SqlEvaluators())
@@ -73,7 +74,7 @@ class EngineProcessor(StatefulProcessor):
         self._number = number
         self._settings = settings
         self._evaluators = evaluators
-        self._buckets: BucketStage | None = None
+        self._buckets: BucketProcessor | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Names the state variables."""
@@ -86,7 +87,7 @@ class EngineProcessor(StatefulProcessor):
         rows: Iterator[Row],
         timerValues: Any,
     ) -> Iterator[Row]:
-        """One bucket of a batch."""
+        """Processes one bucket of a batch."""
         number, bucket = key
         if number != self._number:
             yield from rows
@@ -102,30 +103,22 @@ class EngineProcessor(StatefulProcessor):
             yield Row(stage=stage_number, bucket=of_bucket, sequence=sequence, payload=payload)
 
     def close(self) -> None:
-        """Nothing to free: indexes and evaluators stay open for the next task of this worker."""
+        """Frees nothing: indexes and evaluators stay open for the next task of this worker."""
 
 
 @lru_cache(maxsize=64)
 def _engine_stage(
     plan: "EnginePlan", number: int, settings: StageSettings, evaluators: Evaluators
-) -> "BucketStage":
-    """One per stage and Python worker: DuckDB's connection and its prepared objects live on between tasks."""
-    from slackwater_engine.bucket.stage import bucket_stage
+) -> "BucketProcessor":
+    """Keeps one per Python worker: DuckDB's connection and its prepared objects outlive tasks."""
+    from slackwater_engine.bucket.processor import BucketProcessor
 
-    return bucket_stage(
-        plan,
-        plan.stage(number),
-        buckets=settings.buckets,
-        every_commit=settings.every_commit,
-        scope=settings.scope,
-        evaluators=evaluators,
-        limits=settings.limits,
-    )
+    return BucketProcessor(plan, plan.stage(number), settings, evaluators)
 
 
 @lru_cache(maxsize=1)
 def _open_indexes() -> "OpenIndexes":
-    """One per Python worker: LMDB allows one handle of a folder per process."""
+    """Keeps one per Python worker: LMDB allows one handle of a folder per process."""
     from slackwater_engine.index.lmdb_index import OpenIndexes
 
     return OpenIndexes()
@@ -133,7 +126,7 @@ def _open_indexes() -> "OpenIndexes":
 
 @lru_cache(maxsize=4)
 def _clean_root(root: str) -> Path:
-    """A root that outlives queries, without the indexes of those that are no more."""
+    """Removes the indexes of queries that are no more, below a root that outlives them."""
     from slackwater_engine.index.folders import remove_unused_indexes
     from slackwater_protocol import SystemClock
 
@@ -142,7 +135,7 @@ def _clean_root(root: str) -> Path:
 
 
 def _index_folder(root: str | None, name: str, bucket: int) -> Path:
-    """Without a root below one of Spark's local folders: Spark removes them when the application ends."""
+    """Places a bucket's index; without a root in a local folder of Spark, which removes it at the end."""
     from pyspark import TaskContext
 
     from slackwater_engine.index.folders import index_folder
@@ -157,7 +150,7 @@ def _index_folder(root: str | None, name: str, bucket: int) -> Path:
 
 @lru_cache(maxsize=1)
 def _temporary_root() -> str:
-    """Below the folder for temporary files, where any account could have made one of this name before."""
+    """Makes a root among temporary files, where any account could have made one of this name before."""
     from slackwater_engine.index.folders import make_private_folder, unusable_folder
 
     root = Path(tempfile.gettempdir()) / f"slackwater-{os.getuid()}"

@@ -1,44 +1,70 @@
-"""A pipeline is a folder.
+"""The description of a pipeline: all that decides its results."""
 
-::
-
-    pipeline.toml      name, source, scope, emit, buckets, revision, [topics] by table, and for one view
-                       [output] topic, partitions; for several [outputs.<view>] topic, partitions, publish
-    schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
-    views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slackwater_engine.errors import EngineConfigError
-from slackwater_engine.evaluate.evaluators import Evaluators, check_aggregate
-from slackwater_engine.scope import Scope
-from slackwater_spark.pipeline.outputs import ViewOutput, read_outputs, revised, topic_name
-from slackwater_spark.pipeline.sources import PipelineSources, read_sources
+from slackwater_engine.evaluate.evaluators import Evaluators
+from slackwater_engine.settings import Scope
 from slackwater_spark.pipeline.tables import table_names
-from slackwater_spark.pipeline.toml import TomlTable, read_toml
-from slackwater_spark.sink import Emit
+from slackwater_spark.sink import Emit, SinkKind
 from slackwater_sql.catalog import Catalog
+from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.plan import EnginePlan
 
 DEFAULT_BUCKETS = 64
-DEFINITION_FILE = "pipeline.toml"
 
-_KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
+
+@dataclass(frozen=True, slots=True)
+class ViewOutput:
+    """The place where a view is published."""
+
+    view: str
+    topic: str
+    partitions: int | None = None
+    """None: as the topic is, or four."""
+    kind: SinkKind = SinkKind.KAFKA
+    """The kind of the sink."""
+
+
+@dataclass(frozen=True)
+class PipelineSql:
+    """The SQL that a pipeline's plan is made of."""
+
+    catalog: Catalog
+    """The declared tables."""
+    views: tuple[tuple[str, str], ...]
+    """Path and text of each view, by name."""
+
+    @property
+    def view_names(self) -> tuple[str, ...]:
+        """The names of the views."""
+        return tuple(Path(path).stem for path, _ in self.views)
+
+    def plan(
+        self, published: Collection[str], catalog: Catalog | None = None, scope: Scope = Scope.STRICT
+    ) -> EnginePlan:
+        """Plans the published views, perhaps over other tables.
+
+        Raises:
+            SqlTextError: a view is not supported; with its place.
+        """
+        accumulates = scope is Scope.STRICT
+        return compile_pipeline(
+            self.views, catalog or self.catalog, published=published, accumulates=accumulates
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineDefinition:
-    """What a pipeline computes and where it writes: all that decides its results."""
+    """The views that a pipeline computes, and where it reads and writes: all that decides its results."""
 
     name: str
     """Also the base of its progress topic and its transactional id. Ends in ``.v<revision>`` from 2 on."""
     source: str
     """The connector's ``topic.prefix``."""
     scope: Scope = Scope.STRICT
-    """Whether all of the views is of one commit, or each document by itself."""
+    """Strict: all of the views is of one commit; aggregate: each document by itself."""
     emit: Emit
     buckets: int
     """Slices of each stage's keys; fixed for the life of a checkpoint."""
@@ -49,10 +75,10 @@ class PipelineDefinition:
     topics: Mapping[str, str] = field(default_factory=dict)
     """Table to topic, for tables whose rows a transform of the connector sends elsewhere."""
     plan: EnginePlan
-    sources: PipelineSources | None = None
-    """What the plan was made of; None if it was made otherwise."""
+    sql: PipelineSql | None = None
+    """The SQL that the plan was made of; None if it was made otherwise."""
     evaluators: Evaluators | None = None
-    """What evaluates the rows of stages; None: DuckDB."""
+    """Evaluates the rows of stages; None: DuckDB does."""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -60,40 +86,8 @@ class PipelineDefinition:
         return table_names(self.plan)
 
     def checkpoint(self, folder: Path) -> Path:
-        """Where this revision keeps its state, if the first one does in `folder`."""
-        return folder.with_name(revised(folder.name, self.revision))
-
-
-def load_pipeline(folder: Path) -> PipelineDefinition:
-    """The pipeline in a folder.
-
-    Raises:
-        DefinitionError: file and key of what cannot be used.
-        SqlError: a schema or view file is not supported; with its place.
-    """
-    toml = read_toml(folder / DEFINITION_FILE)
-    toml.only(_KEYS)
-    name, source = topic_name(toml, "name"), topic_name(toml, "source")
-    scope = Scope(toml.choice("scope", [str(scope) for scope in Scope], str(Scope.STRICT)))
-    emit = Emit(toml.choice("emit", [str(emit) for emit in Emit], str(Emit.LATEST)))
-    buckets = toml.integer("buckets", DEFAULT_BUCKETS, minimum=1) or DEFAULT_BUCKETS
-    revision = toml.integer("revision", 1, minimum=1) or 1
-    sources = read_sources(folder)
-    outputs = read_outputs(toml, sources.names, revision)
-    plan = sources.plan([output.view for output in outputs], scope=scope)
-    _check_scope(toml, scope, plan)
-    return PipelineDefinition(
-        name=revised(name, revision),
-        source=source,
-        scope=scope,
-        emit=emit,
-        buckets=buckets,
-        revision=revision,
-        outputs=outputs,
-        topics=_topics(toml.table("topics"), plan),
-        plan=plan,
-        sources=sources,
-    )
+        """Returns the folder where this revision keeps its state, if the first one does in `folder`."""
+        return folder.with_name(revision_name(folder.name, self.revision))
 
 
 def pipeline_definition(
@@ -106,10 +100,10 @@ def pipeline_definition(
     buckets: int = DEFAULT_BUCKETS,
     outputs: Sequence[ViewOutput] | None = None,
 ) -> PipelineDefinition:
-    """A pipeline without a folder.
+    """Describes a pipeline without a folder.
 
     Args:
-        name: Of the pipeline.
+        name: The pipeline's name.
         source: The connector's ``topic.prefix``.
         catalog: The declared tables.
         views: Name and SQL of each view.
@@ -120,22 +114,14 @@ def pipeline_definition(
     Raises:
         SqlTextError: a view is not supported; with its place.
     """
-    sources = PipelineSources(catalog, tuple((f"{view}.sql", sql) for view, sql in views.items()))
+    sql = PipelineSql(catalog, tuple((f"{view}.sql", text) for view, text in views.items()))
     outputs = tuple(map(ViewOutput, views, views)) if outputs is None else tuple(outputs)
-    plan = sources.plan([output.view for output in outputs])
+    plan = sql.plan([output.view for output in outputs])
     return PipelineDefinition(
-        name=name, source=source, emit=emit, buckets=buckets, outputs=outputs, plan=plan, sources=sources
+        name=name, source=source, emit=emit, buckets=buckets, outputs=outputs, plan=plan, sql=sql
     )
 
 
-def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:
-    table.only(table_names(plan))
-    return {name: topic_name(table, name) for name in table.values}
-
-
-def _check_scope(toml: TomlTable, scope: Scope, plan: EnginePlan) -> None:
-    if scope is Scope.AGGREGATE:
-        try:
-            check_aggregate(plan)
-        except EngineConfigError as error:
-            raise toml.error("scope", str(error), "`slackwater explain` shows the stages") from error
+def revision_name(name: str, revision: int) -> str:
+    """Returns the name of what belongs to a revision alone; it ends in ``.v<revision>`` from 2 on."""
+    return name if revision == 1 else f"{name}.v{revision}"

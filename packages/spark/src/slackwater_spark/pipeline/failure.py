@@ -1,4 +1,4 @@
-"""What really made a query fail."""
+"""Finds the error that made a query fail in Spark's account of it."""
 
 import re
 
@@ -9,7 +9,7 @@ _RAISED = re.compile(
 _HANDED_ON = "Py4JJavaError"
 _CAUSED_BY = re.compile(r"^Caused by: (?P<type>[\w.$]+): (?P<reason>.+)$")
 _QUERY_FAILED = r"(?:terminated with exception: +|\A(?=.*\n=== Streaming Query ===))"
-"""What Spark's account of a query that failed begins with: of one that has not begun, its error."""
+"""The beginning of Spark's account of a query that failed; of one that has not begun, its error."""
 _PROCESS_ENDED = re.compile(
     _QUERY_FAILED + r"(?P<told>Broken pipe|Connection reset(?: by peer)?|(?= *SQLSTATE)) *(?:SQLSTATE|$)",
     re.M,
@@ -23,7 +23,7 @@ _JAVA_FRAME = re.compile(r"^\s+at [\w.$/<>]+\(|^\s*(?:Caused by: |Driver stacktr
 
 
 def root_cause(text: str) -> tuple[str, str]:
-    """Name and message of the Python error in Spark's account of it; else the account's first line.
+    """Returns name and message of the Python error in Spark's account; else the account's first line.
 
     Spark wraps what a task raises into messages of its own, and repeats stack traces of both languages. The
     error that counts is the last one of the first chain of Python tracebacks, which ends where Java's frames
@@ -61,7 +61,7 @@ def root_cause(text: str) -> tuple[str, str]:
 
 
 def _java_cause(text: str) -> tuple[str, str]:
-    """What a call into Java failed with: a Python error in a task, or Java's deepest cause."""
+    """Finds why a call into Java failed: a Python error in a task, or Java's deepest cause."""
     told = text.partition(_HANDED_ON)[2]
     if _TRACEBACK in told and _HANDED_ON not in told:
         return root_cause(told)
@@ -72,7 +72,7 @@ def _java_cause(text: str) -> tuple[str, str]:
 
 
 def _whole_message(first: str, following: list[str]) -> str:
-    """A message of several lines: it ends at an empty line, a Java frame or the next traceback."""
+    """Joins a message of several lines, which ends at an empty line, a Java frame or the next traceback."""
     message = [first]
     for line in following:
         if not line.strip() or _JAVA_FRAME.match(line) or _TRACEBACK in line:

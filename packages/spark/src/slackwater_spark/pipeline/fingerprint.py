@@ -1,25 +1,31 @@
-"""What a checkpoint's state depends on, in a form that can say what has changed."""
+"""The meaning of a pipeline, noted in its checkpoint by the first run, so that later runs notice changes."""
 
-from collections.abc import Iterator, Mapping
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from slackwater_spark.errors import PipelineStateError
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.tables import view_inputs
+from slackwater_spark.state import Checkpoint
 from slackwater_sql.plan import EnginePlan, InputPlan, PublishedView, fingerprint
 
+FINGERPRINT_FILE = "slackwater.json"
 VERSION = 2
-"""Of the form of the state as a whole: 2 has stages."""
+"""The version of the form of the state as a whole: 2 has stages."""
 
 _NOT_THERE = "no part of it"
 
 Change = tuple[str, str, str]
-"""What has changed, its value in the checkpoint, its value now; without the first the last says it all."""
+"""The name of a fact, its value in the checkpoint, its value now; an empty value: the last is a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewFingerprint:
-    """What must be equal of a view, and facts that tell a person why it is not."""
+    """A view's topic and meaning, which must not change, and facts that tell a person what has changed."""
 
     topic: str
     fingerprint: str
@@ -27,8 +33,8 @@ class ViewFingerprint:
     """By name: types of the columns it uses, its record key, the types of its outputs."""
 
     @classmethod
-    def of(cls, plan: EnginePlan, view: PublishedView, topic: str) -> "ViewFingerprint":
-        """Of a view of a plan."""
+    def take(cls, plan: EnginePlan, view: PublishedView, topic: str) -> "ViewFingerprint":
+        """Takes the fingerprint of a view of a plan."""
         facts = {"record key": ", ".join(view.key)}
         facts |= {f"output {each.name}": each.type for each in view.outputs}
         for each in view_inputs(plan, view):
@@ -36,7 +42,7 @@ class ViewFingerprint:
         return cls(topic=topic, fingerprint=view.fingerprint, facts=facts)
 
     def changes(self, name: str, now: "ViewFingerprint") -> Iterator[Change]:
-        """What differs."""
+        """Yields what differs."""
         if self.topic != now.topic:
             yield f"output topic of view {name}", self.topic, now.topic
         if self.fingerprint == now.fingerprint:
@@ -63,12 +69,12 @@ class PipelineFingerprint:
     emit: str
     buckets: int
     stages: str
-    """Of all that stages keep: differs, too, when another version plans the same views otherwise."""
+    """The fingerprint of all that stages keep; another one if another version plans the views otherwise."""
     views: Mapping[str, ViewFingerprint]
 
     @classmethod
-    def of(cls, definition: PipelineDefinition, timeline: int) -> "PipelineFingerprint":
-        """The fingerprint of a pipeline that reads a timeline."""
+    def take(cls, definition: PipelineDefinition, timeline: int) -> "PipelineFingerprint":
+        """Takes the fingerprint of a pipeline that reads a timeline."""
         plan = definition.plan
         return cls(
             pipeline=definition.name,
@@ -80,13 +86,13 @@ class PipelineFingerprint:
             buckets=definition.buckets,
             stages=fingerprint(plan.stages),
             views={
-                view.name: ViewFingerprint.of(plan, view, output.topic)
+                view.name: ViewFingerprint.take(plan, view, output.topic)
                 for view, output in zip(plan.views, definition.outputs, strict=True)
             },
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the checkpoint."""
+        """Returns the form that stands in the checkpoint."""
         views = {
             name: {"topic": view.topic, "fingerprint": view.fingerprint, "facts": dict(view.facts)}
             for name, view in self.views.items()
@@ -94,10 +100,10 @@ class PipelineFingerprint:
         return {"version": str(VERSION), **self._fields(), "stages": self.stages, "views": views}
 
     def changes_since(self, before: Mapping[str, Any]) -> tuple[Change, ...]:
-        """What has changed since this was written; nothing if the state fits.
+        """Returns what has changed since another fingerprint; nothing if the state fits.
 
         Args:
-            before: What :meth:`to_json` gave, perhaps of an older version.
+            before: The other one, as :meth:`to_json` gave it, perhaps of an older version.
         """
         if before.get("version") != str(VERSION):
             return (("the form of the state", str(before.get("version")), str(VERSION)),)
@@ -109,7 +115,7 @@ class PipelineFingerprint:
         return tuple(changes)
 
     def _fields(self) -> dict[str, str]:
-        """By the name a person knows."""
+        """Returns the simple fields by the names that a person knows."""
         return {
             "name": self.pipeline,
             "source": self.source,
@@ -130,6 +136,49 @@ class PipelineFingerprint:
                 yield from ViewFingerprint(**before[name]).changes(name, now)
 
 
+def check_fingerprint(checkpoint: Checkpoint, fingerprint: PipelineFingerprint) -> None:
+    """Refuses a pipeline that may not use this checkpoint; changes nothing.
+
+    Raises:
+        PipelineStateError: the checkpoint belongs to a pipeline that means something else.
+    """
+    before = _read(checkpoint.folder)
+    if before is not None:
+        changes = fingerprint.changes_since(before)
+    elif checkpoint.query_id() is not None:
+        changes = (("its origin", "a Spark query of another kind", "a pipeline"),)
+    else:
+        changes = ()
+    if changes:
+        raise _incompatible(checkpoint.folder, changes, fingerprint.revision)
+
+
+def claim_checkpoint(checkpoint: Checkpoint, fingerprint: PipelineFingerprint) -> None:
+    """Writes the fingerprint into a new checkpoint; otherwise like :func:`check_fingerprint`. Idempotent."""
+    check_fingerprint(checkpoint, fingerprint)
+    if _read(checkpoint.folder) is None:
+        _write(checkpoint.folder, fingerprint.to_json())
+
+
+def _read(folder: Path) -> dict[str, Any] | None:
+    try:
+        text = (folder / FINGERPRINT_FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    return dict(json.loads(text))
+
+
+def _write(folder: Path, fields: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / FINGERPRINT_FILE
+    draft = target.with_name(f".{FINGERPRINT_FILE}.{os.getpid()}")
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(fields, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(target)
+
+
 def _table_facts(item: InputPlan) -> dict[str, str]:
     table = item.table.full_name
     facts = {
@@ -137,3 +186,16 @@ def _table_facts(item: InputPlan) -> dict[str, str]:
         for column in item.columns
     }
     return {**facts, f"primary key of {table}": ", ".join(item.table.primary_key)}
+
+
+def _incompatible(folder: Path, changes: Iterable[Change], revision: int) -> PipelineStateError:
+    listed = "; ".join(
+        f"{name} was {was}, is {now}" if was else f"{name} {now}" for name, was, now in changes
+    )
+    return PipelineStateError(
+        f"checkpoint {folder} does not fit the pipeline any more: {listed}",
+        f"undo the change, or write `revision = {revision + 1}` into pipeline.toml: the changed pipeline "
+        "then has a checkpoint of its own beside this one and output topics of its own (give new ones where "
+        "pipeline.toml names topics), and builds its views from the beginning of the source's topics, while "
+        "readers of the old ones are not disturbed",
+    )

@@ -1,7 +1,8 @@
 """The Spark query of a pipeline, from the source to the last stage."""
 
 import json
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from slackwater_engine.pack.specification import packing_spec
 from slackwater_engine.settings import StageSettings
@@ -11,32 +12,27 @@ from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import Emit
 from slackwater_spark.source.options import server_options
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 def packed_documents(
-    session: "SparkSession", definition: PipelineDefinition, settings: RunSettings
-) -> "DataFrame":
-    """What a sink writes: rows ``stage, bucket, sequence, payload`` of batch headers and documents.
+    session: SparkSession, definition: PipelineDefinition, settings: RunSettings
+) -> DataFrame:
+    """Builds the stream that a sink writes: packed rows of batch headers and documents.
 
     Raises:
-        RefusedSettingError: the session lacks a setting that stages need, or has one that leaks data.
+        PipelineConfigError: the session lacks a setting that stages need, or has one that leaks data.
     """
     rows = packed_rows(session, definition, settings)
     return stages(rows, definition.plan, stage_settings(definition, settings), definition.evaluators)
 
 
-def packed_rows(
-    session: "SparkSession", definition: PipelineDefinition, settings: RunSettings
-) -> "DataFrame":
-    """The source's changes, packed for the stages."""
+def packed_rows(session: SparkSession, definition: PipelineDefinition, settings: RunSettings) -> DataFrame:
+    """Reads the source's changes, packed for the stages."""
     options = source_options(definition, settings, session.sparkContext.defaultParallelism)
     return session.readStream.format("slackwater").options(**options).load()
 
 
 def source_options(definition: PipelineDefinition, settings: RunSettings, cores: int) -> dict[str, str]:
-    """Of ``format("slackwater")``. Holds secrets under names that Spark redacts."""
+    """Returns the options of ``format("slackwater")``; they hold secrets under names that Spark redacts."""
     required = {
         "source": definition.source,
         "tables": ",".join(definition.tables),
@@ -54,7 +50,7 @@ def source_options(definition: PipelineDefinition, settings: RunSettings, cores:
 
 
 def stage_settings(definition: PipelineDefinition, settings: RunSettings) -> StageSettings:
-    """How the stages run."""
+    """Returns the settings of all stages."""
     root = settings.index_root
     return StageSettings(
         buckets=definition.buckets,

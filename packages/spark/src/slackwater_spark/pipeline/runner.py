@@ -4,38 +4,40 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater_protocol import Clock, SlackwaterError, SourceTopics, SystemClock
-from slackwater_spark.pipeline.checkpoint import Checkpoint
+from slackwater_spark.errors import OutputRefusedError, QueryFailedError
 from slackwater_spark.pipeline.definition import PipelineDefinition
-from slackwater_spark.pipeline.errors import QueryFailedError
 from slackwater_spark.pipeline.failure import RESTARTABLE, root_cause
-from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
-from slackwater_spark.pipeline.jvm_process import how_jvm_ended
-from slackwater_spark.pipeline.progress import BatchProgress
+from slackwater_spark.pipeline.fingerprint import (
+    PipelineFingerprint,
+    check_fingerprint,
+    claim_checkpoint,
+)
+from slackwater_spark.pipeline.jvm import explain_jvm_end
+from slackwater_spark.pipeline.progress import BatchProgress, DurationListener, ProgressQueue
 from slackwater_spark.pipeline.query import packed_documents
-from slackwater_spark.pipeline.reporting import BatchDurations, BatchJournal, PipelineRegistry
 from slackwater_spark.pipeline.session import spark_session
 from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.pipeline.sinks import kafka_sink_settings, make_sink
-from slackwater_spark.pipeline.tables import without_topic
+from slackwater_spark.pipeline.sinks import make_sink
+from slackwater_spark.pipeline.status import StatusReporter
+from slackwater_spark.pipeline.tables import tables_without_topic
 from slackwater_spark.pipeline.writer import BatchWriter, RunStoppedError
-from slackwater_spark.sink import REQUEST_TIMEOUT, OutputRefusedError, SinkProbe, existing_topics
-from slackwater_spark.state import CheckpointHold, batches_without_input, hold_checkpoint
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+from slackwater_spark.sink import REQUEST_TIMEOUT, SinkProbe
+from slackwater_spark.source.kafka_reader import existing_topics
+from slackwater_spark.state import Checkpoint, CheckpointHold
 
 SPARK_LOG = "spark.log"
 
-_LOOK = timedelta(milliseconds=200)
-_LAST_NEWS = timedelta(seconds=2)
-_RESTARTS = 5
-"""How often in a row a query is started again without a batch of it having become visible."""
+_POLL_INTERVAL = timedelta(milliseconds=200)
+_LAST_PROGRESS_WAIT = timedelta(seconds=2)
+_MAX_RESTARTS = 5
+"""The number of times in a row that a query is started again without a batch of it having become visible."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ def run_pipeline(
     on_progress: Callable[[BatchProgress], None] | None = None,
     *,
     stop: threading.Event | None = None,
-    session: "SparkSession | None" = None,
+    session: SparkSession | None = None,
     probe: SinkProbe | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> None:
@@ -66,22 +68,29 @@ def run_pipeline(
             for.
 
     Raises:
-        IncompatibleCheckpointError: the checkpoint is of a pipeline that meant something else.
-        CheckpointInUseError: its state is being distributed over other partitions.
-        PipelineNameTakenError: another pipeline of this name has written; nothing was touched.
-        SessionStartError: Spark does not start.
-        SinkError: the output cannot be written; ``ProducerFencedError`` if another run took over.
+        PipelineStateError: the checkpoint is of a pipeline that meant something else, another pipeline of
+            this name has written, or the output is not as it was left; nothing was touched.
+        RunOvertakenError: another run took over.
+        PipelineUnavailableError: Spark does not start, the output cannot be reached, or the checkpoint is
+            being distributed over other partitions.
         QueryFailedError: the query ended with an error.
     """
-    run = _PipelineRun(definition, settings, probe, SystemClock(), on_step or (lambda _: None))
+    run = _PipelineRun(
+        definition,
+        settings,
+        on_progress=on_progress or (lambda _: None),
+        on_step=on_step or (lambda _: None),
+        stop=stop or threading.Event(),
+        clock=SystemClock(),
+        probe=probe,
+    )
     run.check()
-    on_progress, stop = on_progress or (lambda _: None), stop or threading.Event()
     if session is not None:
-        run.run(session, on_progress, stop)
+        run.run(session)
         return
-    run.tell("starting Spark")
+    run.on_step("starting Spark")
     with spark_session(definition.name, settings, run.spark_log) as own:
-        run.run(own, on_progress, stop)
+        run.run(own)
 
 
 class _PipelineRun:
@@ -89,39 +98,53 @@ class _PipelineRun:
         self,
         definition: PipelineDefinition,
         settings: RunSettings,
-        probe: SinkProbe | None,
+        *,
+        on_progress: Callable[[BatchProgress], None],
+        on_step: Callable[[str], None],
+        stop: threading.Event,
         clock: Clock,
-        tell: Callable[[str], None],
+        probe: SinkProbe | None = None,
     ) -> None:
         self._definition = definition
         self._settings = settings
+        self._on_progress = on_progress
+        self.on_step = on_step
+        self._stop = stop
         self._clock = clock
-        self.tell = tell
         self._checkpoint = Checkpoint(definition.checkpoint(settings.checkpoint))
-        self._fingerprint = PipelineFingerprint.of(definition, settings.timeline)
-        without_output = partial(batches_without_input, self._checkpoint.folder)
+        self._fingerprint = PipelineFingerprint.take(definition, settings.timeline)
+        without_output = self._checkpoint.batches_without_input
         self._sink = make_sink(definition, settings, without_output, probe=probe, clock=clock)
-        self._journal = BatchJournal(definition.name)
+        self._progress = ProgressQueue(definition.name)
         self._writer = self._new_writer()
         self._restarts = 0
 
     @property
     def spark_log(self) -> Path:
-        """Where Spark's JVM writes."""
+        """The file that Spark's JVM logs to."""
         return self._settings.spark_log or self._checkpoint.folder / SPARK_LOG
 
     def check(self) -> None:
         """Refuses what can be refused before anything is started, written or fenced."""
-        self._checkpoint.check(self._fingerprint)
-        self._tell_of_kafka("its progress")
+        check_fingerprint(self._checkpoint, self._fingerprint)
+        self._announce_wait_for_sink("its progress")
         self._sink.check(self._checkpoint.query_id())
         self._warn_of_missing_topics()
 
+    def run(self, session: SparkSession) -> None:
+        """Takes the pipeline over, runs it and lets it go."""
+        holder = f"a run of {self._definition.name}"
+        with self._checkpoint.hold(holder, alone=False) as hold:
+            try:
+                self._run(session, hold)
+            except (Py4JError, OSError) as error:  # OSError: a socket to the JVM
+                self._raise_end_of_jvm(error)
+
     def _warn_of_missing_topics(self) -> None:
-        """A table without a topic counts as empty: right if nobody has written to it yet."""
-        known = existing_topics(kafka_sink_settings(self._definition, self._settings))
+        """Warns of tables without a topic, which count as empty: right if nobody has written to them yet."""
+        known = existing_topics(self._settings.servers.kafka, REQUEST_TIMEOUT)
         topics = SourceTopics(self._definition.source, self._definition.topics)
-        for table, others in without_topic(self._definition.tables, topics, known):
+        for table, others in tables_without_topic(self._definition.tables, topics, known):
             partitions = f" Are these its partitions: {', '.join(others)}?" if others else ""
             _log.warning(
                 "table %s counts as empty: there is no topic %s. Right if it has no rows yet, since the "
@@ -133,54 +156,38 @@ class _PipelineRun:
                 partitions,
             )
 
-    def run(
-        self, session: "SparkSession", on_progress: Callable[[BatchProgress], None], stop: threading.Event
-    ) -> None:
-        """From taking the pipeline over to letting it go."""
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
-
-        holder = f"a run of {self._definition.name}"
-        with hold_checkpoint(self._checkpoint.folder, holder, alone=False) as hold:
-            try:
-                self._run(session, hold, on_progress, stop)
-            except (Py4JError, OSError) as error:  # OSError: a socket to the JVM
-                self._raise_end_of_jvm(stop, error)
-
-    def _run(
-        self,
-        session: "SparkSession",
-        hold: CheckpointHold,
-        on_progress: Callable[[BatchProgress], None],
-        stop: threading.Event,
-    ) -> None:
-        registry = PipelineRegistry.connect(self._definition, self._settings, self._clock)
-        listener = BatchDurations(self._journal.measured)
+    def _run(self, session: SparkSession, hold: CheckpointHold) -> None:
+        status = StatusReporter.connect(self._definition, self._settings, self._clock)
+        listener = DurationListener(self._progress.put_durations)
         session.streams.addListener(listener)
         try:
-            self._checkpoint.claim(self._fingerprint)
-            self._tell_of_kafka("its output topics")
+            claim_checkpoint(self._checkpoint, self._fingerprint)
+            self._announce_wait_for_sink("its outputs")
             progress = self._sink.open()
-            self._checkpoint.replan_failed(progress, hold)
-            self.tell("starting its query")
+            self._checkpoint.replan_failed_batch(None if progress is None else progress.batch_id, hold)
+            self.on_step("starting its query")
             query = self._start(session)
-            registry.started(self._query_id(), progress)
-            self.tell("waiting for a cut with something new")
-            while not self._watch(session, query, on_progress, registry, stop):
+            status.report_start(self._query_id(), progress)
+            self.on_step("waiting for a cut with something new")
+            self._watch(query, status)
+            while not self._has_ended(session, query):
                 query = self._start(session)
+                self._watch(query, status)
         finally:
             self._sink.close()
             session.streams.removeListener(listener)
-            registry.close()
+            status.close()
 
     def _new_writer(self) -> BatchWriter:
-        return BatchWriter(self._sink, self._query_id, self._clock, self._journal.wrote)
+        return BatchWriter(self._sink, self._query_id, self._clock, self._progress.put_written)
 
-    def _tell_of_kafka(self, what: str) -> None:
+    def _announce_wait_for_sink(self, what: str) -> None:
         until = self._clock.now() + REQUEST_TIMEOUT
-        at = f"Kafka at {self._settings.servers.kafka.bootstrap}"
-        self.tell(f"asking {at} for {what}, until {until:%H:%M:%S} UTC if it does not answer")
+        self.on_step(
+            f"asking {self._sink.place} for {what}, until {until:%H:%M:%S} UTC if it does not answer"
+        )
 
-    def _start(self, session: "SparkSession") -> "StreamingQuery":
+    def _start(self, session: SparkSession) -> StreamingQuery:
         self._writer = self._new_writer()
         documents = packed_documents(session, self._definition, self._settings)
         writer = documents.writeStream.queryName(self._definition.name).foreachBatch(self._writer)
@@ -189,90 +196,82 @@ class _PipelineRun:
             writer = writer.trigger(availableNow=True)
         return writer.start()
 
-    def _watch(
-        self,
-        session: "SparkSession",
-        query: "StreamingQuery",
-        on_progress: Callable[[BatchProgress], None],
-        registry: PipelineRegistry,
-        stop: threading.Event,
-    ) -> bool:
-        """Until the query has ended; whether the run has, too, or the query is to be started again."""
-
-        def tell(batch: BatchProgress) -> None:
-            if not batch.was_covered:
-                self._restarts = 0
-            registry.visible(self._query_id(), batch)
-            on_progress(batch)
-
+    def _watch(self, query: StreamingQuery, status: StatusReporter) -> None:
+        """Reports the query's batches until it has ended, or the run is to stop and the query was stopped."""
         try:
-            while query.isActive and not stop.is_set():
-                if (batch := self._journal.next(_LOOK)) is not None:
-                    tell(batch)
+            while query.isActive and not self._stop.is_set():
+                self._report(self._progress.next(_POLL_INTERVAL), status)
         finally:
             self._writer.stop()
             query.stop()
-        deadline = self._clock.monotonic() + _LAST_NEWS.total_seconds()
-        while self._journal.has_unfinished and self._clock.monotonic() < deadline:
-            if (batch := self._journal.next(_LOOK)) is not None:
-                tell(batch)
-        for batch in self._journal.rest():
-            tell(batch)
-        return self._has_ended(session, query, stop)
+        deadline = self._clock.monotonic() + _LAST_PROGRESS_WAIT.total_seconds()
+        while self._progress.has_unfinished and self._clock.monotonic() < deadline:
+            self._report(self._progress.next(_POLL_INTERVAL), status)
+        for batch in self._progress.take_rest():
+            self._report(batch, status)
 
-    def _has_ended(self, session: "SparkSession", query: "StreamingQuery", stop: threading.Event) -> bool:
-        """Why the query ended: raises a failure; False if the query may be started again."""
+    def _report(self, batch: BatchProgress | None, status: StatusReporter) -> None:
+        if batch is None:
+            return
+        if not batch.was_covered:
+            self._restarts = 0
+        status.report_batch(self._query_id(), batch)
+        self._on_progress(batch)
+
+    def _has_ended(self, session: SparkSession, query: StreamingQuery) -> bool:
+        """Tells whether the run has ended with its query; raises a failure; False: the query starts again."""
         failure = self._writer.failure
         if isinstance(failure, OutputRefusedError):
-            self._checkpoint.batch_failed()
+            self._checkpoint.note_failed_batch()
         if failure is not None:
             raise failure
         error = query.exception()
         if error is None:
-            self._check_end_was_wanted(session, stop)
+            self._check_end_was_wanted(session)
             return True
         text = str(error)
         error_type, reason = root_cause(text)
-        if error_type == RunStoppedError.__name__ or (stop.is_set() and error_type in RESTARTABLE):
+        if error_type == RunStoppedError.__name__ or (self._stop.is_set() and error_type in RESTARTABLE):
             return True
-        if error_type in RESTARTABLE and self._restarts < _RESTARTS:
+        if error_type in RESTARTABLE and self._restarts < _MAX_RESTARTS:
             self._restarts += 1
             _log.warning(
                 "the query ended: %s (%s). Starting it again from its checkpoint, %d of at most %d times",
                 reason,
                 error_type,
                 self._restarts,
-                _RESTARTS,
+                _MAX_RESTARTS,
             )
             return False
         _log.error("the query failed: %s", text)
-        self._checkpoint.batch_failed()
-        raise QueryFailedError(self._definition.name, error_type, reason)
+        self._checkpoint.note_failed_batch()
+        raise self._failed(error_type, reason)
 
-    def _check_end_was_wanted(self, session: "SparkSession", stop: threading.Event) -> None:
-        """A Spark that is shut down, by a signal to its JVM for example, ends queries without an error."""
-        if stop.is_set():
+    def _check_end_was_wanted(self, session: SparkSession) -> None:
+        """Raises if Spark was shut down, say by a signal to its JVM: queries then end without an error."""
+        if self._stop.is_set():
             return
-        ended = how_jvm_ended()
+        ended = explain_jvm_end()
         if ended is None and session.sparkContext._jsc.sc().isStopped():  # noqa: SLF001 - has no other name
-            ended = how_jvm_ended(is_lost=True) or "Spark was shut down from outside"
+            ended = explain_jvm_end(is_lost=True) or "Spark was shut down from outside"
         if ended is None and self._settings.available_now:
             return
         reason = f"{ended or 'the query was stopped from outside'}; {self._what_helps}"
-        raise QueryFailedError(self._definition.name, "SparkStopped", reason)
+        raise self._failed("SparkStopped", reason)
 
-    def _raise_end_of_jvm(self, stop: threading.Event, error: Exception) -> None:
+    def _raise_end_of_jvm(self, error: Exception) -> None:
         """Names the end of the JVM in place of what it did to our connection to it."""
-        ended = how_jvm_ended(is_lost=True)
+        ended = explain_jvm_end(is_lost=True)
         if ended is None:
             raise error
-        if stop.is_set():  # a signal to all processes of a group, as systemd sends it
+        if self._stop.is_set():  # a signal to all processes of a group, as systemd sends it
             _log.warning("%s while the run was being stopped", ended)
             return
         _log.error("%s; our connection to it: %s", ended, error)
-        raise QueryFailedError(
-            self._definition.name, "SparkStopped", f"{ended}; {self._what_helps}"
-        ) from error
+        raise self._failed("SparkStopped", f"{ended}; {self._what_helps}") from error
+
+    def _failed(self, error_type: str, reason: str) -> QueryFailedError:
+        return QueryFailedError(f"pipeline {self._definition.name!r} stopped: {reason} ({error_type})")
 
     @property
     def _what_helps(self) -> str:

@@ -11,19 +11,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
 
 from slackwater_spark.operator.conf import local_checkpoint_conf, required_conf, worker_conf
-from slackwater_spark.pipeline.class_archive import archived_home
-from slackwater_spark.pipeline.errors import SessionStartError
-from slackwater_spark.pipeline.jvm_output import JvmOutput
-from slackwater_spark.pipeline.jvm_process import how_jvm_ended, watched_start
+from slackwater_spark.pipeline.jvm import explain_jvm_end, logged_output, spark_does_not_start, watched_start
 from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.pipeline.spark_home import SparkHome, link_spark_home, started_from
-
-if TYPE_CHECKING:
-    from pyspark import SparkConf
-    from pyspark.sql import SparkSession
+from slackwater_spark.pipeline.spark_home import SparkHome, archived_home, link_spark_home, started_from
 
 _TASK_ATTEMPTS = 4
 
@@ -64,7 +62,7 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 
 
 def master_with_retries(master: str) -> str:
-    """``local[N]`` as ``local[N,4]``: Spark's local mode does not repeat failed tasks unless told so.
+    """Writes ``local[N]`` as ``local[N,4]``: Spark's local mode does not repeat failed tasks unless told so.
 
     A killed Python worker then costs a task, not the query.
     """
@@ -76,13 +74,13 @@ def master_with_retries(master: str) -> str:
 
 
 def executor_memory(master: str) -> dict[str, str]:
-    """The memory that ``local-cluster[workers, cores, MiB]`` gives to a worker, all for its executor."""
+    """Gives an executor all the memory that ``local-cluster[workers, cores, MiB]`` has for its worker."""
     found = _LOCAL_CLUSTER.fullmatch(master)
     return {} if found is None else {"spark.executor.memory": f"{found['mib']}m"}
 
 
 def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str, str]:
-    """Everything the session is configured with."""
+    """Returns everything the session is configured with."""
     log_conf = files("slackwater_spark.pipeline") / "log4j2.properties"
     java_options = f"-Dlog4j2.configurationFile={log_conf} -Dslackwater.spark.log={spark_log}"
     conf = {
@@ -107,22 +105,20 @@ def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str,
 @contextmanager
 def spark_session(
     name: str, settings: RunSettings, spark_log: Path, home: SparkHome | None = None
-) -> Iterator["SparkSession"]:
-    """A session with its own JVM, whose output goes to the log; both end with the block.
+) -> Iterator[SparkSession]:
+    """Starts a session with its own JVM, whose output goes to the log; both end with the block.
 
     The JVM ends, too, when this process is killed: it watches its standard input.
 
     Args:
-        name: Of the application.
-        settings: Of the run.
+        name: The application's name.
+        settings: The settings of the run.
         spark_log: Where the JVM writes.
         home: What the JVM is started from; None: as :func:`spark_home` chooses.
 
     Raises:
-        SessionStartError: Java or Spark does not start.
+        PipelineUnavailableError: Java or Spark does not start.
     """
-    from pyspark import SparkConf
-
     spark_log.parent.mkdir(parents=True, exist_ok=True)
     # The JVM inherits these: data sources are looked up by, and workers must be, this interpreter.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -136,10 +132,8 @@ def spark_session(
         _stop(session)
 
 
-def _stop(session: "SparkSession") -> None:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
-
-    if (ended := how_jvm_ended()) is not None:
+def _stop(session: SparkSession) -> None:
+    if (ended := explain_jvm_end()) is not None:
         _log.warning("%s before its session was stopped", ended)
     try:
         session.stop()
@@ -149,7 +143,7 @@ def _stop(session: "SparkSession") -> None:
 
 @contextmanager
 def submitted_settings(conf: Mapping[str, str]) -> Iterator[None]:
-    """Has a JVM that is launched within the block read these settings from a file that only we can read.
+    """Makes a JVM that is launched within the block read these settings from a file that only we can read.
 
     PySpark itself puts them on the JVM's command line, which every account of the machine can see.
     """
@@ -169,17 +163,17 @@ def submitted_settings(conf: Mapping[str, str]) -> Iterator[None]:
 
 
 def _escaped(text: str) -> str:
-    """For a Java properties file: everything that could mean something there as UTF-16 escapes."""
+    """Escapes a text for a Java properties file: whatever could mean something there, as UTF-16."""
     units = memoryview(text.encode("utf-16-be")).cast("B")
     codes = (units[i] << 8 | units[i + 1] for i in range(0, len(units), 2))
     return "".join(chr(code) if chr(code) in _PLAIN else f"\\u{code:04x}" for code in codes)
 
 
 def spark_home(settings: RunSettings, folder: Path) -> SparkHome | None:
-    """What a JVM is started from: with an archive of its classes if there is one, else `folder`, made anew.
+    """Chooses what a JVM is started from: a home with an archive of its classes, else `folder`, made anew.
 
-    None: the Spark that the environment names, or, for masters elsewhere, the installed one: they are sent
-    its Python archives.
+    None leaves it to PySpark: the Spark that the environment names, or, for masters elsewhere, the installed
+    one, since they are sent its Python archives.
     """
     if "SPARK_HOME" in os.environ or not settings.master.startswith("local"):
         return None
@@ -190,30 +184,22 @@ def spark_home(settings: RunSettings, folder: Path) -> SparkHome | None:
     return SparkHome(link_spark_home(folder)) if home is None else home
 
 
-def _start(
-    conf: "SparkConf", settings: RunSettings, spark_log: Path, home: SparkHome | None
-) -> "SparkSession":
-    from py4j.protocol import Py4JError
-    from pyspark import SparkContext
-    from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
-    from pyspark.sql import SparkSession
-
+def _start(conf: SparkConf, settings: RunSettings, spark_log: Path, home: SparkHome | None) -> SparkSession:
     try:
-        if how_jvm_ended() is not None:
+        if explain_jvm_end() is not None:
             SparkContext._gateway = None  # noqa: SLF001 - as below
         gateway = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier run in this process
         if gateway is None:
             home = home or spark_home(settings, spark_log.parent / SPARK_HOME_FOLDER)
             own = dict(conf.getAll())
-            with JvmOutput() as output, started_from(home), submitted_settings(own), watched_start():
-                popen = {"stdout": output.writer, "stderr": output.writer}
+            with logged_output() as output, started_from(home), submitted_settings(own), watched_start():
+                popen = {"stdout": output, "stderr": output}
                 gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
         SparkContext(conf=conf, gateway=gateway)
         session = SparkSession.builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
-        why = how_jvm_ended(is_lost=True) or f"{type(error).__name__}: {error}"
-        raise SessionStartError(f"{why}; see {spark_log}") from error
+        why = explain_jvm_end(is_lost=True) or f"{type(error).__name__}: {error}"
+        raise spark_does_not_start(f"{why}; see {spark_log}") from error
     if conf.get("spark.sql.shuffle.partitions") is None:
         cores = session.sparkContext.defaultParallelism
         session.conf.set("spark.sql.shuffle.partitions", str(cores))

@@ -1,11 +1,11 @@
-"""What one run of a pipeline needs beside its definition."""
+"""The settings of one run of a pipeline: what it needs beside its definition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from slackwater_protocol import Servers
-from slackwater_spark.pipeline.errors import RunSettingsError
+from slackwater_spark.errors import PipelineConfigError
 from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 
 _LOCAL_URI = "file:"
@@ -34,7 +34,7 @@ class RunSettings:
     max_events_per_batch: int | None = None
     """Change events of the source at which a batch is closed; None is the source's default."""
     limits: StatementLimits = DEFAULT_LIMITS
-    """Of one statement of a view."""
+    """Limits of one statement of a view."""
     index_root: Path | None = None
     """Where the stage keeps its indexes, a cache; None is Spark's local folder."""
     class_archives: Path | None = None
@@ -42,7 +42,7 @@ class RunSettings:
     output_partitions: int | None = None
     """Overrides the definition's numbers of partitions of the output topics."""
     replication_factor: int = -1
-    """Of topics that have to be created; -1 is the broker's default."""
+    """The replication factor of topics that have to be created; -1 is the broker's default."""
     accept_changed_output: bool = False
     """Go on with output topics that are not as the pipeline left them; else they are refused."""
     spark_log: Path | None = None
@@ -52,13 +52,14 @@ class RunSettings:
 
     @classmethod
     def local_folder(cls, checkpoint: str) -> Path:
-        """The folder a checkpoint setting names: a path or a ``file:`` address.
+        """Returns the folder that a checkpoint setting names: a path or a ``file:`` address.
 
         Raises:
-            RunSettingsError: an address of another kind.
+            PipelineConfigError: an address of another kind.
         """
         if checkpoint.startswith(_LOCAL_URI):
             return Path("/" + checkpoint.removeprefix(_LOCAL_URI).lstrip("/"))
         if "://" in checkpoint:
-            raise RunSettingsError("checkpoint", checkpoint, "a folder of this machine or a mounted one")
+            expected = "a folder of this machine or a mounted one"
+            raise PipelineConfigError(f"checkpoint is {checkpoint!r}, expected {expected}")
         return Path(checkpoint)

@@ -1,16 +1,18 @@
 """The sink of a pipeline, by the kind that its outputs name."""
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
+from typing import assert_never
 
 from slackwater_protocol import Clock
+from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.pipeline.tables import keys_move
-from slackwater_spark.sink import KafkaSink, KafkaSinkSettings, OutputTopic, Sink, SinkProbe
+from slackwater_spark.sink import Sink, SinkKind, SinkProbe
+from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 
 WithoutOutput = Callable[[], frozenset[int]]
-"""Says which batches are never written: see :attr:`KafkaSinkSettings.without_output`."""
+"""Says which batches are never written: those without input, as far as the checkpoint still has them."""
 
 
 def make_sink(
@@ -24,20 +26,42 @@ def make_sink(
     """Makes the sink that a pipeline's outputs ask for; nothing is opened yet.
 
     Args:
-        definition: Says where each view goes. All outputs of a pipeline are of one kind.
+        definition: Says where each view goes.
         settings: Says where the servers are.
         without_output: Says which batches are never written.
         probe: For tests: is told of each step.
         clock: None: the system's.
+
+    Raises:
+        PipelineConfigError: the outputs are of several kinds.
     """
-    [kind] = {output.kind for output in definition.outputs}
-    return _MAKERS[kind](definition, settings, without_output, probe, clock)
+    kind = sink_kind(definition)
+    match kind:
+        case SinkKind.KAFKA:
+            kafka = kafka_sink_settings(definition, settings, without_output)
+            return KafkaSink(kafka, probe=probe, clock=clock)
+        case _:
+            assert_never(kind)
+
+
+def sink_kind(definition: PipelineDefinition) -> SinkKind:
+    """Returns the kind of a pipeline's outputs: one, since a batch becomes visible in all of them at once.
+
+    Raises:
+        PipelineConfigError: there are several.
+    """
+    kinds = sorted({output.kind for output in definition.outputs})
+    if len(kinds) > 1:
+        problem = f"pipeline {definition.name!r} has outputs of the kinds {' and '.join(kinds)}"
+        hint = "a batch becomes visible in all outputs at once: make two pipelines of it"
+        raise PipelineConfigError(problem, hint)
+    return kinds[0]
 
 
 def kafka_sink_settings(
-    definition: PipelineDefinition, settings: RunSettings, without_output: WithoutOutput = frozenset
+    definition: PipelineDefinition, settings: RunSettings, without_output: WithoutOutput
 ) -> KafkaSinkSettings:
-    """What the Kafka sink of a pipeline must know."""
+    """Returns the settings of a pipeline's Kafka sink."""
     return KafkaSinkSettings(
         pipeline=definition.name,
         outputs=tuple(
@@ -56,17 +80,3 @@ def kafka_sink_settings(
         accept_changed_output=settings.accept_changed_output,
         without_output=without_output,
     )
-
-
-def _kafka_sink(
-    definition: PipelineDefinition,
-    settings: RunSettings,
-    without_output: WithoutOutput,
-    probe: SinkProbe | None,
-    clock: Clock | None,
-) -> Sink:
-    return KafkaSink(kafka_sink_settings(definition, settings, without_output), probe=probe, clock=clock)
-
-
-_Maker = Callable[[PipelineDefinition, RunSettings, WithoutOutput, SinkProbe | None, Clock | None], Sink]
-_MAKERS: Final[Mapping[str, _Maker]] = {"kafka": _kafka_sink}

@@ -1,4 +1,4 @@
-"""What can be read off a plan: which columns of which tables it keeps, and whether keys move."""
+"""The tables that a plan reads, and whether the keys of its views move."""
 
 from collections.abc import Collection, Iterable, Iterator
 
@@ -10,7 +10,7 @@ TABLE_OF_THE_DATABASE = 0
 
 
 def table_inputs(stages: Iterable[StagePlan]) -> Iterator[InputPlan]:
-    """The inputs that are tables of the database, a table as often as it is one."""
+    """Yields the inputs that are tables of the database, a table as often as it is one."""
     for stage in stages:
         if stage.rows is not None:
             for each in stage.rows.inputs:
@@ -19,26 +19,26 @@ def table_inputs(stages: Iterable[StagePlan]) -> Iterator[InputPlan]:
 
 
 def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:
-    """Those that a view is made of."""
+    """Yields those that a view is made of."""
     return table_inputs(plan.stage(number) for number in view.stages)
 
 
 def table_names(plan: EnginePlan) -> tuple[str, ...]:
-    """Full names of the tables the plan reads, each once, in order."""
+    """Returns the full names of the tables the plan reads, each once, in order."""
     return tuple(sorted({each.table.full_name for each in table_inputs(plan.stages)}))
 
 
-def without_topic(
+def tables_without_topic(
     tables: Iterable[str], topics: SourceTopics, known: Collection[str]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The tables whose topics do not exist, each with the topics that its partitions may have.
+    """Finds the tables whose topics do not exist, each with the topics that its partitions may have.
 
     The connector makes a topic with the first row, so a new table has none. But the changes of a partitioned
     table may go to topics of its partitions, whose names begin with its own as a rule.
 
     Args:
         tables: Full names.
-        topics: Of the source.
+        topics: The topics of the source.
         known: The topics that exist.
     """
     named = {table: topics.data(table) for table in tables}
@@ -49,7 +49,7 @@ def without_topic(
 
 
 def keys_move(plan: EnginePlan, view: int) -> bool:
-    """Whether a document of a view may go from one key of its last stage to another.
+    """Tells whether a document of a view may go from one key of its last stage to another.
 
     Not if there is one document for each stage key, or for each group.
     """

@@ -1,4 +1,4 @@
-"""Reading TOML with exact errors: file, key, what was expected."""
+"""Reads TOML with exact errors: file, key, what was expected."""
 
 import difflib
 import tomllib
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slackwater_spark.pipeline.errors import DefinitionError
+from slackwater_spark.errors import PipelineConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class TomlTable:
     values: Mapping[str, Any]
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuses keys nobody has heard of."""
+        """Refuses keys that are not known."""
         names = list(known)
         for key in self.values:
             if key not in names:
@@ -29,21 +29,21 @@ class TomlTable:
                 raise self.error(key, "is not a known key", hint)
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A text that is not empty; required unless there is a default."""
+        """Returns a text that is not empty; required unless there is a default."""
         value = self.values.get(key, default)
         if not isinstance(value, str) or not value:
             raise self.error(key, f"expected a text, got {_shown(value)}")
         return value
 
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
-        """One of a few texts."""
+        """Returns one of a few texts."""
         value = self.text(key, default)
         if value not in allowed:
             raise self.error(key, f"expected {' or '.join(map(repr, allowed))}, got {value!r}")
         return value
 
     def integer(self, key: str, default: int | None, *, minimum: int) -> int | None:
-        """A whole number."""
+        """Returns a whole number; None if there is neither one nor a default."""
         value = self.values.get(key, default)
         if value is None:
             return None
@@ -52,39 +52,39 @@ class TomlTable:
         return value
 
     def boolean(self, key: str, *, default: bool) -> bool:
-        """True or false."""
+        """Returns true or false."""
         value = self.values.get(key, default)
         if not isinstance(value, bool):
             raise self.error(key, f"expected true or false, got {_shown(value)}")
         return value
 
     def table(self, key: str) -> "TomlTable":
-        """A table below this one; an empty one if it is absent."""
+        """Returns a table below this one; an empty one if it is absent."""
         value = self.values.get(key, {})
         if not isinstance(value, dict):
             raise self.error(key, f"expected a table, got {_shown(value)}")
         return TomlTable(self.file, self._dotted(key), value)
 
-    def error(self, key: str, problem: str, hint: str = "") -> DefinitionError:
-        """An error at a key of this table."""
-        return DefinitionError(self.file, self._dotted(key), problem, hint)
+    def error(self, key: str, problem: str, hint: str = "") -> PipelineConfigError:
+        """Makes an error at a key of this table."""
+        return PipelineConfigError(f"{self.file}: {self._dotted(key)}: {problem}", hint)
 
     def _dotted(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
 
 
 def read_toml(path: Path) -> TomlTable:
-    """A TOML file.
+    """Reads a TOML file.
 
     Raises:
-        DefinitionError: it does not exist or is no TOML.
+        PipelineConfigError: it does not exist or is no TOML.
     """
     try:
         return TomlTable(str(path), "", tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise DefinitionError(str(path), "", "no such file", "a pipeline is a folder with it") from None
+        raise PipelineConfigError(f"{path}: no such file", "a pipeline is a folder with it") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DefinitionError(str(path), "", f"not readable as TOML: {error}") from error
+        raise PipelineConfigError(f"{path}: not readable as TOML: {error}") from error
 
 
 def _shown(value: object) -> str:

@@ -1,34 +1,29 @@
-"""Between Spark's ``foreachBatch`` and the sink."""
+"""The function that Spark's ``foreachBatch`` calls, which hands each batch to the sink."""
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from slackwater_engine.documents import document_batch
 from slackwater_protocol import Clock
 from slackwater_spark.sink import Sink, WriteReport
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 class RunStoppedError(Exception):
     """Ends a batch that must not begin any more, since the run is being stopped."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenBatch:
-    """What the sink says of a batch, and how long it took to get there."""
-
-    report: WriteReport
-    collect_seconds: float
-
-
 class BatchWriter:
     """Writes each batch that Spark hands over.
 
     Spark calls from a thread of its own, one batch at a time; :meth:`stop` may come from any thread.
+
+    Args:
+        sink: Where batches become visible.
+        query_id: Returns Spark's query id; called when a batch is written.
+        clock: Measures how long batches take.
+        on_written: Takes what the sink says of a batch, and how many seconds it took to get there.
     """
 
     def __init__(
@@ -36,7 +31,7 @@ class BatchWriter:
         sink: Sink,
         query_id: Callable[[], str],
         clock: Clock,
-        on_written: Callable[[WrittenBatch], None],
+        on_written: Callable[[WriteReport, float], None],
     ) -> None:
         self._sink = sink
         self._query_id = query_id
@@ -45,9 +40,9 @@ class BatchWriter:
         self._writing = threading.Lock()
         self._is_stopped = False
         self.failure: Exception | None = None
-        """What made the last batch fail, as it was raised: Spark hands on only its text."""
+        """The error of the last batch, as it was raised: Spark hands on only its text."""
 
-    def __call__(self, rows: "DataFrame", batch_id: int) -> None:
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Collects and writes one batch; Spark's ``foreachBatch`` function."""
         started = self._clock.monotonic()
         batch = document_batch(batch_id, rows.toArrow())
@@ -62,7 +57,7 @@ class BatchWriter:
             except Exception as error:
                 self.failure = error
                 raise
-        self._on_written(WrittenBatch(report, collected - started))
+        self._on_written(report, collected - started)
 
     def stop(self) -> None:
         """Returns when no batch is being written; from then on none is."""

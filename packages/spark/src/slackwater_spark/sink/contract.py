@@ -1,54 +1,86 @@
-"""What a pipeline asks of the place where its batches become visible.
+"""The contract of a sink, the place where a pipeline's batches become visible.
 
 How a sink keeps its progress, and how it keeps a run that was overtaken from writing, is its own business;
 that a batch becomes visible exactly once, and all at once, is not.
+
+A further kind of sink is one module beside ``kafka``, and three lines elsewhere:
+
+- its class has the methods of :class:`Sink`; ``progress.py`` says whether a batch continues what the output
+  holds, ``commits.py`` which documents it has and which commits they belong to;
+- :class:`SinkKind` names it, as ``kind`` of an output in ``pipeline.toml`` does;
+- ``pipeline/folder.py`` reads the keys of such an output;
+- ``make_sink`` in ``pipeline/sinks.py`` makes it; until then type checkers refuse the new kind.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Protocol
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import BatchHeader, ProgressRecord
 
+REQUEST_TIMEOUT = timedelta(seconds=30)
+"""How long one call to an output's server may take, unless somebody sets another time."""
+
+
+class SinkKind(StrEnum):
+    """The kinds of outputs that views can be published to."""
+
+    KAFKA = "kafka"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteReport:
-    """What one call of :meth:`Sink.write` did."""
+    """The result of one call of :meth:`Sink.write`."""
 
     batch_id: int
     header: BatchHeader
     documents: int
-    """Records in the output topics, deletes included; 0 for a batch that was visible already."""
+    """Records in the outputs, deletes included; 0 for a batch that was visible already."""
     deletes: int
     was_covered: bool
-    """Whether the output held the batch already (the run before ended between Kafka's commit and Spark's)."""
+    """Whether the output held the batch already (the run before ended between its commit and Spark's)."""
     produce_seconds: float
     commit_seconds: float
     visible_at: datetime
-    """When the transaction was known to be committed."""
+    """When the batch was known to be visible."""
 
 
 class Sink(Protocol):
-    """Makes a pipeline's batches visible, each exactly once; used by one thread at a time."""
+    """Makes a pipeline's batches visible, each exactly once; used by one thread at a time.
+
+    Every method but ``close`` may block for the output's request time-out, and raises
+    :class:`~slackwater_spark.errors.PipelineUnavailableError` when the output does not answer meanwhile.
+    """
+
+    @property
+    def place(self) -> str:
+        """Names the server for people, as in "asking Kafka at broker:9092"."""
+        ...
 
     def check(self, query_id: str | None) -> None:
         """Refuses a pipeline of which the output holds what another checkpoint has written; changes nothing.
+
+        Called first, before Spark is started and before another run is disturbed.
 
         Args:
             query_id: Spark's query id from the checkpoint; None: the checkpoint is new.
 
         Raises:
-            PipelineNameTakenError: the output's progress is of another checkpoint.
-            SinkError: the output cannot be read.
+            PipelineStateError: the output's progress is of another checkpoint.
         """
         ...
 
     def open(self) -> ProgressRecord | None:
-        """Takes the pipeline over, so that no earlier run can write any more; gives what is visible.
+        """Takes the pipeline over, so that no earlier run can write any more.
+
+        Returns:
+            The newest batch that is visible; None when there is none.
 
         Raises:
-            SinkError: the output is not as the pipeline left it, or cannot be used.
+            PipelineStateError: the output is not as the pipeline left it.
+            PipelineConfigError: the output cannot be used as it is.
         """
         ...
 
@@ -60,11 +92,48 @@ class Sink(Protocol):
             batch: With the same content each time its number is repeated.
 
         Raises:
-            ProducerFencedError: another run took over; stop. All later calls raise it, too.
-            SinkError: nothing of the batch is visible, or nobody can tell.
+            RunOvertakenError: another run took over; stop. All later calls raise it, too.
+            OutputRefusedError: the output will not take the batch, however often it is tried.
+            PipelineStateError: the batch does not continue what the output holds.
+            PipelineUnavailableError: nothing of the batch is visible, or nobody can tell.
+            EngineStateError: the batch is not what a stage writes; nothing of it is visible.
         """
         ...
 
     def close(self) -> None:
         """Lets go of the output. Idempotent, never raises."""
         ...
+
+
+class SinkStep(StrEnum):
+    """The steps of a batch, in this order; a sink without such a step does not report it."""
+
+    COLLECTED = "collected"
+    """The batch is in the driver; its transaction has not begun."""
+    BEGUN = "begun"
+    PRODUCED = "produced"
+    FLUSHED = "flushed"
+    """All documents are acknowledged, none is visible."""
+    COMMIT_RECORDS = "commit_records"
+    PROGRESS = "progress"
+    """All records are produced; the next call commits."""
+    COMMITTED = "committed"
+    """Everything is visible; Spark does not know yet."""
+
+
+class SinkProbe(Protocol):
+    """Lets a test stop or kill a sink: is told of every step of every batch."""
+
+    def reached(self, step: SinkStep, batch_id: int) -> None:
+        """Called in the thread that writes.
+
+        May block; may raise, which ends the run like a crash at this step.
+        """
+        ...
+
+
+class NoProbe:
+    """Watches nothing."""
+
+    def reached(self, step: SinkStep, batch_id: int) -> None:
+        """Does nothing."""

@@ -1,7 +1,24 @@
-"""The data source behind ``format("slackwater")``."""
+"""The data source behind ``format("slackwater")``: what Spark calls.
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+Spark imports this module in each session's first read, also in sessions that never use this source, and again
+in the workers that run its tasks: so whatever is heavy is imported where it is needed. Only the driver plans;
+readers travel to executors without their planner.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
+
+from slackwater_spark.collector import collector_paused
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from slackwater_spark.source.options import SourceOptions
+    from slackwater_spark.source.planner import Planner
 
 FORMAT = "slackwater"
 
@@ -16,30 +33,133 @@ class SlackwaterSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Returns the name of the format."""
         return FORMAT
 
     def schema(self) -> StructType | str:
-        """The columns; refuses options that cannot be used."""
-        from slackwater_engine.payloads import PACKED_SCHEMA
-        from slackwater_spark.source.options import SourceOptions
-        from slackwater_spark.source.rows import ROW_SCHEMA, typed_row_schema
+        """Returns the columns.
 
-        options = SourceOptions.parse(self.options)
+        Raises:
+            PipelineConfigError: names the first option that cannot be used.
+        """
+        from slackwater_engine.payloads import PACKED_SCHEMA
+        from slackwater_spark.source.rows import ROW_SCHEMA
+
+        options = self._parsed_options()
         if options.typing is not None:
+            from slackwater_spark.source.typed_rows import typed_row_schema
+
             return typed_row_schema(options.typing)
         return ROW_SCHEMA if options.packing is None else PACKED_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``."""
-        from slackwater_spark.source.options import SourceOptions
-        from slackwater_spark.source.readers import SlackwaterStreamReader
-
-        return SlackwaterStreamReader(SourceOptions.parse(self.options), schema)
+        """Returns what ``spark.readStream`` reads with."""
+        return SlackwaterStreamReader(self._parsed_options(), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``: everything up to the newest cut."""
-        from slackwater_spark.source.options import SourceOptions
-        from slackwater_spark.source.readers import SlackwaterBatchReader
+        """Returns what ``spark.read`` reads with: everything up to the newest cut."""
+        return SlackwaterBatchReader(self._parsed_options(), schema)
 
-        return SlackwaterBatchReader(SourceOptions.parse(self.options), schema)
+    def _parsed_options(self) -> "SourceOptions":
+        from slackwater_spark.source.options import SourceOptions
+
+        return SourceOptions.parse(self.options)
+
+
+class _Reader:
+    """Plans batches in the driver and reads their tasks in executors."""
+
+    def __init__(self, options: "SourceOptions", schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._connected: Planner | None = None
+
+    @property
+    def _planner(self) -> "Planner":
+        """Returns the planner; makes it on first use."""
+        if self._connected is None:
+            from slackwater_spark.source.planner import Planner
+
+            self._connected = Planner(self._options)
+        return self._connected
+
+    def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
+        """Reads the rows of a task, in an executor."""
+        from slackwater_spark.source.task import read_task
+
+        return read_task(self._options, self._schema, partition.value)
+
+    def stop(self) -> None:
+        """Frees the driver's connections."""
+        if self._connected is not None:
+            self._connected.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_connected": None}
+
+
+class SlackwaterStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Streams whole transactions; batches end at cuts only."""
+
+    def __init__(self, options: "SourceOptions", schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._target: int | None = None
+        self._seen: dict[str, Any] | None = None
+        self._begins_at_newest = False
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Returns where a query without a checkpoint begins."""
+        from slackwater_engine.settings import Scope
+
+        options = self._options
+        self._begins_at_newest = options.starting == "latest" and options.scope is Scope.STRICT
+        return self._planner.start().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Returns the number of change events per batch that the option says."""
+        return ReadMaxRows(self._options.max_events_per_batch)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Freezes where this run ends: at what the cut log has now."""
+        self._target = self._planner.target()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Returns the newest cut that the limit admits, at least the next one; ``start`` if there is none.
+
+        A query that begins at the newest cut gets an empty first batch: Spark asks for the beginning again
+        when it repeats that batch, and is then told a newer one.
+        """
+        if self._begins_at_newest and self._seen is None:
+            self._seen = start
+            return start
+        max_events = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        with collector_paused():
+            self._seen = self._planner.next_json(start, max_events, self._target)
+        return self._seen
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Returns what was planned last."""
+        return self._seen
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Returns the tasks between two offsets, planned now or, after a restart, long ago."""
+        with collector_paused():
+            return [InputPartition(task) for task in self._planner.tasks_json(start, end)]
+
+
+class SlackwaterBatchReader(_Reader, DataSourceReader):
+    """Reads everything up to the newest cut, once."""
+
+    def partitions(self) -> list[InputPartition]:
+        """Returns the tasks from the beginning to the newest cut."""
+        from slackwater_engine.records.batch import BatchTask, TransactionTable
+
+        planner = self._planner
+        try:
+            with collector_paused():
+                start = planner.start().to_json()
+                end = planner.next_json(start, None, planner.target())
+                tasks = planner.tasks_json(start, end)
+        finally:
+            self.stop()
+        return [InputPartition(task) for task in tasks or [BatchTask((), TransactionTable(()))]]

@@ -1,32 +1,36 @@
 """Markers and transactions for the driver, from the cut log; Redis only says that there is news."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 
 from slackwater_engine.records.batch import BatchContent
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope
 from slackwater_markers import (
     CutLog,
     CutLogReplacedError,
     CutLogTruncatedError,
     CutLogUnavailableError,
+    KafkaCutLog,
     LoggedRecord,
     MarkerStore,
+    RedisMarkerStore,
 )
 from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, PublishedCut, TimelineDecision
 from slackwater_protocol.keys import cut_log_topic
-from slackwater_spark.source.errors import MissingCutsError, PartitionsChangedError, UnlikePartitionsError
+from slackwater_spark.errors import PipelineConfigError, RecordsGoneError
 from slackwater_spark.source.log_watch import LogWatch
-from slackwater_spark.source.markers import Known, MarkerHistory
+from slackwater_spark.source.markers import KnownMarkers, MarkerHistory
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.position import GroupWindow, Offsets, Position, group_offsets
 from slackwater_spark.source.segments import (
     Segment,
     Segments,
     Window,
-    merged_windows,
-    segment_of_record,
+    find_snapshot_rows,
+    make_segment,
+    merge_windows,
     skipped_xids,
-    snapshot_rows,
 )
 
 _PAGE = 50
@@ -69,12 +73,12 @@ class Feed:
 
     @property
     def log_id(self) -> str:
-        """What tells the log that is read from every other; empty while there is none."""
+        """The id that tells the log from every other; empty while there is no log."""
         return self._watch.log_id
 
     @property
     def log_position(self) -> int:
-        """Below this offset of the log everything has been read."""
+        """The offset of the log below which everything has been read."""
         return self._log_position
 
     @property
@@ -83,10 +87,10 @@ class Feed:
         return self._groups
 
     @property
-    def known(self) -> Known:
-        """What has been read beyond the position."""
+    def known_markers(self) -> KnownMarkers:
+        """The markers beyond the position, as far as the log has been read."""
         segments = self._segments
-        return Known(self._histories, segments.covered_lsn, segments.exact_up_to_lsn, segments.stops)
+        return KnownMarkers(self._histories, segments.covered_lsn, segments.exact_up_to_lsn, segments.stops)
 
     @property
     def segments(self) -> Segments:
@@ -99,7 +103,7 @@ class Feed:
         return self._listed
 
     def beginning(self) -> Mapping[str, Offsets]:
-        """Where the timeline begins in the data topics; a topic that is not there begins at 0.
+        """Returns where the timeline begins in the data topics; a topic that is not there begins at 0.
 
         To be asked when the timeline has a cut: then the answer stays.
 
@@ -111,22 +115,22 @@ class Feed:
         return self._beginning
 
     def newest(self) -> PublishedCut | None:
-        """The newest cut in the log.
+        """Returns the newest cut in the log.
 
         Raises:
-            PartitionsChangedError: a topic has another number of partitions than before.
-            UnlikePartitionsError: the topics do not have the same number of partitions.
+            PipelineConfigError: in scope ``aggregate`` the topics do not have the same number of partitions,
+                or another one than before.
             CutLogError: Kafka does not answer.
         """
         self._watch.check("")
         newest = self._log.newest()
         if newest is None or newest.cut.timeline != self._options.timeline:
             return None
-        self._check_alike(newest.cut)
+        self._check_partitions(newest.cut)
         return newest
 
     def log_end(self) -> int:
-        """Where the log ends now."""
+        """Returns the offset at which the log ends now."""
         return self._log.end()
 
     def move_to(self, start: Position) -> None:
@@ -161,8 +165,8 @@ class Feed:
             Whether there may be more to read at once.
 
         Raises:
-            PartitionsChangedError: the number of partitions is another one than before.
-            UnlikePartitionsError: the topics do not have the same number of partitions.
+            PipelineConfigError: in scope ``aggregate`` the topics do not have the same number of partitions,
+                or another one than before.
             CutLogReplacedError: the log has become shorter.
             CutLogError: Kafka does not answer.
         """
@@ -187,35 +191,35 @@ class Feed:
         a cut beyond a hole cannot.
 
         Raises:
-            MissingCutsError: it is not there: the log was truncated, or made anew.
+            RecordsGoneError: it is not there: the log was truncated, or made anew.
             CutLogError: Kafka does not answer.
         """
         floors = _lower_floors(start.floor)
-        while (hole := self._segments.hole()) is not None:
+        while (hole := self._segments.find_hole()) is not None:
             floor = next(floors, None)
             if floor is None:
                 raise self._missing(*hole)
             self._read_range(start, floor, self._log_position)
 
     def content(self, start: Position, end: Position, windows: Sequence[GroupWindow]) -> BatchContent:
-        """What a batch holds: a function of the two positions and the log, whatever else has been read since.
+        """Returns what a batch holds, a function of the two positions and the log: other reads do not matter.
 
         Args:
             start: Where it begins.
             end: Where it ends.
-            windows: What it takes of each group.
+            windows: The commits that it takes of each group.
 
         Raises:
-            MissingCutsError: the log does not list every transaction in between.
+            RecordsGoneError: the log does not list every transaction in between.
             CutLogError: Kafka does not answer, or the log is another one.
         """
         self.move_to(start)
-        missing: MissingCutsError | None = None
+        missing: RecordsGoneError | None = None
         for floor in (start.floor, *_lower_floors(start.floor)):
             self._read_range(start, floor, end.log)
             try:
                 return self._content(start, end, windows, self._segments.within(floor, end.log))
-            except MissingCutsError as error:
+            except RecordsGoneError as error:
                 missing = missing or error
         self._check_length(end.log, must_exist=True)
         raise missing or self._missing(start.lsn, end.lsn)
@@ -270,7 +274,7 @@ class Feed:
             pass
 
     def _check_length(self, read_to: int, *, must_exist: bool = False) -> None:
-        """The log must not end below an offset up to which it was read before."""
+        """Refuses a log that ends below an offset up to which it was read before."""
         if self._log_position >= read_to:
             return
         topic, end = cut_log_topic(self._options.source), self._log.end()
@@ -294,8 +298,8 @@ class Feed:
         self._log_position = logged.log_offset + 1
 
     def _take_ends(self, cut: Cut) -> None:
-        self._check_alike(cut)
-        if self._groups is None and (groups := self._groups_of(cut)):
+        self._check_partitions(cut)
+        if self._groups is None and (groups := self._count_groups(cut)):
             self._know_groups(groups)
         scope, lsn = self._options.scope, cut.lsn
         for topic, histories in self._histories.items():
@@ -309,33 +313,33 @@ class Feed:
             if histories is None:
                 continue
             if partition >= len(histories):
-                raise PartitionsChangedError(topic, len(histories), partition + 1)
+                raise _changed_partitions(topic, len(histories), partition + 1)
             histories[partition].add(marker.safe_commit_lsn, (marker.safe_offset,))
 
     def _take_table(self, record: Cut | AheadMarkers, log_offset: int) -> None:
-        segment = segment_of_record(record, log_offset)
+        segment = make_segment(record, log_offset)
         self._segments.add(segment)
         self._keep(segment, record.transactions)
         if log_offset >= self._stands_at[1]:
             self._listed += len(record.transactions)
 
-    def _groups_of(self, cut: Cut) -> int:
-        """The number of groups that a cut tells of; 0 if it has none of the topics."""
+    def _count_groups(self, cut: Cut) -> int:
+        """Counts the groups that a cut tells of; 0 if it has none of the topics."""
         if self._options.scope is Scope.STRICT:
             return 1
         return max((len(cut.end_offsets[t]) for t in self._topics if t in cut.end_offsets), default=0)
 
-    def _check_alike(self, cut: Cut) -> None:
-        """In scope ``aggregate`` the topics' numbers of partitions are equal, and as before."""
+    def _check_partitions(self, cut: Cut) -> None:
+        """Refuses numbers of partitions that are not equal or not as before, in scope ``aggregate``."""
         if self._options.scope is Scope.STRICT:
             return
         ends = cut.end_offsets
         counts = {topic: len(ends[topic]) for topic in self._topics if topic in ends}
         for topic, count in counts.items():
             if self._groups is not None and count != self._groups:
-                raise PartitionsChangedError(topic, self._groups, count)
+                raise _changed_partitions(topic, self._groups, count)
         if len(set(counts.values())) > 1:
-            raise UnlikePartitionsError(tuple(counts.items()))
+            raise _unlike_partitions(counts)
 
     # --- transactions
 
@@ -343,11 +347,11 @@ class Feed:
         self, start: Position, end: Position, windows: Sequence[GroupWindow], segments: Sequence[Segment]
     ) -> BatchContent:
         read = [(window.known_from_lsn, window.up_to_lsn) for window in windows]
-        transactions = tuple(t for each in merged_windows(read) for t in self._transactions(each, segments))
+        transactions = tuple(t for each in merge_windows(read) for t in self._transactions(each, segments))
         repeated = frozenset[int]().union(*(segment.repeated for segment in segments))
         if repeated:
             repeated = repeated.intersection(t.commit_lsn for t in transactions)
-        late_snapshots, has_incremental_rows = snapshot_rows(read, segments)
+        late_snapshots, has_incremental_rows = find_snapshot_rows(read, segments)
         return BatchContent(
             transactions,
             repeated,
@@ -358,7 +362,7 @@ class Feed:
         )
 
     def _transactions(self, window: Window, segments: Sequence[Segment]) -> Iterator[CommittedTransaction]:
-        """All in a window, in commit order."""
+        """Yields the transactions of a window in commit order."""
         covered, up_to_lsn = window
         chain, reached = self._segments.chain(window, segments)
         if reached < up_to_lsn:
@@ -381,11 +385,19 @@ class Feed:
                 return logged.record.transactions
         raise self._missing(segment.previous_lsn, segment.lsn)
 
-    def _missing(self, after_lsn: int, up_to_lsn: int) -> MissingCutsError:
-        return MissingCutsError(self._options.source, self._options.timeline, after_lsn, up_to_lsn)
+    def _missing(self, after_lsn: int, up_to_lsn: int) -> RecordsGoneError:
+        source = self._options.source
+        return RecordsGoneError(
+            f"source {source}, timeline {self._options.timeline}: no cut in the cut log "
+            f"({cut_log_topic(source)}) lists the transactions after commit LSN {after_lsn}, up to "
+            f"{up_to_lsn}: records of it were deleted, or it was made anew under a sidecar "
+            "(docs/runbooks/cut-log.md)",
+            "it must be kept as long as the data topics; to start with what is left: a new checkpoint and "
+            'option("allow_truncated_start", "true")',
+        )
 
     def _keep(self, segment: Segment, transactions: tuple[CommittedTransaction, ...]) -> None:
-        """Of what the fastest group has passed, only the oldest are kept: they are needed next."""
+        """Remembers transactions; of those that the fastest group has passed only the oldest, needed next."""
         if segment.lsn <= self._passed_lsn:
             if self._passed_count + len(transactions) > _PASSED_TRANSACTIONS_KEPT:
                 return
@@ -393,10 +405,20 @@ class Feed:
         self._kept[segment.log_offset] = transactions
 
 
-def end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[str, Offsets]:
-    """Where a timeline begins in the data topics: at the newest cut before it, by topic and partition.
+def connect_feed(options: SourceOptions) -> Feed:
+    """Connects a feed to the servers that the options name."""
+    store, redis, kafka = None, options.servers.redis, options.servers.kafka
+    if redis is not None:
+        store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=timedelta(seconds=1))
+    timeout = timedelta(milliseconds=options.read_timeout_ms)
+    log = KafkaCutLog(options.source, kafka.bootstrap, kafka=kafka.options, timeout=timeout)
+    return Feed(options, store=store, log=log, monotonic=time.monotonic)
 
-    What stands below is of another history, with transactions of the same xids. Sidecars begin there, too.
+
+def end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[str, Offsets]:
+    """Finds where a timeline begins in the data topics: at the newest cut before it.
+
+    Records below are of another history, with transactions of the same xids. Sidecars begin there, too.
 
     Raises:
         CutLogTruncatedError: the log has lost what came before the timeline.
@@ -415,7 +437,7 @@ def end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[str
 
 
 def _cuts_before(timeline: int, log: CutLog) -> Iterator[Cut]:
-    """The cuts of earlier timelines that the log has until a timeline begins."""
+    """Yields the cuts of earlier timelines that the log has until a timeline begins."""
     position = 0
     while page := log.records(position - 1, limit=_PAGE):
         for record in (logged.record for logged in page):
@@ -427,7 +449,31 @@ def _cuts_before(timeline: int, log: CutLog) -> Iterator[Cut]:
 
 
 def _lower_floors(floor: int) -> Iterator[int]:
-    """Where to look below an offset of the log: lower and lower, at last from the log's beginning."""
+    """Yields offsets below one of the log: lower and lower, at last the log's beginning."""
     yield from (floor - step for step in _WIDENING if step < floor)
     if floor > 0:
         yield 0
+
+
+_ALIKE = (
+    "In scope 'aggregate' partitions of one number go together, so all inputs must be partitioned alike by "
+    "the stage key"
+)
+
+
+def _unlike_partitions(counts: Mapping[str, int]) -> PipelineConfigError:
+    found = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
+    return PipelineConfigError(
+        f"the topics have different numbers of partitions: {found}. {_ALIKE}",
+        "make the topics again with one number of partitions (topic.creation.default.partitions of the "
+        "connector) and take a new snapshot, or use scope 'strict'",
+    )
+
+
+def _changed_partitions(topic: str, before: int, now: int) -> PipelineConfigError:
+    return PipelineConfigError(
+        f"topic {topic} has {now} partitions, it had {before}. {_ALIKE}, for the whole life of a checkpoint: "
+        "with another number, keys move from group to group",
+        "start with a new checkpoint and a new output after a new snapshot, all topics with the same number "
+        "of partitions, or use scope 'strict', which takes new partitions as they come",
+    )

@@ -3,13 +3,15 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_engine.records.plan import OffsetSpan
-from slackwater_spark.source.errors import KafkaReadError, MissingTopicError, TruncatedTopicError
+from slackwater_engine.records.batch import OffsetSpan
+from slackwater_protocol import KafkaSettings
+from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
 
 if TYPE_CHECKING:  # only needed when something fails: a worker that reads does not import Redis
     from slackwater_markers.kafka_retry import KafkaRetry
@@ -49,9 +51,28 @@ _idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
 """Consumers of this process that no task uses now, by settings: a new one costs a connection per broker."""
 
 
+def existing_topics(kafka: KafkaSettings, timeout: timedelta) -> frozenset[str]:
+    """Returns the names of all topics that a cluster tells of.
+
+    Raises:
+        PipelineUnavailableError: the cluster does not answer within the time-out.
+    """
+    from confluent_kafka.admin import AdminClient
+
+    from slackwater_markers.kafka_retry import KafkaRetry
+
+    admin = AdminClient({**kafka.client_config})
+    retry = KafkaRetry("listing the topics", timeout.total_seconds())
+    try:
+        return retry.call(lambda seconds: frozenset(admin.list_topics(timeout=seconds).topics))
+    except KafkaException as error:
+        problem = f"Kafka at {kafka.bootstrap} does not list its topics: {error}"
+        raise PipelineUnavailableError(problem, "start the pipeline again when the broker is back") from error
+
+
 @contextmanager
 def kept_consumer(settings: Mapping[str, str]) -> Iterator[Consumer]:
-    """A consumer with these settings, kept for the next task unless the block fails."""
+    """Lends a consumer with these settings, and keeps it for the next task unless the block fails."""
     key = tuple(sorted(settings.items()))
     consumer = _idle.pop(key, None) or Consumer({**_SETTINGS, **settings})
     try:
@@ -80,18 +101,19 @@ class SpanReader:
         self._position: dict[tuple[str, int], int] = {}
         self._progress_at, self._is_checked = 0.0, False
         self._waiting: KafkaRetry | None = None
-        """What went wrong since something came."""
+        """The errors since something came."""
 
     def read(self, spans: Sequence[OffsetSpan]) -> Iterator[tuple[OffsetSpan, list[Message]]]:
-        """Every committed record of the spans, once: per span in order of offsets, in portions.
+        """Yields every committed record of the spans, once: per span in order of offsets, in portions.
 
         Goes by position: offsets without a record (transaction markers, aborted records, compaction) are
         passed, also at the end of a span. Spans must be of different partitions.
 
         Raises:
-            TruncatedTopicError: records are gone.
-            MissingTopicError: a whole topic or partition is gone.
-            KafkaReadError: Kafka delivers nothing for the time-out, or reports an error that does not pass.
+            RecordsGoneError: records are gone.
+            PipelineStateError: a whole topic or partition is gone.
+            PipelineUnavailableError: Kafka delivers nothing for the time-out, or reports an error that does
+                not pass.
         """
         self._open = {(s.topic, s.partition): s for s in spans if s.size > 0}
         self._position = {key: span.from_offset for key, span in self._open.items()}
@@ -119,7 +141,7 @@ class SpanReader:
             self._fail(next(iter(self._open)), str(error))
 
     def _check_that_partitions_exist(self) -> None:
-        """An assigned partition that does not exist makes librdkafka wait and say nothing."""
+        """Raises if a partition does not exist: librdkafka waits for an assigned one and says nothing."""
         for key in self._open:
             try:
                 topic = self._consumer.list_topics(key[0], _QUESTION_SECONDS).topics[key[0]]
@@ -129,7 +151,7 @@ class SpanReader:
             if topic.error is not None:  # without a leader, for example: then it may list no partition
                 is_gone = topic.error.code() in _GONE
             if is_gone:
-                raise MissingTopicError(*key, self._position[key])
+                raise _no_partition(*key, self._position[key])
 
     def _skip_what_is_gone(self, key: tuple[str, int]) -> None:
         earliest, _ = self._bounds(key)
@@ -138,7 +160,7 @@ class SpanReader:
             del self._open[key]
 
     def _next_messages(self) -> list[Message]:
-        """What has arrived; waits only for the first record, since ``consume`` would wait for the last."""
+        """Returns the records that arrived; waits for the first only: ``consume`` would wait for the last."""
         remaining = sum(span.to_offset - self._position[key] for key, span in self._open.items())
         try:
             messages = self._consumer.consume(min(remaining, _CHUNK), 0)
@@ -187,7 +209,7 @@ class SpanReader:
         if code == _END:
             self._advance(key, message.offset() or 0)
         elif code in _OUT_OF_RANGE:
-            raise TruncatedTopicError(*key, self._position[key], *self._bounds(key))
+            raise _records_gone(*key, self._position[key], *self._bounds(key))
         elif code in _GONE:
             self._check_that_partitions_exist()
             self._retry(key).note(error)
@@ -197,7 +219,7 @@ class SpanReader:
             self._fail(key, str(error))
 
     def _retry(self, key: tuple[str, int]) -> "KafkaRetry":
-        """Of the wait for what comes next."""
+        """Returns the retry of the present wait for records."""
         from slackwater_markers.kafka_retry import KafkaRetry
 
         if self._waiting is None:
@@ -231,12 +253,41 @@ class SpanReader:
             return KafkaRetry(f"asking where {key[0]}/{key[1]} begins", _QUESTION_SECONDS).call(ask)
         except KafkaException as error:
             if error.args[0].code() in _GONE:
-                raise MissingTopicError(*key, self._position[key]) from error
+                raise _no_partition(*key, self._position[key]) from error
             self._fail(key, str(error))
 
     def _fail(self, key: tuple[str, int], reason: str) -> NoReturn:
-        raise KafkaReadError(*key, self._position[key], self._open[key].to_offset, reason)
+        raise PipelineUnavailableError(
+            f"topic {key[0]}, partition {key[1]}: stuck at offset {self._position[key]}, wanted up to "
+            f"{self._open[key].to_offset}: {reason}",
+            "check that the brokers are up and that no unfinished Kafka transaction holds back "
+            "read_committed readers, then start the query again",
+        )
 
 
 def _place(message: Message) -> tuple[str, int]:
     return message.topic() or "", message.partition() or 0
+
+
+def _records_gone(topic: str, partition: int, wanted: int, earliest: int, end: int) -> RecordsGoneError:
+    where = f"topic {topic}, partition {partition}"
+    if wanted > end:
+        return RecordsGoneError(
+            f"{where} ends at offset {end}, but a cut says that there are records at {wanted}: the topic was "
+            "deleted and made again",
+            "source, cut log and checkpoints have to start anew",
+        )
+    return RecordsGoneError(
+        f"{where}: offset {wanted} is wanted, the topic starts at {earliest}: {earliest - wanted} offsets "
+        "are gone (retention, or deleted by hand)",
+        "start again with a new checkpoint, after a new snapshot of the database or with "
+        'option("allow_truncated_start", "true")',
+    )
+
+
+def _no_partition(topic: str, partition: int, wanted: int) -> PipelineStateError:
+    return PipelineStateError(
+        f"topic {topic} has no partition {partition}, or does not exist, but a cut says that it has records "
+        f"(offset {wanted} is wanted)",
+        "was the topic deleted, or is this another Kafka than the sidecar's?",
+    )

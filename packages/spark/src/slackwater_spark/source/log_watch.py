@@ -39,12 +39,12 @@ class LogWatch:
         self._monotonic = monotonic
         self._log_id_at = float("-inf")
         self.log_id = ""
-        """What tells the log from every other; empty while there is none."""
+        """The id that tells the log from every other; empty while there is no log."""
         self._rests_until = self._look_at = float("-inf")
         self._is_promised = self._is_warned = False
 
     def check(self, expected: str) -> None:
-        """Whether the log is the one that somebody has read before; looks every few seconds.
+        """Refuses another log than the one that was read before; asks Kafka every few seconds.
 
         Args:
             expected: Its id as it was then; empty: it was not noted.
@@ -69,7 +69,7 @@ class LogWatch:
         raise CutLogReplacedError(cut_log_topic(self._source), evidence)
 
     def has_news(self, position: int) -> bool:
-        """Whether the log may hold something at or above an offset.
+        """Says whether the log may hold something at or above an offset.
 
         Raises:
             CutLogError: Kafka does not answer.
@@ -90,11 +90,11 @@ class LogWatch:
         return self._is_promised
 
     def expect_news(self) -> None:
-        """The log is to be read from another place: it is worth a look, whatever Redis says."""
+        """Makes the next question be answered with yes: the log is to be read from another place."""
         self._look_at = float("-inf")
 
     def note_end(self, *, found: bool) -> None:
-        """The log was read to its end.
+        """Notes that the log was read to its end.
 
         Args:
             found: Whether anything stood where Redis said that there is news.
@@ -111,7 +111,7 @@ class LogWatch:
             self._store.close()
 
     def _usable_store(self) -> MarkerStore | None:
-        """The store while it answers; only for what it has of this very log: it may be a copy of another."""
+        """Returns the store while it answers and the log's id is known: it may hold those of another log."""
         if self._store is None or self._monotonic() < self._rests_until:
             return None
         if not self.log_id:

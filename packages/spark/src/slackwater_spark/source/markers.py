@@ -30,7 +30,7 @@ class MarkerHistory:
         self._offsets: list[Offsets] = []
 
     def add(self, lsn: int, offsets: Offsets) -> None:
-        """Another marker. Of equal offsets only the first and the last are kept: they say it all."""
+        """Adds a marker. Of equal offsets only the first and the last are kept: they say it all."""
         lsns, known = self._lsns, self._offsets
         if not lsns or lsn > lsns[-1]:
             if len(known) > 1 and known[-1] == offsets == known[-2]:
@@ -50,27 +50,27 @@ class MarkerHistory:
         del self._lsns[:place], self._offsets[:place]
 
     def newest_lsn(self) -> int:
-        """The LSN of the newest one; 0 if there is none."""
+        """Returns the LSN of the newest marker; 0 if there is none."""
         return self._lsns[-1] if self._lsns else 0
 
     def lsns(self, after_lsn: int, up_to_lsn: int) -> list[int]:
-        """The LSNs in ``(after_lsn, up_to_lsn]``."""
+        """Returns the LSNs of the markers in ``(after_lsn, up_to_lsn]``."""
         return self._lsns[bisect_right(self._lsns, after_lsn) : bisect_right(self._lsns, up_to_lsn)]
 
     def at_or_below(self, lsn: int) -> GroupMarker | None:
-        """The newest marker that is not above an LSN."""
+        """Returns the newest marker that is not above an LSN."""
         place = bisect_right(self._lsns, lsn)
         return GroupMarker(self._lsns[place - 1], self._offsets[place - 1]) if place else None
 
     def at_or_above(self, lsn: int) -> GroupMarker | None:
-        """The oldest marker that is not below an LSN."""
+        """Returns the oldest marker that is not below an LSN."""
         place = bisect_left(self._lsns, lsn)
         return GroupMarker(self._lsns[place], self._offsets[place]) if place < len(self._lsns) else None
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What the cut log says beyond a position."""
+class KnownMarkers:
+    """The markers beyond a position, as far as the cut log has been read."""
 
     histories: Mapping[str, Sequence[MarkerHistory]]
     """By topic, for each group."""
@@ -82,8 +82,8 @@ class Known:
     """LSNs of cuts that no group passes without stopping there."""
 
 
-def advance(start: Position, known: Known, max_events: int | None) -> Position | None:
-    """The furthest that the markers allow, within a limit; None when no group can go on.
+def advance(start: Position, known: KnownMarkers, max_events: int | None) -> Position | None:
+    """Takes groups as far as the markers allow, within a limit; None when no group can go on.
 
     The limit is shared fairly: groups with little to read go all the way, the others get equal parts of what
     is left, so one that has to catch up does not hold back the rest. Each group goes at least to its next
@@ -91,7 +91,7 @@ def advance(start: Position, known: Known, max_events: int | None) -> Position |
 
     Args:
         start: Where the batch begins, its groups and topics known.
-        known: What is known beyond it.
+        known: The markers beyond it.
         max_events: Offsets that the batch may read.
 
     Returns:
@@ -114,8 +114,8 @@ def advance(start: Position, known: Known, max_events: int | None) -> Position |
     return replace(start, lsns=lsns, topics=topics)
 
 
-def moved(position: TopicPosition, history: MarkerHistory, lsn: int) -> TopicPosition:
-    """Where a group stands in a topic after a batch that took it to an LSN.
+def move_position(position: TopicPosition, history: MarkerHistory, lsn: int) -> TopicPosition:
+    """Moves a group's position in a topic to where it stands after a batch that took it to an LSN.
 
     The batch reads to the oldest marker at or above the LSN, the next one goes on at the newest marker at or
     below it. Where these are the same offsets, no commit up to the LSN begins beyond them.
@@ -130,7 +130,7 @@ def moved(position: TopicPosition, history: MarkerHistory, lsn: int) -> TopicPos
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What it takes to go to an LSN."""
+    """The cost of going to an LSN, and the positions there."""
 
     positions: tuple[TopicPosition, ...]
     """In each topic."""
@@ -143,7 +143,7 @@ class _Step:
 class _Group:
     """A group on its way from a position to one of its markers."""
 
-    def __init__(self, number: int, start: Position, known: Known) -> None:
+    def __init__(self, number: int, start: Position, known: KnownMarkers) -> None:
         self.number = number
         self._parts = [(ps[number], known.histories[topic][number]) for topic, ps in start.topics.items()]
         self._passed = sum(sum(position.start) for position, _ in self._parts)
@@ -164,11 +164,11 @@ class _Group:
 
     @property
     def largest_size(self) -> int:
-        """Offsets to be read on the way to the last of them."""
+        """The number of offsets to be read on the way to the largest LSN."""
         return 0 if self.last is None else self.step(self.last).size
 
     def furthest(self, share: int | None) -> int:
-        """The largest LSN within a number of offsets; beyond it only when there is no smaller one.
+        """Returns the largest LSN within a number of offsets; beyond it only when there is no smaller one.
 
         On the way, only LSNs are taken that markers name so exactly that little is read again afterwards.
         """
@@ -181,10 +181,10 @@ class _Group:
         return next((lsn for lsn in preferred if self._is_worth_it(lsn)), last)
 
     def step(self, lsn: int) -> _Step:
-        """What it takes to go to an LSN."""
+        """Returns the cost of going to an LSN, and the positions there."""
         found = self._steps.get(lsn)
         if found is None:
-            positions = tuple(moved(position, history, lsn) for position, history in self._parts)
+            positions = tuple(move_position(position, history, lsn) for position, history in self._parts)
             gain = sum(sum(position.start) for position in positions) - self._passed
             size = sum(sum(position.read_to) for position in positions) - self._passed
             found = self._steps[lsn] = _Step(positions, gain, size)
@@ -192,7 +192,7 @@ class _Group:
 
     @cached_property
     def _candidates(self) -> list[int]:
-        """The LSNs of markers that can be reached, ascending."""
+        """The LSNs of the markers that can be reached, ascending."""
         within: Iterable[list[int]] = (h.lsns(self._reached, self._available) for _, h in self._parts)
         return sorted({self._available}.union(*within))
 
@@ -224,7 +224,7 @@ def _resting(position: TopicPosition) -> TopicPosition:
 
 
 def _largest(one: Offsets, other: Offsets) -> Offsets:
-    """The larger offset of each partition; ``other`` itself where it has all of them."""
+    """Returns the larger offset of each partition; ``other`` itself where it has all of them."""
     if len(one) <= len(other) and all(map(le, one, other)):
         return other
     return tuple(max(pair) for pair in zip_longest(one, other, fillvalue=0))

@@ -4,10 +4,11 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope
 from slackwater_protocol import (
     KafkaSettings,
     RedisSettings,
@@ -16,7 +17,7 @@ from slackwater_protocol import (
     ServersConfigError,
     SourceTopics,
 )
-from slackwater_spark.source.errors import OptionError
+from slackwater_spark.errors import PipelineConfigError
 
 if TYPE_CHECKING:
     from slackwater_spark.source.typed_rows import TypedTable
@@ -35,7 +36,7 @@ _OWN_KAFKA_SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a query reads, from where, and in which portions."""
+    """The options of a query: which tables it reads, from which servers, in which portions."""
 
     source: str
     """The connector's ``topic.prefix``. Required."""
@@ -81,25 +82,27 @@ class SourceOptions:
         """Reads the options as Spark hands them over: names in lower case, values as text.
 
         Raises:
-            OptionError: names the first option that cannot be used, and what is wrong with it.
+            PipelineConfigError: names the first option that cannot be used, and what is wrong with it.
         """
         for name in options:
             if name not in _NAMES and not name.startswith(_KAFKA_PREFIX):
-                raise OptionError.unknown(name, sorted(_NAMES))
+                raise _unknown_option(name)
         parsed: dict[str, Any] = {
             attribute: read(options, name) for name, (attribute, read) in _KNOWN.items() if name in options
         }
         for required in ("source", "bootstrap", "tables"):
             if required not in options:
-                raise OptionError(required, "is required", _EXAMPLES[required])
+                raise _unusable_option(required, "is required", _EXAMPLES[required])
         for table in parsed.get("routed", {}):
             if table not in parsed["tables"]:
-                raise OptionError("topics", f"names {table!r}, which is not in 'tables'", _EXAMPLES["topics"])
+                raise _unusable_option(
+                    "topics", f"names {table!r}, which is not in 'tables'", _EXAMPLES["topics"]
+                )
         return cls(**parsed, servers=_servers(options))
 
     @property
     def source_topics(self) -> SourceTopics:
-        """Where tables are."""
+        """The topics of the source's tables."""
         return SourceTopics(self.source, self.routed)
 
     @property
@@ -138,7 +141,7 @@ def _servers(options: Mapping[str, str]) -> Servers:
 def _text(options: Mapping[str, str], name: str) -> str:
     value = options[name].strip()
     if not value:
-        raise OptionError(name, "is empty", _EXAMPLES.get(name, ""))
+        raise _unusable_option(name, "is empty", _EXAMPLES.get(name, ""))
     return value
 
 
@@ -146,9 +149,9 @@ def _tables(options: Mapping[str, str], name: str) -> tuple[str, ...]:
     tables = tuple(part.strip() for part in _text(options, name).split(","))
     for table in tables:
         if not _TABLE.fullmatch(table):
-            raise OptionError(name, f"holds {table!r}, expected schema.table", _EXAMPLES[name])
+            raise _unusable_option(name, f"holds {table!r}, expected schema.table", _EXAMPLES[name])
     if len(set(tables)) < len(tables):
-        raise OptionError(name, "names a table twice", options[name])
+        raise _unusable_option(name, "names a table twice", options[name])
     return tables
 
 
@@ -156,9 +159,9 @@ def _topics(options: Mapping[str, str], name: str) -> dict[str, str]:
     try:
         topics = json.loads(options[name])
     except ValueError as error:
-        raise OptionError(name, f"is no JSON: {error}", _EXAMPLES[name]) from None
+        raise _unusable_option(name, f"is no JSON: {error}", _EXAMPLES[name]) from None
     if not isinstance(topics, dict) or not all(isinstance(t, str) and t for t in topics.values()):
-        raise OptionError(name, "is no JSON object of topics by table", _EXAMPLES[name])
+        raise _unusable_option(name, "is no JSON object of topics by table", _EXAMPLES[name])
     return topics
 
 
@@ -170,7 +173,7 @@ def _registry(options: Mapping[str, str]) -> RegistrySettings | None:
     try:
         return RegistrySettings(url=url, user=user, password=password)
     except ServersConfigError as error:
-        raise OptionError(_REGISTRY, error.problem, _EXAMPLES[_REGISTRY]) from error
+        raise _unusable_option(_REGISTRY, error.problem, _EXAMPLES[_REGISTRY]) from error
 
 
 def _integer(minimum: int) -> Callable[[Mapping[str, str], str], int]:
@@ -178,9 +181,9 @@ def _integer(minimum: int) -> Callable[[Mapping[str, str], str], int]:
         try:
             value = int(options[name])
         except ValueError:
-            raise OptionError(name, f"is {options[name]!r}, expected a whole number") from None
+            raise _unusable_option(name, f"is {options[name]!r}, expected a whole number") from None
         if value < minimum:
-            raise OptionError(name, f"is {value}, expected at least {minimum}")
+            raise _unusable_option(name, f"is {value}, expected at least {minimum}")
         return value
 
     return read
@@ -189,14 +192,14 @@ def _integer(minimum: int) -> Callable[[Mapping[str, str], str], int]:
 def _boolean(options: Mapping[str, str], name: str) -> bool:
     value = options[name].strip().lower()
     if value not in ("true", "false"):
-        raise OptionError(name, f"is {options[name]!r}, expected true or false")
+        raise _unusable_option(name, f"is {options[name]!r}, expected true or false")
     return value == "true"
 
 
 def _starting(options: Mapping[str, str], name: str) -> str:
     value = options[name].strip().lower()
     if value not in ("earliest", "latest"):
-        raise OptionError(name, f"is {options[name]!r}, expected earliest or latest")
+        raise _unusable_option(name, f"is {options[name]!r}, expected earliest or latest")
     return value
 
 
@@ -205,7 +208,7 @@ def _scope(options: Mapping[str, str], name: str) -> Scope:
         return Scope(options[name].strip().lower())
     except ValueError:
         expected = " or ".join(Scope)
-        raise OptionError(name, f"is {options[name]!r}, expected {expected}") from None
+        raise _unusable_option(name, f"is {options[name]!r}, expected {expected}") from None
 
 
 def _typing(options: Mapping[str, str], name: str) -> "TypedTable":
@@ -218,9 +221,9 @@ def _redis_url(options: Mapping[str, str], name: str) -> str:
     url = _text(options, name)
     parts = urlsplit(url)
     if parts.scheme not in ("redis", "rediss", "unix"):
-        raise OptionError(name, "has another form than redis://host:port/db", _EXAMPLES[name])
+        raise _unusable_option(name, "has another form than redis://host:port/db", _EXAMPLES[name])
     if parts.password:
-        raise OptionError(name, "holds a password, which Spark would log", "use option 'redis.password'")
+        raise _unusable_option(name, "holds a password, which Spark would log", "use option 'redis.password'")
     return url
 
 
@@ -232,7 +235,7 @@ def _kafka(options: Mapping[str, str]) -> dict[str, str]:
     }
     for setting in settings:
         if setting in _OWN_KAFKA_SETTINGS:
-            raise OptionError(_KAFKA_PREFIX + setting, "cannot be set", _OWN_KAFKA_SETTINGS[setting])
+            raise _unusable_option(_KAFKA_PREFIX + setting, "cannot be set", _OWN_KAFKA_SETTINGS[setting])
     return settings
 
 
@@ -269,3 +272,13 @@ _NAMES = _KNOWN.keys() | {
     f"{_REGISTRY}.user",
     f"{_REGISTRY}.password",
 }
+
+
+def _unknown_option(name: str) -> PipelineConfigError:
+    close = get_close_matches(name, _NAMES, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(_NAMES))}, kafka.*"
+    return _unusable_option(name, "is not an option of this source", hint)
+
+
+def _unusable_option(name: str, problem: str, hint: str = "") -> PipelineConfigError:
+    return PipelineConfigError(f'format("slackwater"): option {name!r} {problem}', hint)

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from slackwater_engine.records.changes import BatchChanges, bad_input
-from slackwater_engine.records.plan import OffsetSpan
+from slackwater_engine.records.batch import OffsetSpan
+from slackwater_engine.records.changes import BatchChanges
+from slackwater_engine.records.record import bad_input
 from slackwater_protocol import format_position
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ class PackedWriter:
     def write(
         self, header: bytes | None, portions: Iterator[tuple[OffsetSpan, list["Message"]]]
     ) -> Iterator["RecordBatch"]:
-        """The header's row first, if there is one, then one batch per span that holds changes."""
+        """Yields the header's row, if there is one, then one batch per span that holds changes."""
         if header is not None:
-            yield from self._of_header(header)
+            yield from self._header_rows(header)
         packers: dict[int, EventPacker] = {}
         unsettled: Counter[int] = Counter()
         for span, messages in portions:
@@ -64,8 +65,8 @@ class PackedWriter:
                 yield self._batch(packed, sequence)
         _idle.setdefault(self._packing, []).extend(packers.values())
 
-    def _of_header(self, header: bytes) -> Iterator["RecordBatch"]:
-        """The header, and for stages of no key columns that their group exists from the first commit on."""
+    def _header_rows(self, header: bytes) -> Iterator["RecordBatch"]:
+        """Yields the header's row, and one that lets the group of a stage without key columns exist."""
         from slackwater_engine.payloads import HEADER_BUCKET, HEADER_STAGE, TOUCH_SEQUENCE
 
         yield self._batch([(HEADER_STAGE, HEADER_BUCKET, header)], 0)
@@ -76,7 +77,7 @@ class PackedWriter:
         _idle.setdefault(self._packing, []).append(packer)
 
     def _pack(self, packer: "EventPacker", span: OffsetSpan, messages: list["Message"]) -> None:
-        """Regular records together, the others one by one."""
+        """Packs regular records together, the others one by one."""
         window = self._changes.window(span)
         if window is None:
             self._pack_each(packer, span, messages)
@@ -97,7 +98,7 @@ class PackedWriter:
         from slackwater_sql.errors import SqlError
 
         add = packer.add
-        for message, change, commit_lsn in self._changes.of(span, messages):
+        for message, change, commit_lsn in self._changes.find(span, messages):
             before, after = change.before, change.after
             try:
                 add(
@@ -132,7 +133,7 @@ class PackedWriter:
 
 
 def _first_lsn(header: bytes) -> int:
-    """Of the batch's first commit."""
+    """Returns the LSN of the batch's first commit."""
     from slackwater_protocol import decode_batch_header
 
     decoded = decode_batch_header(header)

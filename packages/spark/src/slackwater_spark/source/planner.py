@@ -1,14 +1,19 @@
 """Plans batches in the driver: where the next one ends, and what its tasks read."""
 
-import time
 from dataclasses import replace
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from slackwater_engine.records.batch import BatchContent, BatchTask, TransactionTable
-from slackwater_engine.records.plan import OffsetSpan, TaskPolicy, plan_tasks
-from slackwater_engine.scope import Scope
+from slackwater_engine.records.batch import (
+    BatchContent,
+    BatchTask,
+    OffsetSpan,
+    TaskPolicy,
+    TransactionTable,
+    plan_tasks,
+)
+from slackwater_engine.settings import Scope
 from slackwater_protocol import SNAPSHOT_XID, BatchHeader, encode_batch_header
+from slackwater_spark.source.feed import Feed, connect_feed
 from slackwater_spark.source.markers import advance
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.position import (
@@ -21,28 +26,24 @@ from slackwater_spark.source.position import (
     windows_between,
 )
 
-if TYPE_CHECKING:
-    from slackwater_spark.source.feed import Feed
-
 
 class Planner:
     """Plans the batches of a query. What it keeps is a cache: every answer follows from the arguments.
 
-    Travels to the executors inside the readers, without its connections. Not thread-safe; methods may block
-    for the time-outs of Kafka and Redis.
+    Not thread-safe; methods may block for the time-outs of Kafka and Redis.
 
     Args:
         options: Of the query.
         feed: Where markers come from; None: connect as the options say, on first use.
     """
 
-    def __init__(self, options: SourceOptions, feed: "Feed | None" = None) -> None:
+    def __init__(self, options: SourceOptions, feed: Feed | None = None) -> None:
         self.options = options
         self._topics = tuple(sorted(options.topics))
         self._feed = feed
 
     def start(self) -> Position:
-        """Where a query without a checkpoint begins."""
+        """Returns where a query without a checkpoint begins."""
         options = self.options
         newest = self.feed.newest() if options.starting == "latest" else None
         if newest is not None:
@@ -52,11 +53,11 @@ class Planner:
         return Position(source=options.source, timeline=options.timeline, scope=options.scope)
 
     def target(self) -> int:
-        """Where the cut log ends now: what a run that takes only what is there does not read beyond."""
+        """Returns where the cut log ends now; a run that takes only what is there reads no further."""
         return self.feed.log_end()
 
     def next(self, start: Position, max_events: int | None, target: int | None) -> Position:
-        """Where the batch that begins at ``start`` ends; ``start`` itself when there is nothing new.
+        """Chooses where the batch that begins at ``start`` ends; ``start`` itself when there is nothing new.
 
         Args:
             start: Where the batch begins.
@@ -64,9 +65,9 @@ class Planner:
             target: An offset of the cut log from which on nothing counts; None: all there is.
 
         Raises:
-            MissingCutsError: there are newer cuts, but none that connects.
-            PartitionsChangedError: the number of partitions is another one than before.
-            UnlikePartitionsError: the topics do not have the same number of partitions.
+            RecordsGoneError: there are newer cuts, but none that connects.
+            PipelineConfigError: in scope ``aggregate`` the topics do not have the same number of partitions,
+                or another one than before.
             CutLogReplacedError: ``start`` was planned from another log.
             CutLogError: Kafka is needed and does not answer.
         """
@@ -76,24 +77,24 @@ class Planner:
             pass
         feed.fill_holes(start)
         begun = self._begun(start)
-        moved = None if begun is None else advance(begun, feed.known, max_events)
+        moved = None if begun is None else advance(begun, feed.known_markers, max_events)
         return start if moved is None else self._end(start, moved)
 
     def content(self, start: Position, end: Position) -> BatchContent:
-        """What the batch between two positions holds.
+        """Returns what the batch between two positions holds.
 
         Raises:
-            MissingCutsError: the cut log does not list every transaction in between.
+            RecordsGoneError: the cut log does not list every transaction in between.
             CutLogError: Kafka does not answer, or the log is another one.
         """
         start = self._with_topics(start, len(end.lsns))
         return self.feed.content(start, end, windows_between(start, end))
 
     def tasks(self, start: Position, end: Position) -> list[BatchTask]:
-        """The tasks of a batch, planned now or long ago; none when it is empty.
+        """Divides a batch, planned now or long ago, into tasks; none when it is empty.
 
         Raises:
-            MissingCutsError: the cut log does not list every transaction in between.
+            RecordsGoneError: the cut log does not list every transaction in between.
             CutLogError: Kafka does not answer, or the log is another one.
         """
         options = self.options
@@ -132,24 +133,24 @@ class Planner:
         """Reads an offset that Spark hands over.
 
         Raises:
-            OffsetFormatError: it does not fit this query or this version.
+            PipelineStateError: it does not fit this query or this version.
         """
         options = self.options
         return Position.from_json(data, source=options.source, timeline=options.timeline, scope=options.scope)
 
     def next_json(self, start: dict[str, Any], max_events: int | None, target: int | None) -> dict[str, Any]:
-        """:meth:`next` as Spark asks, which sees that there is nothing new by the same JSON."""
+        """Chooses like :meth:`next`; the same JSON tells Spark that there is nothing new."""
         begin = self.offset(start)
         end = self.next(begin, max_events, target)
         return start if end is begin else end.to_json()
 
     def tasks_json(self, start: dict[str, Any], end: dict[str, Any]) -> list[BatchTask]:
-        """:meth:`tasks` as Spark asks."""
+        """Divides like :meth:`tasks`, with the offsets that Spark has."""
         return self.tasks(self.offset(start), self.offset(end))
 
     @property
-    def feed(self) -> "Feed":
-        """Connected on first use."""
+    def feed(self) -> Feed:
+        """The feed, connected on first use."""
         if self._feed is None:
             self._feed = connect_feed(self.options)
         return self._feed
@@ -160,29 +161,26 @@ class Planner:
             self._feed.close()
             self._feed = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_feed": None}
-
     def _is_enough(self, start: Position, max_events: int | None) -> bool:
-        """Whether more of the log could not make the batch larger, or would make it list too much.
+        """Says that more of the log could not make the batch larger, or would make it list too much.
 
         Transactions of tables that are not read have no offsets, but a line in the table of every task.
         """
         feed = self.feed
         if max_events is None or feed.log_position < start.log or (begun := self._begun(start)) is None:
             return False
-        furthest = advance(begun, feed.known, None)
+        furthest = advance(begun, feed.known_markers, None)
         if furthest is None:
             return False
         return feed.listed >= max_events or size_between(begun, furthest) >= max_events
 
     def _begun(self, start: Position) -> Position | None:
-        """``start`` with all groups and topics; None while the number of groups is not known."""
+        """Returns ``start`` with all groups and topics; None while the number of groups is not known."""
         groups = self.feed.groups
         return None if groups is None else self._with_topics(start, groups)
 
     def _with_topics(self, start: Position, groups: int) -> Position:
-        """A position with all groups and topics; what was not read yet is where the timeline begins."""
+        """Completes a position with all groups and topics; what was not read begins with the timeline."""
         if start.lsns and start.topics.keys() == set(self._topics):
             return start
         lsns = start.lsns or (0,) * groups
@@ -194,7 +192,7 @@ class Planner:
         return replace(start, lsns=lsns, topics=topics)
 
     def _end(self, start: Position, moved: Position) -> Position:
-        """Where a batch ends that moves groups and positions."""
+        """Completes the end of a batch with the place in the cut log from which the next one follows."""
         feed = self.feed
         segments = feed.segments
         cut = max(start.cut or 0, start.lsn, segments.newest_cut_lsn)
@@ -211,9 +209,9 @@ class Planner:
 def batch_header(
     start: Position, end: Position, windows: list[GroupWindow], content: BatchContent
 ) -> BatchHeader:
-    """What a sink must know of a batch: the positions' LSNs, and the transactions that some group passes.
+    """Returns the header that sinks read: the positions' LSNs, and the transactions that some group passes.
 
-    In scope ``aggregate`` where a group ends is one, too, when rows of snapshots may take that LSN.
+    In scope ``aggregate`` a group's end counts as one, too, when rows of snapshots may take its LSN.
     """
     transactions = [(t.xid, t.commit_lsn, t.commit_ts_ms) for t in content.transactions]
     if end.scope is Scope.AGGREGATE:
@@ -231,7 +229,7 @@ def batch_header(
 
 
 def _event_count(start: Position, end: Position) -> int:
-    """Change events between two positions; offsets, tombstones included, where the start does not know."""
+    """Counts change events between two positions; offsets, with tombstones, if the start does not know."""
     if start.event_count is None or end.event_count is None:
         return size_between(start, end)
     return end.event_count - start.event_count
@@ -239,19 +237,6 @@ def _event_count(start: Position, end: Position) -> int:
 
 def _largest(*counts: int | None) -> int | None:
     return max((count for count in counts if count is not None), default=None)
-
-
-def connect_feed(options: SourceOptions) -> "Feed":
-    """A feed as the options say."""
-    from slackwater_markers import KafkaCutLog, RedisMarkerStore
-    from slackwater_spark.source.feed import Feed
-
-    store, redis, kafka = None, options.servers.redis, options.servers.kafka
-    if redis is not None:
-        store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=timedelta(seconds=1))
-    timeout = timedelta(milliseconds=options.read_timeout_ms)
-    log = KafkaCutLog(options.source, kafka.bootstrap, kafka=kafka.options, timeout=timeout)
-    return Feed(options, store=store, log=log, monotonic=time.monotonic)
 
 
 def _passed(
@@ -269,12 +254,12 @@ def _passed(
 
 
 def _unread(scope: Scope, ends: tuple[int, ...], lsns: tuple[int, ...]) -> list[TopicPosition]:
-    """Positions of all groups in a topic of which nothing was read.
+    """Returns the positions of all groups in a topic of which nothing was read.
 
     Args:
         scope: Of the query.
         ends: Where the timeline begins in the topic's partitions.
-        lsns: What the groups have reached.
+        lsns: The LSNs that the groups have reached.
     """
     starts = (group_offsets(scope, ends, number) for number in range(len(lsns)))
     return [TopicPosition(start, lsn, start) for start, lsn in zip(starts, lsns, strict=True)]
@@ -288,7 +273,7 @@ def _group_plans(
 
 
 def _group_span(span: OffsetSpan, window: GroupWindow, end: Position) -> OffsetSpan:
-    """A span of a partition that goes on by its own markers: parts of it may belong to other batches."""
+    """Bounds a span of a partition that goes on by its own markers: it may hold parts of other batches."""
     from slackwater_engine.bucket.owners import sequence_in_group
 
     next_offset = end.start_in(span.topic, span.partition)

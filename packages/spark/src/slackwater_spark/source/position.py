@@ -1,4 +1,4 @@
-"""Where a query stands: the offset that Spark keeps in its checkpoint; what lies between two of them. Pure.
+"""Positions of a query, as Spark keeps them in its checkpoint, and the spans between two of them. Pure.
 
 A *group* is a set of partitions that go on together. In scope ``strict`` there is one group, all partitions
 of all topics; in scope ``aggregate`` group number n is partition number n of every topic.
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope
 from slackwater_protocol import PublishedCut
-from slackwater_spark.source.errors import OffsetFormatError
+from slackwater_spark.errors import PipelineStateError
 
 POSITION_VERSION = 3
 """Version 1 was written in scope ``strict``, version 2 in scope ``aggregate``; both are still read."""
@@ -25,15 +25,17 @@ Offsets = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class TopicPosition:
-    """Where a group stands in its partitions of one topic."""
+    """A group's place in its partitions of one topic."""
 
     start: Offsets
-    """Where the next batch reads on."""
+    """Offsets at which the next batch reads on."""
     lsn: int
     """First occurrences of commits above this LSN stand at or above ``start``."""
     read_to: Offsets
-    """Up to where the batch that ended here has read, exclusive: beyond ``start`` when no marker told exactly
-    where the group's LSN ends in a partition."""
+    """Offsets up to which the batch that ended here has read, exclusive.
+
+    They are beyond ``start`` when no marker told exactly where the group's LSN ends in a partition.
+    """
 
 
 NOTHING_READ = TopicPosition((), 0, ())
@@ -42,23 +44,23 @@ NOTHING_READ = TopicPosition((), 0, ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """What each group has reached, with all that is needed to read on from it, or up to it, from Kafka."""
+    """The LSN that each group has reached, and all that is needed to read on from there, or up to it."""
 
     source: str
     timeline: int
     scope: Scope
     lsns: tuple[int, ...] = ()
-    """Of each group; empty while nothing was read."""
+    """The LSN of each group; empty while nothing was read."""
     commit_ts_ms: int = 0
     """Commit time at about the smallest of them; 0: an earlier version did not note it."""
     event_count: int | None = 0
-    """Of the source, up to the newest cut at or below ``lsn``; None: version 2 did not note it."""
+    """Number of change events up to the newest cut at or below ``lsn``; None: version 2 did not note it."""
     log: int = 0
-    """Where the cut log goes on: above every record used before."""
+    """The offset at which the cut log goes on: above every record used before."""
     log_id: str = ""
-    """Of the cut log that it follows from; empty: there was none, or an earlier version did not note it."""
+    """The id of the cut log that it follows from; empty: none, or an earlier version did not note it."""
     floor: int = 0
-    """Where in the cut log the records begin that the slowest group may still need."""
+    """The offset of the cut log's first record that the slowest group may still need."""
     cut: int | None = None
     """LSN of the newest cut that was read; None: there was none, or an earlier version did not note it."""
     topics: Mapping[str, tuple[TopicPosition, ...]] = field(default_factory=dict)
@@ -66,7 +68,7 @@ class Position:
 
     @property
     def lsn(self) -> int:
-        """Up to here everything has been read, and is whole or was skipped: all groups and a cut are there.
+        """The LSN up to which everything was read, whole or skipped: all groups and a cut are there.
 
         Where rows were lost, groups go on by their markers; the frontier waits, and so does this.
         """
@@ -75,12 +77,12 @@ class Position:
 
     @property
     def known_from_lsn(self) -> int:
-        """To read on, all commits above this LSN have to be known."""
+        """The LSN above which all commits have to be known to read on."""
         found = (position.lsn for positions in self.topics.values() for position in positions)
         return min((*self.lsns, *found), default=0)
 
     def start_in(self, topic: str, partition: int) -> int:
-        """Where the next batch reads on in a partition."""
+        """Returns the offset at which the next batch reads on in a partition."""
         number, place = (0, partition) if self.scope is Scope.STRICT else (partition, 0)
         positions = self.topics.get(topic, ())
         start = positions[number].start if number < len(positions) else ()
@@ -90,11 +92,14 @@ class Position:
     def at_cut(
         cls, published: PublishedCut, topics: Iterable[str], scope: Scope, log_id: str = ""
     ) -> "Position":
-        """All groups at a cut of a log; in topics that the cut does not name nothing was read."""
+        """Makes the position of all groups at a cut; in topics that it does not name nothing was read."""
         cut = published.cut
         found = {topic: cut.end_offsets[topic] for topic in sorted(topics) if topic in cut.end_offsets}
         groups = 1 if scope is Scope.STRICT else max(map(len, found.values()), default=0)
-        ends = {topic: [group_offsets(scope, of, n) for n in range(groups)] for topic, of in found.items()}
+        ends = {
+            topic: [group_offsets(scope, offsets, n) for n in range(groups)]
+            for topic, offsets in found.items()
+        }
         return cls(
             source=cut.source,
             timeline=cut.timeline,
@@ -106,11 +111,11 @@ class Position:
             log_id=log_id,
             floor=max(0, published.log_offset - OTHER_SIDECARS),
             cut=cut.lsn,
-            topics={t: tuple(TopicPosition(of, cut.lsn, of) for of in each) for t, each in ends.items()},
+            topics={t: tuple(TopicPosition(end, cut.lsn, end) for end in each) for t, each in ends.items()},
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Only what JSON knows, as Spark wants it."""
+        """Returns the offset as Spark wants it: only what JSON knows."""
         return {
             "version": POSITION_VERSION,
             "scope": self.scope.value,
@@ -134,28 +139,36 @@ class Position:
         """Reads what :meth:`to_json` wrote, maybe long ago.
 
         Raises:
-            OffsetFormatError: another version, scope, source or timeline, or no offset at all.
+            PipelineStateError: another version, scope, source or timeline, or no offset at all.
         """
         version: Any = data.get("version") if isinstance(data, Mapping) else None
         if version not in (1, 2, POSITION_VERSION):
             problem = f"expected version {POSITION_VERSION}, or 1 or 2 of earlier releases"
-            raise OffsetFormatError(problem, json.dumps(data))
+            raise _unusable_offset(problem, data)
         try:
             position = cls(**_FIELDS[version](data))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise OffsetFormatError(f"{type(error).__name__}: {error}", json.dumps(data)) from error
+            raise _unusable_offset(f"{type(error).__name__}: {error}", data) from error
         if position.scope is not scope:
             problem = f"it is of scope {position.scope.value!r}, the query has scope {scope.value!r}"
-            raise OffsetFormatError(problem, json.dumps(data))
+            raise _unusable_offset(problem, data)
         if (position.source, position.timeline) != (source, timeline):
             problem = f"the query reads source {source!r}, timeline {timeline}"
-            raise OffsetFormatError(problem, json.dumps(data))
+            raise _unusable_offset(problem, data)
         return position
+
+
+def _unusable_offset(problem: str, offset: object) -> PipelineStateError:
+    """Says why an offset, most likely out of a checkpoint, does not fit this query or this version."""
+    return PipelineStateError(
+        f"the offset {json.dumps(offset)} cannot be used: {problem}",
+        "is this the checkpoint of another query, or of a newer version?",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class GroupWindow:
-    """What a batch takes of one group: commits in ``(after_lsn, up_to_lsn]``."""
+    """The commits that a batch takes of one group: those in ``(after_lsn, up_to_lsn]``."""
 
     number: int
     after_lsn: int
@@ -165,12 +178,12 @@ class GroupWindow:
 
 
 def group_offsets(scope: Scope, offsets: Offsets, number: int) -> Offsets:
-    """Those of a topic's partitions that are in a group; nothing where the topic does not have them."""
+    """Selects the offsets of a group's partitions; none where the topic does not have them."""
     return offsets if scope is Scope.STRICT else offsets[number : number + 1]
 
 
 def windows_between(start: Position, end: Position) -> list[GroupWindow]:
-    """What a batch takes of each group that moves, by group."""
+    """Returns the commits that a batch takes of each group that moves, by group."""
     reached = start.lsns or (0,) * len(end.lsns)
     return [
         GroupWindow(number, after_lsn, up_to_lsn, min((after_lsn, *_lsns_of_read(start, end, number))))
@@ -180,7 +193,7 @@ def windows_between(start: Position, end: Position) -> list[GroupWindow]:
 
 
 def spans_between(start: Position, end: Position) -> list[tuple[str, int, int, int]]:
-    """``(topic, partition, from, to)`` of all that a batch reads, sorted; empty spans are left out.
+    """Returns ``(topic, partition, from, to)`` of all that a batch reads, sorted, without empty spans.
 
     A topic or partition that the start does not know began at 0.
     """
@@ -199,7 +212,7 @@ def spans_between(start: Position, end: Position) -> list[tuple[str, int, int, i
 
 
 def size_between(start: Position, end: Position) -> int:
-    """The number of offsets that a batch reads."""
+    """Counts the offsets that a batch reads."""
     return sum(
         sum(after.read_to) - sum(_position(start, topic, number).start)
         for topic, positions in end.topics.items()
@@ -208,7 +221,7 @@ def size_between(start: Position, end: Position) -> int:
 
 
 def _lsns_of_read(start: Position, end: Position, number: int) -> tuple[int, ...]:
-    """The LSNs of a group's positions in the topics that a batch reads."""
+    """Returns the LSNs of a group's positions in the topics that a batch reads."""
     pairs = ((_position(start, t, number), positions[number]) for t, positions in end.topics.items())
     return tuple(before.lsn for before, after in pairs if after.read_to != before.start)
 
@@ -219,7 +232,7 @@ def _position(position: Position, topic: str, number: int) -> TopicPosition:
 
 
 def _topic_to_json(position: TopicPosition, lsn: int) -> list[int] | dict[str, Any]:
-    """Only where to read on, if the rest follows from it and the group's LSN."""
+    """Leaves out all but the offsets to read on at, if the rest follows from them and the group's LSN."""
     if position.lsn == lsn and position.read_to == position.start:
         return list(position.start)
     return {"start": list(position.start), "lsn": position.lsn, "read_to": list(position.read_to)}
@@ -253,7 +266,7 @@ def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields_of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Scope ``strict``: an LSN, and ends of partitions by topic."""
+    """Reads version 1, of scope ``strict``: an LSN, and ends of partitions by topic."""
     lsn, log = data["lsn"], data["log"]
     ends = {topic: tuple(offsets) for topic, offsets in data["end"].items()}
     return {
@@ -271,7 +284,7 @@ def _fields_of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields_of_version_2(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Scope ``aggregate``: three numbers for each partition."""
+    """Reads version 2, of scope ``aggregate``: three numbers for each partition."""
     topics = {
         topic: tuple(TopicPosition((start,), lsn, (read_to,)) for start, lsn, read_to in positions)
         for topic, positions in data["positions"].items()

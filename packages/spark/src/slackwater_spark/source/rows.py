@@ -1,20 +1,19 @@
-"""Changes as rows for any Spark code: the public schemas, with rows as JSON or typed."""
+"""Changes as rows for any Spark code, keys and images as JSON."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater_cdc import CdcError
-from slackwater_engine.records.changes import BatchChanges, Located, bad_input
-from slackwater_engine.records.plan import OffsetSpan
-from slackwater_spark.source.errors import UnheldValueError
+from slackwater_engine.records.batch import OffsetSpan
+from slackwater_engine.records.changes import BatchChanges, Located
+from slackwater_engine.records.record import bad_input
 
 if TYPE_CHECKING:
     from pyarrow import DataType, RecordBatch
     from pyspark.sql.types import StructType
 
-    from slackwater_cdc.wire import ToJson
+    from slackwater_cdc.avro import ToJson
     from slackwater_engine.records.record import Record
-    from slackwater_spark.source.typed_rows import TypedTable
 
 ROW_SCHEMA: Final = (
     "source STRING, `table` STRING, op STRING, key STRING, before STRING, after STRING, xid BIGINT, "
@@ -26,27 +25,8 @@ TRUNCATE is a row with ``op`` ``t`` and neither key nor row, in any partition: e
 also those of its own transaction with a smaller ``order_in_transaction``.
 """
 
-UNCHANGED_COLUMN: Final = "unchanged"
 _ROWS_PER_ARROW_BATCH = 10_000
-_NULL = b"null"
-
-
-def typed_row_schema(typed: "TypedTable") -> "StructType":
-    """The public schema with ``key``, ``before`` and ``after`` as structs of one declared table.
-
-    ``unchanged`` has the names of the columns that an update left out because it did not change them (TOAST);
-    they are null in ``after``. Without a primary key there is no column ``key``.
-    """
-    from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructType, TimestampType
-
-    schema = StructType().add("source", StringType()).add("table", StringType()).add("op", StringType())
-    if typed.table.primary_key:
-        schema = schema.add("key", typed.key_type)
-    schema = schema.add("before", typed.row_type).add("after", typed.row_type)
-    schema = schema.add(UNCHANGED_COLUMN, ArrayType(StringType())).add("xid", LongType())
-    schema = schema.add("commit_lsn", LongType()).add("commit_ts", TimestampType())
-    schema = schema.add("order_in_transaction", LongType())
-    return schema.add("partition", IntegerType()).add("offset", LongType())
+NULL = b"null"
 
 
 class RowWriter:
@@ -56,7 +36,7 @@ class RowWriter:
         source: The connector's ``topic.prefix``.
         schema: As Spark resolved it.
         changes: Decides what counts.
-        to_json: What makes JSON of keys; None: they are JSON.
+        to_json: Makes JSON of keys; None: they are JSON.
     """
 
     def __init__(
@@ -70,10 +50,10 @@ class RowWriter:
         self._to_json = to_json
 
     def write(self, portions: Iterator[tuple[OffsetSpan, Sequence["Record"]]]) -> Iterator["RecordBatch"]:
-        """Arrow batches of at most 10,000 rows; rows of one partition stay in order."""
+        """Yields Arrow batches of at most 10,000 rows; rows of one partition stay in order."""
         rows: list[tuple[Any, ...]] = []
         for span, messages in portions:
-            for located in self._changes.of(span, messages):
+            for located in self._changes.find(span, messages):
                 rows.append(self._row(span, located))
                 if len(rows) >= _ROWS_PER_ARROW_BATCH:
                     yield self._batch(rows)
@@ -117,48 +97,8 @@ class RowWriter:
         return pyarrow.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-class TypedRowWriter(RowWriter):
-    """Turns changes of one declared table into Arrow batches of :func:`typed_row_schema`.
-
-    Args:
-        source: The connector's ``topic.prefix``.
-        typed: The table.
-        schema: As Spark resolved it.
-        changes: Decides what counts.
-    """
-
-    def __init__(self, source: str, typed: "TypedTable", schema: "StructType", changes: BatchChanges) -> None:
-        from slackwater_spark.source.typed_rows import RowImages
-        from slackwater_sql.errors import SqlError
-
-        super().__init__(source, schema, changes)
-        self._refusals = (SqlError, UnheldValueError)
-        self._images = RowImages(typed)
-        self._has_key = bool(typed.table.primary_key)
-
-    def _row(self, span: OffsetSpan, located: Located) -> tuple[Any, ...]:
-        message, change, commit_lsn = located
-        try:
-            key, *images = self._images.typed(change.op, _image(change.before), _image(change.after))
-        except self._refusals as error:
-            raise bad_input(message, str(error)) from error
-        return (
-            self._source,
-            change.table,
-            change.op,
-            *((key,) if self._has_key else ()),
-            *images,
-            change.xid,
-            commit_lsn,
-            change.commit_ts_ms * 1000,
-            change.total_order or None,
-            span.partition,
-            message.offset(),
-        )
-
-
 def arrow_array(values: Sequence[Any], of_type: "DataType") -> Any:
-    """An array; the values of a struct are tuples."""
+    """Makes an array; the values of a struct are tuples."""
     import pyarrow
 
     if not values or not pyarrow.types.is_struct(of_type):
@@ -172,7 +112,7 @@ def arrow_array(values: Sequence[Any], of_type: "DataType") -> Any:
 
 
 def _text(message: "Record", part: Any) -> bytes | None:
-    """JSON of a record as it stands; Arrow would not say in which record text is none."""
+    """Returns JSON as it stands, checked: Arrow would not say which record is not UTF-8."""
     if part is None:
         return None
     text = bytes(part)
@@ -184,13 +124,9 @@ def _text(message: "Record", part: Any) -> bytes | None:
     return text
 
 
-def _image(image: Any) -> bytes | None:
-    return None if image is None or image == _NULL else bytes(image)
-
-
 def _unwrapped(key: Any) -> bytes | None:
-    """The key as JSON, without the ``{"schema": …, "payload": …}`` wrapper."""
-    if key is None or key == _NULL:
+    """Returns the key as JSON, without the ``{"schema": …, "payload": …}`` wrapper."""
+    if key is None or key == NULL:
         return None
     if key.startswith(b'{"schema"'):
         return _payload(key)

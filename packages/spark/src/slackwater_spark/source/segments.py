@@ -1,4 +1,4 @@
-"""What records of the cut log say, without their transactions: which commits their tables cover. Pure."""
+"""The records of the cut log without their transactions, and which commits they cover together. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -40,12 +40,12 @@ class Segment:
 
     @property
     def has_snapshot_rows(self) -> bool:
-        """Whether rows of snapshots that belong to no commit stand in it."""
+        """Says that rows of snapshots that belong to no commit stand in it."""
         return self.has_incremental_rows or bool(self.late_snapshots)
 
 
-def segment_of_record(record: Cut | AheadMarkers, log_offset: int) -> Segment:
-    """A record's part that is remembered."""
+def make_segment(record: Cut | AheadMarkers, log_offset: int) -> Segment:
+    """Makes a segment of a record."""
     if isinstance(record, AheadMarkers):
         newest = record.transactions[-1].commit_ts_ms if record.transactions else 0
         return Segment(record.previous_lsn, record.lsn, log_offset, newest, None, record.repeated, ())
@@ -88,7 +88,7 @@ class Segments:
         """The LSN of the newest cut that was read; 0 before the first."""
 
     def add(self, segment: Segment) -> None:
-        """The next record of the log."""
+        """Adds the next record of the log."""
         self._all.append(segment)
         if segment.has_snapshot_rows:
             self.exact_up_to_lsn = max(self.exact_up_to_lsn, segment.lsn)
@@ -109,8 +109,8 @@ class Segments:
         if known_from_lsn > self.covered_lsn:
             self._cover(known_from_lsn)
 
-    def hole(self) -> Window | None:
-        """Commits that no table lists though a cut beyond them was read.
+    def find_hole(self) -> Window | None:
+        """Finds commits that no table lists though a cut beyond them was read.
 
         Markers ahead of the frontier may wait for what is missing.
         """
@@ -132,12 +132,12 @@ class Segments:
         )
 
     def within(self, floor: int, end: int) -> Sequence[Segment]:
-        """Those in the log's range ``[floor, end)``, ascending."""
+        """Returns the segments in the log's range ``[floor, end)``, ascending."""
         first = bisect_left(self._all, floor, key=_log_offset)
         return self._all[first : bisect_left(self._all, end, first, key=_log_offset)]
 
     def chain(self, window: Window, usable: Iterable[Segment]) -> tuple[list[Segment], int]:
-        """As few segments as cover the commits of a window, ascending.
+        """Chooses as few segments as cover the commits of a window, ascending.
 
         Returns:
             Them, and the LSN up to which they do: below the window's end where there is a hole.
@@ -163,11 +163,11 @@ class Segments:
         return chain, covered
 
     def floor(self, known_from_lsn: int, otherwise: int) -> int:
-        """Where in the log the records begin that a query needs which knows the commits up to an LSN."""
+        """Returns the offset of the first record that is needed by who knows the commits up to an LSN."""
         return next((s.log_offset for s in self._all if s.lsn > known_from_lsn), otherwise)
 
     def commit_ts_ms(self, lsn: int) -> int:
-        """Commit time at about an LSN; 0 when nothing is known of it."""
+        """Returns the commit time at about an LSN; 0 when nothing is known of it."""
         return max(((s.lsn, s.commit_ts_ms) for s in self._all if s.lsn <= lsn), default=(0, 0))[1]
 
     def event_count(self, lsn: int) -> int | None:
@@ -182,15 +182,15 @@ class Segments:
         return segment.previous_lsn <= self.covered_lsn or may_begin
 
     def _cover(self, lsn: int) -> None:
-        """All commits up to an LSN are in tables; so may be what waited for that."""
+        """Notes that all commits up to an LSN are in tables; segments that waited for that may connect."""
         self.covered_lsn = max(self.covered_lsn, lsn)
         while connecting := [s for s in self._unconnected if self._connects(s)]:
             self._unconnected = [s for s in self._unconnected if not self._connects(s)]
             self.covered_lsn = max(self.covered_lsn, *(s.lsn for s in connecting))
 
 
-def merged_windows(windows: Iterable[Window]) -> list[Window]:
-    """Windows that overlap or touch become one; ascending."""
+def merge_windows(windows: Iterable[Window]) -> list[Window]:
+    """Merges windows that overlap or touch; ascending."""
     result: list[Window] = []
     for after_lsn, up_to_lsn in sorted(windows):
         if result and after_lsn <= result[-1][1]:
@@ -200,8 +200,8 @@ def merged_windows(windows: Iterable[Window]) -> list[Window]:
     return result
 
 
-def snapshot_rows(windows: Sequence[Window], segments: Iterable[Segment]) -> tuple[frozenset[int], bool]:
-    """Late snapshots, and whether incremental rows stand, in cuts that lie in the windows."""
+def find_snapshot_rows(windows: Sequence[Window], segments: Iterable[Segment]) -> tuple[frozenset[int], bool]:
+    """Finds late snapshots, and whether incremental rows stand, in cuts that lie in the windows."""
     touched = [
         s
         for s in segments
@@ -212,7 +212,7 @@ def snapshot_rows(windows: Sequence[Window], segments: Iterable[Segment]) -> tup
 
 
 def skipped_xids(window: Window, segments: Iterable[Segment]) -> tuple[int, ...]:
-    """Xids of the transactions of a window that an operator let pass, in commit order."""
+    """Returns the xids of a window's transactions that an operator let pass, in commit order."""
     found = {xid: lsn for segment in segments for xid, lsn in segment.skipped if window[0] < lsn <= window[1]}
     return tuple(sorted(found, key=found.__getitem__))
 

@@ -1,4 +1,4 @@
-"""Rows of one declared table with their values typed exactly: which Spark types, and how values get there."""
+"""Changes of one declared table as rows with exact types: the types, the values, the Arrow batches."""
 
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -29,19 +29,25 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from slackwater_engine.records.value_text import INFINITE_DAYS, INFINITE_TIMES, value_text
-from slackwater_spark.source.errors import UnheldValueError
+from slackwater_engine.records.batch import OffsetSpan
+from slackwater_engine.records.changes import BatchChanges, Located
+from slackwater_engine.records.record import bad_input
+from slackwater_spark.errors import PipelineInputError
+from slackwater_spark.source.rows import NULL, RowWriter
 from slackwater_sql.catalog import Column, Table
 from slackwater_sql.column_type import ColumnType, TypeKind
-from slackwater_sql.errors import RowContradictsSchemaError
+from slackwater_sql.errors import RowContradictsSchemaError, SqlError
 from slackwater_sql.row_codec import UNAVAILABLE, RowCodec, WireRow
+from slackwater_sql.value_text import INFINITE_DAYS, INFINITE_TIMES, value_text
 
 Convert = Callable[[Any], Any]
 """From a wire value to what Arrow takes; raises ValueError with what the value is."""
 
+UNCHANGED_COLUMN: Final = "unchanged"
+
 Values = tuple[Any, ...]
 TypedImages = tuple[Values | None, Values | None, Values | None, list[str] | None]
-"""Key, old row, new row, and the names of the columns left out of the new row."""
+"""Returns key, old row, new row, and the names of the columns left out of the new row."""
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
@@ -78,21 +84,21 @@ class TypedTable:
 
     @property
     def row_type(self) -> StructType:
-        """Of ``before`` and ``after``; every field may be null, since a record may leave values out."""
+        """The type of ``before`` and ``after``; any field may be null: a record may leave values out."""
         return StructType([self._field(column) for column in self.table.columns])
 
     @property
     def key_type(self) -> StructType:
-        """Of the primary key."""
+        """The type of the primary key."""
         return StructType([self._field(_column(self.table, name)) for name in self.table.primary_key])
 
     def to_json(self) -> str:
-        """The text form, as the source's option ``typing`` takes it."""
+        """Returns the text form, as the source's option ``typing`` takes it."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> "TypedTable":
-        """Inverse of :meth:`to_json`.
+        """Reads what :meth:`to_json` wrote.
 
         Raises:
             ValueError: the text is nothing that :meth:`to_json` wrote.
@@ -127,11 +133,11 @@ class RowImages:
         self._row_key = tuple(table.columns.index(_column(table, name)) for name in table.primary_key)
 
     def typed(self, op: str, before: bytes | None, after: bytes | None) -> TypedImages:
-        """Key, old row, new row, and the names of the columns that an update left out (null in the row).
+        """Returns key, old row, new row, and the columns that an update left out (null in the row).
 
         Raises:
             RowContradictsSchemaError: the record is not what the declaration says.
-            UnheldValueError: a value has no place in Spark's type.
+            PipelineInputError: a value has no place in Spark's type.
         """
         old = None if before is None else self.before(before)
         new, left_out = (None, None) if after is None else self.after(op, before, after)
@@ -140,11 +146,11 @@ class RowImages:
         return key, old, new, left_out
 
     def after(self, op: str, before: bytes | None, after: bytes) -> tuple[Values, list[str] | None]:
-        """The new row, and the names of the columns that an update left out (null in the row).
+        """Returns the new row, and the names of the columns that an update left out (null in the row).
 
         Raises:
             RowContradictsSchemaError: the record is not what the declaration says.
-            UnheldValueError: a value has no place in Spark's type.
+            PipelineInputError: a value has no place in Spark's type.
         """
         row, texts = self._codec.decode(after), self._texts_of(after)
         if op != "u" or not (self._codec.has_unavailable(row) or UNAVAILABLE in texts):
@@ -158,11 +164,11 @@ class RowImages:
         return self._values(known[: len(row)], known[len(row) :]), left_out or None
 
     def before(self, before: bytes) -> Values:
-        """The old row: all of it with REPLICA IDENTITY FULL, else the primary key's columns.
+        """Returns the old row: all of it with REPLICA IDENTITY FULL, else the primary key's columns.
 
         Raises:
             RowContradictsSchemaError: the record is not what the declaration says.
-            UnheldValueError: a value has no place in Spark's type.
+            PipelineInputError: a value has no place in Spark's type.
         """
         if self._table.replica_identity_full:
             return self._values(self._codec.decode(before), self._texts_of(before))
@@ -183,7 +189,9 @@ class RowImages:
                 try:
                     values[position] = convert(value)
                 except ValueError as error:
-                    raise self._unheld(self._exact[position], str(error)) from error
+                    column = self._exact[position]
+                    holder = f"Spark's {spark_type(column.type).simpleString()}"
+                    raise value_out_of_range(self._table.full_name, column, str(error), holder) from error
         return tuple(values[position] for position in self._order)
 
     def _texts_of(self, image: bytes) -> list[str | None]:
@@ -200,13 +208,61 @@ class RowImages:
             raise RowContradictsSchemaError(self._table.full_name, missing[0], "any value", "no such field")
         return [value_text(column.type, bytes(fields[column.name])) for column in self._texts]
 
-    def _unheld(self, column: Column, value: str) -> UnheldValueError:
-        held_by = f"Spark's {spark_type(column.type).simpleString()}"
-        return UnheldValueError(self._table.full_name, column.name, str(column.type), value, held_by)
+
+def typed_row_schema(typed: TypedTable) -> StructType:
+    """Returns the public schema with ``key``, ``before`` and ``after`` as structs of one declared table.
+
+    ``unchanged`` has the names of the columns that an update left out because it did not change them (TOAST);
+    they are null in ``after``. Without a primary key there is no column ``key``.
+    """
+    schema = StructType().add("source", StringType()).add("table", StringType()).add("op", StringType())
+    if typed.table.primary_key:
+        schema = schema.add("key", typed.key_type)
+    schema = schema.add("before", typed.row_type).add("after", typed.row_type)
+    schema = schema.add(UNCHANGED_COLUMN, ArrayType(StringType())).add("xid", LongType())
+    schema = schema.add("commit_lsn", LongType()).add("commit_ts", TimestampType())
+    schema = schema.add("order_in_transaction", LongType())
+    return schema.add("partition", IntegerType()).add("offset", LongType())
+
+
+class TypedRowWriter(RowWriter):
+    """Turns changes of one declared table into Arrow batches of :func:`typed_row_schema`.
+
+    Args:
+        source: The connector's ``topic.prefix``.
+        typed: The table.
+        schema: As Spark resolved it.
+        changes: Decides what counts.
+    """
+
+    def __init__(self, source: str, typed: TypedTable, schema: StructType, changes: BatchChanges) -> None:
+        super().__init__(source, schema, changes)
+        self._images = RowImages(typed)
+        self._has_key = bool(typed.table.primary_key)
+
+    def _row(self, span: OffsetSpan, located: Located) -> tuple[Any, ...]:
+        message, change, commit_lsn = located
+        try:
+            key, *images = self._images.typed(change.op, _image(change.before), _image(change.after))
+        except (SqlError, PipelineInputError) as error:
+            raise bad_input(message, str(error)) from error
+        return (
+            self._source,
+            change.table,
+            change.op,
+            *((key,) if self._has_key else ()),
+            *images,
+            change.xid,
+            commit_lsn,
+            change.commit_ts_ms * 1000,
+            change.total_order or None,
+            span.partition,
+            message.offset(),
+        )
 
 
 def spark_type(column_type: ColumnType) -> DataType:
-    """The Spark type that holds a column's values exactly.
+    """Returns the Spark type that holds a column's values exactly.
 
     Raises:
         ValueError: there is none.
@@ -221,7 +277,7 @@ def spark_type(column_type: ColumnType) -> DataType:
 
 
 def converter(column_type: ColumnType) -> Convert | None:
-    """What makes Arrow values of a column's wire values; None: they are."""
+    """Returns what makes Arrow values of a column's wire values; None: they are Arrow's already."""
     if column_type.element is not None:
         of_element = converter(column_type.element)
         return None if of_element is None else _of_list(of_element)
@@ -232,6 +288,14 @@ def converter(column_type: ColumnType) -> Convert | None:
     return _CONVERTERS.get(column_type.kind)
 
 
+def value_out_of_range(table: str, column: Column, value: str, holder: str) -> PipelineInputError:
+    """Says that a type of Spark's or Python's, the holder, has no place for a column's value."""
+    return PipelineInputError(
+        f"column {column.name} ({column.type}) of {table} holds {value}, which {holder} cannot hold",
+        f"read the column as text (as_text=[{column.name!r}]), or correct the row",
+    )
+
+
 def unsupported_columns(typed: TypedTable) -> Sequence[tuple[Column, str]]:
     """Columns that have no exact Spark type and are not shown as text, each with the reason."""
     return [
@@ -239,6 +303,10 @@ def unsupported_columns(typed: TypedTable) -> Sequence[tuple[Column, str]]:
         for column in typed.table.columns
         if not column.type.is_supported and column.name not in typed.as_text
     ]
+
+
+def _image(image: Any) -> bytes | None:
+    return None if image is None or image == NULL else bytes(image)
 
 
 def _column(table: Table, name: str) -> Column:

@@ -1,80 +1,102 @@
 """Looking into a checkpoint's state, whether its pipeline runs or not."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from slackwater_engine.state.contents import BucketContents
+import msgspec
+from pyspark.sql import SparkSession
+
+from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.payloads import bucket_of
+from slackwater_engine.state.contents import BucketContents, count_contents
+from slackwater_engine.state.entry import Entry, part
 from slackwater_engine.state.log import LogMeta
-from slackwater_spark.state.buckets import LoggedBucket, logged_buckets
-from slackwater_spark.state.checkpoint import checkpoint_facts
-from slackwater_spark.state.reading import LOG, META, StateVariable, operators, state_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from slackwater_engine.state.lookup import decode_entries, find_entries, key_names
+from slackwater_spark.errors import PipelineConfigError
+from slackwater_spark.state.checkpoint import Checkpoint
+from slackwater_spark.state.tables import (
+    META,
+    StateVariable,
+    blob_table,
+    list_operators,
+    map_buckets,
+    state_table,
+)
+from slackwater_sql.plan import EnginePlan, StagePlan
 
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
-    """A bucket of a stage."""
+    """The state of one bucket of a stage."""
 
     stage: int
     bucket: int
     partition: int
     """The state's partition: the task that has it."""
     version: int
-    """Of the log's format."""
+    """The version of the log's format."""
     meta: LogMeta
-    """What the stage knows of it."""
+    """The stage's own facts of the bucket's log."""
     compressed_bytes: int
-    """Of its log."""
+    """The size of its log."""
     contents: BucketContents
 
 
 @dataclass(frozen=True, slots=True)
 class StageState:
-    """A stage with state, in sums over its buckets."""
+    """The state of one stage, in sums over its buckets."""
 
     stage: int
     buckets: tuple[BucketState, ...]
     """Those with state, ascending."""
     contents: BucketContents
-    """Of all of them."""
+    """The contents of all of them."""
 
     @property
     def live_bytes(self) -> int:
-        """Size of the contents before compression."""
+        """The size of the contents before compression."""
         return sum(each.meta.live_bytes for each in self.buckets)
 
     @property
     def log_bytes(self) -> int:
-        """Size of the logs before compression."""
+        """The size of the logs before compression."""
         return sum(each.meta.log_bytes for each in self.buckets)
 
     @property
     def compressed_bytes(self) -> int:
-        """Size of the logs."""
+        """The size of the logs."""
         return sum(each.compressed_bytes for each in self.buckets)
 
     @property
     def blobs(self) -> int:
-        """Of all logs."""
+        """The number of blobs in all logs."""
         return sum(len(each.meta.blobs) for each in self.buckets)
 
     @property
     def due(self) -> int:
-        """How many buckets compact their logs with their next changes."""
+        """The number of buckets that compact their logs with their next changes."""
         return sum(each.meta.is_worth_compacting for each in self.buckets)
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """Of the stage's plan when it wrote the state; one."""
+        """The fingerprint of the stage's plan when it wrote the state; there is one."""
         return tuple(sorted({each.meta.view for each in self.buckets}))
 
     def largest_buckets(self, top: int) -> list[BucketState]:
-        """By size of the contents."""
+        """Returns the buckets with the largest contents, largest first."""
         return sorted(self.buckets, key=lambda each: -each.meta.live_bytes)[:top]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows and other entries that a stage keeps under a key."""
+
+    stage: int
+    bucket: int
+    rows: Mapping[str, tuple[Mapping[str, Any], ...]]
+    """Rows by the alias of their input; other entries by their kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,64 +109,105 @@ class PipelineState:
     stages: tuple[StageState, ...]
 
 
-def inspect_state(session: "SparkSession", folder: Path, *, top: int = 5) -> PipelineState:
-    """What the state in a checkpoint amounts to after its newest committed batch.
+def inspect_state(session: SparkSession, folder: Path, *, top: int = 5) -> PipelineState:
+    """Sums up the state in a checkpoint as it is after the newest committed batch.
 
-    Reads all of it, in tasks on the session's executors, each with one bucket at a time on local disk. Of a
-    pipeline that runs, the files of that batch are there for ten more batches.
+    Reads all of it, in tasks on the session's executors, each with one bucket at a time on local disk. The
+    files of that batch are there for ten more batches if the pipeline runs.
 
     Args:
-        session: With the settings that stages require.
+        session: A session with the settings that stages require.
         folder: The checkpoint.
-        top: How many of the largest keys of each stage.
+        top: How many of the largest keys of each stage are given.
 
     Raises:
-        NotACheckpointError: there is no state.
+        PipelineConfigError: there is no state.
     """
-    facts = checkpoint_facts(folder)
+    facts = Checkpoint(folder).facts()
     found: list[BucketState] = []
-    for operator in operators(session, folder):
-        metas = _metas(state_table(session, folder, facts.committed, StateVariable(operator, META)))
-        table = state_table(session, folder, facts.committed, StateVariable(operator, LOG))
-        logged = {(each.stage, each.bucket): each for each in logged_buckets(blob_table(table), top)}
-        found += [_bucket_state(place, *metas[place], logged.get(place)) for place in sorted(metas)]
+    for operator in list_operators(session, folder):
+        found += _operator_state(session, folder, facts.committed, operator, top)
     return PipelineState(folder, facts.committed, facts.partitions, _stages(found, top))
 
 
-def blob_table(table: "DataFrame") -> "DataFrame":
-    """The blobs of logs as columns ``stage, bucket, number, changes``."""
-    return table.selectExpr(
-        "key.stage AS stage",
-        "key.bucket AS bucket",
-        "user_map_key.number AS number",
-        "user_map_value.changes AS changes",
-    )
+def kept_rows(
+    session: SparkSession,
+    folder: Path,
+    plan: EnginePlan,
+    key: Mapping[str, Any],
+    *,
+    buckets: int,
+    limit: int = 20,
+) -> list[KeptRows]:
+    """Finds what the stages whose key has these columns keep under a key, after the newest committed batch.
+
+    Args:
+        session: A session with the settings that stages require.
+        folder: The checkpoint.
+        plan: The pipeline's plan.
+        key: Name to value, as in JSON.
+        buckets: The pipeline's number of buckets.
+        limit: How many rows of each input are given at most.
+
+    Raises:
+        PipelineConfigError: there is no state, or no stage has such a key.
+    """
+    wanted = [stage for stage in plan.stages if set(key_names(stage)) == set(key)]
+    if not wanted:
+        known = "; ".join(f"stage {s.number}: {', '.join(key_names(s)) or 'none'}" for s in plan.stages)
+        shown = msgspec.json.encode(key).decode()
+        raise PipelineConfigError(f"key {shown}: no stage has these key columns; there are {known}")
+    batch = Checkpoint(folder).facts().committed
+    found = []
+    for operator in list_operators(session, folder):
+        table = blob_table(session, folder, batch, operator)
+        for stage in wanted:
+            packed = _pack_key(stage, key)
+            bucket, group = bucket_of(packed, buckets), part(packed)
+            of_bucket = table.where(f"stage = {stage.number} AND bucket = {bucket}")
+            for each in map_buckets(of_bucket, _entry_finder(group, limit)):
+                entries = msgspec.msgpack.decode(each.result, type=list[Entry])
+                found.append(KeptRows(stage.number, bucket, decode_entries(stage, group, entries)))
+    return found
 
 
-def _metas(table: "DataFrame") -> Mapping[tuple[int, int], tuple[int, int, LogMeta]]:
-    """By stage and bucket: partition, version of the format, meta data."""
-    rows = table.select("partition_id", "key.stage", "key.bucket", "value").collect()
-    return {
-        (row.stage, row.bucket): (
-            row.partition_id,
-            row.value.version,
-            LogMeta(
-                row.value.view,
-                bytes(row.value.token),
-                row.value.log_bytes,
-                row.value.live_bytes,
-                range(row.value.first, row.value.next),
-            ),
+def _pack_key(stage: StagePlan, key: Mapping[str, Any]) -> bytes:
+    values = []
+    for column in stage.key:
+        try:
+            values.append(msgspec.convert(key[column.name], column.type.wire | None))
+        except msgspec.ValidationError as error:
+            problem = f"{column.name} is {column.type}: {error}"
+            raise PipelineConfigError(f"key {msgspec.json.encode(key).decode()}: {problem}") from error
+    return msgspec.msgpack.encode(values)
+
+
+def _entry_finder(group: bytes, limit: int) -> Callable[[IndexTransaction], bytes]:
+    return lambda contents: msgspec.msgpack.encode(find_entries(contents, group, limit))
+
+
+def _operator_state(
+    session: SparkSession, folder: Path, batch: int, operator: int, top: int
+) -> list[BucketState]:
+    def counted(contents: IndexTransaction) -> bytes:
+        return msgspec.msgpack.encode(count_contents(contents.entries(), top))
+
+    decode = msgspec.msgpack.Decoder(BucketContents).decode
+    blobs = blob_table(session, folder, batch, operator)
+    read = {(each.stage, each.bucket): each for each in map_buckets(blobs, counted)}
+    metas = state_table(session, folder, batch, StateVariable(operator, META))
+    rows = metas.select("partition_id", "key.stage", "key.bucket", "value").collect()
+    found = []
+    for row in sorted(rows, key=lambda row: (row.stage, row.bucket)):
+        value, log = row.value, read.get((row.stage, row.bucket))
+        blob_numbers = range(value.first, value.next)
+        meta = LogMeta(value.view, bytes(value.token), value.log_bytes, value.live_bytes, blob_numbers)
+        size = 0 if log is None else log.compressed_bytes
+        contents = BucketContents() if log is None else decode(log.result)
+        found.append(
+            BucketState(row.stage, row.bucket, row.partition_id, value.version, meta, size, contents)
         )
-        for row in rows
-    }
-
-
-def _bucket_state(
-    place: tuple[int, int], partition: int, version: int, meta: LogMeta, logged: LoggedBucket | None
-) -> BucketState:
-    size, contents = (0, BucketContents()) if logged is None else (logged.compressed_bytes, logged.contents)
-    return BucketState(*place, partition, version, meta, size, contents)
+    return found
 
 
 def _stages(found: list[BucketState], top: int) -> tuple[StageState, ...]:

@@ -51,7 +51,7 @@ _EXCLUDED = {
 
 
 def aggregate_call(binder: ExpressionBinder, node: Node) -> AggregateCall:
-    """The call over the rows that a binder knows.
+    """Returns the call over the rows that a binder knows.
 
     Raises:
         SqlTextError: Its result depends on the order of rows and it cannot be given one.
@@ -96,7 +96,7 @@ class Windows:
         return bool(self._calls)
 
     def value(self, node: Node) -> str:
-        """The id of a window function's value.
+        """Returns the id of a window function's value.
 
         Raises:
             SqlTextError: It is not supported.
@@ -107,7 +107,7 @@ class Windows:
         return identifier(self._calls[call.sql][0])
 
     def applied(self, relation: Relation) -> Relation:
-        """The rows with all the values."""
+        """Returns the rows with all the values."""
         by_partition: dict[frozenset[str], list[tuple[str, tuple[Expression, ...], Expression]]] = {}
         for each in self._calls.values():
             by_partition.setdefault(frozenset(part.sql for part in each[1]), []).append(each)
@@ -229,7 +229,7 @@ class _Call:
 def _order_splices(
     binder: ExpressionBinder, node: Node, identity: tuple[str, ...], before: str = ""
 ) -> Iterator[Splice]:
-    """An ORDER BY for a call whose result depends on the order of rows.
+    """Yields an ORDER BY for a call whose result depends on the order of rows.
 
     Args:
         binder: Where it stands.

@@ -70,19 +70,19 @@ class BindContext:
     first_id: int = 1
 
     def reserve(self, text: ViewText) -> None:
-        """Never give out an id that could be written in this text or in those of the other views."""
+        """Never gives out an id that could be written in this text or in those of the other views."""
         texts = [text.text, *(each.text for each in self.views.values())]
         written = [int(digits) for each in texts for digits in _ID_LIKE.findall(each)]
         self._used = max(written, default=0)
         self.first_id = self._used + 1
 
     def columns_of(self, sql: str) -> tuple[str, ...]:
-        """The ids in the SQL, each once."""
+        """Returns the ids in the SQL, each once."""
         written = dict.fromkeys(_ID.findall(sql))
         return tuple(each for each in written if self.first_id <= int(each[1:]) <= self._used)
 
     def new_id(self, label: str = "") -> str:
-        """An id that no other column has and that occurs in no text."""
+        """Returns an id that no other column has and that occurs in no text."""
         self._used += 1
         if label:
             self.labels[f"c{self._used}"] = label
@@ -94,7 +94,7 @@ class BindContext:
         return tuple(self.new_id(label) for label in ("branch", *rows[:length]))
 
     def create_table(self, table: Table) -> None:
-        """Let the connection have the table, without rows."""
+        """Lets the connection have the table, without rows."""
         if table.full_name in self._tables:
             return
         self._tables.add(table.full_name)
@@ -107,7 +107,7 @@ class BindContext:
         self.connection.execute(f"CREATE TABLE {name} ({columns})")
 
     def types(self, relation: Relation, ids: tuple[str, ...]) -> tuple[str, ...]:
-        """DuckDB types of columns of a relation."""
+        """Returns DuckDB types of columns of a relation."""
         columns = ", ".join(identifier(each) for each in ids)
         statement = f"SELECT {columns} FROM (\n{render_over_tables(relation)}\n)"  # noqa: S608 - our own names
         return tuple(str(each) for each in self.connection.sql(statement).types)
@@ -141,7 +141,7 @@ class BoundSelect:
         return bool(self.equal or self.residual)
 
     def computed(self, context: BindContext) -> BoundQuery:
-        """The rows with all columns of the select list."""
+        """Returns the rows with all columns of the select list."""
         new: list[tuple[str, Expression]] = []
         columns: list[NamedColumn] = []
         for name, item in zip(self.names, self.items, strict=True):
@@ -189,15 +189,15 @@ class Environment:
     lateral: NameScope | None = None
 
     def place(self, start: int, end: int) -> Span:
-        """The span of the characters `[start, end)`, in the view's own text."""
+        """Returns the span of the characters `[start, end)`, in the view's own text."""
         return self.span or Span(max(start, 0), max(end, 0))
 
     def error(self, start: int, end: int, problem: str, hint: str) -> SqlTextError:
-        """An error at the characters `[start, end)`; without a place at the text's start."""
+        """Returns an error at the characters `[start, end)`; without a place at the text's start."""
         return self.text.error(start, end, problem, hint)
 
     def refuse_clauses(self, query: Select | SetOperation) -> None:
-        """Refuse clauses that no query of a view may have.
+        """Refuses clauses that no query of a view may have.
 
         Raises:
             SqlTextError: It has one.
@@ -209,7 +209,7 @@ class Environment:
             raise self.error(start, start, f"{clause} is not supported", hint)
 
     def with_commons(self, definitions: tuple[CommonTable, ...]) -> "Environment":
-        """The same with the queries of a WITH; each sees those before it."""
+        """Returns the same with the queries of a WITH; each sees those before it."""
         environment = self
         for each in definitions:
             commons = {**environment.commons, each.name.lower(): CommonQuery(each, environment)}

@@ -57,7 +57,7 @@ def never_null(relation: Relation) -> frozenset[str]:
 
 
 def dependencies(relation: Relation) -> Iterator[Dependency]:
-    """The dependencies that hold between the columns of the relation's rows."""
+    """Yields the dependencies that hold between the columns of the relation's rows."""
     match relation:
         case Scan() | Aggregate() | Union():
             yield frozenset(relation.identity), frozenset(relation.columns)
@@ -76,7 +76,7 @@ def dependencies(relation: Relation) -> Iterator[Dependency]:
 
 
 def closure(known: Iterable[str], rules: Iterable[Dependency]) -> frozenset[str]:
-    """The columns and all that depend on them; what depends on nothing is left out."""
+    """Returns the columns and all that depend on them; what depends on nothing is left out."""
     found = set(known)
     rules = [rule for rule in rules if rule[0]]
     while more := [rule for rule in rules if rule[0] <= found and not rule[1] <= found]:
@@ -87,7 +87,7 @@ def closure(known: Iterable[str], rules: Iterable[Dependency]) -> frozenset[str]
 def without_dependents(
     columns: tuple[str, ...], rules: Iterable[Dependency], reads: Mapping[str, Iterable[str]] = _NO_READS
 ) -> tuple[str, ...]:
-    """The first of the columns on which all of them depend.
+    """Returns the first of the columns on which all of them depend.
 
     Values that are equal need not be the same (0.0 and -0.0), so what is computed from a column depends only
     on what determines that column.

@@ -93,7 +93,7 @@ class ExpressionBinder:
         self._steps.append(step)
 
     def applied(self, relation: Relation) -> Relation:
-        """The rows after all steps."""
+        """Returns the rows after all steps."""
         for step in self._steps:
             relation = step(relation)
         return relation
@@ -109,7 +109,7 @@ class ExpressionBinder:
             self.clause, self.window = before
 
     def expression(self, node: Node) -> Expression:
-        """The expression over ids.
+        """Returns the expression over ids.
 
         Raises:
             SqlTextError: It holds what may not stand here.
@@ -117,14 +117,14 @@ class ExpressionBinder:
         return self.placed(node, self.sql(node))
 
     def placed(self, node: Node, sql: str) -> Expression:
-        """An expression of this SQL that stands for what the user wrote at a place."""
+        """Returns an expression of this SQL that stands for what the user wrote at a place."""
         text = self.environment.text.text[max(node.start, 0) : max(node.end, 0)]
         return Expression(
             sql, self.context.columns_of(sql), self.environment.place(node.start, node.end), text
         )
 
     def sql(self, node: Node) -> str:
-        """SQL of the expression over ids."""
+        """Returns SQL of the expression over ids."""
         replaced = self.replacement(node, _NO_PARAMETERS)
         if replaced is not None:
             return replaced
@@ -132,7 +132,7 @@ class ExpressionBinder:
         return spliced(self.environment.text.code, node.start, node.end, self.splices(node))
 
     def splices(self, node: Node, parameters: frozenset[str] = _NO_PARAMETERS) -> Iterator[Splice]:
-        """The replacements in the text of the expression, which itself stays as it is."""
+        """Yields the replacements in the text of the expression, which itself stays as it is."""
         if node.kind == "LAMBDA":
             parameters |= {name.lower() for name in node.names}
         for child in node.children:
@@ -144,7 +144,7 @@ class ExpressionBinder:
                 yield Splice(child.start, child.end, replaced)
 
     def replacement(self, node: Node, parameters: frozenset[str]) -> str | None:
-        """SQL that stands for the whole expression; None: its text with its parts replaced."""
+        """Returns SQL that stands for the whole expression; None: its text with its parts replaced."""
         self._refuse(node)
         if node.kind == "COLUMN_REF":
             return None if node.names[0].lower() in parameters else self.column(node)
@@ -165,7 +165,7 @@ class ExpressionBinder:
         return None
 
     def column(self, node: Node) -> str:
-        """SQL for a name."""
+        """Returns SQL for a name."""
         found = self.scope.resolve(node)
         if found is not None:
             return self.value(node, found)
@@ -179,11 +179,11 @@ class ExpressionBinder:
         raise self.scope.unknown(node)
 
     def value(self, node: Node, found: ResolvedColumn) -> str:
-        """SQL for a column of FROM."""
+        """Returns SQL for a column of FROM."""
         return found.sql
 
     def aggregate(self, node: Node) -> str:
-        """SQL for the value of an aggregate function."""
+        """Returns SQL for the value of an aggregate function."""
         hint = "Compare aggregates in HAVING, or aggregate in a subquery in FROM"
         raise self.error(node, f"{self._clause} cannot contain aggregates", hint)
 
@@ -195,7 +195,7 @@ class ExpressionBinder:
             return self.scope.source(node.names[:-1]) is not None
 
     def _refuse(self, node: Node) -> None:
-        """Refuse expressions that no view may use, wherever they stand."""
+        """Refuses expressions that no view may use, wherever they stand."""
         if node.kind in _REFUSED:
             raise self.error(node, *_REFUSED[node.kind])
         if node.operator == "GROUPING_FUNCTION":
@@ -231,7 +231,7 @@ class ExpressionBinder:
             around, distance = around.outer, distance + 1
 
     def signature(self, node: Node) -> str:
-        """Equal for expressions that mean the same by their form."""
+        """Returns a text that is equal for expressions that mean the same by their form."""
         return json.dumps(self._form(node.raw, is_top=True), sort_keys=True)
 
     def _form(self, raw: object, *, is_top: bool = False) -> object:
@@ -249,7 +249,7 @@ class ExpressionBinder:
         return form | {"function_name": str(raw.get("function_name", "")).lower()}
 
     def error(self, node: Node, problem: str, hint: str) -> SqlTextError:
-        """An error at the place of an expression."""
+        """Returns an error at the place of an expression."""
         return self.environment.error(node.start, node.end, problem, hint)
 
     def _expanded(self, name: str) -> str:
@@ -270,7 +270,7 @@ class ExpressionBinder:
 
 
 def is_aggregate(node: Node) -> bool:
-    """A call of an aggregate function."""
+    """Returns a call of an aggregate function."""
     return node.kind == "FUNCTION" and node.function in _function_facts().aggregates
 
 
@@ -295,7 +295,7 @@ class _FunctionFacts:
 
 @lru_cache(maxsize=1)
 def _function_facts() -> _FunctionFacts:
-    """The facts of the installed DuckDB; read once per process."""
+    """Returns the facts of the installed DuckDB; read once per process."""
     with open_connection() as connection:
         functions = connection.execute(
             "SELECT function_name, function_type, stability, macro_definition FROM duckdb_functions()"
@@ -313,7 +313,7 @@ def _function_facts() -> _FunctionFacts:
 
 
 def _closed_over_macros(names: set[str], macros: list[tuple[str, str]]) -> frozenset[str]:
-    """The names, with all macros whose definition uses one of them, directly or through other macros."""
+    """Returns the names with all macros whose definition uses one of them, directly or through others."""
     names = set(names)
     while True:
         found = {

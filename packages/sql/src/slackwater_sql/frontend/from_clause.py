@@ -76,7 +76,7 @@ class _OuterJoin:
         return own if self.kind.keeps_left_only else own | set(self.right.columns)
 
     def joined(self) -> Relation:
-        """The tree."""
+        """Builds the tree."""
         return Join(self.kind, self.left.joined(), self.right, self.equal, self.residual, self.span)
 
 
@@ -100,7 +100,7 @@ class Region:
         return frozenset(column for part in self.parts for column in part.columns)
 
     def require(self, condition: Condition, *, is_where: bool) -> bool:
-        """Take the condition in.
+        """Takes the condition in.
 
         Args:
             condition: What must hold.
@@ -120,7 +120,7 @@ class Region:
         return True
 
     def joined(self) -> Relation:
-        """The tree."""
+        """Builds the tree."""
         relations = [part.joined() if isinstance(part, _OuterJoin) else part for part in self.parts]
         waiting = list(self.conditions)
         result, rest = relations[0], relations[1:]
@@ -159,7 +159,7 @@ From = tuple[Region, NameScope]
 
 
 def bind_from(environment: Environment, item: Item, outer: ExpressionBinder | None) -> From:
-    """The rows of FROM and the names for them.
+    """Returns the rows of FROM and the names for them.
 
     Raises:
         SqlTextError: Something that no view may read, or an unknown name.
@@ -284,7 +284,7 @@ class _Joiner:
         return region, replace(joined, visible=(*visible, *rest))
 
     def _safe(self, left: Region, scope: NameScope, right: Region) -> From:
-        """The left side so that a row of the result that is NULL in its whole identity lacks that side."""
+        """Returns the left side so that a result row that is NULL in its whole identity lacks that side."""
         relation, other = left.joined(), right.joined()
         if any(set(side.identity) & never_null(side) for side in (relation, other)):
             return Region([relation], span=self._span), scope
@@ -366,7 +366,7 @@ def _scan(environment: Environment, item: Item, table: Table) -> tuple[Relation,
 
 
 def _point_to(environment: Environment, item: Item, name: str) -> None:
-    """Let DuckDB find the table under its full name."""
+    """Lets DuckDB find the table under its full name."""
     if not item.schema and item.start >= 0:
         end = item.start + len(item.name)
         written = environment.text.code[item.start : end]
@@ -413,7 +413,7 @@ def _source(
 
 
 def _told_apart(names: list[str]) -> Iterator[str]:
-    """As DuckDB names columns of a subquery that have one name: ``id``, ``id_1`` and so on."""
+    """Names columns of a subquery that have one name as DuckDB does: ``id``, ``id_1`` and so on."""
     seen: dict[str, int] = {}
     for name in names:
         lower = name.lower()
@@ -456,7 +456,7 @@ def _pair(left: Relation, right: Relation, sides: Pair | None) -> Pair | None:
 
 
 def _oriented(left: frozenset[str], right: frozenset[str], sides: Pair | None) -> Pair | None:
-    """The pair as left and right side's; None if it does not compare the two sides."""
+    """Returns the pair as left and right side's; None if it does not compare the two sides."""
     if sides is None or not all(side.columns for side in sides):
         return None
     one, other = sides

@@ -17,7 +17,7 @@ _GROUP_BY = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
 
 
 class GroupBinder(ExpressionBinder):
-    """Groups of rows.
+    """Binds expressions over groups of rows.
 
     Columns outside of aggregates are those of GROUP BY and, as in PostgreSQL, those that depend on them: the
     columns of a table whose primary key is grouped.
@@ -50,7 +50,7 @@ class GroupBinder(ExpressionBinder):
         return frozenset(counts | {name for name, each in self._groups if each.column in below})
 
     def group_by(self, node: Node, start: int) -> None:
-        """One more expression of GROUP BY.
+        """Adds an expression of GROUP BY.
 
         Args:
             node: The expression.
@@ -64,7 +64,7 @@ class GroupBinder(ExpressionBinder):
         self._by_signature[self.signature(node)] = self.group_by_expression(expression)
 
     def group_by_expression(self, expression: Expression) -> str:
-        """One more expression to group by; the id it has."""
+        """Adds an expression to group by; returns the id it has."""
         for name, each in self._groups:
             if each.sql == expression.sql:
                 return name
@@ -74,13 +74,13 @@ class GroupBinder(ExpressionBinder):
         return name
 
     def settle(self) -> None:
-        """All of GROUP BY has been read."""
+        """Ends GROUP BY: works out which of the groups tell the rows apart."""
         ids = {each.column or name: name for name, each in self._groups}
         reads = {name: each.columns or (name,) for name, each in self._groups if each.column is None}
         self.identity = tuple(ids[each] for each in without_dependents(tuple(ids), self._rules, reads))
 
     def aggregated(self, relation: Relation, span: Span) -> Relation:
-        """One row per group."""
+        """Returns the rows of a relation as one row per group."""
         calls = self.calls
         if not (calls or self._groups):
             count = AggregateCall("count(*)", "count", (), False, None, (), span, "")
@@ -88,7 +88,7 @@ class GroupBinder(ExpressionBinder):
         return Aggregate(relation, tuple(self._groups), calls, self.identity, span)
 
     def replacement(self, node: Node, parameters: frozenset[str]) -> str | None:
-        """A group's id for an expression of GROUP BY, else as for rows."""
+        """Returns a group's id for an expression of GROUP BY, else as for rows."""
         if node.kind not in {"COLUMN_REF", "CONSTANT"} and self._by_signature:
             group = self._by_signature.get(self.signature(node))
             if group is not None:
@@ -96,7 +96,7 @@ class GroupBinder(ExpressionBinder):
         return super().replacement(node, parameters)
 
     def value(self, node: Node, found: ResolvedColumn) -> str:
-        """SQL for a column that has one value per group."""
+        """Returns SQL for a column that has one value per group."""
         sql = found.sql
         for name, each in self._groups:
             if each.sql == sql:
@@ -108,7 +108,7 @@ class GroupBinder(ExpressionBinder):
         return ResolvedColumn(group, found.name, found.fields, found.source).sql
 
     def aggregate(self, node: Node) -> str:
-        """The id of an aggregate."""
+        """Returns the id of an aggregate."""
         call = aggregate_call(self._rows, node)
         if call.sql not in self._calls:
             self._calls[call.sql] = (self.context.new_id(), call)

@@ -85,7 +85,7 @@ class NameScope:
     visible: tuple[NamedColumn, ...]
 
     def resolve(self, node: Node) -> ResolvedColumn | None:
-        """The column that the name means; None if it means nothing here.
+        """Returns the column that the name means; None if it means nothing here.
 
         Raises:
             SqlTextError: It means several columns, or one that the table lacks or that no view may use.
@@ -98,7 +98,7 @@ class NameScope:
         return self._unqualified(node)
 
     def resolve_parts(self, names: tuple[str, ...]) -> ResolvedColumn | None:
-        """The column that the parts of a name mean; None if they mean none or several."""
+        """Returns the column that the parts of a name mean; None if they mean none or several."""
         for length in (2, 1):
             source = self.source(names[:length]) if len(names) > length else None
             columns = _named(source.columns, names[length]) if source is not None else []
@@ -111,12 +111,12 @@ class NameScope:
         return ResolvedColumn(column.id, column.name, names[1:], None)
 
     def source(self, qualifier: Iterable[str]) -> NamedRelation | None:
-        """The relation of this name."""
+        """Returns the relation of this name."""
         lower = tuple(name.lower() for name in qualifier)
         return next((each for each in self.sources if lower in each.qualifiers), None)
 
     def unknown(self, node: Node) -> SqlTextError:
-        """The error for a name that means nothing."""
+        """Returns the error for a name that means nothing."""
         if len(node.names) == 1:
             if self.source(node.names) is not None:
                 return self.error(
@@ -129,15 +129,15 @@ class NameScope:
         return self.error(node, problem, f"Did you mean {' or '.join(known)}?")
 
     def error(self, node: Node, problem: str, hint: str) -> SqlTextError:
-        """An error at the place of an expression."""
+        """Returns an error at the place of an expression."""
         return self.text.error(node.start, node.end, problem, hint)
 
     def joined(self, other: "NameScope") -> "NameScope":
-        """The names of both."""
+        """Returns the names of both."""
         return replace(self, sources=self.sources + other.sources, visible=self.visible + other.visible)
 
     def refuse_unsupported(self, table: Table | None, name: str, start: int, end: int) -> None:
-        """Refuse columns of types that no view may use.
+        """Refuses columns of types that no view may use.
 
         Raises:
             SqlTextError: The column is such a one.

@@ -27,7 +27,7 @@ _ID = re.compile(r'"(c\d+)"')
 
 
 def normalised(relation: Relation, needed: frozenset[str], first_id: int) -> tuple[Relation, dict[str, str]]:
-    """A tree with the same rows, and the new id of each of its columns by the old one.
+    """Returns a tree with the same rows, and the new id of each of its columns by the old one.
 
     Args:
         relation: The tree.
@@ -39,7 +39,7 @@ def normalised(relation: Relation, needed: frozenset[str], first_id: int) -> tup
 
 
 def _pruned(relation: Relation, needed: frozenset[str]) -> Relation:
-    """The same rows with these columns, what tells rows apart, and nothing that is in vain."""
+    """Returns the same rows with these columns, what tells rows apart, and nothing that is in vain."""
     match relation:
         case Scan():
             kept = needed | {relation.ids[name] for name in relation.table.primary_key}
@@ -108,7 +108,7 @@ class _Numbering:
         self._first = first
 
     def relation(self, relation: Relation) -> Relation:
-        """The tree with new ids."""
+        """Returns the tree with new ids."""
         match relation:
             case Scan():
                 return replace(relation, ids={name: self._new(old) for name, old in relation.ids.items()})

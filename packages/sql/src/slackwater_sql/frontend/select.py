@@ -36,7 +36,7 @@ class _Column:
 
 
 def bind_select(environment: Environment, select: Select, outer: ExpressionBinder | None) -> BoundSelect:
-    """The tree of a SELECT.
+    """Returns the tree of a SELECT.
 
     Args:
         environment: Where it stands.
@@ -256,7 +256,7 @@ class _Reader:
 
 
 def _subquery(binder: ExpressionBinder, query: Query) -> BoundSelect:
-    """A subquery of an expression."""
+    """Binds a subquery of an expression."""
     if isinstance(query, Select):
         return bind_select(binder.environment, query, binder)
     result = binder.context.bind_query(query, binder.environment)
@@ -276,7 +276,7 @@ def _qualified(relation: Relation, condition: Expression | None) -> Relation:
 
 
 def _column_sql(binder: ExpressionBinder, output: _Column) -> Expression:
-    """The column over ids."""
+    """Returns the column over ids."""
     if output.column is None:
         return binder.expression(output.node)
     column = output.column
@@ -287,7 +287,7 @@ def _column_sql(binder: ExpressionBinder, output: _Column) -> Expression:
 
 
 def _select_list(environment: Environment, scope: NameScope, items: tuple[Node, ...]) -> Iterator[_Column]:
-    """The columns of a select list.
+    """Yields the columns of a select list.
 
     Raises:
         SqlTextError: A star stands for what no view may use.
@@ -306,7 +306,7 @@ def _select_list(environment: Environment, scope: NameScope, items: tuple[Node, 
 
 
 def _declared(scope: NameScope, item: Node, name: str) -> str:
-    """As DuckDB does: an unnamed column of FROM keeps the spelling of its declaration."""
+    """Names a column as DuckDB does: unnamed, a column of FROM keeps the spelling of its declaration."""
     if item.alias or item.kind != "COLUMN_REF":
         return name
     found = scope.resolve_parts(item.names)

@@ -41,7 +41,7 @@ class Correlation:
     residual: list[Expression] = field(default_factory=list)
 
     def take(self, rows: ExpressionBinder, node: Node) -> None:
-        """One more condition.
+        """Adds a condition.
 
         Raises:
             SqlTextError: It holds what is not supported in such a condition.
@@ -70,7 +70,7 @@ class Subqueries:
         self._values: dict[tuple[int, int, int], str] = {}
 
     def accept(self, node: Node) -> None:
-        """Read a condition that NULL fails like false: so do subqueries that AND and OR connect in it."""
+        """Reads a condition that NULL fails like false: so do subqueries that AND and OR connect in it."""
         if node.kind == "SUBQUERY":
             self._accepted.add((node.start, node.end))
         if node.kind == "CONJUNCTION":
@@ -78,7 +78,7 @@ class Subqueries:
                 self.accept(child)
 
     def condition(self, binder: ExpressionBinder, node: Node) -> bool:
-        """Take a condition that is nothing but [NOT] EXISTS or [NOT] IN; False if it is something else.
+        """Takes a condition that is nothing but [NOT] EXISTS or [NOT] IN; False if it is something else.
 
         Raises:
             SqlTextError: The subquery is not supported.
@@ -100,7 +100,7 @@ class Subqueries:
         return True
 
     def value(self, binder: ExpressionBinder, node: Node) -> str:
-        """SQL for the value of a subquery in an expression, having attached what computes it.
+        """Returns SQL for the value of a subquery in an expression, having attached what computes it.
 
         Raises:
             SqlTextError: The subquery is not supported.
@@ -138,7 +138,7 @@ class Subqueries:
     def _membership(
         self, binder: ExpressionBinder, node: Node, selected: BoundSelect, refusal: str
     ) -> list[Pair]:
-        """The comparisons that IN makes; with a refusal, it is refused if a side may be NULL."""
+        """Returns the comparisons that IN makes; with a refusal, it is refused if a side may be NULL."""
         if node.raw["comparison_type"] != "COMPARE_EQUAL":
             raise binder.error(node, "only = ANY, IN and NOT IN are supported", _EXISTS_HINT)
         (left,) = node.children
@@ -155,7 +155,7 @@ class Subqueries:
         return pairs
 
     def _mark(self, binder: ExpressionBinder, node: Node, query: Query) -> str:
-        """SQL that is true where there is a row."""
+        """Returns SQL that is true where there is a row."""
         selected = self._rows_of(binder, node, query)
         equal = list(selected.equal)
         if node.raw["subquery_type"] == "ANY":
@@ -184,7 +184,7 @@ class Subqueries:
         return f"coalesce({identifier(found)}, false)"
 
     def _aggregate(self, binder: ExpressionBinder, node: Node, selected: BoundSelect) -> str:
-        """One aggregated value for each row of the query around; of no rows where none belong to it."""
+        """Returns one aggregated value for each row of the query around, also where no rows belong to it."""
         calls = selected.calls or ()
         if selected.residual or not selected.is_bare:
             problem = "only conditions of equality on the outer query are supported in this subquery"
@@ -206,7 +206,7 @@ class Subqueries:
 def _empty_values(
     binder: ExpressionBinder, node: Node, calls: tuple[tuple[str, AggregateCall], ...], relation: Relation
 ) -> dict[str, str]:
-    """The aggregates that are not NULL where there are no rows, with their values."""
+    """Returns the aggregates that are not NULL where there are no rows, with their values."""
     assert isinstance(relation, Aggregate)  # noqa: S101 - it is bare
     of_none = Aggregate(relation.child, (), calls, (), relation.span)
     row = _one_row(binder.context, of_none) if calls else ()
@@ -241,7 +241,7 @@ class _CorrelatedBinder(ExpressionBinder):
         self.clause = "a condition on the outer query"
 
     def column(self, node: Node) -> str:
-        """SQL for a name of either."""
+        """Returns SQL for a name of either."""
         return self._around.column(node) if _is_outer(self._rows, node) else self._rows.column(node)
 
 
@@ -255,7 +255,7 @@ def _is_outer(rows: ExpressionBinder, node: Node) -> bool:
 
 
 def _column_names(node: Node, parameters: frozenset[str] = frozenset()) -> Iterator[Node]:
-    """Names of columns in the expression."""
+    """Yields names of columns in the expression."""
     if node.kind == "COLUMN_REF" and node.names[0].lower() not in parameters:
         yield node
     if node.kind == "LAMBDA":

@@ -192,7 +192,7 @@ Query = Select | SetOperation | Refused
 
 
 def conjuncts(node: Node | None) -> Iterator[Node]:
-    """The conditions that AND connects."""
+    """Yields the conditions that AND connects."""
     if node is None:
         return
     if node.operator == "CONJUNCTION_AND":
@@ -203,7 +203,7 @@ def conjuncts(node: Node | None) -> Iterator[Node]:
 
 
 def meaning(raw: object, *, is_top: bool = True) -> object:
-    """DuckDB's tree without places and without the alias at the top."""
+    """Returns DuckDB's tree without places and without the alias at the top."""
     if isinstance(raw, dict):
         dropped = {"query_location", "query_location_length", *(("alias",) if is_top else ())}
         return {key: meaning(value, is_top=False) for key, value in raw.items() if key not in dropped}
@@ -213,7 +213,7 @@ def meaning(raw: object, *, is_top: bool = True) -> object:
 
 
 def parse(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Query:
-    """The one query of a view.
+    """Returns the one query of a view.
 
     Raises:
         SqlTextError: It is not SQL, or something else than one query.
@@ -408,7 +408,7 @@ def _too_deep(text: ViewText, offset: int) -> SqlTextError:
 
 
 def _columns(raw: object) -> Iterator[Raw]:
-    """All names of columns in a part of the tree."""
+    """Yields all names of columns in a part of the tree."""
     if isinstance(raw, dict):
         if raw.get("class") == "COLUMN_REF":
             yield raw
@@ -420,7 +420,7 @@ def _columns(raw: object) -> Iterator[Raw]:
 
 
 def _character_offsets(text: str) -> list[int]:
-    """For each offset in UTF-8 bytes, the offset in characters: DuckDB counts bytes."""
+    """Returns for each offset in UTF-8 bytes the offset in characters: DuckDB counts bytes."""
     offsets = []
     for index, character in enumerate(text):
         offsets.extend([index] * len(character.encode()))
@@ -428,7 +428,7 @@ def _character_offsets(text: str) -> list[int]:
 
 
 def _outermost(tree: object) -> Iterator[Raw]:
-    """The outermost expressions in a part of DuckDB's tree."""
+    """Yields the outermost expressions in a part of DuckDB's tree."""
     if isinstance(tree, dict):
         if tree.get("class"):
             yield tree

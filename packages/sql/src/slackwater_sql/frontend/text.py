@@ -51,7 +51,7 @@ class ViewText(SourceText):
         return code[:last] + _blank(code[last:])
 
     def deepest(self) -> int:
-        """Offset of what opens the innermost parentheses, or CASE."""
+        """Returns the offset of what opens the innermost parentheses, or CASE."""
         depth = most = place = 0
         for found in _NESTING.finditer(self.structure):
             depth += 1 if found["open"] else -1
@@ -60,7 +60,7 @@ class ViewText(SourceText):
         return place
 
     def balanced(self, start: int, end: int) -> tuple[int, int]:
-        """The characters with as many parentheses around as those in between need."""
+        """Returns the characters with as many parentheses around as those in between need."""
         missing_left, missing_right = _unmatched(self.structure[start:end])
         for closing in missing_left:
             found = self.structure.rfind(_OPENING[closing], 0, start)
@@ -75,7 +75,7 @@ class ViewText(SourceText):
         return start, end
 
     def closing(self, opening: int) -> int:
-        """Offset of the parenthesis that closes the one at `opening`."""
+        """Returns the offset of the parenthesis that closes the one at `opening`."""
         depth = 0
         for position in range(opening, len(self.structure)):
             depth += (self.structure[position] in "([{") - (self.structure[position] in ")]}")
@@ -84,7 +84,7 @@ class ViewText(SourceText):
         return len(self.structure)
 
     def top_level(self, pattern: str, start: int, end: int) -> re.Match[str] | None:
-        """The last match in `[start, end)` that stands in no parentheses of that part."""
+        """Returns the last match in `[start, end)` that stands in no parentheses of that part."""
         depth, found, position = 0, None, start
         compiled = re.compile(pattern, re.IGNORECASE)
         while position < end:
@@ -115,7 +115,7 @@ class ViewText(SourceText):
         return found.span(1)
 
     def _main_select(self, start: int) -> int:
-        """Offset behind the first SELECT that stands in no more parentheses than `start`."""
+        """Returns the offset behind the first SELECT that stands in no more parentheses than `start`."""
         depth = 0
         for found in re.finditer(r"[()]|\bSELECT\b", self.structure[start:], re.IGNORECASE):
             sign = found.group()
@@ -135,7 +135,7 @@ class Splice:
 
 
 def spliced(text: str, start: int, end: int, splices: Iterable[Splice]) -> str:
-    """The characters `[start, end)` with the replacements; of several of one place, the first counts."""
+    """Returns the characters `[start, end)` with the replacements; the first one of a place counts."""
     parts: list[str] = []
     position = start
     for splice in _in_order(splices):
@@ -147,7 +147,7 @@ def spliced(text: str, start: int, end: int, splices: Iterable[Splice]) -> str:
 
 
 def original_offset(splices: Iterable[Splice], offset: int) -> int:
-    """The offset, in the text as written, of a character of the spliced text."""
+    """Returns the offset, in the text as written, of a character of the spliced text."""
     moved = 0
     for splice in _in_order(splices):
         if splice.start + moved > offset:

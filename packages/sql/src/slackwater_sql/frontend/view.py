@@ -50,7 +50,7 @@ _WORD = re.compile(r"\w+|\S")
 
 
 def read_view(text: ViewText, catalog: Catalog, views: Mapping[str, ViewText] = _NO_VIEWS) -> LogicalView:
-    """The tree of a view.
+    """Returns the tree of a view.
 
     Args:
         text: The view.
@@ -101,7 +101,7 @@ def planning(connection: duckdb.DuckDBPyConnection, text: ViewText) -> Iterator[
 
 
 def _bind_other_view(name: str, reader: Environment, span: Span) -> BoundQuery:
-    """The tree of another view, at the place that names it."""
+    """Returns the tree of another view, at the place that names it."""
     context = reader.context
     text = context.views[name]
     environment = Environment(context, text, name, span, {}, [], (*reader.reading, name))
@@ -155,7 +155,7 @@ def _check_meaning(
 
 
 def _bind_text(environment: Environment) -> tuple[tuple[str, ...], tuple[DuckDBPyType, ...]]:
-    """Names and types of the columns of the view whose text an environment stands for, once it was read.
+    """Returns names and types of the columns of the view whose text an environment has, once it was read.
 
     Raises:
         SqlTextError: DuckDB cannot evaluate it: an unknown function, types that do not fit, …
@@ -166,7 +166,7 @@ def _bind_text(environment: Environment) -> tuple[tuple[str, ...], tuple[DuckDBP
 
 
 def _create_view(environment: Environment, name: str) -> None:
-    """Let other views read this one under a quoted name.
+    """Lets other views read this one under a quoted name.
 
     Raises:
         SqlTextError: DuckDB cannot evaluate it.
@@ -215,7 +215,7 @@ def _text_error(environment: Environment, statement: str, error: duckdb.Error) -
 
 
 def _bind_query(query: Query, environment: Environment) -> BoundQuery:
-    """The tree of a query that stands by itself.
+    """Returns the tree of a query that stands by itself.
 
     Raises:
         SqlTextError: It is outside of what is supported.

@@ -102,7 +102,7 @@ def accumulation(aggregate: Aggregate, type_of: TypeOf) -> Accumulation | None:
 def partials_statement(
     relation_sql: str, groups: Sequence[str], kept: Sequence[Feed], wire: Sequence[str]
 ) -> str:
-    """SQL of what changed rows add to groups, see :mod:`slackwater_sql.plan`.
+    """Returns SQL of what changed rows add to groups, see :mod:`slackwater_sql.plan`.
 
     Args:
         relation_sql: SELECT of the point, the groups and the columns the accumulators read.
@@ -134,7 +134,7 @@ def partials_statement(
 def accumulated_relation(
     groups: Sequence[tuple[str, str]], accumulation: Accumulation, wanted: Sequence[str], *, is_global: bool
 ) -> str:
-    """SELECT of the point and the wanted columns of an aggregate, from its accumulators.
+    """Returns a SELECT of the point and the wanted columns of an aggregate, from its accumulators.
 
     Args:
         groups: Id of each group and the SQL of its value from its transport column ``k<i>``.

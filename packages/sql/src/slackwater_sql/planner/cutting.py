@@ -57,7 +57,7 @@ class Cutter:
     """Cuts the views of a pipeline. Stages are numbered in the order in which they are finished."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, accumulates: bool = True) -> None:
-        """A cutter without stages.
+        """Makes a cutter without stages.
 
         Args:
             connection: Tells types; nothing is left in it.
@@ -72,7 +72,7 @@ class Cutter:
         self._published: list[tuple[tuple[str, ...], tuple[OutputColumn, ...]]] = []
 
     def plan(self) -> EnginePlan:
-        """The stages of all views that were cut, with what the sink has to know of the views."""
+        """Returns the stages of all views that were cut, with what the sink has to know of the views."""
         stages = self._stages.stages
         views = []
         for number, (view, (key, outputs)) in enumerate(zip(self._views, self._published, strict=True)):
@@ -102,7 +102,7 @@ class Cutter:
         self._published.append(self._publish(fragment, view))
 
     def _fragment(self, relation: Relation, needed: frozenset[str]) -> Fragment:
-        """The part that computes the needed ids of a relation; finishes stages below where it must."""
+        """Returns what computes the needed ids of a relation; finishes stages below where it must."""
         match relation:
             case Scan():
                 return Fragment(self._leaves.add(relation, relation.columns, relation.identity))
@@ -172,7 +172,7 @@ class Cutter:
         return kept or self._recomputed(whole, below)
 
     def _recomputed(self, aggregate: Aggregate, below: Fragment) -> Fragment:
-        """The aggregate computed from all rows of its groups."""
+        """Returns the aggregate computed from all rows of its groups."""
         keys = [aggregate.identity, *((name,) for name in aggregate.identity)]
         if below.accumulated is None:
             for key in keys:
@@ -184,7 +184,7 @@ class Cutter:
         return Fragment(whole, self._leaves.split(whole, whole.identity))
 
     def _accumulated(self, aggregate: Aggregate, below: Fragment) -> Fragment | None:
-        """The aggregate kept by accumulators; None if it needs the rows of its groups.
+        """Returns the aggregate kept by accumulators; None if it needs the rows of its groups.
 
         Columns that depend on the groups are kept as the largest of their values, which all are equal.
         """
@@ -209,7 +209,7 @@ class Cutter:
         return Fragment(Extend(leaf, unpacked) if unpacked else leaf, accumulated=accumulated)
 
     def _packed(self, below: Fragment, columns: list[Named]) -> tuple[list[Named], tuple[Named, ...]]:
-        """Several columns as one struct, and how they are taken out of it: one value is cheaper to keep."""
+        """Packs columns into a struct, and says how to take them out: one value is cheaper to keep."""
         if len(columns) < 2:
             return columns, ()
         assembly = self._assembled(below, _read(each for _, each in columns))
@@ -337,7 +337,7 @@ class Cutter:
         return fields[: len(key)], documents
 
     def _closed(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
-        """The fragment as rows of a stage of its own."""
+        """Returns the fragment as rows of a stage of its own."""
         relation = fragment.relation
         if isinstance(relation, Leaf) and isinstance(self._leaves.origins.get(relation.number), StageRows):
             return fragment
@@ -352,13 +352,13 @@ class Cutter:
         return Fragment(self._leaves.add(StageRows(stage, wire, types), wire, relation.identity))
 
     def _on_rows(self, fragment: Fragment, needed: frozenset[str]) -> Fragment:
-        """The fragment, without an accumulate part below it: such a part has groups, but no rows to join."""
+        """Returns the fragment without an accumulate part below: that has groups, but no rows to join."""
         return fragment if fragment.accumulated is None else self._closed(fragment, needed)
 
     def _with_columns(
         self, fragment: Fragment, expressions: list[Expression]
     ) -> tuple[Fragment, tuple[Expression, ...]]:
-        """The fragment with a column for each expression that is none; equal values get equal texts."""
+        """Returns the fragment with a column for each expression that is none; equal values, equal texts."""
         assembly = self._assembled(fragment, _read(expressions))
         types = assembly.types(self._connection, [each.sql for each in expressions])
         named = {each.sql: self._comparable(each, of) for each, of in zip(expressions, types, strict=True)}
@@ -373,7 +373,7 @@ class Cutter:
         return fragment.over(extended), columns
 
     def _comparable(self, each: Expression, of_type: DuckDBPyType) -> Expression:
-        """The expression with one text for each value."""
+        """Returns the expression with one text for each value."""
         if not may_have_one_text(of_type):
             problem = f"rows are brought together by a value of type {of_type}"
             hint = "Texts of this type do not tell which values are equal: compare parts of it, or its text"
@@ -389,7 +389,7 @@ class Cutter:
         return assemble(fragment, tuple(dict.fromkeys(wanted)), self._leaves.origins)
 
     def _type_names(self, assembly: Assembly, expressions: Iterable[str]) -> tuple[str, ...]:
-        """DuckDB's names of the types of SQL expressions."""
+        """Returns DuckDB's names of the types of SQL expressions."""
         return tuple(map(str, assembly.types(self._connection, list(expressions))))
 
     def _error(self, start: int, end: int, problem: str, hint: str) -> SqlTextError:
@@ -397,7 +397,7 @@ class Cutter:
 
 
 def _closable(fragment: Fragment, *, closes: bool) -> Relation:
-    """The fragment's tree, or the leaf that it would be as a stage."""
+    """Returns the fragment's tree, or the leaf that it would be as a stage."""
     relation = fragment.relation
     return Leaf(-1, relation.columns, relation.identity) if closes else relation
 
@@ -413,7 +413,7 @@ def _read(expressions: Iterable[Expression]) -> frozenset[str]:
 
 
 def _all_read(aggregate: Aggregate) -> frozenset[str]:
-    """The columns that an aggregate reads of its child."""
+    """Returns the columns that an aggregate reads of its child."""
     of_calls = (column for _, call in aggregate.calls for column in call.columns)
     return _read(each for _, each in aggregate.groups) | frozenset(of_calls)
 

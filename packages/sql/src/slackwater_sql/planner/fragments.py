@@ -74,19 +74,19 @@ class Fragment:
         return (LeafKey(leaf, leaf.identity, keeps_nulls=True),)
 
     def over(self, relation: Relation) -> "Fragment":
-        """The fragment with another tree on top of the same leaves."""
+        """Returns the fragment with another tree on top of the same leaves."""
         return Fragment(relation, self.split, self.accumulated)
 
 
 def only_leaf(relation: Relation) -> Leaf:
-    """The leaf of a tree that has one."""
+    """Returns the leaf of a tree that has one."""
     while not isinstance(relation, Leaf):
         (relation,) = children(relation)
     return relation
 
 
 def used_by_leaf(relation: Relation, wanted: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """The ids that are read of each leaf to compute the wanted ones."""
+    """Returns the ids that are read of each leaf to compute the wanted ones."""
     used: dict[int, tuple[str, ...]] = {}
 
     def note(leaf: Leaf, names: tuple[str, ...]) -> str:
@@ -123,7 +123,7 @@ class Assembly:
     def types(
         self, connection: duckdb.DuckDBPyConnection, expressions: Sequence[str]
     ) -> list[duckdb.sqltypes.DuckDBPyType]:
-        """DuckDB's types of SQL expressions over the tree's columns; nothing is left in the connection."""
+        """Returns DuckDB's types of expressions over the tree's columns; leaves nothing in the connection."""
         if not expressions:
             return []
         wanted = [name for name in self.relation.columns if any(f'"{name}"' in each for each in expressions)]
@@ -137,21 +137,21 @@ class Assembly:
                 connection.unregister(name)
 
     def rows_statement(self, wire: Sequence[str], types: Sequence[str]) -> str:
-        """SQL of rows for later stages, see :class:`slackwater_sql.plan.RowsOutput`."""
+        """Returns SQL of rows for later stages, see :class:`slackwater_sql.plan.RowsOutput`."""
         values = ", ".join(_wire_values(zip(wire, types, strict=True)))
         rows = render(self.relation, wire, self.leaf)
         return f"SELECT {AT} AS point, CAST(json_array({values}) AS VARCHAR) AS row FROM ({rows})"  # noqa: S608
 
     def documents_statement(self, key: tuple[Field, ...], fields: tuple[Field, ...]) -> str:
-        """SQL of documents with their record keys, see :class:`slackwater_sql.plan.DocumentsOutput`."""
+        """Returns SQL of documents and record keys, see :class:`slackwater_sql.plan.DocumentsOutput`."""
         return self._documents(key, fields, self.leaf, "point")
 
     def latest_statement(self, key: tuple[Field, ...], fields: tuple[Field, ...]) -> str | None:
-        """SQL of the documents of rows that all are live; None if the fragment stands on accumulators."""
+        """Returns SQL of documents of rows that all are live; None if the fragment stands on accumulators."""
         return None if self.live is None else self._documents(key, fields, self.live, "group")
 
     def partials_statement(self, groups: Sequence[tuple[str, str]], kept: Sequence[Feed]) -> str:
-        """SQL of what changes add to groups, see :class:`slackwater_sql.plan.PartialsOutput`."""
+        """Returns SQL of what changes add to groups, see :class:`slackwater_sql.plan.PartialsOutput`."""
         read = [*(name for name, _ in groups), *(column for each in kept for column in each.columns)]
         rows = render(self.relation, read, self.leaf)
         return partials_statement(rows, [name for name, _ in groups], kept, _wire_values(groups))
@@ -168,7 +168,7 @@ class Assembly:
 
 
 def assemble(fragment: Fragment, wanted: Sequence[str], leaves: Mapping[int, Origin]) -> Assembly:
-    """The inputs with which a fragment computes the wanted ids.
+    """Returns the inputs with which a fragment computes the wanted ids.
 
     Args:
         fragment: The fragment.
@@ -208,7 +208,7 @@ def assemble(fragment: Fragment, wanted: Sequence[str], leaves: Mapping[int, Ori
 def table_input(
     scan: Scan, alias: str, used: Sequence[str], part: LeafKey, mode: Reads
 ) -> tuple[InputPlan, dict[str, str]]:
-    """A table as an input, and the column of each id."""
+    """Returns a table as an input, and the column of each id."""
     names = {number: name for name, number in scan.ids.items()}
     key = tuple(names[number] for number in part.key)
     wanted = {names[number] for number in used} | set(key) | set(scan.table.primary_key)
@@ -233,7 +233,7 @@ def stage_input(
 
 
 def _wire_values(columns: Iterable[tuple[str, str]]) -> list[str]:
-    """SQL of the wire value of each column, given with its DuckDB type."""
+    """Returns SQL of the wire value of each column, given with its DuckDB type."""
     return [carried(of_type).wire_expression(identifier(name)) for name, of_type in columns]
 
 

@@ -92,7 +92,7 @@ class Leaves:
         self._next = 0
 
     def add(self, origin: Origin | None, columns: tuple[str, ...], identity: tuple[str, ...]) -> Leaf:
-        """A leaf that stands for `origin`; None: for the groups of an accumulate part."""
+        """Returns a leaf that stands for `origin`; None: for the groups of an accumulate part."""
         number = self._next
         self._next += 1
         if origin is not None:
@@ -130,11 +130,11 @@ class Leaves:
         return all(each is not None and each.type.is_key_safe for each in found)
 
     def has_equal_types(self, split: Partitioning) -> bool:
-        """True if equal keys of all leaves are equal on the wire."""
+        """Says if equal keys of all leaves are equal on the wire."""
         return len(set(self.key_types(split))) <= 1
 
     def key_types(self, split: Partitioning) -> list[tuple[str, ...]]:
-        """For each leaf the types of its key, as far as they matter for being equal."""
+        """Returns for each leaf the types of its key, as far as they matter for being equal."""
         return [tuple(self._family(part.leaf, name) for name in part.key) for part in split]
 
     def _family(self, leaf: Leaf, name: str) -> str:
@@ -190,7 +190,7 @@ class Leaves:
 
 
 def _sides(join: Join, key: Key) -> tuple[Key, Key] | None:
-    """A key of the joined rows in the columns of either side; None if it does not decide which rows meet.
+    """Returns a key of joined rows in the columns of either side; None if it does not decide which rows meet.
 
     A column of a side whose rows may be missing is NULL in some rows, wherever their other side is.
     """
@@ -212,7 +212,7 @@ def _sides(join: Join, key: Key) -> tuple[Key, Key] | None:
 
 
 def _below(relation: Filter | Extend | Aggregate | Window, key: Key) -> Key | None:
-    """The key in the columns of the child; None if it does not keep together what is computed together."""
+    """Returns the key in the child's columns; None if it does not keep together what is computed together."""
     match relation:
         case Filter():
             return key
@@ -226,7 +226,7 @@ def _below(relation: Filter | Extend | Aggregate | Window, key: Key) -> Key | No
 
 
 def _through(computed: dict[str, Expression], key: Key) -> Key | None:
-    """The key below expressions; None if a part of it is computed."""
+    """Returns the key below expressions; None if a part of it is computed."""
     below = []
     for name in key:
         column = computed[name].column if name in computed else name

@@ -19,7 +19,7 @@ from slackwater_sql.planner.partitioning import Partitioning
 
 
 def reads(relation: Relation, split: Partitioning) -> dict[int, Reads]:
-    """The way in which each leaf is read, by the leaf's number.
+    """Returns the way in which each leaf is read, by the leaf's number.
 
     Args:
         relation: The tree.
@@ -73,7 +73,7 @@ class _Modes:
         return left | right
 
     def _witnessed(self, side: Relation, modes: dict[int, Reads]) -> dict[int, Reads]:
-        """The modes of a side if the other side depends on whether it has a row."""
+        """Returns the modes of a side if the other side depends on whether it has a row."""
         mode = Reads.CHANGED_AND_WITNESS if self._has_any_row_as_witness(side) else Reads.GROUP
         return dict.fromkeys(modes, mode)
 
@@ -87,7 +87,7 @@ class _Modes:
         return set(zip(left, right, strict=True)) if left is not None and right is not None else set()
 
     def _key_of(self, relation: Relation) -> tuple[str, ...] | None:
-        """The stage key in the columns of a leaf, computed columns looked through."""
+        """Returns the stage key in the columns of a leaf, computed columns looked through."""
         match relation:
             case Leaf(number=number):
                 return self._keys[number]
@@ -103,7 +103,7 @@ class _Modes:
                 return None
 
     def _has_any_row_as_witness(self, relation: Relation) -> bool:
-        """True if any row of a leaf shows that the relation has a row."""
+        """Says if any row of a leaf shows that the relation has a row."""
         return isinstance(relation, Leaf) or (
             isinstance(relation, Extend) and self._has_any_row_as_witness(relation.child)
         )

@@ -58,12 +58,12 @@ class StageList:
         return tuple(sorted(needed))
 
     def new(self) -> int:
-        """The number of a stage that will be finished later."""
+        """Returns the number of a stage that will be finished later."""
         self._newest += 1
         return self._newest
 
     def stage_of(self, fragment: Fragment) -> int:
-        """The stage that finishes this fragment."""
+        """Returns the stage that finishes this fragment."""
         return self.new() if fragment.accumulated is None else fragment.accumulated.stage
 
     def finish(
@@ -98,7 +98,7 @@ class StageList:
     def rows_part(
         self, stage: int, assembly: Assembly, statement: str, output: Output, latest: str | None = None
     ) -> RowsPart:
-        """A rows part, with edges to its inputs; for the arguments see `finish`."""
+        """Returns a rows part, with edges to its inputs; for the arguments see `finish`."""
         for number, (plan, part) in enumerate(
             zip(assembly.inputs, assembly.fragment.final_split, strict=True)
         ):
@@ -135,7 +135,7 @@ class StageList:
 
 
 def _with_edges(stage: StagePlan, edges: Iterable[Edge]) -> StagePlan:
-    """A stage whose rows go to these inputs."""
+    """Returns a stage whose rows go to these inputs."""
     output = stage.output
     if not isinstance(output, RowsOutput):
         return stage

@@ -91,7 +91,7 @@ class CatalogueCursor(Protocol):
     """The result of a query; psycopg's cursor is one."""
 
     def fetchall(self) -> Sequence[Sequence[Any]]:
-        """All rows."""
+        """Returns all rows."""
         ...
 
 
@@ -99,7 +99,7 @@ class CatalogueConnection(Protocol):
     """A connection to PostgreSQL that can read its catalogue; psycopg's connection is one."""
 
     def execute(self, query: str, params: Sequence[Any], /) -> CatalogueCursor:
-        """Run a query with %s parameters. Blocks; may raise the driver's errors, which are passed on."""
+        """Runs a query with %s parameters. Blocks; may raise the driver's errors, which are passed on."""
         ...
 
 
@@ -116,7 +116,7 @@ class _PulledTable:
 def pull_schema(
     connection: CatalogueConnection, tables: Sequence[str], *, keeps_generated: bool = False
 ) -> str:
-    """DDL of these tables, which `parse_catalog` reads back and PostgreSQL accepts.
+    """Returns DDL of these tables, which `parse_catalog` reads back and PostgreSQL accepts.
 
     Deterministic: tables and enums are in name order, columns in table order. Reads only; blocks.
 
@@ -195,5 +195,5 @@ def _table_statement(table: _PulledTable, *, keeps_generated: bool) -> str:
 
 
 def _quoted(name: str) -> str:
-    """The name as it must be written in SQL to mean exactly this."""
+    """Returns the name as it must be written in SQL to mean exactly this."""
     return name if _PLAIN_NAME.match(name) else '"' + name.replace('"', '""') + '"'

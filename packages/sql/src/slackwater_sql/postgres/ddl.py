@@ -17,7 +17,7 @@ from slackwater_sql.column_type import ColumnType
 from slackwater_sql.errors import SourceText, SqlTextError
 from slackwater_sql.postgres.types import array_of, enum_type, generated_type, parse_type, unreadable_type
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported where it is used: Spark's workers never parse DDL
     from sqlglot.tokenizer_core import Token
 
 _SUPPORTED = (
@@ -66,7 +66,7 @@ _COLUMN_CONSTRAINTS = frozenset(
 
 
 def parse_catalog(files: Mapping[str, str]) -> Catalog:
-    """The tables declared in these texts (file name → text), in order.
+    """Returns the tables declared in these texts (file name → text), in order.
 
     Raises:
         SqlTextError: A statement is not understood; with its place and what is supported.
@@ -115,7 +115,7 @@ class _Statement:
         return tuple(word.upper for word in ahead) == keywords
 
     def skip(self, *keywords: str) -> bool:
-        """Consume the keywords if they come next."""
+        """Consumes the keywords if they come next."""
         found = self.starts_with(*keywords)
         self.position += len(keywords) if found else 0
         return found
@@ -133,7 +133,7 @@ class _Statement:
         return tuple(parts)
 
     def take_parenthesised(self) -> tuple[_Word, ...]:
-        """Consume `( … )` and return what is inside."""
+        """Consumes `( … )` and return what is inside."""
         if not self.skip("("):
             raise self.error("expected (")
         start, depth = self.position, 1
@@ -303,7 +303,7 @@ def _names(words: Sequence[_Word]) -> tuple[str, ...]:
 
 
 def _type_and_constraints(words: Sequence[_Word]) -> tuple[tuple[_Word, ...], tuple[_Word, ...]]:
-    """A column's type and what follows it."""
+    """Returns a column's type and what follows it."""
     depth = 0
     for index, word in enumerate(words):
         if depth == 0 and word.upper in _COLUMN_CONSTRAINTS:
@@ -325,7 +325,7 @@ def _contains(words: Sequence[_Word], first: str, second: str) -> bool:
 
 
 def _statements(source: SourceText) -> Iterator[tuple[SourceText, tuple[_Word, ...]]]:
-    """The statements of a text in order, each as its words, without semicolons.
+    """Yields the statements of a text in order, each as its words, without semicolons.
 
     Raises:
         SqlTextError: A string or quoted name does not end.
@@ -343,7 +343,7 @@ def _statements(source: SourceText) -> Iterator[tuple[SourceText, tuple[_Word, .
 
 
 def _split_at_commas(words: Sequence[_Word]) -> Iterator[tuple[_Word, ...]]:
-    """The parts between the commas that stand outside of parentheses and brackets."""
+    """Yields the parts between the commas that stand outside of parentheses and brackets."""
     depth = 0
     part: list[_Word] = []
     for word in words:
@@ -372,7 +372,7 @@ def _words(source: SourceText) -> Iterator[_Word]:
 
 
 def _split(token: "Token") -> Iterator[_Word]:
-    """One word per token; keywords that the tokenizer joined (DOUBLE PRECISION) are taken apart."""
+    """Yields one word per token; keywords that the tokenizer joined (DOUBLE PRECISION) are taken apart."""
     from sqlglot.tokenizer_core import TokenType
 
     end = token.end + 1

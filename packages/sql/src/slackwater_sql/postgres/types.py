@@ -96,7 +96,7 @@ _FLOAT_DIGITS = 24  # float(1..24) is real, float(25..53) is double precision
 
 
 def parse_type(text: str) -> ColumnType:
-    """The type that `text` names; an unknown or unsupported one gets the kind `UNSUPPORTED`, never an error.
+    """Returns the type that `text` names; an unknown one has the kind `UNSUPPORTED` and is no error.
 
     Args:
         text: The type as written after the column's name; case and spacing do not matter.
@@ -112,12 +112,12 @@ def parse_type(text: str) -> ColumnType:
 
 
 def enum_type(name: str) -> ColumnType:
-    """The type of an enum: Debezium writes its values as strings."""
+    """Returns the type of an enum: Debezium writes its values as strings."""
     return _type(TypeKind.TEXT, name)
 
 
 def unreadable_type(of: ColumnType) -> ColumnType:
-    """The type of a column whose name stands in no record as it is."""
+    """Returns the type of a column whose name stands in no record as it is."""
     return _unsupported(
         of.name, "a column whose name has a quote, backslash or control character cannot be read"
     )
@@ -128,7 +128,7 @@ GENERATED: Final = " GENERATED"
 
 
 def generated_type(of: ColumnType) -> ColumnType:
-    """The type of a column that the database computes: its values are not in the log that connectors read."""
+    """Returns the type of a column that the database computes: connectors do not see its values."""
     reason = (
         "it is a generated column, and connectors do not send those: PostgreSQL leaves them out of its log. "
         "Compute it in the view"
@@ -137,7 +137,7 @@ def generated_type(of: ColumnType) -> ColumnType:
 
 
 def array_of(element: ColumnType) -> ColumnType:
-    """The type of one-dimensional arrays of `element`."""
+    """Returns the type of one-dimensional arrays of `element`."""
     name = f"{element.name}[]"
     if element.kind not in ELEMENT_KINDS:
         return _unsupported(name, element.reason or f"arrays of {element.name} are not supported")
@@ -201,7 +201,7 @@ def _type(
     scale: int | None = None,
     element: ColumnType | None = None,
 ) -> ColumnType:
-    """A supported type with PostgreSQL's habits."""
+    """Returns a supported type with PostgreSQL's habits."""
     infinities = _INFINITIES.get(kind)
     if kind is TypeKind.TIMESTAMP and precision is not None and precision <= MILLISECOND_DIGITS:
         infinities = _INFINITE_MILLISECONDS

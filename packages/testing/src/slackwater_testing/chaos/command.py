@@ -13,9 +13,10 @@ from pathlib import Path
 from slackwater_certify import CertifyError
 from slackwater_devstack import DevStackError
 from slackwater_protocol import SystemClock
-from slackwater_testing.chaos.schedule import EXECUTORS, LOCAL, Round, random_schedule, short_schedule, text
-from slackwater_testing.chaos.session import ChaosResult, keep, newest_table, run_session
-from slackwater_testing.chaos.system import System, SystemSettings
+from slackwater_testing.chaos.result import ChaosResult, keep, newest_table
+from slackwater_testing.chaos.run import run_session
+from slackwater_testing.chaos.schedule import Round, random_schedule, short_schedule, text
+from slackwater_testing.chaos.system import EXECUTORS, LOCAL, System, SystemSettings
 from slackwater_testing.errors import TestingError
 from slackwater_testing.workloads.registry import WORKLOADS
 

@@ -1,15 +1,15 @@
-"""How each fault of the table is done to the running system."""
+"""Everything that a fault can do to the running system."""
 
 import contextlib
 import functools
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
+import psutil
 import redis
 
 from slackwater_devstack import TcpProxy
 from slackwater_devstack.processes import ManagedProcess
-from slackwater_testing.chaos.parts import is_executor, is_planner, is_worker
 from slackwater_testing.chaos.system import System
 from slackwater_testing.errors import NothingToDisturbError
 
@@ -17,45 +17,49 @@ STEP_SECONDS = 300.0
 """How long a sink may take to reach a step: Spark may just be starting."""
 ROLE_SECONDS = 300.0
 _PROGRAMS = ("sidecar-1", "sidecar-2", "pipeline")
-_KINDS = {"worker": is_worker, "planner": is_planner, "executor": is_executor}
 
 
-class SystemDisturber:
-    """See `Disturber`: on a running system; thread-safe."""
+class Disturber:
+    """Everything that a fault can do to the running system. Thread-safe; all methods block until done.
+
+    Parts: ``broker``, ``connect``, ``postgres``, ``redis``, ``sidecar-1``, ``sidecar-2``, ``pipeline``.
+    Whatever dies is started again by a supervisor, as systemd or Kubernetes would. Routes: ``connect``,
+    ``sidecar`` and ``pipeline`` to Kafka, ``redis`` to Redis, ``partition``: Connect to the second broker.
+    """
 
     def __init__(self, system: System) -> None:
         self._system = system
         self._paused: dict[str, ManagedProcess] = {}
 
     def kill(self, part: str) -> None:
-        """See the protocol."""
+        """SIGKILL to a part and all its processes."""
         self._system.parts[part].do(lambda it: it.kill())
 
     def pause(self, part: str) -> None:
-        """See the protocol."""
+        """SIGSTOP to a part and all its processes."""
         self._system.parts[part].do(lambda it: it.pause())
 
     def resume(self, part: str) -> None:
-        """See the protocol."""
+        """SIGCONT after :meth:`pause`."""
         self._system.parts[part].do(lambda it: it.resume())
 
     def kill_one(self, role: str) -> None:
-        """See the protocol."""
+        """SIGKILL to one process of the pipeline: ``worker``, ``planner`` (Python), ``executor`` (JVM)."""
         self._one(role).kill()
 
     def pause_one(self, role: str) -> None:
-        """See the protocol."""
+        """SIGSTOP to one process of the pipeline, until :meth:`resume_one`."""
         process = self._paused[role] = self._one(role)
         process.pause()
 
     def resume_one(self, role: str) -> None:
-        """See the protocol."""
+        """SIGCONT to the process that was paused; nothing happens when it is gone."""
         process = self._paused.pop(role, None)
         if process is not None:
             process.resume()
 
     def kill_sink_at(self, step: str) -> None:
-        """See the protocol."""
+        """The pipeline's driver kills itself when its sink reaches that step; returns when it has."""
         system, control = self._system, self._system.control("pipeline")
         control.kill_sink_at(step)
         if not system.wait(lambda: not control.deadly_step(), STEP_SECONDS):
@@ -63,7 +67,7 @@ class SystemDisturber:
             raise NothingToDisturbError(f"sink at step {step}", STEP_SECONDS)
 
     def flush_redis(self) -> None:
-        """See the protocol."""
+        """FLUSHALL."""
         try:
             with redis.Redis(port=self._system.stack.redis.port, socket_timeout=5) as client:
                 client.flushall()
@@ -71,40 +75,40 @@ class SystemDisturber:
             raise NothingToDisturbError(f"Redis that answers ({error})", 0) from error
 
     def fill_disk(self) -> None:
-        """See the protocol."""
+        """No byte more for the pipeline's checkpoint, index and Spark's local files."""
         self._system.disk.fill()
 
     def free_disk(self) -> None:
-        """See the protocol."""
+        """Room again."""
         self._system.disk.free()
 
     def move_clocks(self, offset: timedelta) -> None:
-        """See the protocol."""
+        """Wall clocks of sidecars and pipeline differ so much from the machine's from now on."""
         for name in _PROGRAMS:
             self._system.control(name).move_clock(offset)
 
     def pause_network(self, route: str) -> None:
-        """See the protocol."""
+        """Nothing passes on a route."""
         for proxy in self._proxies(route):
             proxy.pause()
 
     def resume_network(self, route: str) -> None:
-        """See the protocol."""
+        """Lets what was held back pass."""
         for proxy in self._proxies(route):
             proxy.resume()
 
     def delay_network(self, route: str, duration: timedelta) -> None:
-        """See the protocol."""
+        """Everything on a route passes so much later in each direction; zero: at once."""
         for proxy in self._proxies(route):
             proxy.delay(duration)
 
     def cut_network(self, route: str) -> None:
-        """See the protocol."""
+        """All connections of a route are reset."""
         for proxy in self._proxies(route):
             proxy.cut()
 
     def heal(self) -> None:
-        """See the protocol."""
+        """Ends everything that lasts."""
         for role in list(self._paused):
             self.resume_one(role)
         for supervised in self._system.parts.values():
@@ -127,9 +131,42 @@ class SystemDisturber:
     def _one(self, role: str) -> ManagedProcess:
         """A process of the pipeline, as soon as there is one."""
         pipeline = self._system.program("pipeline")
-        find: Callable[[], list[ManagedProcess]] = functools.partial(pipeline.children, _KINDS[role])
+        find: Callable[[], list[ManagedProcess]] = functools.partial(pipeline.children, _ROLES[role])
         if not self._system.wait(lambda: bool(find()), ROLE_SECONDS):
             raise NothingToDisturbError(role, ROLE_SECONDS)
         with contextlib.suppress(IndexError):
             return find()[0]
         raise NothingToDisturbError(role, ROLE_SECONDS)
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    """Says whether it is a forked Python worker, not the daemon that forks."""
+    try:
+        parent = process.parent()
+        return parent is not None and _is_pyspark(process) and _is_pyspark(parent)
+    except psutil.Error:
+        return False
+
+
+def _is_planner(process: psutil.Process) -> bool:
+    """Says whether it is the Python process in which Spark plans batches of the source."""
+    try:
+        return "pyspark.sql.streaming.python_streaming_source_runner" in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    """Says whether it is an executor's JVM."""
+    try:
+        return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline()
+    except psutil.Error:
+        return False
+
+
+def _is_pyspark(process: psutil.Process) -> bool:
+    command = " ".join(process.cmdline())
+    return "pyspark.daemon" in command or "pyspark.worker" in command
+
+
+_ROLES = {"worker": _is_worker, "planner": _is_planner, "executor": _is_executor}

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-import psutil
-
 from slackwater_devstack import ConnectWorker, DevStackError, Server
 
 RESTART_PAUSE_SECONDS = 1.0
@@ -29,7 +27,7 @@ class Part(Protocol):
 
     @property
     def is_well(self) -> bool:
-        """Whether nobody has to start it; paused counts as well."""
+        """True if nobody has to start it; paused counts as well."""
         ...
 
     def start(self) -> None:
@@ -59,7 +57,7 @@ class ServerPart:
 
     @property
     def is_well(self) -> bool:
-        """See the protocol."""
+        """True if it runs and, for Connect, its connector has not failed; paused counts as well."""
         server = self._server
         if not server.is_running:
             return False
@@ -69,22 +67,22 @@ class ServerPart:
         return not server.state().trace
 
     def start(self) -> None:
-        """See the protocol."""
+        """Starts it and waits until clients can work with it."""
         self.kill()
         self._server.start()
 
     def kill(self) -> None:
-        """See the protocol."""
+        """SIGKILL to its tree, if it runs."""
         if self._server.is_running:
             self._server.kill()
 
     def pause(self) -> None:
-        """See the protocol."""
+        """SIGSTOP to its tree, if it runs."""
         if self._server.is_running:
             self._server.pause()
 
     def resume(self) -> None:
-        """See the protocol."""
+        """SIGCONT to its tree, if it runs."""
         if self._server.is_running:
             self._server.resume()
 
@@ -133,33 +131,3 @@ class Supervised:
                     self.restarts += 1
                 except DevStackError as error:
                     _log.warning("%s does not start: %s", self.part.name, error)
-
-
-def is_worker(process: psutil.Process) -> bool:
-    """Whether it is a forked Python worker, not the daemon that forks."""
-    try:
-        parent = process.parent()
-        return parent is not None and _is_pyspark(process) and _is_pyspark(parent)
-    except psutil.Error:
-        return False
-
-
-def is_planner(process: psutil.Process) -> bool:
-    """Whether it is the Python process in which Spark plans batches of the source."""
-    try:
-        return "pyspark.sql.streaming.python_streaming_source_runner" in process.cmdline()
-    except psutil.Error:
-        return False
-
-
-def is_executor(process: psutil.Process) -> bool:
-    """Whether it is an executor's JVM."""
-    try:
-        return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline()
-    except psutil.Error:
-        return False
-
-
-def _is_pyspark(process: psutil.Process) -> bool:
-    command = " ".join(process.cmdline())
-    return "pyspark.daemon" in command or "pyspark.worker" in command

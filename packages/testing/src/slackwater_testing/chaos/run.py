@@ -1,16 +1,18 @@
-"""Carries out a schedule on a running system and notes what happened when."""
+"""A chaos run: the schedule is carried out on a running system, everything is healed, every record judged."""
 
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_protocol import format_position
-from slackwater_testing.chaos.disturber import SystemDisturber
-from slackwater_testing.chaos.faults import FAULTS, Disturber
-from slackwater_testing.chaos.schedule import PlannedFault, Round
-from slackwater_testing.chaos.system import System
-from slackwater_testing.errors import NothingToDisturbError, NotRecoveredError
+from slackwater_testing.chaos.disturber import Disturber
+from slackwater_testing.chaos.faults import FAULTS
+from slackwater_testing.chaos.result import ChaosResult, Occurrence
+from slackwater_testing.chaos.schedule import Round, ScheduledFault
+from slackwater_testing.chaos.system import SOURCE, System
+from slackwater_testing.errors import NothingToDisturbError, RunFailedError
 
 RECOVERY_SECONDS = 600.0
 """So long after the end of a fault the output may stand still before that counts as a fault of the product.
@@ -22,32 +24,9 @@ _LSN_SECONDS = 300.0
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occurrence:
-    """One fault that happened."""
-
-    planned: PlannedFault
-    round: int
-    began: float
-    """Seconds of the monotonic clock, as all times here."""
-    ended: float
-    recovered: float
-    """When a commit made after its end was visible."""
-    began_ms: int
-    """Wall clock."""
-    recovered_ms: int
-    changes: int
-    """Row changes committed between its begin and its recovery."""
-
-    @property
-    def recovery_seconds(self) -> float:
-        """The time from its end to its recovery."""
-        return self.recovered - self.ended
-
-
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    planned: PlannedFault
+    planned: ScheduledFault
     began: float
     began_ms: int
     ended: float
@@ -66,10 +45,10 @@ class ChaosRun:
 
     def __init__(self, system: System, say: Say, disturber: Disturber | None = None) -> None:
         self.occurrences: list[Occurrence] = []
-        self.missed: list[tuple[PlannedFault, str]] = []
-        """PlannedFault, but there was nothing to do it to."""
+        self.missed: list[tuple[ScheduledFault, str]] = []
+        """Scheduled, but there was nothing to do it to."""
         self._system = system
-        self._disturber = disturber or SystemDisturber(system)
+        self._disturber = disturber or Disturber(system)
         self._say = say
         self._started = system.clock.monotonic()
 
@@ -77,7 +56,7 @@ class ChaosRun:
         """One round after the other, as long as the monotonic clock is below ``until``.
 
         Raises:
-            NotRecoveredError: the output stood still.
+            RunFailedError: the output stood still.
             Exception: a writer failed, or the observer of the output did.
         """
         try:
@@ -92,7 +71,7 @@ class ChaosRun:
         """Heals everything, stops the writers and returns when their last commit is visible.
 
         Raises:
-            NotRecoveredError: it does not become visible.
+            RunFailedError: it does not become visible.
         """
         self._disturber.heal()
         self._system.writers.stop()
@@ -110,7 +89,7 @@ class ChaosRun:
         if ended:
             self._await_recovery(round_, ended)
 
-    def _happen(self, round_began: float, planned: PlannedFault) -> _Ended | None:
+    def _happen(self, round_began: float, planned: ScheduledFault) -> _Ended | None:
         """One fault from its begin to its end, on a thread of its own."""
         clock, fault = self._system.clock, FAULTS[planned.fault]
         self._sleep(round_began + planned.after_seconds - clock.monotonic())
@@ -160,7 +139,7 @@ class ChaosRun:
             return bool(found)
 
         if not self._system.wait(ask, _LSN_SECONDS):
-            raise NotRecoveredError(after, "any LSN", "?", _LSN_SECONDS, self._system.settings.logs)
+            raise self._not_recovered("the database", f"does not answer {_LSN_SECONDS:.0f} s after '{after}'")
         return found[0]
 
     def _await_visible(self, lsn: int, after: str) -> float:
@@ -171,10 +150,15 @@ class ChaosRun:
             return system.visible.newest_lsn >= lsn
 
         if not system.wait(look, RECOVERY_SECONDS):
-            seen = format_position(system.visible.newest_lsn)
-            raise NotRecoveredError(after, format_position(lsn), seen, RECOVERY_SECONDS, system.settings.logs)
+            seen, wanted = format_position(system.visible.newest_lsn), format_position(lsn)
+            reason = f"stands at {seen}, a commit at {wanted} is not visible {RECOVERY_SECONDS:.0f} s after"
+            raise self._not_recovered("the output", f"{reason} '{after}'")
         commit = system.visible.first_at(lsn)
         return system.clock.monotonic() if commit is None else commit.at
+
+    def _not_recovered(self, what: str, reason: str) -> RunFailedError:
+        logs = self._system.settings.logs
+        return RunFailedError(what, f"{reason}; what each process said last is in {logs}")
 
     @staticmethod
     def _sleep(seconds: float) -> None:
@@ -184,3 +168,37 @@ class ChaosRun:
     def _tell(self, line: str) -> None:
         elapsed = self._system.clock.monotonic() - self._started
         self._say(f"{elapsed:6.1f} s  {line}")
+
+
+def run_session(
+    system: System, rounds: Iterable[Round], say: Say, seconds: float = float("inf")
+) -> ChaosResult:
+    """Carries the schedule out on a running system, for so long at most, and judges everything.
+
+    Raises:
+        RunFailedError: the output stood still after a fault.
+        CertifyError: the output cannot be judged.
+    """
+    clock = system.clock
+    started = clock.monotonic()
+    run = ChaosRun(system, say)
+    run.carry_out(rounds, started + seconds)
+    run.finish()
+    say("judging every record")
+    return ChaosResult(
+        occurrences=tuple(run.occurrences),
+        missed=tuple(run.missed),
+        certificate=judge(system),
+        deaths=system.deaths.copy(),
+        last_words=tuple(system.last_words),
+        seconds=clock.monotonic() - started,
+    )
+
+
+def judge(system: System) -> Certificate:
+    """Everything the pipeline has published so far, against PostgreSQL and the change topics."""
+    specification = load_specification(system.settings.workload.pipeline / "certify.toml")
+    if specification.source.name != SOURCE:
+        raise ValueError(f"the specification is about source {specification.source.name!r}, not {SOURCE!r}")
+    connections = Connections(bootstrap=system.bootstrap, dsn=system.dsn)
+    return certify(specification, connections, mode=Mode.BOTH)

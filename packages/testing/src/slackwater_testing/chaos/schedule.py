@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS, Fault
+from slackwater_testing.chaos.system import EXECUTORS, LOCAL
 
-LOCAL = "local[2]"
-EXECUTORS = "local-cluster[2,1,1024]"
 _OVERLAP_SECONDS = (1.0, 6.0)
 _PAUSE_SECONDS = 0.7
 _ALONE = 0.5
@@ -16,7 +15,7 @@ _ALONE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedFault:
+class ScheduledFault:
     """One fault at its time."""
 
     fault: str
@@ -35,7 +34,7 @@ class Round:
     """Faults that overlap. It ends when all are healed and a commit made after that is visible."""
 
     number: int
-    planned: tuple[PlannedFault, ...]
+    planned: tuple[ScheduledFault, ...]
     master: str = LOCAL
     """Where Spark runs from the pipeline's next start on."""
 
@@ -101,24 +100,24 @@ def random_schedule(seed: int) -> Iterator[Round]:
         yield Round(number, _side_by_side(faults, chance), master)
 
 
-def _one_by_one(faults: Sequence[Fault], chance: random.Random) -> tuple[PlannedFault, ...]:
+def _one_by_one(faults: Sequence[Fault], chance: random.Random) -> tuple[ScheduledFault, ...]:
     """As short as they may be, the next one soon after the end of the one before."""
-    planned: list[PlannedFault] = []
+    planned: list[ScheduledFault] = []
     after = 0.0
     for fault in faults:
         least, greatest = fault.seconds
         seconds = chance.uniform(least, min(greatest, least + 1.0))
-        planned.append(PlannedFault(fault.name, round(after, 1), round(seconds, 1)))
+        planned.append(ScheduledFault(fault.name, round(after, 1), round(seconds, 1)))
         after += seconds + _PAUSE_SECONDS
     return tuple(planned)
 
 
-def _side_by_side(faults: Sequence[Fault], chance: random.Random) -> tuple[PlannedFault, ...]:
+def _side_by_side(faults: Sequence[Fault], chance: random.Random) -> tuple[ScheduledFault, ...]:
     """As long as they may be, overlapping as it comes."""
-    planned: list[PlannedFault] = []
+    planned: list[ScheduledFault] = []
     after = 0.0
     for fault in faults:
-        planned.append(PlannedFault(fault.name, round(after, 1), round(chance.uniform(*fault.seconds), 1)))
+        planned.append(ScheduledFault(fault.name, round(after, 1), round(chance.uniform(*fault.seconds), 1)))
         after += chance.uniform(*_OVERLAP_SECONDS)
     return tuple(planned)
 

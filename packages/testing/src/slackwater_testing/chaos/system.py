@@ -1,6 +1,5 @@
 """The running product with everything around it: two brokers, two sidecars, one pipeline, all supervised."""
 
-import json
 import logging
 import sys
 import threading
@@ -21,17 +20,20 @@ from slackwater_devstack import DevStack, DevStackSettings, TcpProxy
 from slackwater_protocol import Clock, SystemClock
 from slackwater_protocol.keys import data_topic, transaction_topic
 from slackwater_spark.pipeline import load_pipeline
-from slackwater_testing.chaos.control import ControlFolder
 from slackwater_testing.chaos.disk import make_disk
 from slackwater_testing.chaos.parts import Part, ServerPart, Supervised
-from slackwater_testing.chaos.schedule import LOCAL
+from slackwater_testing.chaos.process import ControlFolder
 from slackwater_testing.database import Writers, create_tables, current_lsn, write_first, write_last
 from slackwater_testing.errors import RunFailedError
+from slackwater_testing.product import write_run_settings
 from slackwater_testing.programs import Program
 from slackwater_testing.watching import Visibility
 from slackwater_testing.workloads.workload import Workload
 
 SOURCE = "inv"
+LOCAL = "local[2]"
+EXECUTORS = "local-cluster[2,1,1024]"
+"""Executors are processes of their own, apart from the driver."""
 PARTITIONS = 4
 SLOW = PARTITIONS - 1
 """The partition of each table that the second broker leads."""
@@ -116,7 +118,7 @@ class System:
         return ControlFolder(self.settings.folder / "control" / part)
 
     def wait(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Whether it came true in time."""
+        """Waits for a condition; returns whether it came true in time."""
         deadline = self.clock.monotonic() + seconds
         pause = threading.Event()
         while not condition():
@@ -193,12 +195,7 @@ class System:
 
     def _start_programs(self) -> None:
         folder = self.disk.folder
-        (folder / "local").mkdir()
-        config = self.settings.folder / "pipeline.toml"
-        config.write_text(
-            f"[run]\nindex_root = {json.dumps(str(folder / 'index'))}\n"
-            f'[run.spark_conf]\n"spark.local.dir" = {json.dumps(str(folder / "local"))}\n'
-        )
+        config = write_run_settings(self.settings.folder / "pipeline.toml", folder)
         redis = f"redis://127.0.0.1:{self.redis_proxy.port}/0"
         for name in ("sidecar-1", "sidecar-2"):
             servers = ["--bootstrap", self.stack.kafka.bootstrap_over("sidecar"), "--redis-url", redis]
@@ -256,7 +253,7 @@ class System:
         self.stack.stop()
 
     def _writing_pids(self) -> Iterable[int]:
-        """What writes to the pipeline's disk; not its driver, which writes the log."""
+        """Lists the processes that write to the pipeline's disk; not its driver, which writes the log."""
         pid = self.program("pipeline").pid
         try:
             return (

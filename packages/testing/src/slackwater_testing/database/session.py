@@ -9,6 +9,7 @@ import psycopg
 from psycopg import errors, sql
 
 from slackwater_testing.database.statements import Connection, send
+from slackwater_testing.errors import RunFailedError
 from slackwater_testing.workloads.workload import (
     Delete,
     Insert,
@@ -20,33 +21,11 @@ from slackwater_testing.workloads.workload import (
     Update,
 )
 
-
-class DatabaseError(Exception):
-    """Root of this package's errors."""
-
-
-class RefusedTransactionError(DatabaseError):
-    """Deadlocks or serialisation failures did not end.
-
-    Attributes:
-        attempts: How often it was tried.
-        reason: What the database said last.
-    """
-
-    def __init__(self, attempts: int, reason: str) -> None:
-        super().__init__(attempts, reason)
-        self.attempts = attempts
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"a transaction was refused {self.attempts} times, last with: {self.reason}"
-
-
 _LOW_BITS = 0xFFFFFFFF
 
 
 def is_committed(connection: Connection, transaction: Transaction, xid: str) -> bool | None:
-    """Whether a transaction was committed; None: the database still works on it.
+    """Asks whether a transaction was committed; None: the database still works on it.
 
     Args:
         connection: Not the one that executed it.
@@ -143,7 +122,7 @@ class Session:
             then it may have been committed or not.
 
         Raises:
-            RefusedTransactionError: it met too many conflicts.
+            RunFailedError: it met too many conflicts.
             psycopg.Error: the database refuses it for another reason.
         """
         failed = conflicts = 0
@@ -160,7 +139,9 @@ class Session:
                 connection.rollback()
                 failed, conflicts = failed + 1, conflicts + 1
                 if conflicts >= MAX_CONFLICTS:
-                    raise RefusedTransactionError(conflicts, str(error)) from error
+                    raise RunFailedError(
+                        "a transaction", f"was refused {conflicts} times, last with: {error}"
+                    ) from error
             except psycopg.OperationalError:
                 connection.close()
                 failed += 1

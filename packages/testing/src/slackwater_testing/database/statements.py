@@ -1,7 +1,6 @@
 """A workload's transaction as SQL: few statements, whatever its size."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -165,11 +164,3 @@ def column_types(connection: Connection, table: str) -> dict[str, str]:
         ).fetchall()
         known[table] = dict(rows)
     return known[table]
-
-
-def merged(transactions: Iterable[Transaction], changes: int) -> Iterator[Transaction]:
-    """Transactions that only insert, several in one, their rows by table."""
-    stream = (operation for transaction in transactions for operation in transaction.operations)
-    while batch := [each for each in islice(stream, changes) if isinstance(each, Insert)]:
-        batch.sort(key=lambda insert: insert.table)
-        yield Transaction(tuple(batch))

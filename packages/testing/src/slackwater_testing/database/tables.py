@@ -1,12 +1,14 @@
 """Makes a workload's tables and first rows, and marks places in the database's log."""
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
 import psycopg
 from psycopg import sql
 
 from slackwater_protocol import parse_position
-from slackwater_testing.database.statements import execute_transaction, merged
-from slackwater_testing.workloads.pipelines import schema_text, tables_of
-from slackwater_testing.workloads.workload import Workload
+from slackwater_testing.database.statements import execute_transaction
+from slackwater_testing.workloads.workload import Insert, Transaction, Workload
 
 FIRST_CHANGES = 10_000
 """Of a transaction that writes first rows."""
@@ -18,11 +20,11 @@ def create_tables(dsn: str, workload: Workload) -> None:
     Raises:
         psycopg.Error: one of the tables exists already, or whatever else the database says.
     """
-    schemas = {table.schema for table in tables_of(workload).values()}
+    schemas = {table.schema for table in workload.tables.values()}
     with psycopg.connect(dsn) as connection:
         for schema in sorted(schemas):
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
-        connection.execute(schema_text(workload).encode())
+        connection.execute(workload.schema_text.encode())
 
 
 def write_first(dsn: str, workload: Workload) -> None:
@@ -32,10 +34,10 @@ def write_first(dsn: str, workload: Workload) -> None:
         psycopg.Error: whatever the database says.
     """
     with psycopg.connect(dsn) as connection:
-        for transaction in merged(workload.first(), FIRST_CHANGES):
+        for transaction in merge_inserts(workload.first(), FIRST_CHANGES):
             execute_transaction(connection, transaction)
         connection.commit()
-        for name in tables_of(workload):
+        for name in workload.tables:
             connection.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(*name.split("."))))
 
 
@@ -62,3 +64,11 @@ def write_last(dsn: str, table: str) -> int:
             sql.SQL("UPDATE {} SET id = id WHERE id = (SELECT min(id) FROM {})").format(name, name)
         )
     return lsn
+
+
+def merge_inserts(transactions: Iterable[Transaction], changes: int) -> Iterator[Transaction]:
+    """Transactions that only insert, several in one, their rows by table."""
+    stream = (operation for transaction in transactions for operation in transaction.operations)
+    while batch := [each for each in islice(stream, changes) if isinstance(each, Insert)]:
+        batch.sort(key=lambda insert: insert.table)
+        yield Transaction(tuple(batch))

@@ -1,7 +1,7 @@
 """Several connections that execute a workload, whatever happens to the database."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slackwater_protocol import Clock
@@ -26,18 +26,6 @@ class WriterCounts:
     """Row changes of committed transactions."""
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A transaction that was committed."""
-
-    writer: int
-    changes: int
-    due: float
-    """When it was to start, in seconds of the monotonic clock: delays counted from here leave out nothing."""
-    done: float
-    """When the database's answer was there."""
-
-
 class Writers:
     """Threads with one connection each that execute a workload's streams until stopped.
 
@@ -51,7 +39,6 @@ class Writers:
         count: Writers.
         changes_per_second: Of all of them; None: as fast as possible.
         clock: The time.
-        on_commit: Told about each commit, by the writer's thread; must be quick.
     """
 
     def __init__(
@@ -62,9 +49,8 @@ class Writers:
         count: int,
         changes_per_second: float | None,
         clock: Clock,
-        on_commit: Callable[[Commit], None] | None = None,
     ) -> None:
-        self._dsn, self._clock, self._on_commit = dsn, clock, on_commit
+        self._dsn, self._clock = dsn, clock
         self._pace = Pace(changes_per_second, clock)
         self._stop = threading.Event()
         self._progress = threading.Condition()
@@ -139,8 +125,6 @@ class Writers:
         held = transaction.held_open_for if len(self._threads) > 1 else 0
         done, retries = session.execute(transaction, lambda: self._hold(held))
         self._count(number, transaction, changes if done else None, retries)
-        if done and not transaction.is_rolled_back and self._on_commit is not None:
-            self._on_commit(Commit(number, changes, due, self._clock.monotonic()))
 
     def _hold(self, others: int) -> None:
         """Waits until so many other transactions have been committed."""

@@ -1,4 +1,4 @@
-"""What is checked, as data: a schema, views, a history, and how the engine is made to run it."""
+"""Cases as data: a schema, views, a history, and how the engine is made to run it."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -61,7 +61,7 @@ class Checked:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the engine is to blame."""
+        """True if the engine is to blame."""
         return self.verdict.is_failure
 
 
@@ -203,7 +203,7 @@ def _difference(expected: Rows, got: Rows) -> str:
 
 
 def _is_interruption(error: Exception) -> bool:
-    """Whether DuckDB gave up a query because of a signal; it puts this in place of what the signal raised."""
+    """Says whether DuckDB gave up a query because of a signal; it replaces what the signal raised."""
     return isinstance(error, RuntimeError) and str(error) == "Query interrupted"
 
 

@@ -31,7 +31,7 @@ class Choices:
         self.used: set[Feature] = set()
 
     def is_allowed(self, feature: Feature) -> bool:
-        """Whether a case may have it."""
+        """Says whether a case may have it."""
         return not self._only or feature in self._only
 
     def may(self, feature: Feature, probability: float) -> bool:

@@ -1,4 +1,4 @@
-"""What is judged: engines that take batches of change events and give changed documents."""
+"""The engines that are judged: they take batches of change events and give changed documents."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""What a clause can refer to, and random conditions, values, aggregates and window calls made of that."""
+"""The terms a clause can refer to, and random conditions, values, aggregates and windows made of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -14,12 +14,14 @@ from slackwater_engine.outcome import Outcome
 from slackwater_engine.state.entry import HASH_BYTES
 from slackwater_sql.plan import AccumulatePart, EnginePlan, Output, Reads, RowsOutput, RowsPart
 from slackwater_testing.differential import engines
-from slackwater_testing.seeds import Fault, replaced
+from slackwater_testing.seeds import PlantedFault, replaced
 from slackwater_testing.seeds.faults import Plant
 
 
-def _in_code(rule: str, owner: Any, name: str, wrong: Callable[[Any], Any], first_seed: int = 0) -> Fault:
-    return Fault(rule, _with_new_engines(replaced(owner, name, wrong)), first_seed=first_seed)
+def _in_code(
+    rule: str, owner: Any, name: str, wrong: Callable[[Any], Any], first_seed: int = 0
+) -> PlantedFault:
+    return PlantedFault(rule, _with_new_engines(replaced(owner, name, wrong)), first_seed=first_seed)
 
 
 def _in_plan(
@@ -29,7 +31,7 @@ def _in_plan(
     accumulate: Callable[[AccumulatePart], AccumulatePart] = lambda part: part,
     output: Callable[[Output], Output] = lambda output: output,
     first_seed: int = 0,
-) -> Fault:
+) -> PlantedFault:
     """A fault in the plan: of parts with rows, of accumulating parts, of what both do with their results."""
 
     def distorted_part(part: Any, distort: Callable[[Any], Any]) -> Any:
@@ -53,7 +55,7 @@ def _in_plan(
         return lambda *arguments: distorted(right(*arguments))
 
     plant = _with_new_engines(replaced(engines, "make_plan", wrong))
-    return Fault(rule, plant, first_seed=first_seed)
+    return PlantedFault(rule, plant, first_seed=first_seed)
 
 
 def _with_new_engines(plant: Plant) -> Plant:
@@ -106,7 +108,7 @@ def _with_late_points(part: RowsPart) -> RowsPart:
 
 
 def _with_wrong_weights(part: RowsPart) -> RowsPart:
-    """What is taken away is not taken off sums."""
+    """Rows that are taken away are not taken off sums."""
     return replace(
         part, statement=part.statement.replace("__slackwater_weight < 0", "__slackwater_weight < -1")
     )
@@ -135,7 +137,7 @@ def _vanished_rows_stay(right: Callable[..., None]) -> Callable[..., None]:
     return event
 
 
-FAULTS: Mapping[str, Fault] = {
+FAULTS: Mapping[str, PlantedFault] = {
     "too-few-reads": _in_plan(
         "rows of other tables that a changed row meets are read",
         rows=_with_reads(lambda _: Reads.CHANGED),

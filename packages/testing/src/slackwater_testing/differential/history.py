@@ -250,5 +250,5 @@ def quoted(name: str) -> str:
 
 
 def is_keyword(name: str) -> bool:
-    """Whether a generated name is a keyword."""
+    """Says whether a generated name is a keyword."""
     return name in {"order", "select"}

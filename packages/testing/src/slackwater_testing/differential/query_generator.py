@@ -273,7 +273,7 @@ class _Maker:
         return self._membership("IN", source, _pairs(from_clause.terms, terms), terms)
 
     def _not_in(self, from_clause: FromClause) -> Expression | None:
-        """Of columns that are never NULL: with others it is no join."""
+        """Makes NOT IN of columns that are never NULL: with others it is no join."""
         source, terms = self._inner()
         columns = [term for term in terms if not term.nullable]
         return self._membership("NOT IN", source, _pairs(from_clause.never_null(), columns), terms)
@@ -420,7 +420,7 @@ class _Maker:
 
 
 def _pairs(left: Sequence[Term], right: Sequence[Term]) -> list[tuple[Term, Term]]:
-    """What can be compared as a key; what refers, if anything does."""
+    """Lists the pairs that can be compared as a key; only those that refer, if any does."""
     joinable = [(a, b) for a in left for b in right if are_joinable(a, b)]
     return [(a, b) for a, b in joinable if a.is_reference and b.is_reference] or joinable
 

@@ -12,7 +12,7 @@ from slackwater_testing.differential.generator import generate
 from slackwater_testing.differential.history import PlannedChange, Put, Table, Transaction
 from slackwater_testing.differential.query import View, smaller_queries
 from slackwater_testing.differential.report import report
-from slackwater_testing.seeds import Fault, LeaveOut, Simplify, Step
+from slackwater_testing.seeds import LeaveOut, PlantedFault, Simplify, Step
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Differential:
 
     engine: str | MakeEngine = "local"
     features: ClassVar[tuple[str, ...]] = tuple(Feature)
-    faults: ClassVar[Mapping[str, Fault]] = FAULTS
+    faults: ClassVar[Mapping[str, PlantedFault]] = FAULTS
 
     def generate(self, seed: int, only: Sequence[str]) -> Case:
         """Makes the case of a seed."""
@@ -59,7 +59,7 @@ class Differential:
 
 
 def _without_what_does_not_matter(result: Checked) -> Iterator[Case]:
-    """What comes after the first wrong state does not matter; other views mostly neither."""
+    """Yields cases without what comes after the first wrong state, and without the other views."""
     case = result.case
     until = tuple(t for t in case.transactions if t.commit_lsn <= result.lsn)
     if result.lsn and len(until) < len(case.transactions):

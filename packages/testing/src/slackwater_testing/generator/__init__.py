@@ -1,8 +1,7 @@
 """Debezium-shaped topics without a database or a connector."""
 
-from slackwater_testing.generator.debezium_records import Connector
+from slackwater_testing.generator.debezium_records import ConnectorIdentity
 from slackwater_testing.generator.fill import Filled, TopicFiller
-from slackwater_testing.generator.output import DeliveryError, HoldBack
-from slackwater_testing.generator.share import ShareError
+from slackwater_testing.generator.output import HoldBack
 
-__all__ = ["Connector", "DeliveryError", "Filled", "HoldBack", "ShareError", "TopicFiller"]
+__all__ = ["ConnectorIdentity", "Filled", "HoldBack", "TopicFiller"]

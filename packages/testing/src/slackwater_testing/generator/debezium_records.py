@@ -16,7 +16,7 @@ NULL = "null"
 
 
 @dataclass(frozen=True, slots=True)
-class Connector:
+class ConnectorIdentity:
     """The fields that identify a connector in its records."""
 
     prefix: str
@@ -58,7 +58,7 @@ class Stamp(NamedTuple):
 
 
 def stamp(
-    connector: Connector, xid: int, commit_us: int, previous_commit_lsn: int | None, rendered_ns: int
+    connector: ConnectorIdentity, xid: int, commit_us: int, previous_commit_lsn: int | None, rendered_ns: int
 ) -> Stamp:
     """Renders what is the same for all rows of a transaction.
 
@@ -85,7 +85,7 @@ RowRenderer = Callable[[str, str, str, Stamp, int, int, int], str]
 """
 
 
-def row_renderer(connector: Connector, schema: str, table: str) -> RowRenderer:
+def row_renderer(connector: ConnectorIdentity, schema: str, table: str) -> RowRenderer:
     """Makes the function that renders the changes of one table."""
     source = (
         f'"source":{{"version":"{connector.version}","connector":"postgresql",'

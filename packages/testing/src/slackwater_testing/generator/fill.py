@@ -1,30 +1,28 @@
 """Fills topics with what a connector would have written for a workload."""
 
+import gc
 import multiprocessing
-from array import array
-from bisect import bisect_left, bisect_right
+import threading
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing.connection import Connection
 
-from slackwater_testing.generator.debezium_records import Connector
-from slackwater_testing.generator.output import HoldBack, create_topics
-from slackwater_testing.generator.share import (
-    TRANSACTIONS,
-    Filling,
-    Progress,
-    ShareError,
-    ShareSettings,
-    serve_share,
-)
-from slackwater_testing.workloads.pipelines import tables_of
+from slackwater_protocol import Clock, SystemClock
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.generator.debezium_records import ConnectorIdentity
+from slackwater_testing.generator.output import HoldBack, TopicOutput, create_topics
+from slackwater_testing.generator.share import TRANSACTIONS, Share
 from slackwater_testing.workloads.workload import NO_CHANGES, Workload
 
 PROCESSES = 2
+_PROCESS = "a process of the generator"
 _SAMPLE = 2_000
 """So many transactions tell how busy each topic will be."""
+
+_STEP = 2_000
+"""Change events between two looks at the clock while a partition is held back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,17 @@ class Filled:
     events: int
     transactions: int
     last_commit_lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """The order to a process of the generator."""
+
+    bootstrap: str
+    workload: Workload
+    connector: ConnectorIdentity
+    partitions: int
+    topics: Collection[str]
 
 
 class TopicFiller:
@@ -53,17 +62,16 @@ class TopicFiller:
     def __init__(
         self, bootstrap: str, workload: Workload, *, prefix: str, partitions: int, processes: int = PROCESSES
     ) -> None:
-        connector = Connector(prefix)
-        names = [*tables_of(workload), TRANSACTIONS]
+        connector = ConnectorIdentity(prefix)
+        names = [*workload.tables, TRANSACTIONS]
         create_topics(bootstrap, [f"{prefix}.{name}" for name in names], partitions)
         context = multiprocessing.get_context("spawn")
-        self._progress = Progress(array("q"), array("q"))
         self._processes: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
-        settings = ShareSettings(bootstrap, workload, connector, partitions, frozenset())
+        settings = _Task(bootstrap, workload, connector, partitions, frozenset())
         for topics in shared_out(workload, names, processes):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=serve_share, args=(theirs, replace(settings, topics=topics)), daemon=True
+                target=_serve, args=(theirs, replace(settings, topics=topics)), daemon=True
             )
             process.start()
             theirs.close()
@@ -85,26 +93,12 @@ class TopicFiller:
             hold_back: A partition whose records of this call arrive late, however long the others take.
 
         Raises:
-            ShareError: a process failed; the message has its error.
+            RunFailedError: a process failed; the message has its error.
         """
         for _, connection in self._processes:
             connection.send((events, hold_back))
-        fillings = [_answer(process, connection) for process, connection in self._processes]
-        for filling in fillings:
-            self._progress.lsns.extend(filling.progress.lsns)
-            self._progress.events.extend(filling.progress.events)
-        first = fillings[0]
-        return Filled(first.events, first.transactions, first.last_commit_lsn)
-
-    def events_at(self, lsn: int) -> int:
-        """Change events in transactions up to ``lsn``."""
-        found = bisect_right(self._progress.lsns, lsn)
-        return self._progress.events[found - 1] if found else 0
-
-    def lsn_at(self, events: int) -> int:
-        """The commit LSN at which ``events`` change events were written; the last one if there were fewer."""
-        lsns = self._progress.lsns
-        return lsns[min(bisect_left(self._progress.events, events), len(lsns) - 1)] if lsns else 0
+        answers = [_receive(process, connection) for process, connection in self._processes]
+        return answers[0]
 
     def close(self) -> None:
         """Ends the processes; idempotent."""
@@ -114,15 +108,15 @@ class TopicFiller:
         self._processes = []
 
 
-def _answer(process: multiprocessing.process.BaseProcess, connection: Connection) -> Filling:
+def _receive(process: multiprocessing.process.BaseProcess, connection: Connection) -> Filled:
     try:
         answer = connection.recv()
     except EOFError:
         process.join()
-        raise ShareError(f"it ended with exit code {process.exitcode}") from None
-    if isinstance(answer, Filling):
+        raise RunFailedError(_PROCESS, f"ended with exit code {process.exitcode}") from None
+    if isinstance(answer, Filled):
         return answer
-    raise ShareError(str(answer))
+    raise RunFailedError(_PROCESS, str(answer))
 
 
 def shared_out(workload: Workload, names: Sequence[str], processes: int) -> list[Collection[str]]:
@@ -139,3 +133,37 @@ def shared_out(workload: Workload, names: Sequence[str], processes: int) -> list
         shares.remove((load, topics))
         shares.append((load + number, [*topics, name]))
     return [frozenset(topics) for _, topics in shares]
+
+
+def _serve(connection: Connection, settings: _Task) -> None:
+    """Fills whenever it is asked to, until the connection is closed."""
+    gc.disable()  # rows and texts make no cycles; looking for them takes a third of the time
+    try:
+        output = TopicOutput(settings.bootstrap, settings.partitions)
+        share = Share(settings.workload, settings.connector, settings.topics, output.put)
+        while True:
+            events, hold = connection.recv()
+            connection.send(_fill(share, output, events, hold, SystemClock()))
+    except EOFError:
+        return
+    except Exception as error:  # noqa: BLE001 - the other process raises it
+        connection.send(f"{type(error).__name__}: {error}")
+
+
+def _fill(share: Share, output: TopicOutput, events: int, hold: HoldBack | None, clock: Clock) -> Filled:
+    """One call's records, those that were held back included."""
+    due = clock.monotonic() + (hold.seconds if hold else 0.0)
+    output.hold(hold)
+    done, transactions = share.begin()
+    wanted = done + events
+    while done < wanted:
+        if clock.monotonic() >= due:
+            output.hold(None)
+        more = share.advance(min(_STEP, wanted - done) if hold else wanted - done)
+        done, transactions = done + more[0], transactions + more[1]
+    output.flush()
+    if hold is not None:
+        threading.Event().wait(max(0.0, due - clock.monotonic()))
+        output.hold(None)
+        output.flush()
+    return Filled(done, transactions, share.log.last_commit_lsn)

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_testing.errors import RunFailedError
 from slackwater_testing.generator.debezium_records import Headers
 
 _SEED = 0x9747B28C
@@ -36,23 +37,6 @@ def murmur2(data: bytes) -> int:
 
 
 FLUSH_SECONDS = 120.0
-
-
-class DeliveryError(Exception):
-    """Records did not get into a topic.
-
-    Attributes:
-        bootstrap: The broker.
-        reason: What is known.
-    """
-
-    def __init__(self, bootstrap: str, reason: str) -> None:
-        super().__init__(bootstrap, reason)
-        self.bootstrap = bootstrap
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"Kafka at {self.bootstrap} did not take all records: {self.reason}; is it running?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +101,17 @@ class TopicOutput:
         """Waits until the broker has all records but those held back.
 
         Raises:
-            DeliveryError: it does not get them.
+            RunFailedError: it does not get them.
         """
         left = self._producer.flush(seconds)
         if self._error is not None:
-            raise DeliveryError(self._bootstrap, self._error.str())
+            raise self._not_taken(self._error.str())
         if left:
-            raise DeliveryError(self._bootstrap, f"{left} records are left after {seconds:g} s")
+            raise self._not_taken(f"{left} records are left after {seconds:g} s")
+
+    def _not_taken(self, reason: str) -> RunFailedError:
+        what = f"Kafka at {self._bootstrap} did not take all records"
+        return RunFailedError(what, f"{reason}; is it running?")
 
     def _is_held(self, topic: str, key: str) -> bool:
         hold = self._hold

@@ -9,7 +9,14 @@ from typing import Any
 
 from slackwater_sql.catalog import Column, Table
 from slackwater_sql.column_type import TypeKind
-from slackwater_testing.generator.debezium_records import NULL, Connector, Headers, Stamp, row_renderer
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.generator.debezium_records import (
+    NULL,
+    ConnectorIdentity,
+    Headers,
+    Stamp,
+    row_renderer,
+)
 from slackwater_testing.workloads.workload import Change, Insert, Plus, Update, Value
 
 Row = list[Any]
@@ -17,23 +24,6 @@ Image = Callable[[Row], str]
 Coerce = Callable[[Any], Any]
 
 _CONTROL = re.compile(r"\\u00[0-9a-f]{2}")
-
-
-class UnsupportedTableError(Exception):
-    """A workload's table is not one the generator can make.
-
-    Attributes:
-        table: Its full name.
-        reason: What is not supported.
-    """
-
-    def __init__(self, table: str, reason: str) -> None:
-        super().__init__(table, reason)
-        self.table = table
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"table {self.table}: {self.reason}; write it otherwise in the workload's schema.sql"
 
 
 def json_text(text: str) -> str:
@@ -72,10 +62,10 @@ def table_images(table: Table) -> TableImages:
     """Compiles a table.
 
     Raises:
-        UnsupportedTableError: its key is not ``id bigint``, or a column's type has no rendering here.
+        RunFailedError: its key is not ``id bigint``, or a column's type has no rendering here.
     """
     if table.primary_key != ("id",) or _column(table, "id").type.kind is not TypeKind.BIGINT:
-        raise UnsupportedTableError(table.full_name, "expected the primary key to be id bigint")
+        raise _unsupported(table, "expected the primary key to be id bigint")
     coerce = {c.name: _rounding(c.type.scale or 0) for c in table.columns if c.type.kind is TypeKind.NUMERIC}
     key_parts = [_key_part(table, column) for column in table.columns]
     return TableImages(
@@ -89,8 +79,12 @@ def table_images(table: Table) -> TableImages:
 def _column(table: Table, name: str) -> Column:
     column = table.column(name)
     if column is None:
-        raise UnsupportedTableError(table.full_name, f"it has no column {name}")
+        raise _unsupported(table, f"it has no column {name}")
     return column
+
+
+def _unsupported(table: Table, reason: str) -> RunFailedError:
+    return RunFailedError(f"table {table.full_name}", f"{reason}; write it otherwise in the schema.sql")
 
 
 def _rounding(scale: int) -> Coerce:
@@ -121,7 +115,7 @@ def _part(table: Table, number: int) -> str:
         case TypeKind.NUMERIC | TypeKind.TIMESTAMPTZ:
             value, plain = f"""'"' + str({at}) + '"'""", f'"{{{at}!s}}"'
         case _:
-            raise UnsupportedTableError(table.full_name, f"column {column.name} has the type {column.type}")
+            raise _unsupported(table, f"column {column.name} has the type {column.type}")
     return f'"{column.name}":' + (f"{{'null' if {at} is None else {value}}}" if column.nullable else plain)
 
 
@@ -162,7 +156,7 @@ class TableRows:
         put: Takes the records, in order.
     """
 
-    def __init__(self, connector: Connector, table: Table, put: Put) -> None:
+    def __init__(self, connector: ConnectorIdentity, table: Table, put: Put) -> None:
         self.topic = f"{connector.prefix}.{table.schema}.{table.name}"
         self.rows: dict[int, Row] = {}
         images = table_images(table)

@@ -1,6 +1,10 @@
-"""Long interleaved transactions of orders, and short ones that commit while they are open."""
+"""Long interleaved transactions of orders, and short ones that commit while they are open.
+
+Each leaves entries in a journal, too, a table without key: its repeated rows may stand in any partition.
+"""
 
 import random
+from collections import Counter
 
 import psycopg
 
@@ -12,6 +16,9 @@ SHORT = 5
 """Short transactions before and after the commit of each long one."""
 SHARED_ORDERS = 50
 """What the short ones change."""
+
+JOURNAL = "inventory.journal"
+CREATE_JOURNAL = "CREATE TABLE inventory.journal (entry text NOT NULL)"
 
 _CREATE_ORDERS = """
     INSERT INTO inventory.orders (id, customer, status, line_count, total, created_at)
@@ -97,3 +104,10 @@ class BacklogWriter:
     def _take(self, count: int) -> dict[str, int]:
         first, self._next_order = self._next_order, self._next_order + count
         return {"first": first, "last": self._next_order - 1}
+
+
+def committed_entries(dsn: str) -> Counter[str]:
+    """Reads the rows of the journal, by text."""
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("SELECT entry, count(*) FROM inventory.journal GROUP BY entry").fetchall()
+    return Counter({str(entry): int(count) for entry, count in found})

@@ -10,20 +10,24 @@ from enum import Enum
 from itertools import cycle
 from pathlib import Path
 
+import msgspec
 import psycopg
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from slackwater_cdc.testing.recording import Recording, RowIdentity
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_devstack import DatabaseLog, DevStack
-from slackwater_markers import KafkaCutLog
 from slackwater_protocol import Cut, SystemClock, format_position
+from slackwater_spark.source.data_source import SlackwaterBatchReader
+from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.rows import ROW_SCHEMA
 from slackwater_testing.database import current_lsn
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.replays.backlog import BacklogWriter
-from slackwater_testing.replays.journal import CREATE, JOURNAL, committed_entries, read_entries
-from slackwater_testing.replays.product import Product
+from slackwater_testing.product import Product
+from slackwater_testing.replays.backlog import CREATE_JOURNAL, JOURNAL, BacklogWriter, committed_entries
 from slackwater_testing.replays.recorder import TopicRecorder
-from slackwater_testing.workloads.pipelines import repository_pipeline
+from slackwater_testing.watching import Visibility, read_cuts
+from slackwater_testing.workloads.workload import repository_pipeline
 
 SOURCE = "inv"
 TABLES = ("inventory.orders", "inventory.order_lines", JOURNAL)
@@ -43,6 +47,12 @@ _PATIENCE_SECONDS = 20.0
 """Then the kill comes anyway: the connector may have nothing more to write."""
 _LOOK_SECONDS = 0.02
 _CATCH_UP_SECONDS = 120.0
+_TYPES: dict[str, type[DataType]] = {
+    "STRING": StringType,
+    "BIGINT": LongType,
+    "INT": IntegerType,
+    "TIMESTAMP": TimestampType,
+}
 
 
 class Killed(Enum):
@@ -104,16 +114,18 @@ class ReplayRun:
         with ExitStack() as running:
             recorder = running.enter_context(TopicRecorder(self._stack.kafka.bootstrap, SOURCE))
             self._create_tables()
-            product = Product(self._stack, self._folder, pipeline=self._pipeline)
-            running.enter_context(product)
+            product = running.enter_context(Product(self._stack, self._folder))
+            product.start_sidecar()
+            product.start_pipeline(self._pipeline, "--master", "local[2]", local=self._folder)
+            visible = product.watch(self._pipeline)
             self._begin(recorder)
             kills = self._carry_out(rounds, recorder, seconds)
-            self._finish(product)
+            self._finish(product, visible)
             return ReplayResult(
                 kills=tuple(kills),
                 recording=recorder.read_to_end(),
                 truth=self._truth(),
-                cuts=tuple(read_cuts(self._stack.kafka.bootstrap)),
+                cuts=tuple(seen.cut for seen in read_cuts(self._stack.kafka.bootstrap, SOURCE)),
                 certificate=self._judge(),
                 entries=committed_entries(self._stack.postgres.dsn()),
                 entries_read=read_entries(self._stack.kafka.bootstrap, SOURCE),
@@ -123,7 +135,7 @@ class ReplayRun:
         with psycopg.connect(self._stack.postgres.dsn(), autocommit=True) as connection:
             connection.execute("CREATE SCHEMA inventory")
             connection.execute((self._pipeline / "schema.sql").read_text().encode())
-            connection.execute(CREATE)
+            connection.execute(CREATE_JOURNAL)
         self._writer.write_first()
         self._log.begin()
 
@@ -174,7 +186,7 @@ class ReplayRun:
         recorder.read_to_end()
 
     def _is_behind(self, recorder: TopicRecorder) -> bool:
-        """Whether the connector has not yet written the newest commit."""
+        """Says whether the connector has not yet written the newest commit."""
         ends = recorder.recording.ends_of_transactions()
         transactions = self._log.transactions()
         return bool(transactions) and transactions[-1].xid not in ends
@@ -188,18 +200,17 @@ class ReplayRun:
         finally:
             proxy.delay(timedelta())
 
-    def _finish(self, product: Product) -> None:
+    def _finish(self, product: Product, visible: Visibility) -> None:
         """Returns when everything that was committed is visible in the output."""
         self._stack.connect.start()
         last = current_lsn(self._stack.postgres.dsn())
         self._writer.touch()
-        visible = product.visible
-        if visible is None or not product.wait(lambda: visible.newest_lsn > last, _CATCH_UP_SECONDS):
-            got = format_position(visible.newest_lsn if visible else 0)
+        if not product.wait_until(lambda: visible.newest_lsn > last, _CATCH_UP_SECONDS):
             raise RunFailedError(
                 "the output",
-                f"ends at {got}, expected a commit above {format_position(last)}; logs in {self._folder}; "
-                f"the sidecar's last words: {product.last_words('sidecar')}",
+                f"ends at {format_position(visible.newest_lsn)}, expected a commit above "
+                f"{format_position(last)}; logs in {self._folder}; the sidecar's last words: "
+                f"{product.programs['sidecar'].last_words()}",
             )
 
     def _truth(self) -> dict[int, list[RowIdentity]]:
@@ -213,10 +224,33 @@ class ReplayRun:
         return certify(load_specification(self._pipeline / "certify.toml"), connections, mode=Mode.BOTH)
 
 
-def read_cuts(bootstrap: str, source: str = SOURCE) -> list[Cut]:
-    """All cuts of a source, each once."""
-    log = KafkaCutLog(source, bootstrap)
-    try:
-        return list({p.cut.lsn: p.cut for p in log.tail(-1)}.values())
-    finally:
-        log.close()
+def read_entries(bootstrap: str, source: str) -> Counter[str]:
+    """Reads the entries that a batch query over everything up to the newest cut finds.
+
+    Raises:
+        BadInputError: among others, when equal rows cannot be told apart.
+    """
+    options = SourceOptions.parse(
+        {
+            "source": source,
+            "bootstrap": bootstrap,
+            "tables": JOURNAL,
+            "parallelism": "4",
+            "min_task_events": "1",
+            "kafka.log_level": "0",  # the consumer is kept, and would tell that the broker has gone
+        }
+    )
+    reader = SlackwaterBatchReader(options, _schema())
+    found: Counter[str] = Counter()
+    for task in reader.partitions():
+        for batch in reader.read(task):
+            found.update(msgspec.json.decode(row)["entry"] for row in batch.column("after").to_pylist())
+    return found
+
+
+def _schema() -> StructType:
+    schema = StructType()
+    for column in ROW_SCHEMA.split(", "):
+        name, kind = column.split()
+        schema.add(name.strip("`"), _TYPES[kind]())
+    return schema

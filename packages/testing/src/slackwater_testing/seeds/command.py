@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from slackwater_protocol import SystemClock
-from slackwater_testing.seeds.faults import Fault
+from slackwater_testing.seeds.faults import PlantedFault
 from slackwater_testing.seeds.run import Plan, Tally, explain, run
-from slackwater_testing.seeds.subject import CaseT, Result, ResultT, Subject
+from slackwater_testing.seeds.subject import CaseT, CheckResult, ResultT, Subject
 
 _PROGRESS_SECONDS = 2.0
 _LARGEST_DRAWN = 10**9
@@ -20,7 +20,7 @@ _MOST_CHARACTERS = 200
 
 
 def add_arguments(
-    parser: argparse.ArgumentParser, features: Collection[str], faults: Mapping[str, Fault], seeds: int
+    parser: argparse.ArgumentParser, features: Collection[str], faults: Mapping[str, PlantedFault], seeds: int
 ) -> None:
     """Adds the arguments that every subject has.
 
@@ -106,7 +106,7 @@ def _show_details(tally: Tally[Any], features: Iterable[str]) -> None:
     _list(tally.set_aside)
 
 
-def _list(results: Iterable[Result[Any]]) -> None:
+def _list(results: Iterable[CheckResult[Any]]) -> None:
     for result in results:
         line = f"seed {result.case.seed}: {result.verdict}: {result.problem[:_MOST_CHARACTERS]}"
         sys.stdout.write(line + "\n")

@@ -12,7 +12,7 @@ Plant = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class PlantedFault:
     """A rule that can be taken out.
 
     Attributes:
@@ -69,7 +69,7 @@ def edited(old: str, new: str) -> Callable[[Any], Any]:
 
 
 @contextmanager
-def planted(faults: Mapping[str, Fault], name: str | None) -> Iterator[None]:
+def planted(faults: Mapping[str, PlantedFault], name: str | None) -> Iterator[None]:
     """Has a fault in place for a while; None: nothing happens."""
     with ExitStack() as stack:
         if name is not None:

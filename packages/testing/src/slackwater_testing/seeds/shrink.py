@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Generic
 
-from slackwater_testing.seeds.subject import CRASHED, CaseT, LeaveOut, Result, ResultT, Subject
+from slackwater_testing.seeds.subject import CRASHED, CaseT, CheckResult, LeaveOut, ResultT, Subject
 
 MOST_CHECKS = 3_000
 """So many cases are checked at most to make one smaller."""
@@ -67,7 +67,7 @@ class _Shrinker(Generic[CaseT, ResultT]):
         return False
 
 
-def _kind(result: Result[Any]) -> tuple[str, str]:
+def _kind(result: CheckResult[Any]) -> tuple[str, str]:
     """Failures of one kind may be taken for the same one."""
     error = result.problem.partition(":")[0] if result.verdict == CRASHED else ""
     return result.verdict, error

@@ -1,10 +1,10 @@
-"""What the seed harness needs to know of the thing that it tests."""
+"""The interface between the seed harness and the thing that it tests."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from slackwater_testing.seeds.faults import Fault
+from slackwater_testing.seeds.faults import PlantedFault
 
 RIGHT = "right"
 """The verdict when everything held."""
@@ -21,7 +21,7 @@ class SeededCase(Protocol):
 
     @property
     def features(self) -> Collection[str]:
-        """What it contains beside the ordinary."""
+        """The features that it contains."""
 
     def command(self) -> str:
         """The command that checks exactly this case again."""
@@ -31,12 +31,12 @@ CaseT = TypeVar("CaseT", bound=SeededCase)
 Case_co = TypeVar("Case_co", bound=SeededCase, covariant=True)
 
 
-class Result(Protocol[Case_co]):
-    """How the check of a case ended. Picklable: results come from other processes."""
+class CheckResult(Protocol[Case_co]):
+    """The result of checking a case. Picklable: results come from other processes."""
 
     @property
     def case(self) -> Case_co:
-        """What was checked."""
+        """The case that was checked."""
 
     @property
     def verdict(self) -> str:
@@ -44,18 +44,18 @@ class Result(Protocol[Case_co]):
 
     @property
     def problem(self) -> str:
-        """What is wrong, in words; empty when nothing is."""
+        """The problem in words; empty when there is none."""
 
     @property
     def is_failure(self) -> bool:
-        """Whether the judged code is to blame."""
+        """True if the judged code is to blame."""
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How much was done, by a plural noun; sums are shown."""
+        """The amount of work that was done, by a plural noun; sums are shown."""
 
 
-ResultT = TypeVar("ResultT", bound=Result[Any])
+ResultT = TypeVar("ResultT", bound=CheckResult[Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,10 @@ class Subject(Protocol[CaseT, ResultT]):
 
     @property
     def features(self) -> Collection[str]:
-        """What cases may contain; ``--only`` names them."""
+        """The features that cases may contain; ``--only`` names them."""
 
     @property
-    def faults(self) -> Mapping[str, Fault]:
+    def faults(self) -> Mapping[str, PlantedFault]:
         """The faults that can be planted, by name."""
 
     def generate(self, seed: int, only: Sequence[str]) -> CaseT:

@@ -43,7 +43,7 @@ class Place:
     """Rows before this one were counted by an earlier numbering."""
 
 
-class TableRows(NamedTuple):
+class SnapshotRows(NamedTuple):
     """The rows that a snapshot reads of a table."""
 
     table: str
@@ -66,15 +66,15 @@ class Way(Protocol):
     """The fate of records between the connector's counting and Kafka."""
 
     def arrives(self, commit: Commit, number: int) -> bool:
-        """Whether a change, by number, is not dropped or lost."""
+        """Says whether a change, by number, is not dropped or lost."""
         ...
 
     def has_begin(self, commit: Commit) -> bool:
-        """Whether BEGIN of a commit is not lost."""
+        """Says whether BEGIN of a commit is not lost."""
         ...
 
     def has_end(self, commit: Commit) -> bool:
-        """Whether END of a commit is not lost."""
+        """Says whether END of a commit is not lost."""
         ...
 
 
@@ -146,11 +146,11 @@ class Connector:
 
     @property
     def is_repeating(self) -> bool:
-        """Whether an earlier run has emitted already what is emitted next."""
+        """True if an earlier run has emitted already what is emitted next."""
         return self.place < self._furthest
 
     def would_renumber_again(self, place: Place) -> bool:
-        """Whether the slot is still behind: the run before started numbers again and stored no offset."""
+        """Says whether the slot is still behind: the last run started numbers again and stored no offset."""
         return self._restart.is_renumbering and place == self._restart.place
 
     def next_records(self, now_ms: int) -> list[Record] | None:
@@ -261,7 +261,7 @@ class Connector:
             records.append(replace(self._to_table(table, row[0], value, now_ms, None), run=""))
         return records
 
-    def blocking_records(self, found: Sequence[TableRows], *, is_announced: bool) -> list[Record]:
+    def blocking_records(self, found: Sequence[SnapshotRows], *, is_announced: bool) -> list[Record]:
         """Rows of an ad hoc snapshot at the position of the stream; each table has its own time."""
         records = [_notification("STARTED", found[0].now_ms)]
         for table, rows, now_ms in found:
@@ -274,7 +274,7 @@ class Connector:
         return [r for r in records if is_announced or r.target != NOTIFICATIONS]
 
     def _position_lsn(self) -> int:
-        """Of what was emitted last."""
+        """The LSN of what was emitted last."""
         place = self.place
         if place.item < 2:
             return self._commits[place.commit - 1].lsn if place.commit else self._snapshot_lsn

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from slackwater_cdc import Frontier, Partition, completeness
+from slackwater_cdc.avro import AvroToJson
 from slackwater_cdc.commits import Commits
 from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.cuts import Cuts
 from slackwater_cdc.fences import Fences
-from slackwater_cdc.partitions import PartitionQueue
+from slackwater_cdc.partition_queues import PartitionQueue
 from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.snapshots import Snapshots
-from slackwater_cdc.wire import AvroToJson
 from slackwater_engine.records.batch import TransactionTable
 from slackwater_engine.records.changes import BatchChanges
 from slackwater_engine.records.snapshot_rows import SnapshotPlaces
@@ -21,24 +21,23 @@ from slackwater_sidecar import Publisher
 from slackwater_sidecar import resume as resuming
 from slackwater_sidecar.avro import AvroValues
 from slackwater_sidecar.consumption import Consumption
-from slackwater_sidecar.decision_feed import LoggedDecisions
 from slackwater_sidecar.lookup import Lookup
 from slackwater_sidecar.mirror import RedisMirror
-from slackwater_sidecar.resume import Resumption
+from slackwater_sidecar.resume import LoggedDecisions, Resumption
 from slackwater_spark.source import markers, planner
 from slackwater_spark.source.kafka_reader import SpanReader
 from slackwater_spark.source.planner import Planner
 from slackwater_spark.source.position import Position
 from slackwater_spark.source.segments import Segments
-from slackwater_testing.seeds import Fault, edited, replaced
+from slackwater_testing.seeds import PlantedFault, edited, replaced
 
 Replacement = Callable[..., Any]
 
 
 def _fault(
     rule: str, owner: Any, attribute: str, wrong: Callable[[Any], Any], only: tuple[str, ...]
-) -> Fault:
-    return Fault(rule, replaced(owner, attribute, wrong), only)
+) -> PlantedFault:
+    return PlantedFault(rule, replaced(owner, attribute, wrong), only)
 
 
 def _counts_summed(right: Replacement) -> Replacement:
@@ -172,7 +171,7 @@ def _nothing(right: object) -> Replacement:
 
 _CRASHES = ("crashes", "renumbered", "stalls")
 
-FAULTS: Mapping[str, Fault] = {
+FAULTS: Mapping[str, PlantedFault] = {
     "counts-summed": _fault(
         "rows are counted, not kept as a set", Partition, "_again", _counts_summed, ("crashes", "doubled")
     ),
@@ -374,7 +373,7 @@ FAULTS: Mapping[str, Fault] = {
     "groups-leave-out": _fault(
         "a group goes on where it stopped reading, not where a marker says",
         markers,
-        "moved",
+        "move_position",
         _read_on_at_the_end,
         ("aggregate",),
     ),

@@ -112,7 +112,7 @@ def _lost(rng: random.Random, transactions: int) -> Loss:
 
 
 def _restore(rng: random.Random, features: frozenset[Feature], tables: Sequence[Table]) -> Restore:
-    """What follows has transaction ids that were there before, but no LSN: logs are never alike."""
+    """Makes a restore. What follows has transaction ids that were there before, but no LSN: logs differ."""
     transactions = _transactions(rng, features, tables, first_value=2_000_000)
     moved = (
         replace(

@@ -1,4 +1,4 @@
-"""What goes wrong, by kind."""
+"""The incidents of a simulation, by kind."""
 
 import copy
 import random

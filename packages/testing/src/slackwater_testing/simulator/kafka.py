@@ -1,5 +1,8 @@
 """The simulated Kafka: partitions of which parts become readable at their own time, and clients over them."""
 
+import random
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -124,6 +127,122 @@ class Broker:
         return [
             p for key, p in self.partitions.items() if p.high_watermark < p.end and key not in self.stalled
         ]
+
+
+OnWritten = Callable[[Record, int], None]
+"""Told of each record that stays in Kafka, with its offset."""
+
+
+class Producer(ABC):
+    """A producer of the connector: takes records in its order and writes each partition at its own time."""
+
+    def __init__(self, broker: Broker, on_written: OnWritten) -> None:
+        self.doubles = 0
+        """How many of the next batches are written twice, where the producer writes at least once."""
+        self._broker = broker
+        self._on_written = on_written
+        self._queues: dict[Key, deque[Record]] = {}
+
+    def send(self, record: Record) -> None:
+        """Takes a record."""
+        self._queues.setdefault(record.target, deque()).append(record)
+
+    def kill(self) -> None:
+        """Loses what was not written; the next producer may start."""
+        self._queues.clear()
+
+    @property
+    def is_done(self) -> bool:
+        """True if everything taken is written."""
+        return not any(self._queues.values())
+
+    @abstractmethod
+    def work(self, rng: random.Random) -> str:
+        """Does one thing, if there is anything to do; says what."""
+
+    def _choose(self, rng: random.Random) -> Key | None:
+        """A partition with records to write; None: there is none."""
+        ready = [key for key, queue in self._queues.items() if queue]
+        return rng.choice(ready) if ready else None
+
+
+class PlainProducer(Producer):
+    """A producer that writes at least once: a batch may be written twice in a row.
+
+    A record counts as acknowledged when it is readable.
+    """
+
+    def work(self, rng: random.Random) -> str:
+        """Writes a batch."""
+        key = self._choose(rng)
+        if key is None:
+            return ""
+        queue = self._queues[key]
+        batch = [queue.popleft() for _ in range(min(len(queue), rng.choice((1, 2, 5, 50))))]
+        times = 1 + (self.doubles > 0)
+        self.doubles -= times - 1
+        for record in batch * times:
+            self._on_written(record, self._broker.partitions[key].append(record))
+        twice = " twice" if times > 1 else ""
+        return f"{len(batch)} records to {key[0]}/{key[1]}{twice}"
+
+
+class TransactionalProducer(Producer):
+    """Exactly once: what is written between two decisions becomes readable together, or never."""
+
+    def __init__(self, broker: Broker, on_written: OnWritten) -> None:
+        super().__init__(broker, on_written)
+        self._transaction = KafkaTransaction()
+        self._written: list[tuple[Record, int]] = []
+        """What the open transaction holds, with offsets."""
+        self._undecided: list[Key] = []
+        """Partitions that wait for the marker of a decided transaction."""
+
+    def work(self, rng: random.Random) -> str:
+        """Writes a record, or decides the transaction, or writes one of its markers."""
+        if self._undecided:
+            return self._write_marker(rng.randrange(len(self._undecided)))
+        key = self._choose(rng)
+        if key is not None:
+            record = self._queues[key].popleft()
+            offset = self._broker.partitions[key].append(record, self._transaction)
+            self._written.append((record, offset))
+            return f"a record to {key[0]}/{key[1]}"
+        partitions = self._broker.partitions
+        if not self._written or any(
+            o >= partitions[r.target].high_watermark for r, o in reversed(self._written)
+        ):
+            return ""
+        self._decide(is_committed=True)
+        return f"commits {len(self._written)} records"
+
+    def kill(self) -> None:
+        """As above; whoever starts next waits until the old transaction is decided everywhere."""
+        super().kill()
+        if not self._undecided and self._written:
+            self._decide(is_committed=False)
+        while self._undecided:
+            self._write_marker(0)
+
+    @property
+    def is_done(self) -> bool:
+        """True if everything taken is written, and decided."""
+        return not self._written and super().is_done
+
+    def _decide(self, *, is_committed: bool) -> None:
+        self._transaction.is_committed = is_committed
+        self._undecided = list(self._transaction.first_offsets)
+        if is_committed:
+            for record, offset in self._written:
+                record.is_acknowledged = True
+                self._on_written(record, offset)
+
+    def _write_marker(self, index: int) -> str:
+        key = self._undecided.pop(index)
+        self._broker.partitions[key].decide(self._transaction)
+        if not self._undecided:
+            self._transaction, self._written = KafkaTransaction(), []
+        return f"marker in {key[0]}/{key[1]}"
 
 
 _AT_END = KafkaError(KafkaError._PARTITION_EOF)  # noqa: SLF001 - no public name

@@ -208,7 +208,7 @@ class Oracle:
                     )
 
     def _judge_skipped(self, cut: Cut, *, is_told_once: bool) -> None:
-        """What is incomplete is named, and only that, and only when somebody has decided so."""
+        """Judges that what is incomplete is named, and only that, and only when somebody has decided so."""
         self._skipped.update(cut.skipped)
         for commit in self.between(0, cut.lsn):
             if commit.is_whole or commit.xid in self._skipped:

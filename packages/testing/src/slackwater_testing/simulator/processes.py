@@ -123,7 +123,7 @@ class Retention:
 
 
 def _knows(cut: Cut, key: Key) -> bool:
-    """Whether a cut names where to go on."""
+    """Says whether a cut names where to go on."""
     return key == TRANSACTIONS or key[1] < len(cut.end_offsets.get(key[0], ()))
 
 

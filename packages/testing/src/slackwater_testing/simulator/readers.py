@@ -9,13 +9,12 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer
 
+from slackwater_cdc.avro import ToJson
 from slackwater_cdc.testing import partition_of
-from slackwater_cdc.wire import ToJson
 from slackwater_engine.errors import BadInputError, EngineInputError
-from slackwater_engine.records.batch import BatchTask
+from slackwater_engine.records.batch import BatchTask, OffsetSpan
 from slackwater_engine.records.changes import BatchChanges, find_keyless, find_places
-from slackwater_engine.records.plan import OffsetSpan
-from slackwater_engine.scope import Scope
+from slackwater_engine.settings import Scope
 from slackwater_markers import (
     CutLog,
     CutLogError,
@@ -25,20 +24,14 @@ from slackwater_markers import (
 )
 from slackwater_protocol import KafkaSettings, Servers, SlackwaterError
 from slackwater_protocol.keys import data_topic
-from slackwater_registry import RegistrySettings, avro_to_json
-from slackwater_spark.source.avro import refusing
-from slackwater_spark.source.errors import (
-    MissingCutsError,
-    PartitionsChangedError,
-    SchemaRegistryError,
-    TruncatedTopicError,
-    UnlikePartitionsError,
-)
+from slackwater_registry import RegistryError, RegistrySettings, avro_to_json
+from slackwater_spark.errors import PipelineConfigError, RecordsGoneError
 from slackwater_spark.source.feed import Feed
 from slackwater_spark.source.kafka_reader import SpanReader
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.planner import Planner
 from slackwater_spark.source.position import Position
+from slackwater_spark.source.task import translate_registry_errors
 from slackwater_testing.simulator.avro import ADDRESS
 from slackwater_testing.simulator.connector import key_bytes, row_of
 from slackwater_testing.simulator.database import Row, State, apply_change
@@ -101,12 +94,12 @@ class Pipeline(ABC):
 
     @property
     def position(self) -> Position | None:
-        """Where the next batch begins; None before the first start."""
+        """The place at which the next batch begins; None before the first start."""
         return None if self._durable.offset is None else self.planner.offset(self._durable.offset)
 
     @property
     def lsn(self) -> int:
-        """What the commit record says: the state shows everything up to this commit."""
+        """The LSN of the commit record: the state shows everything up to this commit."""
         return 0 if self.position is None else self.position.lsn
 
     @property
@@ -134,7 +127,7 @@ class Pipeline(ABC):
 
     @abstractmethod
     def _may_refuse(self, error: Exception) -> bool:
-        """Whether the query has a reason to stop for good."""
+        """Says whether the query has a reason to stop for good."""
 
     @property
     def timeline(self) -> int:
@@ -154,7 +147,11 @@ class Pipeline(ABC):
 
     def _new_decoder(self) -> ToJson | None:
         avro = self._world.avro
-        return None if avro is None else refusing(avro_to_json(RegistrySettings(url=ADDRESS), avro.get))
+        return (
+            None
+            if avro is None
+            else translate_registry_errors(avro_to_json(RegistrySettings(url=ADDRESS), avro.get))
+        )
 
     def step(self, rng: random.Random) -> None:
         """Does the next thing, if Kafka answers."""
@@ -167,10 +164,10 @@ class Pipeline(ABC):
                 self._read_batch()
             else:
                 self._commit(self._read)
-        except (CutLogUnavailableError, SchemaRegistryError):
-            return
         except (SlackwaterError, CutLogError) as error:
-            self._refuse(error)
+            is_away = isinstance(error, CutLogUnavailableError) or isinstance(error.__cause__, RegistryError)
+            if not is_away:  # a log or a registry that does not answer is asked again
+                self._refuse(error)
 
     def _plan(self, rng: random.Random) -> None:
         start = self._start()
@@ -192,7 +189,7 @@ class Pipeline(ABC):
         self._read = self._first_read = rows
 
     def _rows(self, task: BatchTask) -> Iterator[tuple[Seen, bool]]:
-        """What a task yields, and whether it is a snapshot's row that belongs to no commit."""
+        """Yields the rows of a task, each with whether it is a snapshot's that belongs to no commit."""
         for span in task.spans:
             self._check_readable(span)
         reader = SpanReader(
@@ -209,7 +206,7 @@ class Pipeline(ABC):
             keyless = find_keyless(task, SOURCE, tables, portions, places=places, to_json=to_json)
         changes = BatchChanges(task, SOURCE, tables, places, to_json=to_json, keyless=keyless)
         for span, messages in portions:
-            for message, change, commit_lsn in changes.of(span, messages):
+            for message, change, commit_lsn in changes.find(span, messages):
                 before, after = (None if v is None else bytes(v) for v in (change.before, change.after))
                 is_listed = change.is_snapshot and change.lsn in task.table.snapshot_lsns
                 is_free = change.xid is None and not is_listed
@@ -229,7 +226,7 @@ class Pipeline(ABC):
     def _compare(
         self, rows: list[Seen], commits: list[tuple[Expected, int]], skipped: Collection[int]
     ) -> str:
-        """What is wrong with the rows of a batch; empty when nothing is.
+        """Says what is wrong with the rows of a batch; empty when nothing is.
 
         Args:
             rows: What was read, without rows of no commit.
@@ -267,7 +264,7 @@ class Pipeline(ABC):
 
     def _refuse(self, error: SlackwaterError | CutLogError) -> None:
         """A reader stops only where it is told that it may; it never shows what is wrong instead."""
-        is_gone = isinstance(error, TruncatedTopicError | MissingCutsError | CutLogTruncatedError)
+        is_gone = isinstance(error, RecordsGoneError | CutLogTruncatedError)
         if not (self.lacks if is_gone else self._may_refuse(error)):
             raise ViolationError("G4", f"the {self.name} stops: {error}")
         self.refusal = str(error)
@@ -288,7 +285,7 @@ class Pipeline(ABC):
         return self._planner
 
     def _start(self) -> Position:
-        """Where the next batch begins."""
+        """Finds the place at which the next batch begins."""
         if self._durable.offset is None:
             self._durable.offset = self.planner.start().to_json()
         return self.planner.offset(self._durable.offset)
@@ -389,7 +386,7 @@ class GroupPipeline(Pipeline):
         self._judge_passed(start.lsn, end.lsn, self.planner.content(start, end).skipped)
 
     def _judge_passed(self, after_lsn: int, up_to_lsn: int, skipped: Collection[int]) -> None:
-        """What the commit record says is passed is whole, or named; and no table was truncated in it."""
+        """Judges that what the commit record passes is whole, or named, and has no truncated table."""
         for commit in self._era.oracle.between(after_lsn, up_to_lsn):
             if commit.is_listed and not commit.is_whole and commit.xid not in skipped:
                 raise ViolationError("scope", f"{commit.xid} is passed, which lacks rows, unnamed")
@@ -419,7 +416,7 @@ class GroupPipeline(Pipeline):
                 )
 
     def _is_comparable(self, lsn: int) -> bool:
-        """Whether nothing up to an LSN is lost, skipped or truncated."""
+        """Says whether nothing up to an LSN is lost, skipped or truncated."""
         oracle = self._era.oracle
         return all(
             commit.is_whole
@@ -443,7 +440,7 @@ class GroupPipeline(Pipeline):
         """Topics must be partitioned alike, and stay so; no table may be truncated."""
         world = self._world
         counts = {world.broker.partition_count(data_topic(SOURCE, table)) for table in self._options.tables}
-        if isinstance(error, UnlikePartitionsError | PartitionsChangedError):
+        if isinstance(error, PipelineConfigError):
             return len(counts) > 1 or world.scenario.has(Feature.NEW_PARTITIONS)
         is_truncate = isinstance(error, EngineInputError)
         return is_truncate and world.scenario.has(Feature.TRUNCATE)

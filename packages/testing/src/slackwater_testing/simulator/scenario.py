@@ -1,4 +1,4 @@
-"""What is simulated, as data: the same scenario always gives the same history."""
+"""Scenarios as data: the same one always gives the same history."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -210,7 +210,7 @@ class Scenario:
     reduction: Reduction = NO_REDUCTION
 
     def has(self, feature: Feature) -> bool:
-        """Whether it may contain something."""
+        """Says whether it may contain something."""
         return feature in self.features
 
     def reduced(self, reduction: Reduction) -> "Scenario":

@@ -22,11 +22,10 @@ from slackwater_protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_sidecar import Publisher, Sidecar, SidecarError, SidecarSettings
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.consumption import Consumption
-from slackwater_sidecar.decision_feed import LoggedDecisions
 from slackwater_sidecar.lookup import Starts
 from slackwater_sidecar.monitor import SourceMonitor
 from slackwater_sidecar.reader import KafkaSourceReader
-from slackwater_sidecar.resume import resume
+from slackwater_sidecar.resume import LoggedDecisions, resume
 from slackwater_testing.simulator.avro import ADDRESS
 from slackwater_testing.simulator.kafka import NOT_AT_ALL, Broker, Key, SimulatedAdmin, SimulatedConsumer
 from slackwater_testing.simulator.oracle import ViolationError
@@ -45,6 +44,7 @@ class SimulatedSourceReader(KafkaSourceReader):
         settings: Source, tables.
         broker: Where records are.
         starts: From where partitions are read.
+        frontier: Whom records are for.
         rng: Chance.
         is_away: Whether the broker does not answer now.
         avro: What makes JSON of values; None: they are JSON.
@@ -55,6 +55,7 @@ class SimulatedSourceReader(KafkaSourceReader):
         settings: SidecarSettings,
         broker: Broker,
         starts: Starts,
+        frontier: Frontier,
         *,
         rng: random.Random,
         is_away: Callable[[], bool],
@@ -72,18 +73,18 @@ class SimulatedSourceReader(KafkaSourceReader):
             consumer = cast(Consumer, self._consumer)
             return Consumption(settings, others, partitions, consumer=consumer, avro=avro)
 
-        super().__init__(settings, starts, admin=admin, connect=connect)
+        super().__init__(settings, starts, frontier, admin=admin, connect=connect)
 
     @property
     def positions(self) -> dict[Key, int]:
         """The offset that is read next of each partition."""
         return self._consumer.positions
 
-    def poll(self, frontier: Frontier, timeout_seconds: float) -> int:
+    def poll(self, timeout_seconds: float) -> int:
         """See the protocol; waits for nothing."""
         if not self._is_away():
             self._fetch()
-        return super().poll(frontier, 0)
+        return super().poll(0)
 
     def _fetch(self) -> None:
         keys, rng = list(self._consumer.positions), self._rng
@@ -149,6 +150,7 @@ class SidecarProcess:
             settings,
             world.broker,
             self._starts,
+            frontier,
             rng=world.rng,
             is_away=lambda: world.is_source_away,
             avro=avro_values(settings, world.clock, world.avro.get) if world.avro is not None else None,
@@ -218,7 +220,7 @@ class SidecarProcess:
 
     @property
     def rests(self) -> bool:
-        """Whether rows of snapshots wait for a commit, or for the source to be at rest."""
+        """True if rows of snapshots wait for a commit, or for the source to be at rest."""
         return self._sidecar is not None and self._frontier.rest_wanted
 
     def _pass_point(self) -> None:

@@ -20,7 +20,7 @@ _SECONDS_BETWEEN_COMMITS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """How a simulation ended.
+    """The end of a simulation.
 
     Attributes:
         case: What was simulated.
@@ -38,7 +38,7 @@ class Simulated:
 
     @property
     def is_failure(self) -> bool:
-        """Whether a promise was broken."""
+        """True if a promise was broken."""
         return self.verdict != RIGHT
 
 
@@ -139,7 +139,7 @@ class _Simulation:
             self._processes.retention.remove_read(world.rng)
 
     def _is_done(self) -> bool:
-        """Whether cut log, Redis and reader are at the last commit."""
+        """Says whether cut log, Redis and reader are at the last commit."""
         world, last = self._world, self._last_lsn
         if all(sidecar.refusal for sidecar in self._processes.sidecars):
             return True
@@ -155,7 +155,7 @@ class _Simulation:
         return is_redis_done and is_reader_done and is_log_done
 
     def _is_redis_right(self) -> bool:
-        """Whether what stands in Redis is what the cut log says."""
+        """Says whether what stands in Redis is what the cut log says."""
         world = self._world
         timeline = world.era.timeline
         held, newest = world.store.position(SOURCE), world.store.newest(SOURCE, timeline)
@@ -190,7 +190,7 @@ class _Simulation:
         )
 
     def _may_stall(self) -> bool:
-        """Where the last transaction may have to wait for traffic behind it, as nothing else proves it whole.
+        """Says whether the last transaction may have to wait: only traffic behind it proves it whole.
 
         So it is where the cut log lacks what a sidecar needs, for repeats without run headers or keys, for
         snapshots without notifications, and for rows of a snapshot that wait for a commit that has to be
@@ -207,7 +207,7 @@ class _Simulation:
         )
 
     def _judge_name(self, at: int) -> None:
-        """What cannot complete is named."""
+        """Judges that what cannot complete is named."""
         named = {t.xid for t in self._world.store.open(SOURCE)}
         waiting = [c.xid for c in self._world.oracle.commits if c.lsn > at and c.is_listed] + [SNAPSHOT_XID]
         if named.isdisjoint(waiting):

@@ -26,7 +26,7 @@ class ProcessLog:
         self._countdown = countdown
 
     def append(self, cuts: Sequence[Cut]) -> list[PublishedCut]:
-        """See the protocol."""
+        """Judges the cuts and appends them; the process may die before, between and after."""
         self._countdown()
         world = self._world
         if world.is_log_away and world.rng.random() < 0.5:
@@ -41,7 +41,7 @@ class ProcessLog:
         return published
 
     def append_records(self, records: Sequence[LogRecord]) -> list[int]:
-        """See the protocol."""
+        """Judges the records and appends them; the process may die before and after."""
         self._countdown()
         world = self._world
         if world.is_log_away and world.rng.random() < 0.5:
@@ -58,7 +58,7 @@ class ProcessLog:
         return getattr(self._world.log, name)
 
     def close(self) -> None:
-        """See the protocol."""
+        """Nothing is held."""
 
     def _answer(self, operation: str) -> None:
         if self._world.is_log_away:
@@ -74,11 +74,11 @@ class ProcessStore:
         self._log_id = ""
 
     def bind(self, log_id: str) -> None:
-        """See the protocol. A connection remembers it, whatever happens to the content."""
+        """Binds the connection to a log; it remembers that, whatever happens to the content."""
         self._log_id = log_id
 
     def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
-        """See the protocol."""
+        """Puts a cut that stands in the log; the process may die before and after."""
         self._countdown()
         self._answer("put_cut")
         world = self._world
@@ -91,7 +91,7 @@ class ProcessStore:
     def set_markers(
         self, source: str, position: CommitPosition, markers: Mapping[tuple[str, int], Marker]
     ) -> bool:
-        """See the protocol."""
+        """Judges the markers and sets them; the process may die before."""
         self._countdown()
         self._answer("set_markers")
         self._world.judge_markers(position.timeline, markers)
@@ -102,7 +102,7 @@ class ProcessStore:
         return getattr(self._world.store, name)
 
     def close(self) -> None:
-        """See the protocol."""
+        """Nothing is held."""
 
     def _answer(self, operation: str) -> None:
         if self._world.is_redis_away:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from slackwater_testing.seeds import Fault, LeaveOut, Simplify, Step
+from slackwater_testing.seeds import LeaveOut, PlantedFault, Simplify, Step
 from slackwater_testing.simulator.faults import FAULTS
 from slackwater_testing.simulator.generator import generate
 from slackwater_testing.simulator.scenario import (
@@ -30,7 +30,7 @@ class Simulator:
 
     reduction: Reduction = NO_REDUCTION
     features: ClassVar[tuple[str, ...]] = tuple(Feature)
-    faults: ClassVar[Mapping[str, Fault]] = FAULTS
+    faults: ClassVar[Mapping[str, PlantedFault]] = FAULTS
 
     def generate(self, seed: int, only: Sequence[str]) -> Scenario:
         """Makes the scenario of a seed."""

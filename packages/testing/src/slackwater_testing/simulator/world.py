@@ -24,12 +24,11 @@ from slackwater_testing.simulator.connector import (
     Connector,
     Place,
     Restart,
-    TableRows,
+    SnapshotRows,
 )
 from slackwater_testing.simulator.database import Change, Commit, Database, Row, State
-from slackwater_testing.simulator.kafka import Broker, Record
+from slackwater_testing.simulator.kafka import Broker, PlainProducer, Record, TransactionalProducer
 from slackwater_testing.simulator.oracle import Expected, Oracle, ViolationError
-from slackwater_testing.simulator.producer import PlainProducer, TransactionalProducer
 from slackwater_testing.simulator.scenario import SOURCE, Feature, Restore, Scenario
 
 JUDGED_TABLE = "inv.a"
@@ -272,34 +271,34 @@ class World:
 
     @property
     def _is_told_once(self) -> bool:
-        """Whether counts of END are all that is needed to know that a transaction is whole."""
+        """True if counts of END are all that is needed to know that a transaction is whole."""
         has = self.scenario.has
         is_exempt = has(Feature.DROPPED) or has(Feature.OFFSETS)
         return self.connector.run_count == 1 and not is_exempt and not has(Feature.DOUBLED)
 
     def is_keyless(self, table: str) -> bool:
-        """Whether a table has no key."""
+        """Says whether a table has no key."""
         return self._tables[table].is_keyless
 
     @property
     def may_repeat_keyless_rows(self) -> bool:
-        """Whether a transaction with rows of a table without a key may have been written again."""
+        """True if a transaction with rows of a table without a key may have been written again."""
         return self.scenario.has(Feature.KEYLESS) and (self.may_repeat_rows or len(self.eras) > 1)
 
     @property
     def may_stall_without_keys(self) -> bool:
-        """Whether records without keys may have been written again: their place says nothing then."""
+        """True if records without keys may have been written again: their place says nothing then."""
         has = self.scenario.has
         return (has(Feature.KEYLESS) or has(Feature.TRUNCATE)) and self.may_repeat_rows
 
     @property
     def may_repeat_rows(self) -> bool:
-        """Whether anything may have been written again."""
+        """True if anything may have been written again."""
         return self.connector.run_count > 1 or self.scenario.has(Feature.DOUBLED)
 
     @property
     def is_subset(self) -> bool:
-        """Whether the sidecar follows only some tables."""
+        """True if the sidecar follows only some tables."""
         return len(self.followed_tables) < len(self._tables)
 
     # --- database and connector
@@ -389,22 +388,22 @@ class World:
         return {n: c for n, c in enumerate(changes) if c.table in self.followed_tables}
 
     def arrives(self, commit: Commit, number: int) -> bool:
-        """Whether a change is neither dropped by a transform nor lost."""
+        """Says whether a change is neither dropped by a transform nor lost."""
         change = commit.changes[number]
         if self.is_dropped(change.table, change.key):
             return False
         return number != self._lost_change(commit)
 
     def is_dropped(self, table: str, row_id: int) -> bool:
-        """Whether a transform drops a row."""
+        """Says whether a transform drops a row."""
         return self.scenario.has(Feature.DROPPED) and table == JUDGED_TABLE and row_id % 3 == 1
 
     def has_end(self, commit: Commit) -> bool:
-        """Whether END of a transaction is not lost."""
+        """Says whether END of a transaction is not lost."""
         return self._has("end", commit)
 
     def has_begin(self, commit: Commit) -> bool:
-        """Whether BEGIN of a transaction is not lost."""
+        """Says whether BEGIN of a transaction is not lost."""
         return self._has("begin", commit)
 
     def _has(self, what: str, commit: Commit) -> bool:
@@ -462,7 +461,7 @@ class World:
         for table in rng.sample(keyed, rng.randint(1, len(keyed))):
             state = self.database.state_after(self.committed)[table]
             rows = sorted(row for row in state.elements() if not self.is_dropped(table, row[0]))
-            found.append(TableRows(table, rows, self.connector_ms))
+            found.append(SnapshotRows(table, rows, self.connector_ms))
             self.clock.seconds += rng.choice((0.001, 0.3))
             if rng.random() < 0.5:
                 self.commit()

@@ -3,15 +3,24 @@
 A writer owns the orders of its share of the customers; customers never come or go.
 """
 
-import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
-from slackwater_testing.workloads.order_rows import money, price
-from slackwater_testing.workloads.pipelines import workload_pipeline
-from slackwater_testing.workloads.workload import Delete, Insert, Operation, Transaction, Update, Value
+from slackwater_testing.workloads.orders import price
+from slackwater_testing.workloads.workload import (
+    Delete,
+    Insert,
+    Operation,
+    Transaction,
+    Update,
+    Value,
+    Workload,
+    money,
+    workload_pipeline,
+)
 
 CUSTOMERS = "shop.customers"
 ORDERS = "shop.orders"
@@ -26,18 +35,14 @@ _PRODUCTS = tuple(f"product-{number}" for number in range(499))
 
 
 @dataclass(frozen=True, slots=True)
-class ChainWorkload:
-    """Orders come, change and go; now and then one is put to another customer, or a customer changes."""
+class ChainWorkload(Workload):
+    """Orders come, change and go; now and then one is put to another customer, or a customer changes.
 
-    seed: int
-    size: int
-    """Orders at the start; their number stays about the same."""
-    name: str = "chain"
+    ``size`` is the number of orders at the start; their number stays about the same.
+    """
 
-    @property
-    def pipeline(self) -> Path:
-        """See the protocol."""
-        return workload_pipeline("chain")
+    name: ClassVar[str] = "chain"
+    pipeline: Path = field(default=workload_pipeline("chain"), kw_only=True)
 
     @property
     def customers(self) -> int:
@@ -45,7 +50,7 @@ class ChainWorkload:
         return max(2, self.size // ORDERS_PER_CUSTOMER)
 
     def first(self) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields the customers, then the orders with three lines each."""
         for customer in range(1, self.customers + 1):
             row: dict[str, Value] = {
                 "id": customer,
@@ -61,7 +66,7 @@ class ChainWorkload:
             yield Transaction((_order(order, customer), *(_line(line, order, self.seed) for line in lines)))
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields changes of what the writer owns: mostly lines, now and then a customer."""
         return _Writer(self, writer, writers).transactions()
 
 
@@ -70,7 +75,7 @@ class _Writer:
 
     def __init__(self, workload: ChainWorkload, writer: int, writers: int) -> None:
         self._seed = workload.seed
-        self._random = random.Random(f"chain/{workload.seed}/{writer}/{writers}")
+        self._random = workload.new_random(writer, writers)
         self._customers = range(1 + writer, workload.customers + 1, writers)
         self._orders = list(range(1 + writer, workload.size + 1, writers))
         self._lines = {

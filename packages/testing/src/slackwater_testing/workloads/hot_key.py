@@ -4,17 +4,25 @@ Invariant in every committed state: a meter's ``readings`` and ``consumed`` are 
 readings. Every writer adds to every meter, so the hot one is changed relative to what it is.
 """
 
-import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from slackwater_testing.workloads.order_rows import money
-from slackwater_testing.workloads.pipelines import workload_pipeline
-from slackwater_testing.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Update, Value
+from slackwater_testing.workloads.workload import (
+    Delete,
+    Insert,
+    Operation,
+    Plus,
+    Transaction,
+    Update,
+    Value,
+    Workload,
+    money,
+    workload_pipeline,
+)
 
 METERS = "metering.meters"
 READINGS = "metering.readings"
@@ -36,37 +44,33 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HotKeyWorkload:
-    """New, corrected and removed readings; some transactions are rolled back."""
+class HotKeyWorkload(Workload):
+    """New, corrected and removed readings; some transactions are rolled back.
 
-    seed: int
-    size: int
-    """Meters; at least two."""
-    name: str = "hot-key"
+    ``size`` is the number of meters, at least two.
+    """
+
+    name: ClassVar[str] = "hot-key"
+    pipeline: Path = field(default=workload_pipeline("hot-key"), kw_only=True)
     hot_share: float = HOT_SHARE
     """Of the changes, those of the hot meter."""
 
-    @property
-    def pipeline(self) -> Path:
-        """See the protocol."""
-        return workload_pipeline("hot-key")
-
     def first(self) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields the meters, without readings."""
         for meter in range(1, max(2, self.size) + 1):
             name = f"meter-{meter}"
             row: dict[str, Value] = {"id": meter, "name": name, "readings": 0, "consumed": money(0)}
             yield Transaction((Insert(METERS, row),))
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields new, corrected and removed readings."""
         return _Writer(self, writer, writers).transactions()
 
 
 class _Writer:
     def __init__(self, workload: HotKeyWorkload, writer: int, writers: int) -> None:
         meters = max(2, workload.size)
-        self._random = random.Random(f"hot-key/{workload.seed}/{writer}/{writers}")
+        self._random = workload.new_random(writer, writers)
         self._hot_share = workload.hot_share
         self._meters = meters
         self._ids = count(1 + writer, writers)

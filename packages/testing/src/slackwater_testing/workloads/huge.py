@@ -2,18 +2,18 @@
 
 Sizes come from the seed: one transaction in fifty is huge, its size equally likely in each order of magnitude
 between ``smallest`` changes and ``largest``. It changes, imports or removes many orders at once, table by
-table, as a nightly job would. Invariants are those of :mod:`slackwater_testing.workloads.orders`; writers
-share nothing.
+table, as a nightly job would. Invariants as in :mod:`slackwater_testing.workloads.orders`; writers share
+nothing.
 """
 
-import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
+from typing import ClassVar
 
-from slackwater_testing.workloads.order_rows import (
+from slackwater_testing.workloads.orders import (
     FIRST_LINES,
     LINES,
     ORDERS,
@@ -25,8 +25,7 @@ from slackwater_testing.workloads.order_rows import (
     insert_order,
     price,
 )
-from slackwater_testing.workloads.pipelines import repository_pipeline
-from slackwater_testing.workloads.workload import Change, Transaction, Update
+from slackwater_testing.workloads.workload import Change, Transaction, Update, Workload, repository_pipeline
 
 LARGEST = 1_000_000
 SMALLEST = 100
@@ -38,31 +37,27 @@ _QUANTITIES = tuple({"quantity": quantity} for quantity in range(10))
 
 
 @dataclass(frozen=True, slots=True)
-class HugeWorkload:
-    """Small transactions of one order each, and huge ones of ``smallest`` to ``largest`` changes."""
+class HugeWorkload(Workload):
+    """Small transactions of one order each, and huge ones of ``smallest`` to ``largest`` changes.
 
-    seed: int
-    size: int
-    """Orders at the start."""
+    ``size`` is the number of orders at the start.
+    """
+
+    name: ClassVar[str] = "huge"
+    pipeline: Path = field(default=repository_pipeline("orders"), kw_only=True)
     largest: int = LARGEST
     """Changes of a huge transaction, at most."""
     smallest: int = SMALLEST
     """Changes of a huge transaction, at least; one that removes orders has fewer when few were imported."""
     shared: int = 0
     """The first so many orders are left alone."""
-    name: str = "huge"
-
-    @property
-    def pipeline(self) -> Path:
-        """See the protocol."""
-        return repository_pipeline("orders")
 
     def first(self) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields the orders with three lines each."""
         return first_orders(self.size, self.seed)
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields changes of one order, and one time in fifty of very many."""
         return _Writer(self, writer, writers).transactions()
 
 
@@ -70,7 +65,7 @@ class _Writer:
     def __init__(self, workload: HugeWorkload, writer: int, writers: int) -> None:
         self._seed, self._smallest = workload.seed, workload.smallest
         self._largest = max(workload.largest, workload.smallest)
-        self._random = random.Random(f"huge/{workload.seed}/{writer}/{writers}")
+        self._random = workload.new_random(writer, writers)
         self._order_ids = count(workload.size + 1 + writer, writers)
         self._line_ids = count(FIRST_LINES * workload.size + 1 + writer, writers)
         self._orders = deque(range(workload.shared + 1 + writer, workload.size + 1, writers))

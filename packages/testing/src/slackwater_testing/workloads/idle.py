@@ -5,20 +5,28 @@ The sites of the machines never change, and the manuals have no row at all. Inva
 state: a machine's ``runs`` and ``output`` are the number and the sum of its runs, and it has one site.
 """
 
-import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
-from slackwater_testing.workloads.pipelines import workload_pipeline
-from slackwater_testing.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Update, Value
+from slackwater_testing.workloads.workload import (
+    Delete,
+    Insert,
+    Operation,
+    Plus,
+    Transaction,
+    Update,
+    Value,
+    Workload,
+    workload_pipeline,
+)
 
 MACHINES = "plant.machines"
 RUNS = "plant.runs"
 SITES = "plant.sites"
-MANUALS = "plant.manuals"
 
 RUNNING = 2
 """Machines that run. Their changes go to two partitions at most."""
@@ -27,29 +35,25 @@ MAX_RUNS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class IdleWorkload:
-    """Runs of two machines; everything else is idle."""
+class IdleWorkload(Workload):
+    """Runs of two machines; everything else is idle.
 
-    seed: int
-    size: int
-    """Machines."""
-    name: str = "idle"
+    ``size`` is the number of machines.
+    """
 
-    @property
-    def pipeline(self) -> Path:
-        """See the protocol."""
-        return workload_pipeline("idle")
+    name: ClassVar[str] = "idle"
+    pipeline: Path = field(default=workload_pipeline("idle"), kw_only=True)
 
     def first(self) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields the machines and their sites."""
         for machine in range(1, max(RUNNING, self.size) + 1):
             row: dict[str, Value] = {"id": machine, "name": f"machine-{machine}", "runs": 0, "output": 0}
             site: dict[str, Value] = {"id": machine, "machine_id": machine, "place": f"hall {machine % 7}"}
             yield Transaction((Insert(MACHINES, row), Insert(SITES, site)))
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
-        """See the protocol."""
-        rng = random.Random(f"idle/{self.seed}/{writer}/{writers}").random
+        """Yields new runs and, from some number on, removals of old ones."""
+        rng = self.new_random(writer, writers).random
         ids, own = count(1 + writer, writers), deque[tuple[int, int, int]]()
         most = max(1, RUNNING * MAX_RUNS // writers)
         while True:

@@ -5,14 +5,14 @@ in :mod:`slackwater_testing.workloads.orders`, with the same invariants, but not
 and the orders of a long transaction are left alone until it is committed.
 """
 
-import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
-from slackwater_testing.workloads.order_rows import (
+from slackwater_testing.workloads.orders import (
     FIRST_LINES,
     LINES,
     Line,
@@ -22,8 +22,14 @@ from slackwater_testing.workloads.order_rows import (
     insert_line,
     price,
 )
-from slackwater_testing.workloads.pipelines import repository_pipeline
-from slackwater_testing.workloads.workload import Delete, Operation, Transaction, Update
+from slackwater_testing.workloads.workload import (
+    Delete,
+    Operation,
+    Transaction,
+    Update,
+    Workload,
+    repository_pipeline,
+)
 
 LONG_SHARE = 0.05
 MAX_HELD = 100
@@ -34,32 +40,28 @@ MAX_LINES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class InterleavedWorkload:
-    """Short transactions of one order, and long ones of several that stay open."""
+class InterleavedWorkload(Workload):
+    """Short transactions of one order, and long ones of several that stay open.
 
-    seed: int
-    size: int
-    """Orders."""
-    name: str = "interleaved"
+    ``size`` is the number of orders.
+    """
 
-    @property
-    def pipeline(self) -> Path:
-        """See the protocol."""
-        return repository_pipeline("orders")
+    name: ClassVar[str] = "interleaved"
+    pipeline: Path = field(default=repository_pipeline("orders"), kw_only=True)
 
     def first(self) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields the orders with three lines each."""
         return first_orders(self.size, self.seed)
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields changes of one order, and long transactions over several."""
         return _Writer(self, writer, writers).transactions()
 
 
 class _Writer:
     def __init__(self, workload: InterleavedWorkload, writer: int, writers: int) -> None:
         self._seed = workload.seed
-        self._random = random.Random(f"interleaved/{workload.seed}/{writer}/{writers}")
+        self._random = workload.new_random(writer, writers)
         self._line_ids = count(FIRST_LINES * workload.size + 1 + writer, writers)
         self._free = list(range(1 + writer, workload.size + 1, writers))
         self._lines: dict[int, list[Line]] = {}

@@ -7,15 +7,14 @@ part of themselves with a savepoint. The last one also imports, changes and remo
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
 from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.order_rows import Line, insert_line
-from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.pipelines import repository_pipeline
-from slackwater_testing.workloads.workload import Transaction, Undone
+from slackwater_testing.workloads.orders import Line, OrdersWorkload, insert_line
+from slackwater_testing.workloads.workload import Transaction, Undone, Workload, repository_pipeline
 
 SMALLEST_HUGE = 1_500
 LARGEST_HUGE = 3_000
@@ -25,35 +24,31 @@ UNDONE_SHARE = 0.06
 
 
 @dataclass(frozen=True, slots=True)
-class MixedWorkload:
-    """Orders with savepoints; one writer of several does huge transactions."""
+class MixedWorkload(Workload):
+    """Orders with savepoints; one writer of several does huge transactions.
 
-    seed: int
-    size: int
-    """Orders at the start."""
-    name: str = "mixed"
+    ``size`` is the number of orders at the start.
+    """
 
-    @property
-    def pipeline(self) -> Path:
-        """See the protocol."""
-        return repository_pipeline("orders")
+    name: ClassVar[str] = "mixed"
+    pipeline: Path = field(default=repository_pipeline("orders"), kw_only=True)
 
     @property
     def _orders(self) -> OrdersWorkload:
         return OrdersWorkload(self.seed, self.size)
 
     def first(self) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields the orders, those that are shared without lines."""
         return self._orders.first()
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields orders with savepoints; the last of several writers, huge transactions."""
         if writers > 1 and writer == writers - 1:
             huge = HugeWorkload(
                 self.seed, self.size, LARGEST_HUGE, smallest=SMALLEST_HUGE, shared=self._orders.shared
             )
             return huge.transactions(writer, writers)
-        rng = random.Random(f"mixed/{self.seed}/{writer}/{writers}")
+        rng = self.new_random(writer, writers)
         return _with_savepoints(self._orders.transactions(writer, writers), rng, -1 - writer, writers)
 
 

@@ -1,4 +1,6 @@
-"""Orders and their lines.
+"""Orders and their lines: their rows, for all workloads over these tables, and the workload ``orders``.
+
+What an initial order looks like follows from its id and the seed, so nobody has to keep it.
 
 Invariant in every committed state: ``line_count`` is the number of lines of the order and ``total`` the sum
 of ``quantity * price``.
@@ -7,27 +9,101 @@ A writer owns its share of the initial orders, the orders it inserts, and the li
 first orders are shared: every writer puts lines into them, and they are never deleted.
 """
 
-import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import ClassVar, NamedTuple
 
-from slackwater_testing.workloads.order_rows import (
-    FIRST_LINES,
-    LINES,
-    ORDERS,
-    Line,
-    adjust_order,
-    delete_order,
-    first_lines,
-    first_orders,
-    insert_line,
-    insert_order,
-    price,
+from slackwater_testing.workloads.workload import (
+    Change,
+    Delete,
+    Insert,
+    Plus,
+    Transaction,
+    Update,
+    Value,
+    Workload,
+    money,
+    repository_pipeline,
 )
-from slackwater_testing.workloads.pipelines import repository_pipeline
-from slackwater_testing.workloads.workload import Change, Delete, Transaction, Update
+
+ORDERS = "inventory.orders"
+LINES = "inventory.order_lines"
+FIRST_LINES = 3
+"""Lines of an initial order."""
+_CUSTOMERS = tuple(f"customer-{number}" for number in range(997))
+_PRODUCTS = tuple(f"product-{number}" for number in range(499))
+
+
+class Line(NamedTuple):
+    """A line of an order, as its owner knows it."""
+
+    id: int
+    quantity: int
+    cents: int
+
+    @property
+    def amount(self) -> int:
+        """The amount that it adds to its order's total, in cents."""
+        return self.quantity * self.cents
+
+
+def price(line_id: int, seed: int) -> int:
+    """The price of a new line, in cents."""
+    return 100 + (line_id * 7_919 + seed * 104_729) % 9_900
+
+
+def first_lines(order_id: int, seed: int) -> list[Line]:
+    """The lines an initial order begins with."""
+    start = FIRST_LINES * (order_id - 1) + 1
+    return [Line(line_id, 1, price(line_id, seed)) for line_id in range(start, start + FIRST_LINES)]
+
+
+def insert_order(order_id: int, lines: Sequence[Line]) -> list[Change]:
+    """An order and its lines."""
+    second, micros = order_id // 1_000 % 60, order_id % 1_000 * 1_000 + 1
+    row: dict[str, Value] = {
+        "id": order_id,
+        "customer": _CUSTOMERS[order_id % 997],
+        "status": "new",
+        "line_count": len(lines),
+        "total": money(sum(line.amount for line in lines)),
+        "created_at": f"2026-01-02T03:04:{second:02d}.{micros:06d}Z",
+    }
+    return [Insert(ORDERS, row), *(insert_line(order_id, line) for line in lines)]
+
+
+def insert_line(order_id: int, line: Line) -> Insert:
+    """A line of an order that is accounted for elsewhere."""
+    row: dict[str, Value] = {
+        "id": line.id,
+        "order_id": order_id,
+        "product": _PRODUCTS[line.id % 499],
+        "quantity": line.quantity,
+        "price": money(line.cents),
+    }
+    return Insert(LINES, row)
+
+
+def adjust_order(order_id: int, line_count: int, cents: int) -> Update:
+    """Brings an order up to date with its lines, relative to what it is."""
+    if not line_count:
+        return Update(ORDERS, order_id, {"total": Plus(money(cents))})
+    return Update(ORDERS, order_id, {"line_count": Plus(line_count), "total": Plus(money(cents))})
+
+
+def delete_order(order_id: int, lines: Iterable[Line]) -> list[Change]:
+    """An order with all its lines."""
+    return [*(Delete(LINES, line.id) for line in lines), Delete(ORDERS, order_id)]
+
+
+def first_orders(size: int, seed: int, *, without_lines: int = 0) -> Iterator[Transaction]:
+    """Orders ``1..size``, one transaction each; the first of them perhaps without lines."""
+    for order_id in range(1, size + 1):
+        lines = [] if order_id <= without_lines else first_lines(order_id, seed)
+        yield Transaction(tuple(insert_order(order_id, lines)))
+
 
 MAX_SHARED = 20
 MAX_LINES = 12
@@ -40,18 +116,14 @@ _STATUSES = tuple({"status": status} for status in ("open", "paid", "packed", "s
 
 
 @dataclass(frozen=True, slots=True)
-class OrdersWorkload:
-    """Inserts, changes, moves and deletes of orders and lines; some transactions are rolled back."""
+class OrdersWorkload(Workload):
+    """Inserts, changes, moves and deletes of orders and lines; some transactions are rolled back.
 
-    seed: int
-    size: int
-    """Orders at the start; their number stays about the same."""
-    name: str = "orders"
+    ``size`` is the number of orders at the start; their number stays about the same.
+    """
 
-    @property
-    def pipeline(self) -> Path:
-        """See the protocol."""
-        return repository_pipeline("orders")
+    name: ClassVar[str] = "orders"
+    pipeline: Path = field(default=repository_pipeline("orders"), kw_only=True)
 
     @property
     def shared(self) -> int:
@@ -59,11 +131,11 @@ class OrdersWorkload:
         return min(MAX_SHARED, self.size // 10)
 
     def first(self) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields the orders, those that are shared without lines."""
         return first_orders(self.size, self.seed, without_lines=self.shared)
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields changes of what the writer owns, and of lines in shared orders."""
         return _Writer(self, writer, writers).transactions()
 
 
@@ -72,7 +144,7 @@ class _Writer:
 
     def __init__(self, workload: OrdersWorkload, writer: int, writers: int) -> None:
         self._seed, self._shared = workload.seed, workload.shared
-        self._random = random.Random(f"orders/{workload.seed}/{writer}/{writers}")
+        self._random = workload.new_random(writer, writers)
         self._orders = list(range(workload.shared + 1 + writer, workload.size + 1, writers))
         self._lines: dict[int, list[Line]] = {order_id: [] for order_id in range(1, workload.shared + 1)}
         self._order_ids = count(workload.size + 1 + writer, writers)

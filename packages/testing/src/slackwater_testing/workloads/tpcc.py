@@ -9,16 +9,13 @@ Warehouses, districts, customers and stock are changed relative to what they are
 customer, district, warehouse. An order belongs to the writer that entered it.
 """
 
-import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from slackwater_testing.workloads.order_rows import money
-from slackwater_testing.workloads.pipelines import workload_pipeline
 from slackwater_testing.workloads.workload import (
     Delete,
     Insert,
@@ -28,6 +25,9 @@ from slackwater_testing.workloads.workload import (
     Transaction,
     Update,
     Value,
+    Workload,
+    money,
+    workload_pipeline,
 )
 
 WAREHOUSE = "tpcc.warehouse"
@@ -64,18 +64,14 @@ class Order(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TpccWorkload:
-    """New-order, payment, order-status, delivery and stock-level."""
+class TpccWorkload(Workload):
+    """New-order, payment, order-status, delivery and stock-level.
 
-    seed: int
-    size: int
-    """Customers, rounded to whole warehouses of 300."""
-    name: str = "tpcc"
+    ``size`` is the number of customers, rounded to whole warehouses of 300.
+    """
 
-    @property
-    def pipeline(self) -> Path:
-        """See the protocol."""
-        return workload_pipeline("tpcc")
+    name: ClassVar[str] = "tpcc"
+    pipeline: Path = field(default=workload_pipeline("tpcc"), kw_only=True)
 
     @property
     def warehouses(self) -> int:
@@ -83,12 +79,12 @@ class TpccWorkload:
         return max(1, self.size // (DISTRICTS * CUSTOMERS))
 
     def first(self) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields whole warehouses."""
         for warehouse in range(1, self.warehouses + 1):
             yield Transaction(tuple(_first_rows(warehouse)))
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields the mix of one terminal."""
         return _Terminal(self, writer, writers).transactions()
 
 
@@ -115,7 +111,7 @@ class _Terminal:
     """One writer's stream."""
 
     def __init__(self, workload: TpccWorkload, writer: int, writers: int) -> None:
-        self._random = random.Random(f"tpcc/{workload.seed}/{writer}/{writers}")
+        self._random = workload.new_random(writer, writers)
         self._warehouses = workload.warehouses
         self._order_ids = count(1 + writer, writers)
         self._payment_ids = count(1 + writer, writers)

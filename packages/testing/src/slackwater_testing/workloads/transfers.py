@@ -7,18 +7,26 @@ An account belongs to nobody and is changed relative to what it is; a transfer a
 writer that made it.
 """
 
-import random
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from slackwater_testing.workloads.order_rows import money
-from slackwater_testing.workloads.pipelines import workload_pipeline
-from slackwater_testing.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Update, Value
+from slackwater_testing.workloads.workload import (
+    Delete,
+    Insert,
+    Operation,
+    Plus,
+    Transaction,
+    Update,
+    Value,
+    Workload,
+    money,
+    workload_pipeline,
+)
 
 ACCOUNTS = "bank.accounts"
 ENTRIES = "bank.entries"
@@ -39,21 +47,17 @@ class Transfer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TransfersWorkload:
-    """Transfers, corrections of their amounts, settlement of old ones; some are rolled back."""
+class TransfersWorkload(Workload):
+    """Transfers, corrections of their amounts, settlement of old ones; some are rolled back.
 
-    seed: int
-    size: int
-    """Accounts; at least two."""
-    name: str = "transfers"
+    ``size`` is the number of accounts, at least two.
+    """
 
-    @property
-    def pipeline(self) -> Path:
-        """See the protocol."""
-        return workload_pipeline("transfers")
+    name: ClassVar[str] = "transfers"
+    pipeline: Path = field(default=workload_pipeline("transfers"), kw_only=True)
 
     def first(self) -> Iterator[Transaction]:
-        """See the protocol."""
+        """Yields the accounts with their opening balances."""
         opening = money(OPENING_CENTS)
         for account in range(1, max(2, self.size) + 1):
             row: dict[str, Value] = {
@@ -65,14 +69,14 @@ class TransfersWorkload:
             yield Transaction((Insert(ACCOUNTS, row),))
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
-        """See the protocol."""
-        return _Writer(self.seed, max(2, self.size), writer, writers).transactions()
+        """Yields transfers, corrections and settlements."""
+        return _Writer(self, writer, writers).transactions()
 
 
 class _Writer:
-    def __init__(self, seed: int, accounts: int, writer: int, writers: int) -> None:
-        self._random = random.Random(f"transfers/{seed}/{writer}/{writers}")
-        self._accounts = accounts
+    def __init__(self, workload: TransfersWorkload, writer: int, writers: int) -> None:
+        accounts = self._accounts = max(2, workload.size)
+        self._random = workload.new_random(writer, writers)
         self._ids = count(1 + writer, writers)
         self._own: deque[Transfer] = deque()
         self._kept = max(1, KEPT_PER_ACCOUNT * accounts // (2 * writers))

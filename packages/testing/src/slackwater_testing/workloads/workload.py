@@ -1,16 +1,42 @@
-"""What a workload is: tables, an endless seeded stream of business transactions, what must always hold.
+"""Workloads: tables, an endless seeded stream of business transactions, and what must always hold.
 
 One description serves three drivers: writers that execute it in a real database, a generator that writes
 Debezium-shaped topics without one, and load generators whose users are clients of the database.
 """
 
+import random
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
+
+from slackwater_sql.catalog import Table
+from slackwater_sql.postgres import parse_catalog
+
+_MEMBER = Path(__file__).parents[3]
+REPOSITORY = _MEMBER.parents[1]
+
+
+def workload_pipeline(name: str) -> Path:
+    """The folder of a pipeline that exists for a workload only."""
+    return _MEMBER / "pipelines" / name
+
+
+def repository_pipeline(name: str) -> Path:
+    """The folder of one of the repository's pipelines, which are there to be read and tried."""
+    return REPOSITORY / "pipelines" / name
+
 
 Value = int | str | bool | Decimal | None
+
+
+@lru_cache(maxsize=1 << 16)
+def money(cents: int) -> Decimal:
+    """An amount with two digits after the point. Cached: rows share what they hold."""
+    return Decimal(cents).scaleb(-2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,48 +114,45 @@ class Transaction:
     """
 
 
-class Workload(Protocol):
-    """A kind of load. Every table has one primary key column ``id`` of type bigint."""
+@dataclass(frozen=True, slots=True)
+class Workload(ABC):
+    """A kind of load. Every table has one primary key column ``id`` of type bigint.
 
-    @property
-    def name(self) -> str:
-        """A short name, used on command lines and in results."""
-        ...
+    Picklable: the generator's processes are given it.
+    """
 
-    @property
-    def pipeline(self) -> Path:
-        """Folder with ``schema.sql``, ``pipeline.toml``, the view and ``certify.toml``."""
-        ...
+    name: ClassVar[str]
+    """A short name, used on command lines and in results."""
+    seed: int
+    size: int
+    """Main rows at the start; what they are, each workload says."""
+    pipeline: Path = field(kw_only=True)
+    """Folder with ``schema.sql``, ``pipeline.toml``, the view and ``certify.toml``; each workload has its own
+    by default. The same changes may be given to another pipeline over the same tables."""
 
+    @abstractmethod
     def first(self) -> Iterator[Transaction]:
         """The transactions that make the initial rows; finite, executed by one writer before all others."""
-        ...
 
+    @abstractmethod
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
         """The endless stream of one of several writers, a pure function of the seed and both numbers.
 
         Rows that are set absolutely belong to one writer; rows that several writers change are changed by
         :class:`Plus` only, in an order of tables and keys that cannot deadlock.
         """
-        ...
 
-
-@dataclass(frozen=True, slots=True)
-class PipelineOf:
-    """The same changes, another pipeline."""
-
-    workload: Workload
-    pipeline: Path
+    def new_random(self, writer: int, writers: int) -> random.Random:
+        """Makes the random numbers of one of several writers."""
+        return random.Random(f"{self.name}/{self.seed}/{writer}/{writers}")
 
     @property
-    def name(self) -> str:
-        """See the protocol."""
-        return self.workload.name
+    def schema_text(self) -> str:
+        """The ``CREATE TABLE`` statements."""
+        return (self.pipeline / "schema.sql").read_text(encoding="utf-8")
 
-    def first(self) -> Iterator[Transaction]:
-        """See the protocol."""
-        return self.workload.first()
-
-    def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
-        """See the protocol."""
-        return self.workload.transactions(writer, writers)
+    @property
+    def tables(self) -> Mapping[str, Table]:
+        """The declared tables by full name, in the order of the file."""
+        path = str(self.pipeline / "schema.sql")
+        return {table.full_name: table for table in parse_catalog({path: self.schema_text}).tables}

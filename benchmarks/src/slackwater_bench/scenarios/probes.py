@@ -1,0 +1,269 @@
+"""Parts of the product alone, timed by probes: stages, sidecar, frontier, cuts, the sink."""
+
+from slackwater_bench.backlogs import SEED
+from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.environment import run_probe
+from slackwater_bench.latencies import summary
+from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
+from slackwater_bench.scenarios import sidecar
+from slackwater_bench.scenarios.engine import CASES, SIZE, with_emit
+from slackwater_bench.usage import redis_counters
+from slackwater_testing.generator.fill import TopicFiller
+from slackwater_testing.workloads.workload import Workload
+
+CUTS_SECONDS = 300.0
+PARTITIONS = 4
+
+
+def _fill(bed: Bed, workload: Workload, events: int, context: RunContext) -> int:
+    """Writes a workload's topics; returns the last commit LSN."""
+    context.say("writing topics")
+    with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS) as filler:
+        return filler.fill(events).last_commit_lsn
+
+
+ENGINE_PROFILE_SECONDS = 600.0
+
+
+def run_engine_profile(parameters: Parameters, context: RunContext) -> Measured:
+    """One case."""
+    workload = CASES[str(parameters["case"])].workload(SEED, int(parameters.get("size", SIZE)))
+    with Bed(context, kafka_heap="256m") as bed:
+        last_lsn = _fill(bed, workload, int(parameters["events"]), context)
+        context.say("the sidecar publishes cuts")
+        bed.start_sidecar()
+        bed.wait_for_cut(last_lsn, CUTS_SECONDS)
+        bed.stop("sidecar")
+        folder = with_emit(workload.pipeline, bed.folder / "pipelines", emit=str(parameters["emit"]))
+        probe = "packages/spark/probes/pipeline_profile.py"
+        found = run_probe(context.environment, probe, bed.bootstrap, folder, seconds=ENGINE_PROFILE_SECONDS)
+    return Measured(round(sum(found["us_per_event"].values()), 2), {**found})
+
+
+ENGINE_PROFILE = Scenario(
+    name="engine-profile",
+    version=1,
+    unit="us per change event",
+    direction=Direction.LOWER,
+    measures="Processor time of a pipeline's parts in one process, without Spark: taking records from"
+    " librdkafka, decoding and packing, each stage (indexes on disk), the sink; `other threads` are"
+    " librdkafka's. Batches of 200,000 change events; the first one is not counted.",
+    why="It says what stands between the engine and twice its speed.",
+    points=tuple(
+        {"case": case, "emit": emit, "events": 1_000_000}
+        for case in CASES
+        for emit in ("latest", "transactions")
+    ),
+    quick_points=tuple({"case": case, "emit": "latest", "events": 300_000, "size": 2_000} for case in CASES),
+    run=run_engine_profile,
+    columns=tuple(
+        f"us_per_event.{part}"
+        for part in (
+            "consume",
+            "decode and pack",
+            "hand over",
+            "stage 1",
+            "stage 2",
+            "stage 3",
+            "sink",
+            "planning",
+            "other threads",
+        )
+    ),
+)
+
+
+CHANGES = 100
+LARGEST = {"line of an order": 100_000, "customer of orders": 100_000, "global sum": 10_000_000}
+ENGINE_COST_SECONDS = 900.0
+
+
+def run_engine_cost(parameters: Parameters, context: RunContext) -> Measured:
+    """One group."""
+    case, rows = str(parameters["case"]), int(parameters["rows"])
+    context.say(f"{case}: {rows:,} rows")
+    probe = "packages/engine/probes/change_cost.py"
+    found = run_probe(context.environment, probe, case, rows, CHANGES, seconds=ENGINE_COST_SECONDS)
+    return Measured(found["ms_per_change"], {**found})
+
+
+ENGINE_COST = Scenario(
+    name="engine-cost",
+    version=1,
+    unit="ms per change",
+    direction=Direction.LOWER,
+    measures="Processor time of the stages for a batch with one changed row (median of 100), by the rows of"
+    " its group: a line of an order whose lines are added up; a customer, in a column that the documents of"
+    " its orders do not show; a row of a global sum. Indexes on disk, without Spark and Kafka.",
+    why="Cost must follow what changes, not what is there.",
+    points=tuple(
+        {"case": case, "rows": largest // part} for case, largest in LARGEST.items() for part in (100, 10, 1)
+    ),
+    quick_points=tuple({"case": case, "rows": rows} for case in LARGEST for rows in (100, 10_000)),
+    run=run_engine_cost,
+    columns=("ms_of_slowest_change", "documents", "us_per_row_filled"),
+    axis="rows",
+    series="case",
+)
+
+
+EXTRA = ("decode", "parse for another process")
+"""Stages that the probe adds to see what they would cost alone."""
+
+
+def run_sidecar_profile(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    workload = sidecar.WORKLOADS[str(parameters["workload"])]
+    with Bed(context, kafka_heap="256m") as bed:
+        last_lsn = _fill(bed, workload, int(parameters["events"]), context)
+        probe = "sidecar/probes/stage_profile.py"
+        found = run_probe(context.environment, probe, bed.bootstrap, SOURCE, last_lsn)
+    stages = found["ns_per_record"]
+    return Measured(sum(ns for name, ns in stages.items() if name not in EXTRA), {**found})
+
+
+SIDECAR_PROFILE = Scenario(
+    name="sidecar-profile",
+    version=1,
+    unit="ns per record",
+    direction=Direction.LOWER,
+    measures="CPU time of the sidecar's thread for a record of full topics (tombstones included), without"
+    " publishing; by stage: taking records from librdkafka, taking values out of messages, rows (decoding"
+    " included), BEGIN and END (decoding included), moving the frontier. Beside it what decoding costs by"
+    " itself, and decoding for another process.",
+    why="It says what stands between the sidecar and twice its speed.",
+    points=({"workload": "orders", "events": 1_000_000}, {"workload": "transfers", "events": 1_000_000}),
+    quick_points=({"workload": "orders", "events": 200_000},),
+    run=run_sidecar_profile,
+    columns=tuple(
+        f"ns_per_record.{stage}"
+        for stage in ("consume", "unpack", "rows", "BEGIN and END", "advance", "decode", *EXTRA[1:])
+    ),
+)
+
+
+SIMULATED_PARTITIONS = 8
+MEMORY_SECONDS = 1_800.0
+
+
+def run_sidecar_memory(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    millions = float(parameters["transactions"]) / 1_000_000
+    probe = "benchmarks/src/slackwater_bench/probes/frontier_soak.py"
+    found = run_probe(context.environment, probe, millions, SIMULATED_PARTITIONS, seconds=MEMORY_SECONDS)
+    resident = list(found["resident_mib"].values())
+    half = len(resident) // 2
+    return Measured(
+        round(max(resident[half:]) - max(resident[:half]), 1),
+        {
+            "first_half_mib": max(resident[:half]),
+            "second_half_mib": max(resident[half:]),
+            "transactions_per_cpu_second": round(found["transactions"] / found["cpu_seconds"]),
+            **found,
+        },
+    )
+
+
+SIDECAR_MEMORY = Scenario(
+    name="sidecar-memory",
+    version=1,
+    unit="MiB of growth",
+    direction=Direction.LOWER,
+    measures="Largest resident size of a process that feeds generated records of so many transactions to the"
+    " frontier, without Kafka, in its second half minus that in its first half. Every thousandth transaction"
+    " is repeated, every hundred thousandth begins a new run of the connector.",
+    why="A sidecar runs for months. It remembers the newest two million transactions, to recognise rows that"
+    " come again; nothing else may grow.",
+    points=({"transactions": 10_000_000},),
+    quick_points=({"transactions": 200_000},),
+    run=run_sidecar_memory,
+    columns=("first_half_mib", "second_half_mib", "transactions_per_cpu_second"),
+)
+
+
+TRANSACTIONS_PER_CUT = 20
+
+
+def run_cut_cost(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    partitions, cuts = int(parameters["partitions"]), int(parameters["cuts"])
+    with Bed(context) as bed:
+        url = bed.stack.redis.url
+        context.say(f"{cuts:,} cuts of {partitions:,} partitions")
+        before = redis_counters(url)
+        arguments = (bed.bootstrap, url, SOURCE, partitions, cuts, TRANSACTIONS_PER_CUT)
+        found = run_probe(context.environment, "sidecar/probes/cut_cost.py", *arguments)
+        redis = redis_counters(url) - before
+    return Measured(
+        round(found["write_cpu_ms"], 3),
+        {name: round(value, 3) for name, value in found.items()}
+        | {
+            "redis_cpu_ms": round(1000 * redis.cpu_seconds / cuts, 3),
+            "redis_received_bytes": round(redis.received_bytes / cuts),
+            "redis_sent_bytes": round(redis.sent_bytes / cuts),
+        },
+    )
+
+
+CUT_COST = Scenario(
+    name="cut-cost",
+    version=1,
+    unit="CPU ms per cut",
+    direction=Direction.LOWER,
+    measures="CPU time of the sidecar's publisher for one cut of 20 transactions, to a real cut log and a"
+    " real Redis, with simulated partitions. Beside it, per cut: bytes, CPU of Redis, and the CPU time of a"
+    " reader that plans a batch for every single cut.",
+    why="Cost must not explode with the number of partitions: a cut names the end offset of each.",
+    points=tuple({"partitions": partitions, "cuts": 1_000} for partitions in (1, 10, 100, 1_000)),
+    quick_points=tuple({"partitions": partitions, "cuts": 200} for partitions in (1, 100)),
+    run=run_cut_cost,
+    axis="partitions",
+    columns=(
+        "write_ms",
+        "plan_cpu_ms",
+        "redis_cpu_ms",
+        "bytes_per_cut",
+        "redis_received_bytes",
+        "redis_sent_bytes",
+    ),
+    curves=("plan_cpu_ms", "redis_cpu_ms", "redis_received_bytes"),
+)
+
+
+def run_sink(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    documents, transactions = int(parameters["documents"]), int(parameters["transactions"])
+    with Bed(context) as bed:
+        context.say(f"{transactions:,} transactions of {documents:,} documents")
+        probe = "packages/spark/probes/sink_speed.py"
+        found = run_probe(context.environment, probe, bed.bootstrap, documents, transactions)
+    total = documents * transactions
+    return Measured(
+        round(total / found["seconds"], 1),
+        {
+            "documents_per_cpu_second": round(total / found["cpu_seconds"]),
+            "transaction_ms": round(1000 * found["seconds"] / transactions, 1),
+            "commit_ms": summary(found["commit_ms"]),
+        },
+    )
+
+
+SINK_ALONE = Scenario(
+    name="sink-alone",
+    version=1,
+    unit="documents/s",
+    direction=Direction.HIGHER,
+    measures="Documents per second through the exactly-once Kafka sink, one Kafka transaction after another, "
+    "documents of about 300 bytes in the form in which the last stage hands them over.",
+    why="What the sink costs by itself: small transactions pay for the commit, large ones for the documents.",
+    points=(
+        {"documents": 1, "transactions": 300},
+        {"documents": 100, "transactions": 200},
+        {"documents": 10_000, "transactions": 40},
+        {"documents": 100_000, "transactions": 8},
+    ),
+    quick_points=({"documents": 100, "transactions": 50}, {"documents": 10_000, "transactions": 5}),
+    run=run_sink,
+    axis="documents",
+    columns=("transaction_ms", "commit_ms.p50", "commit_ms.p99", "documents_per_cpu_second"),
+)

@@ -1,0 +1,184 @@
+"""The partitions of a source's data topics: their progress, and the queues of what is not passed yet."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from slackwater_cdc.pending import Pending
+from slackwater_protocol import SourceTopics
+
+_UNKNOWN = 1 << 62
+
+
+class PartitionQueue:
+    """The progress in one partition of a data topic, and all that holds back its end offset.
+
+    The first records of transactions stand in commit order in a partition, so a queue of them gives the end
+    offset of any cut. The reader of the partition appends; whoever owns a pending thing says when it is done.
+    """
+
+    __slots__ = (
+        "_firsts",
+        "_passed_sequence",
+        "has_keyless_rows",
+        "has_new_siblings",
+        "number",
+        "position",
+        "run",
+        "start",
+        "tables",
+        "timestamp_ms",
+        "topic",
+    )
+
+    def __init__(self, topic: str, number: int, start: int) -> None:
+        self.topic = topic
+        self.number = number
+        self.start = start
+        """The offset at which reading began."""
+        self.position = start
+        """The next offset to be read, as far as is known."""
+        self.tables: set[str] = set()
+        """Tables of which rows were read here."""
+        self.run = ""
+        """The connector run that wrote what is being read; empty when its records do not say."""
+        self.timestamp_ms = 0
+        """Record timestamp, at least, of what was read last."""
+        self.has_new_siblings = False
+        """Whether partitions were added to the topic: a row that comes again may be in another one."""
+        self.has_keyless_rows = False
+        """Whether a row that comes again may be in another partition: rows without keys, added partitions."""
+        self._firsts: deque[tuple[Pending, int, str]] = deque()
+        self._passed_sequence = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and number."""
+        return self.topic, self.number
+
+    @property
+    def backlog(self) -> int:
+        """The number of transactions above the frontier with rows here, at most."""
+        return len(self._firsts)
+
+    def skip_to(self, position: int) -> None:
+        """Says that there is nothing more to be read below an offset: gaps, markers of Kafka transactions."""
+        self.position = max(self.position, position)
+
+    def append(self, pending: Pending, offset: int) -> None:
+        """Queues something that holds back end offsets from an offset on."""
+        self._firsts.append((pending, offset, self.run))
+
+    def newest(self) -> Pending | None:
+        """Returns the last in the queue, done or not; None when it is empty."""
+        return self._firsts[-1][0] if self._firsts else None
+
+    def front(self) -> Pending | None:
+        """Returns the first in the queue that is not done; None when nothing here is above the frontier."""
+        firsts = self._firsts
+        while firsts and firsts[0][0].is_done:
+            done = firsts.popleft()[0]
+            if done.is_transaction:
+                self._passed_sequence = max(self._passed_sequence, done.sequence or 0)
+        return firsts[0][0] if firsts else None
+
+    def end_offset(self) -> int:
+        """Returns the end offset of a cut at the present frontier."""
+        return self.position if self.front() is None else self._firsts[0][1]
+
+    def last_sequence_before(self, transaction: Pending) -> int | None:
+        """Returns the largest sequence before a transaction's last rows; None if something has none yet."""
+        largest = found = 0
+        for pending, _, _ in self._firsts:
+            if pending is transaction:
+                found = largest
+            elif not pending.is_done and pending.sequence is None:
+                largest = _UNKNOWN
+            elif not pending.is_done:
+                largest = max(largest, pending.sequence or 0)
+        return None if found == _UNKNOWN else found
+
+    def newest_sequence(self) -> int:
+        """Returns the largest sequence of a transaction with END that has rows here; 0 without one."""
+        transactions = (p for p, _, _ in reversed(self._firsts) if p.is_transaction)
+        known = (t.sequence for t in transactions if t.sequence is not None)
+        return next(known, self._passed_sequence)
+
+    def newest_certain(self) -> tuple[int, int] | None:
+        """Finds the newest transaction with END, if nothing undecided lies before it; else None.
+
+        Order within a partition is commit order, so all commits before that one are complete here.
+
+        Returns:
+            Its sequence and the offset of its first row.
+        """
+        firsts: dict[int, int] = {}
+        for pending, offset, _ in self._firsts:
+            if pending.is_done:
+                continue
+            if pending.sequence is None or not pending.is_transaction:
+                break
+            firsts.setdefault(pending.sequence, offset)
+        newest = max(firsts, default=None)
+        return None if newest is None else (newest, firsts[newest])
+
+    def runs_after(self, sequence: int) -> frozenset[str]:
+        """Returns the connector runs that wrote rows of later commits here."""
+        return frozenset(
+            run
+            for p, _, run in self._firsts
+            if p.is_transaction and p.sequence is not None and p.sequence > sequence
+        )
+
+    def has_streamed_rows(self) -> bool:
+        """Returns whether a row of a transaction above the frontier was read here."""
+        return any(first[0].is_transaction for first in self._firsts)
+
+
+class Partitions:
+    """Every partition that was declared.
+
+    Args:
+        topics: Which topic has a table's rows.
+        counts: How many partitions the topics had earlier.
+    """
+
+    def __init__(self, topics: SourceTopics, counts: Mapping[str, int]) -> None:
+        self._topics = topics
+        self._by_key: dict[tuple[str, int], PartitionQueue] = {}
+        self._by_topic: dict[str, list[PartitionQueue]] = {}
+        self._counts = dict(counts)
+        self._remembered = 0
+
+    def __iter__(self) -> Iterator[PartitionQueue]:
+        return iter(self._by_key.values())
+
+    def add(self, partition: PartitionQueue) -> None:
+        """Takes a partition that was not known before."""
+        self._by_key[partition.key] = partition
+        siblings = self._by_topic.setdefault(partition.topic, [])
+        siblings.append(partition)
+        self._note_growth(partition.topic, siblings)
+
+    def remember_counts(self) -> None:
+        """Has partitions that are added from now on count as new: their topics have grown."""
+        if len(self._by_key) != self._remembered:
+            self._remembered = len(self._by_key)
+            self._counts = {topic: len(partitions) for topic, partitions in self._by_topic.items()}
+
+    def _note_growth(self, topic: str, partitions: list[PartitionQueue]) -> None:
+        """Tells the partitions of a topic that has grown: a key may have moved to another one."""
+        if len(partitions) > self._counts.get(topic, len(partitions)):
+            for partition in partitions:
+                partition.has_new_siblings = True
+
+    def with_table(self, table: str) -> list[PartitionQueue]:
+        """Returns the partitions of a table: its topic is named after it, or rows of it were read there."""
+        topic = self._topics.data(table)
+        return [p for p in self._by_key.values() if p.topic == topic or table in p.tables]
+
+    def end_offsets(self) -> dict[str, tuple[int, ...]]:
+        """Returns the end offsets of a cut at the present frontier, by topic."""
+        return {
+            topic: tuple(p.end_offset() for p in sorted(partitions, key=lambda p: p.number))
+            for topic, partitions in sorted(self._by_topic.items())
+        }

@@ -1,0 +1,141 @@
+"""Evaluates the view's own SQL on the rows of each version, in DuckDB."""
+
+import base64
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import duckdb
+import msgspec
+import pyarrow as pa
+from duckdb.sqltypes import DuckDBPyType
+
+from slackwater_certify.canonical import Canonical, UnreadableValueError, kind_of, shape_of
+from slackwater_certify.errors import CertifyConfigError
+from slackwater_certify.replay import RowIntervals
+from slackwater_certify.tables import Table, connect, quoted
+from slackwater_certify.view import View
+
+Document = tuple[Canonical, ...]
+
+
+class VersionedTables:
+    """Keeps the rows of all states in DuckDB and shows the view one version at a time. A context manager."""
+
+    def __init__(self, view: View, rows: Mapping[str, RowIntervals]) -> None:
+        self._view = view
+        self._connection = connect()
+        self._query = f"SELECT CAST(to_json(d) AS VARCHAR) FROM ({_readable(view)}) d"  # noqa: S608 - quoted names, and the user's own SQL
+        for name, table in view.tables.items():
+            _load(self._connection, table, rows[name])
+
+    def __enter__(self) -> "VersionedTables":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees the database."""
+        self._connection.close()
+
+    def restrict(self, documents: Collection[int] | None) -> None:
+        """Starts a series of versions, of some documents or all of them."""
+        chosen = ""
+        if documents is not None:
+            ids = pa.table({"document": pa.array(documents, pa.int64())})
+            self._connection.register("chosen", ids)
+            chosen = "WHERE document IN (SELECT document FROM chosen)"
+        for table in self._view.tables.values():
+            rows = quoted(f"rows.{table.name.replace('.', '_')}")
+            live = quoted(f"live.{table.name.replace('.', '_')}")
+            self._connection.execute(f"CREATE OR REPLACE TABLE {live} AS SELECT * FROM {rows} {chosen}")  # noqa: S608 - quoted names, and the user's own SQL
+
+    def documents(self, version: int) -> Iterator[Document]:
+        """Yields the view's documents in one version; the versions of a series come in rising order."""
+        if version & (version - 1) == 0:
+            self._drop_before(version)
+        self._connection.execute(f"SET VARIABLE version = {version}")
+        try:
+            found = self._connection.execute(self._query).fetchall()
+        except duckdb.Error as error:
+            raise CertifyConfigError(f"the view: DuckDB cannot evaluate it: {error}") from error
+        decode, read = msgspec.json.Decoder(float_hook=str).decode, self._view.reader.document
+        try:
+            for (text,) in found:
+                yield read(decode(text))
+        except (msgspec.MsgspecError, UnreadableValueError) as error:
+            raise CertifyConfigError(f"the view: a document cannot be read: {error}") from error
+
+    def _drop_before(self, version: int) -> None:
+        """Removes rows that no later version has: they would make every later version slower."""
+        for table in self._view.tables.values():
+            live = quoted(f"live.{table.name.replace('.', '_')}")
+            self._connection.execute(f"DELETE FROM {live} WHERE version_end <= {version}")  # noqa: S608 - quoted names, and the user's own SQL
+
+
+def _readable(view: View) -> str:
+    """Returns the view with binary columns as base64, which JSON can hold."""
+    binary = [column.name for column in view.reader.columns if kind_of(column.type) == "blob"]
+    if not binary:
+        return view.sql
+    replaced = ", ".join(f"to_base64({quoted(name)}) AS {quoted(name)}" for name in binary)
+    return f"SELECT * REPLACE ({replaced}) FROM ({view.sql})"  # noqa: S608 - quoted names, and the user's own SQL
+
+
+def _load(connection: duckdb.DuckDBPyConnection, table: Table, rows: RowIntervals) -> None:
+    name = table.name.replace(".", "_")
+    arrays = {
+        "document": pa.array(rows.documents, pa.int64()),
+        "version_start": pa.array(rows.starts, pa.int64()),
+    }
+    arrays["version_end"] = pa.array(rows.ends, pa.int64())
+    casts = []
+    for (column, kind), values in zip(table.columns, rows.columns, strict=True):
+        arrays[f"c_{column}"] = arrow_values(kind, values)
+        casts.append(f"CAST({quoted(f'c_{column}')} AS {kind}) AS {quoted(column)}")
+    connection.register("incoming", pa.table(arrays))
+    for schema in ("rows", "live", table.name.rpartition(".")[0]):
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+    versions = "document, version_start, version_end"
+    connection.execute(
+        f"CREATE TABLE {quoted(f'rows.{name}')} AS SELECT {versions}, {', '.join(casts)} "  # noqa: S608 - quoted names, and the user's own SQL
+        "FROM incoming ORDER BY version_start"
+    )
+    connection.unregister("incoming")
+    connection.execute(f"CREATE TABLE {quoted(f'live.{name}')} AS FROM {quoted(f'rows.{name}')} LIMIT 0")
+    names = ", ".join(quoted(column) for column, _ in table.columns)
+    connection.execute(
+        f"CREATE VIEW {quoted(table.name)} AS SELECT {names} FROM {quoted(f'live.{name}')} "  # noqa: S608 - quoted names, and the user's own SQL
+        "WHERE version_start <= getvariable('version') AND getvariable('version') < version_end"
+    )
+
+
+def arrow_values(kind: DuckDBPyType, values: Sequence[object]) -> pa.Array:
+    """Returns a column as Debezium writes it, in a form that DuckDB casts to its type without loss."""
+    name = kind_of(kind)
+    if name in {"tinyint", "smallint", "integer", "bigint"} and all(type(v) in _WHOLE for v in values):
+        return pa.array(values, pa.int64())
+    if name in {"date", "time"} or name.startswith("timestamp"):
+        read = shape_of(kind).read
+        return pa.array([read(value) for value in values], _ARROW_TIMES.get(name, pa.timestamp("us", "UTC")))
+    if name == "blob":
+        return pa.array([_bytes(value) for value in values], pa.binary())
+    return pa.array([_text(value) for value in values], pa.string())
+
+
+_WHOLE = (int, type(None))
+_ARROW_TIMES = {
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+}
+
+
+def _bytes(value: object) -> bytes | None:
+    return base64.b64decode(value) if isinstance(value, str) else value if isinstance(value, bytes) else None
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, default=str) if isinstance(value, (dict, list, bool)) else str(value)

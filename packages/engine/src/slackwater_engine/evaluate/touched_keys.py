@@ -1,0 +1,238 @@
+"""Finds the keys of a stage that a batch changes: those of which some row differs after it, or in between."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Final
+
+import msgspec
+
+from slackwater_engine.errors import FULL_HINT, EngineInputError
+from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.pack.specification import PackingInput, stage_inputs
+from slackwater_engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, PackedRow
+from slackwater_engine.state.entry import MAX_PART_BYTES, group_width, input_tag, is_digest, part
+from slackwater_sql.plan import RowsPart, StagePlan
+from slackwater_sql.row_codec import RowCodec
+from slackwater_sql.stage_evaluation import key_text
+
+OWN_LSN: Final = -1
+"""Stands where the LSN of a batch is expected: each key has that of its newest event."""
+
+_TRUNCATED: Final[tuple[()]] = ()
+"""New contents of a row that vanishes if it is there."""
+
+_RowEvent = tuple[int, int, bytes, PackedRow | tuple[()]]
+"""``(commit LSN, input, entry's name, new contents)``."""
+
+Transitions = list[tuple[int, bytes | None]]
+"""A row's new contents by commit LSN, ascending, each unlike the one before; None: not there."""
+
+_stage_key = itemgetter(2)
+"""Empty in a TRUNCATE."""
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedKey:
+    """A stage key with its rows that change.
+
+    Attributes:
+        key: Packed.
+        group: The beginning of the names of the key's entries.
+        stored: Rows before the batch by entry's name; at least those that change, perhaps of other keys, too.
+        changed: The transitions of each row that changes; empty for a key that only comes into being.
+        touch_lsn: The commit from which on the key exists, rows or not; None if no event says so.
+    """
+
+    key: bytes
+    group: bytes
+    stored: dict[bytes, bytes]
+    changed: dict[bytes, Transitions]
+    touch_lsn: int | None
+
+
+class TouchedKeys:
+    """Finds the touched keys of a stage; for one thread.
+
+    Attributes:
+        codecs: Of the inputs' rows.
+    """
+
+    def __init__(self, stage: StagePlan, rows: RowsPart) -> None:
+        self._inputs: Final = stage_inputs(stage)
+        self.codecs: Final = tuple(RowCodec(each.table, each.columns) for each in self._inputs)
+        self._tags = [input_tag(number) for number in range(len(self._inputs))]
+        self._key_names = tuple(column.name for column in stage.key)
+        self._of_stages = frozenset(n for n, origin in enumerate(rows.origins) if origin)
+        """Inputs whose rows come from earlier stages. A row that moves there between keys in a commit is
+        deleted by one bucket and written by another, in any order: it is there."""
+
+    def find(
+        self, events: Sequence[Event], contents: IndexTransaction, lsn: int | None = None
+    ) -> Iterator[TouchedKey]:
+        """Yields the keys that the events touch, ascending.
+
+        Args:
+            events: By commit LSN.
+            contents: The bucket's entries before the batch.
+            lsn: If only the state after all events is wanted, its LSN, or `OWN_LSN`.
+
+        Raises:
+            EngineInputError: An event needs a row that the contents do not have.
+        """
+        by_key, touch_lsn = self._by_key(events, _StoredKeys(contents, self._inputs, self.codecs))
+        stored = contents.get_many(name for of_key in by_key.values() for _, _, name, _ in of_key)
+        is_truncated = not all(map(_stage_key, events))
+        for key in sorted(by_key):
+            group, of_key = part(key), by_key[key]
+            if is_truncated:
+                of_key = self._expanded(contents, group, of_key, stored)
+            touched_from = touch_lsn if key == EMPTY_KEY else None
+            newest = of_key[-1][0] if of_key else touched_from or 0
+            changed = self._transitions(key, of_key, stored, newest if lsn == OWN_LSN else lsn)
+            if changed or touched_from is not None:
+                yield TouchedKey(key, group, stored, changed, touched_from)
+
+    def check_delete(self, key: bytes, number: int, lsn: int) -> None:
+        """Accepts the delete of a row that is not there, unless rows of its table move between keys.
+
+        Raises:
+            EngineInputError: They do, so the row must be there.
+        """
+        if self._inputs[number].moves:
+            raise self._unknown_row(key, number, lsn, "a row is deleted from, or leaves, this key")
+
+    def _by_key(
+        self, events: Sequence[Event], stored: "_StoredKeys"
+    ) -> tuple[dict[bytes, list[_RowEvent]], int | None]:
+        tags = self._tags
+        by_key: dict[bytes, list[_RowEvent]] = {}
+        groups: dict[bytes, bytes] = {}
+        touch_lsn = None
+        for lsn, number, key, primary_key, row, _ in events:
+            if number == TOUCH_INPUT:
+                touch_lsn = lsn if touch_lsn is None else touch_lsn
+                by_key.setdefault(EMPTY_KEY, [])
+                groups[EMPTY_KEY] = EMPTY_KEY
+                continue
+            if not key:
+                for truncated in {*stored.keys(number), *by_key}:
+                    groups[truncated] = part(truncated)
+                    by_key.setdefault(truncated, []).append((lsn, number, part(truncated) + tags[number], ()))
+                continue
+            of_key = by_key.get(key)
+            if of_key is None:
+                of_key = by_key[key] = []
+                groups[key] = part(key)
+            row_part = primary_key if len(primary_key) <= MAX_PART_BYTES else part(primary_key)
+            of_key.append((lsn, number, groups[key] + tags[number] + row_part, row))
+        return by_key, touch_lsn
+
+    def _expanded(
+        self, contents: IndexTransaction, group: bytes, events: list[_RowEvent], stored: dict[bytes, bytes]
+    ) -> list[_RowEvent]:
+        """Replaces each TRUNCATE by an event of each row that may be there."""
+        width = len(group) + 1
+        expanded: list[_RowEvent] = []
+        for event in events:
+            lsn, number, name, _ = event
+            if len(name) > width:
+                expanded.append(event)
+                continue
+            there = dict(contents.group(name))
+            stored.update(there)
+            names = {*there, *(e[2] for e in expanded if e[1] == number)}
+            expanded += [(lsn, number, each, _TRUNCATED) for each in sorted(names)]
+        return expanded
+
+    def _transitions(
+        self, key: bytes, events: Iterable[_RowEvent], stored: dict[bytes, bytes], lsn: int | None
+    ) -> dict[bytes, Transitions]:
+        """Returns the rows of a key that differ after some commit from before it."""
+        rows: dict[bytes, Transitions] = {}
+        for commit_lsn, number, name, packed in events:
+            at = commit_lsn if lsn is None else lsn
+            known = rows.get(name)
+            last = known[-1][1] if known else stored.get(name)
+            row: bytes | None
+            if not packed:
+                if last is None and packed is None:
+                    self.check_delete(key, number, commit_lsn)
+                elif known and known[-1][0] == at and number in self._of_stages:
+                    continue
+                row = None
+            elif isinstance(packed, bytes):
+                row = packed
+            else:
+                row = self._completed(key, number, commit_lsn, packed[0], last)
+            if known is None:
+                rows[name] = [(at, row)]
+            elif known[-1][0] == at:
+                known[-1] = (at, row)
+            else:
+                known.append((at, row))
+        return {
+            name: kept for name, known in rows.items() if (kept := _without_repeats(stored.get(name), known))
+        }
+
+    def _completed(self, key: bytes, number: int, lsn: int, row: bytes, last: bytes | None) -> bytes:
+        """Returns a row that lacks values, with those of its last version."""
+        if last is None:
+            problem = "an update leaves out an unchanged value (TOAST)"
+            raise self._unknown_row(key, number, lsn, problem)
+        codec = self.codecs[number]
+        return codec.encode(codec.merge(codec.unpack(row), codec.unpack(last)))
+
+    def _unknown_row(self, key: bytes, number: int, lsn: int, problem: str) -> EngineInputError:
+        table = self._inputs[number].table.full_name
+        return EngineInputError(
+            f"{table}, key {key_text(self._key_names, key)}, commit LSN {lsn}: {problem}, but the state has "
+            f"no such row. Either old rows are not complete ({FULL_HINT.format(table=table)}), or the topic "
+            "does not start with a snapshot of the table; take one and start with a new checkpoint"
+        )
+
+
+class _StoredKeys:
+    """The stage keys under which a bucket has rows, for TRUNCATE; reads the bucket once, when first asked."""
+
+    def __init__(
+        self, contents: IndexTransaction, inputs: Sequence[PackingInput], codecs: Sequence[RowCodec]
+    ) -> None:
+        self._contents = contents
+        self._codecs = codecs
+        self._positions = [i.positions(i.key) for i in inputs]
+        self._keys: list[set[bytes]] | None = None
+
+    def keys(self, number: int) -> Collection[bytes]:
+        """Returns the keys of an input's rows."""
+        if self._keys is None:
+            self._keys = self._read()
+        return self._keys[number]
+
+    def _read(self) -> list[set[bytes]]:
+        found: list[set[bytes]] = [set() for _ in self._positions]
+        for name, value in self._contents.entries():
+            width = group_width(name)
+            number = name[width] - 1
+            if 0 <= number < len(found):
+                group = name[:width]
+                found[number].add(self._key(number, value) if is_digest(group) else group)
+        return found
+
+    def _key(self, number: int, row: bytes) -> bytes:
+        """Packs the key of a row. The entry's name has only the digest of a long key; the row its columns."""
+        values = self._codecs[number].unpack(row)
+        return msgspec.msgpack.encode(tuple(values[position] for position in self._positions[number]))
+
+
+def _without_repeats(stored: bytes | None, transitions: Transitions) -> Transitions:
+    """Keeps the transitions that change the row, which was `stored` before."""
+    if len(transitions) == 1:
+        return transitions if transitions[0][1] != stored else []
+    kept: Transitions = []
+    last = stored
+    for lsn, row in transitions:
+        if row != last:
+            kept.append((lsn, row))
+            last = row
+    return kept

@@ -1,0 +1,133 @@
+"""Doubles for tests of the engine: a bucket of groups alone, and an index that counts what is read."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from slackwater_engine.accumulate.groups import AccumulateEvaluation
+from slackwater_engine.evaluate.evaluators import ResultRows
+from slackwater_engine.evaluate.results import ResultPoints
+from slackwater_engine.index.contract import BucketIndex, IndexTransaction
+from slackwater_engine.outcome import Outcome, Partial
+from slackwater_engine.state.entry import Change, Entry
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """The results and changes of a batch of partials."""
+
+    results: list[tuple[ResultPoints, ResultRows]]
+    changes: list[Change]
+    live_bytes: int
+
+
+class AccumulateBucket:
+    """Takes batches of partials; keeps a log of changes and an index that follows from it."""
+
+    def __init__(self, logic: AccumulateEvaluation, make_index: Callable[[], BucketIndex]) -> None:
+        self._logic = logic
+        self._make_index = make_index
+        self._index = make_index()
+        self.log: list[list[Change]] = []
+        self.live_bytes = 0
+
+    def lose_index(self) -> None:
+        """Makes a new one from the log."""
+        self._index = self._make_index()
+        for changes in self.log:
+            self._apply(changes)
+
+    def process(self, partials: Sequence[Partial]) -> Processed:
+        """Runs a batch."""
+        results, outcome = self._index.update(lambda contents: self._work(partials, contents))
+        self._apply(outcome.changes)
+        if outcome.changes:
+            self.log.append(outcome.changes)
+        self.live_bytes += outcome.live_bytes
+        return Processed(results, outcome.changes, outcome.live_bytes)
+
+    def _work(
+        self, partials: Sequence[Partial], contents: IndexTransaction
+    ) -> tuple[list[tuple[ResultPoints, ResultRows]], Outcome]:
+        outcome = Outcome(buckets=1)
+        return self._logic(partials, contents, outcome), outcome
+
+    def entries(self) -> list[Entry]:
+        """All of the index."""
+        return self._index.update(lambda contents: list(contents.entries()))
+
+    def _apply(self, changes: Iterable[Change]) -> None:
+        self._index.update(lambda contents: contents.apply(changes))
+
+
+class CountingIndex:
+    """Counts the entries that are read of another index, and those that are asked for and not there.
+
+    Attributes:
+        reads: So far.
+    """
+
+    def __init__(self, index: BucketIndex) -> None:
+        self._index = index
+        self.reads = 0
+
+    def update(self, work: Callable[[IndexTransaction], T]) -> T:
+        """See :class:`~slackwater_engine.index.contract.BucketIndex`."""
+        return self._index.update(lambda contents: work(_CountingTransaction(contents, self)))
+
+    def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
+        """See :class:`~slackwater_engine.index.contract.BucketIndex`."""
+        self._index.load(batches, token)
+
+
+class _CountingTransaction:
+    def __init__(self, contents: IndexTransaction, counter: CountingIndex) -> None:
+        self._contents = contents
+        self._counter = counter
+
+    @property
+    def token(self) -> bytes | None:
+        return self._contents.token
+
+    def get(self, name: bytes) -> bytes | None:
+        self._counter.reads += 1
+        return self._contents.get(name)
+
+    def get_many(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        names = list(names)
+        self._counter.reads += len(names)
+        return self._contents.get_many(names)
+
+    def first(self, prefix: bytes) -> Entry | None:
+        self._counter.reads += 1
+        return self._contents.first(prefix)
+
+    def last(self, prefix: bytes) -> Entry | None:
+        self._counter.reads += 1
+        return self._contents.last(prefix)
+
+    def group(self, prefix: bytes, limit: int | None = None) -> list[Entry]:
+        entries = self._contents.group(prefix, limit)
+        self._counter.reads += len(entries)
+        return entries
+
+    def scan(self, prefix: bytes, *, descending: bool = False) -> Iterator[Entry]:
+        for entry in self._contents.scan(prefix, descending=descending):
+            self._counter.reads += 1
+            yield entry
+
+    def entries(self) -> Iterator[Entry]:
+        for entry in self._contents.entries():
+            self._counter.reads += 1
+            yield entry
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        self._contents.apply(changes)
+
+    def clear(self) -> None:
+        self._contents.clear()
+
+    def set_token(self, token: bytes) -> None:
+        self._contents.set_token(token)

@@ -1,0 +1,80 @@
+"""Errors of the package, by what can be done about them.
+
+::
+
+    PipelineError
+    ├── PipelineConfigError         an option, a setting, a file or an argument has to be changed
+    │   └── OutputRefusedError      the output will not take something, however often it is tried
+    ├── PipelineInputError          rows, or what a function made of them, have to be corrected
+    ├── PipelineStateError          checkpoint, topics or output are not as the pipeline left them
+    │   ├── RecordsGoneError        records that a batch needs were deleted
+    │   └── RunOvertakenError       another run of the pipeline has taken over; this one must stop
+    ├── PipelineUnavailableError    something does not answer or is in use; starting again later is safe
+    └── QueryFailedError            a query ended with an error of which Spark hands on only the text
+
+Spark carries errors between processes, so all can be pickled: their data are their positional arguments.
+"""
+
+from slackwater_protocol import SlackwaterError
+
+
+class PipelineError(SlackwaterError):
+    """Root of the package's errors."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem, hint)
+        self.problem = problem
+        """What was expected, what was found, and where."""
+        self.hint = hint
+        """What helps; empty when the problem says it."""
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.hint}" if self.hint else self.problem
+
+
+class PipelineConfigError(PipelineError):
+    """Something that was written down cannot be used: an option, a setting, a file or an argument."""
+
+
+class OutputRefusedError(PipelineConfigError):
+    """The output will not take something, and would not the next time; nothing of the batch is visible."""
+
+    def __init__(self, pipeline: str, what: str, reason: str, hint: str) -> None:
+        super().__init__(f"pipeline {pipeline!r}: the output refuses {what}: {reason}", hint)
+        self.args = pipeline, what, reason, hint
+        self.reason = reason
+        """What the output says itself."""
+
+
+class PipelineInputError(PipelineError):
+    """Rows of the source, or documents that a function made of them, cannot be used."""
+
+
+class PipelineStateError(PipelineError):
+    """What earlier runs left (checkpoint, topics, output) is not as they left it, or does not fit."""
+
+
+class RecordsGoneError(PipelineStateError):
+    """Records that a batch needs, of a table's topic or of the cut log, are no longer in Kafka."""
+
+
+class RunOvertakenError(PipelineStateError):
+    """Another run of the pipeline has taken the output over; nothing of this run's last batch is visible."""
+
+    def __init__(self, pipeline: str, found: str) -> None:
+        super().__init__(
+            f"another run of pipeline {pipeline!r} took over; this run stops, nothing of its unfinished "
+            "batch is visible",
+            f"run a pipeline once, or give the other one its own name (found: {found})",
+        )
+        self.args = pipeline, found
+        self.found = found
+        """How the output says so."""
+
+
+class PipelineUnavailableError(PipelineError):
+    """A server does not do its part, or a checkpoint is in use. Nothing is lost: start again later."""
+
+
+class QueryFailedError(PipelineError):
+    """The query of a pipeline ended with an error; the message names its class and repeats its text."""

@@ -1,0 +1,173 @@
+"""Reads a pipeline from its folder.
+
+::
+
+    pipeline.toml      name, source, scope, emit, buckets, revision, [topics] by table, and for one view
+                       [output] topic, partitions; for several [outputs.<view>] topic, partitions, publish
+    schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
+    views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from slackwater_engine.bucket.owners import check_aggregate
+from slackwater_engine.errors import EngineConfigError
+from slackwater_engine.settings import Scope
+from slackwater_protocol.keys import commit_topic
+from slackwater_spark.errors import PipelineConfigError
+from slackwater_spark.pipeline.definition import (
+    DEFAULT_BUCKETS,
+    PipelineDefinition,
+    PipelineSql,
+    ViewOutput,
+    revision_name,
+)
+from slackwater_spark.pipeline.tables import table_names
+from slackwater_spark.pipeline.toml import TomlTable, read_toml
+from slackwater_spark.sink import Emit, SinkKind
+from slackwater_sql.catalog import Catalog
+from slackwater_sql.plan import EnginePlan
+from slackwater_sql.postgres import parse_catalog
+
+DEFINITION_FILE = "pipeline.toml"
+
+_KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
+_OUTPUT_KEYS = ("kind", "topic", "partitions")
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+
+
+def load_pipeline(folder: Path) -> PipelineDefinition:
+    """Reads the pipeline in a folder.
+
+    Raises:
+        PipelineConfigError: file and key of what cannot be used.
+        SqlError: a schema or view file is not supported; with its place.
+    """
+    toml = read_toml(folder / DEFINITION_FILE)
+    toml.only(_KEYS)
+    name, source = _topic_name(toml, "name"), _topic_name(toml, "source")
+    scope = Scope(toml.choice("scope", [str(scope) for scope in Scope], str(Scope.STRICT)))
+    emit = Emit(toml.choice("emit", [str(emit) for emit in Emit], str(Emit.LATEST)))
+    buckets = toml.integer("buckets", DEFAULT_BUCKETS, minimum=1) or DEFAULT_BUCKETS
+    revision = toml.integer("revision", 1, minimum=1) or 1
+    sql = read_sql(folder)
+    outputs = read_outputs(toml, sql.view_names, revision)
+    plan = sql.plan([output.view for output in outputs], scope=scope)
+    _check_scope(toml, scope, plan)
+    return PipelineDefinition(
+        name=revision_name(name, revision),
+        source=source,
+        scope=scope,
+        emit=emit,
+        buckets=buckets,
+        revision=revision,
+        outputs=outputs,
+        topics=_topics(toml.table("topics"), plan),
+        plan=plan,
+        sql=sql,
+    )
+
+
+def read_sql(folder: Path) -> PipelineSql:
+    """Reads the SQL files of a pipeline folder.
+
+    Raises:
+        PipelineConfigError: a kind of file is missing.
+        SqlTextError: a schema file is not supported; with its place.
+    """
+    return PipelineSql(_catalog(folder), _views(folder))
+
+
+def _catalog(folder: Path) -> Catalog:
+    paths = [path for path in (folder / "schema.sql",) if path.is_file()]
+    paths += sorted((folder / "schema").glob("*.sql"))
+    if not paths:
+        hint = "`slackwater schema pull` writes it"
+        raise PipelineConfigError(f"{folder / 'schema.sql'}: no such file", hint)
+    return parse_catalog({str(path): path.read_text(encoding="utf-8") for path in paths})
+
+
+def _views(folder: Path) -> tuple[tuple[str, str], ...]:
+    paths = sorted((folder / "views").glob("*.sql"))
+    if not paths:
+        raise PipelineConfigError(f"{folder / 'views'}: no view", "expected files views/<name>.sql")
+    return tuple((str(path), path.read_text(encoding="utf-8")) for path in paths)
+
+
+def read_outputs(toml: TomlTable, views: Sequence[str], revision: int) -> tuple[ViewOutput, ...]:
+    """Reads the outputs, in the order of the views that are published.
+
+    Raises:
+        PipelineConfigError: key and reason.
+    """
+    single = toml.table("output")
+    several = toml.table("outputs")
+    if single.values and several.values:
+        raise toml.error("output", "stands beside [outputs.<view>]", "keep one of the two")
+    if len(views) > 1 and single.values:
+        names = ", ".join(views)
+        hint = f"with several views ({names}) write [outputs.{views[0]}]"
+        raise toml.error("output", "does not say which view it is of", hint)
+    if several.values or len(views) > 1:
+        outputs = _outputs(several, views, revision)
+    else:
+        single.only(_OUTPUT_KEYS)
+        outputs = (_output(single, views[0], revision),)
+    _refuse_shared_topics(toml, outputs)
+    return outputs
+
+
+def _outputs(several: TomlTable, views: Sequence[str], revision: int) -> tuple[ViewOutput, ...]:
+    several.only(views)
+    published = []
+    for view in views:
+        table = several.table(view)
+        table.only((*_OUTPUT_KEYS, "publish"))
+        if table.boolean("publish", default=True):
+            published.append(_output(table, view, revision))
+        elif len(table.values) > 1:
+            key = next(key for key in _OUTPUT_KEYS if key in table.values)
+            raise table.error(key, "stands beside publish = false", "a view that is not published has none")
+    if not published:
+        raise several.error(views[0], "no view is published", "a pipeline publishes at least one")
+    return tuple(published)
+
+
+def _output(table: TomlTable, view: str, revision: int) -> ViewOutput:
+    topic = _topic_name(table, "topic", revision_name(view, revision))
+    partitions = table.integer("partitions", None, minimum=1)
+    kind = SinkKind(table.choice("kind", [str(kind) for kind in SinkKind], SinkKind.KAFKA))
+    return ViewOutput(view, topic, partitions, kind)
+
+
+def _refuse_shared_topics(toml: TomlTable, outputs: Sequence[ViewOutput]) -> None:
+    taken: dict[str, str] = {}
+    for output in outputs:
+        for topic in (output.topic, commit_topic(output.topic)):
+            if topic in taken:
+                views = f"{taken[topic]} and {output.view}"
+                raise toml.error("outputs", f"{views} both write topic {topic!r}", "each view has its own")
+            taken[topic] = output.view
+
+
+def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:
+    table.only(table_names(plan))
+    return {name: _topic_name(table, name) for name in table.values}
+
+
+def _check_scope(toml: TomlTable, scope: Scope, plan: EnginePlan) -> None:
+    if scope is Scope.AGGREGATE:
+        try:
+            check_aggregate(plan)
+        except EngineConfigError as error:
+            raise toml.error("scope", str(error), "`slackwater explain` shows the stages") from error
+
+
+def _topic_name(table: TomlTable, key: str, default: str | None = None) -> str:
+    """Reads a text that Kafka takes in a topic's name."""
+    name = table.text(key, default)
+    if not _TOPIC_NAME.fullmatch(name):
+        raise table.error(key, f"{name!r} names Kafka topics: expected letters, digits, '.', '_' and '-'")
+    return name

@@ -1,0 +1,156 @@
+"""Spark's JVM as a child process: its start is watched, its output logged, and its end explained."""
+
+import logging
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pyspark.java_gateway
+from pyspark import SparkContext
+
+from slackwater_protocol import SystemClock
+from slackwater_spark.errors import PipelineUnavailableError
+
+_LONGEST_START = timedelta(minutes=10)
+_LONGEST_END = timedelta(minutes=10)
+_REPORT_INTERVAL = timedelta(seconds=20)
+_END_SECONDS = 20.0
+"""The time within which the exit code of a JVM whose connection broke is known."""
+_FROM_SIGNAL = 128
+"""A JVM, as a shell does, adds this to the number of the signal that made it end in order."""
+
+_SPARK_NOISE = (
+    b"WARNING: Using incubator modules",
+    b"Starting Streaming ",
+    b"Streaming TransformWithStateIn",
+)
+"""Lines that Spark itself prints at every start or in every task."""
+
+_log = logging.getLogger(__name__)
+_output_log = logging.getLogger("slackwater_spark.jvm")
+
+
+@contextmanager
+def logged_output() -> Iterator[int]:
+    """Yields the writing end of a pipe, for a child process to print to.
+
+    A thread of its own logs the lines until the last writer has closed the pipe; ours is closed with the
+    block.
+    """
+    reader, writer = os.pipe()
+    threading.Thread(target=_log_lines, args=(reader,), name="jvm-output", daemon=True).start()
+    try:
+        yield writer
+    finally:
+        os.close(writer)
+
+
+def _log_lines(reader: int) -> None:
+    with os.fdopen(reader, "rb") as lines:
+        for line in lines:
+            text = line.rstrip()
+            if text and not text.startswith(_SPARK_NOISE):
+                _output_log.info("%s", text.decode(errors="replace"))
+
+
+def explain_exit(code: int) -> str:
+    """Puts an exit code into words; a negative one is the number of the signal that killed the process."""
+    number = -code if code < 0 else code - _FROM_SIGNAL
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return f"exit code {code}"
+    if number == signal.SIGKILL:
+        name += ": killed by somebody, or by the kernel because memory ran out"
+    return f"exit code {code}, {name}"
+
+
+@contextmanager
+def watched_start() -> Iterator[None]:
+    """Makes PySpark's launch of a JVM within the block fail with the reason if it ends or takes too long.
+
+    By itself PySpark does not report the exit code, and waits for ever for a JVM that ended with 0.
+
+    Raises:
+        PipelineUnavailableError: the JVM ended before it answered, or did not answer.
+    """
+    clock = SystemClock()
+    started = reported = clock.monotonic()
+    launched: list[subprocess.Popen[bytes]] = []
+
+    class Jvm(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            launched.append(self)
+
+        def poll(self) -> int | None:
+            nonlocal reported
+            code = super().poll()
+            if self not in launched:
+                return code
+            if code is not None:
+                raise spark_does_not_start(f"Java ended before it answered ({explain_exit(code)})")
+            now = clock.monotonic()
+            if now - started > _LONGEST_START.total_seconds():
+                raise spark_does_not_start(f"Java did not answer within {now - started:.0f} s and was ended")
+            if now - reported > _REPORT_INTERVAL.total_seconds():
+                reported = now
+                _log.warning("Java has been starting for %.0f s", now - started)
+            return None
+
+    module: Any = pyspark.java_gateway
+    popen, module.Popen = module.Popen, Jvm
+    try:
+        yield
+    except BaseException:
+        while launched:
+            with launched.pop() as jvm:  # which closes its pipe and waits
+                jvm.kill()
+        raise
+    finally:
+        module.Popen = popen
+        launched.clear()
+
+
+def explain_jvm_end(*, is_lost: bool = False) -> str | None:
+    """Returns how the JVM that this process has started ended; None while it runs, or if nobody knows.
+
+    Args:
+        is_lost: The connection to it broke, so it is worth waiting up to 20 s for the exit code.
+    """
+    process: Any = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark's name for it
+    if process is None:
+        return None
+    try:
+        code = process.wait(_END_SECONDS) if is_lost else process.poll()
+    except subprocess.TimeoutExpired:
+        return None
+    return None if code is None else f"Spark's JVM ended ({explain_exit(code)})"
+
+
+def end_jvm() -> int:
+    """Ends the JVM that this process has started, in order, and returns its exit code when it is gone."""
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - PySpark's name for it
+    SparkContext._gateway = None  # noqa: SLF001 - so that the next session starts another one
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # which it watches
+    try:
+        code: int = gateway.proc.wait(_LONGEST_END.total_seconds())
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        code = gateway.proc.wait()
+    return code
+
+
+def spark_does_not_start(reason: str) -> PipelineUnavailableError:
+    """Says why there is no session, and what a session needs."""
+    hint = (
+        "a Java runtime (17 or newer) must be on PATH or in JAVA_HOME, and there must be room on the disks "
+        "of the checkpoint and of spark.local.dir"
+    )
+    return PipelineUnavailableError(f"Spark does not start: {reason}", hint)

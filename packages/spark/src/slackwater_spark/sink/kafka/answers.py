@@ -1,0 +1,104 @@
+"""Kafka's answers to a sink: errors that pass are waited out, others say what helps."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from slackwater_markers.kafka_retry import KafkaRetry, kafka_error
+from slackwater_spark.errors import OutputRefusedError, PipelineUnavailableError
+from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
+
+T = TypeVar("T")
+
+_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
+
+_AGAIN = "then start the pipeline again"
+_ADVICE: Mapping[int, str] = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: (
+        "grant the pipeline's user Write, Read, Describe and DescribeConfigs on its output, commit and "
+        f"progress topics, and Create if they do not exist, {_AGAIN}"
+    ),
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "grant the pipeline's user Write and Describe on the transactional id 'slackwater-<pipeline>', "
+        f"{_AGAIN}"
+    ),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: (
+        f"grant the pipeline's user Read on the group 'slackwater-<pipeline>', {_AGAIN}"
+    ),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
+        f"grant the pipeline's user Create and IdempotentWrite on the cluster, {_AGAIN}"
+    ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "raise the broker's transaction.max.timeout.ms to 15 minutes, or close batches earlier "
+        f"(run.max_events_per_batch), {_AGAIN}"
+    ),
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        "raise max.message.bytes of the topic (and message.max.bytes of the pipeline's Kafka options, if it "
+        f"is set there), {_AGAIN}"
+    ),
+    KafkaError.INVALID_RECORD: (
+        "the broker's log names the rule; a compacted topic, for one, takes no records without a key. "
+        f"Change the topic, {_AGAIN}"
+    ),
+    KafkaError.POLICY_VIOLATION: (
+        "a policy of the broker forbids it (create.topic.policy.class.name): make the topics by hand as the "
+        f"policy wants them, {_AGAIN}"
+    ),
+    KafkaError.INVALID_REPLICATION_FACTOR: (
+        f"set kafka.replication_factor to what the cluster has brokers for, {_AGAIN}"
+    ),
+    KafkaError.TOPIC_EXCEPTION: f"the topic's name is not one that Kafka takes: change it, {_AGAIN}",
+    KafkaError.INVALID_CONFIG: f"mend the topic's configuration, {_AGAIN}",
+    KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions: upgrade it",
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE: (f"set another compression.type in kafka.options, {_AGAIN}"),
+}
+
+
+def refusal(pipeline: str, what: str, error: KafkaError) -> OutputRefusedError | None:
+    """Returns what to raise if Kafka would answer the same again; None if the next answer may be another."""
+    advice = _ADVICE.get(error.code())
+    if advice is None:
+        return None
+    advice = advice.replace("<pipeline>", pipeline)
+    return OutputRefusedError(pipeline, what, f"{error.str()} ({error.name()})", advice)
+
+
+def unavailable(pipeline: str, what: str, attempts: int, detail: str) -> PipelineUnavailableError:
+    """Says that Kafka did not do something within the attempts allowed."""
+    return PipelineUnavailableError(
+        f"pipeline {pipeline!r}: Kafka did not complete {what} in {attempts} attempt(s), last: {detail}",
+        "nothing is lost or half visible; start the pipeline again when the broker is back",
+    )
+
+
+def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float], T]) -> T:
+    """Returns Kafka's answer; asks again after errors that pass, until the request time-out is over.
+
+    A topic that is not known counts as one that was made a moment ago.
+
+    Args:
+        settings: Says how long.
+        what: Names the question, for the error.
+        ask: Called with the seconds that each of its requests may take; raises ``KafkaException`` or
+            ``TimeoutError``.
+
+    Raises:
+        PipelineUnavailableError: the time is over, or the error does not pass.
+        OutputRefusedError: Kafka refuses.
+    """
+
+    def ask_once(seconds: float) -> T:
+        try:
+            return ask(seconds)
+        except KafkaException as error:
+            reason = kafka_error(error)
+            if reason is not None and (refused := refusal(settings.pipeline, what, reason)) is not None:
+                raise refused from error
+            raise
+
+    retry = KafkaRetry(what, settings.request_timeout.total_seconds(), also=_ABSENT)
+    try:
+        return retry.call(ask_once)
+    except KafkaException as error:
+        raise unavailable(settings.pipeline, what, 1, str(error)) from error

@@ -1,0 +1,151 @@
+"""Reading what a pipeline's topics hold: the newest progress and commit records, records of others."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from slackwater_protocol import (
+    CommitRecord,
+    ProgressRecord,
+    decode_commit_record,
+    decode_progress_record,
+)
+from slackwater_spark.sink.kafka.answers import until_answered
+from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
+
+NOTHING_VISIBLE = -1
+"""The batch of a progress record that only says which run may write."""
+
+_FIRST_LOOK_BACK = 16
+_END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes are spelled so
+
+
+def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
+    """Returns the newest batch that the pipeline has made visible; None when there is none.
+
+    Only what is read after ``init_transactions()`` is final.
+
+    Args:
+        settings: Of the sink.
+        may_be_absent: An unknown topic means that there is no progress; otherwise it is waited for.
+
+    Raises:
+        PipelineUnavailableError: the broker does not answer.
+        OutputRefusedError: the topic may not be read.
+        ProtocolError: the newest record is no progress record or is of a newer version.
+    """
+    record = newest_progress(settings, may_be_absent=may_be_absent)
+    return None if record is None or record.batch_id == NOTHING_VISIBLE else record
+
+
+def newest_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
+    """Returns the newest committed progress record, also of a run that has made nothing visible yet.
+
+    Raises like :func:`read_progress`.
+    """
+    value = _newest_value(settings, settings.progress_topic, may_be_absent=may_be_absent)
+    return None if value is None else decode_progress_record(value)
+
+
+def newest_commit(settings: KafkaSinkSettings, topic: str) -> CommitRecord | None:
+    """Returns the newest record of a commit topic; raises like :func:`read_progress`."""
+    value = _newest_value(settings, topic)
+    return None if value is None else decode_commit_record(value)
+
+
+def first_visible(
+    settings: KafkaSinkSettings, topic: str, positions: Mapping[int, int]
+) -> tuple[int, int] | None:
+    """Finds a record that a ``read_committed`` reader sees at or behind these offsets.
+
+    Returns its partition and offset; None when there is none. Raises like :func:`read_progress`.
+    """
+    if not positions:
+        return None
+    starts = [TopicPartition(topic, partition, offset) for partition, offset in positions.items()]
+    with _reader(settings) as consumer:
+        return until_answered(settings, f"reading {topic}", lambda seconds: _first(consumer, starts, seconds))
+
+
+@contextmanager
+def _reader(settings: KafkaSinkSettings) -> Iterator[Consumer]:
+    """Opens a consumer of committed records that tells of the ends of partitions."""
+    consumer = Consumer(
+        {
+            "fetch.wait.max.ms": 10,
+            **settings.kafka.client_config,
+            "group.id": settings.transactional_id,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _newest_value(settings: KafkaSinkSettings, topic: str, *, may_be_absent: bool = False) -> bytes | None:
+    """Returns the newest committed record's value in a topic of one partition.
+
+    Offsets of transaction markers, aborted records and compacted records are skipped: the search goes back
+    from the end until it meets a record.
+    """
+    with _reader(settings) as consumer:
+        return until_answered(
+            settings,
+            f"reading {topic}",
+            lambda seconds: _search(consumer, topic, seconds, may_be_absent=may_be_absent),
+        )
+
+
+def _search(consumer: Consumer, topic: str, seconds: float, *, may_be_absent: bool) -> bytes | None:
+    error = consumer.list_topics(topic, timeout=seconds).topics[topic].error
+    if error is not None:
+        if may_be_absent and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise KafkaException(error)
+    low, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=seconds)
+    look_back = _FIRST_LOOK_BACK
+    while end > low:
+        start = max(low, end - look_back)
+        value = _last_value_from(consumer, TopicPartition(topic, 0, start), seconds)
+        if value is not None:
+            return value
+        if start == low:
+            break
+        look_back *= 8
+    return None
+
+
+def _next(consumer: Consumer, seconds: float) -> Message | None:
+    """Returns the next record; None at the end of a partition."""
+    message = consumer.poll(seconds)
+    if message is None:
+        raise TimeoutError
+    error = message.error()
+    if error is None:
+        return message
+    if error.code() == _END_OF_PARTITION:
+        return None
+    raise KafkaException(error)
+
+
+def _last_value_from(consumer: Consumer, start: TopicPartition, seconds: float) -> bytes | None:
+    consumer.assign([start])
+    last: bytes | None = None
+    while (record := _next(consumer, seconds)) is not None:
+        last = record.value()
+    return last
+
+
+def _first(consumer: Consumer, starts: list[TopicPartition], seconds: float) -> tuple[int, int] | None:
+    consumer.assign(starts)
+    for _ in starts:
+        record = _next(consumer, seconds)
+        if record is not None:
+            return record.partition() or 0, record.offset() or 0
+    return None

@@ -1,0 +1,81 @@
+"""The settings of a Kafka sink."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from slackwater_engine.settings import Scope
+from slackwater_protocol import KafkaSettings
+from slackwater_protocol.keys import commit_topic, progress_topic
+from slackwater_spark.sink.commits import Emit
+from slackwater_spark.sink.contract import REQUEST_TIMEOUT
+
+_SLOWEST_BYTES_PER_SECOND = 2_000_000
+"""A twentieth of what one producer writes on two quiet cores."""
+_LONGEST_TRANSACTION = timedelta(minutes=15)
+"""What brokers allow by default (``transaction.max.timeout.ms``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTopic:
+    """The topic of one view's documents."""
+
+    name: str
+    partitions: int | None = None
+    """None takes an existing topic as it is and creates one with four partitions."""
+
+    keys_move: bool = False
+    """Whether a document's key may move from one bucket to another, which sends its delete beside it."""
+
+    view: str = ""
+    """Its name, for people; empty: that of the topic."""
+
+    @property
+    def commits(self) -> str:
+        """The topic of the view's commit records."""
+        return commit_topic(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSinkSettings:
+    """The pipeline, its topics, and how they are written."""
+
+    pipeline: str
+    """Name of the pipeline; the transactional id and the progress topic derive from it."""
+    outputs: tuple[OutputTopic, ...]
+    """By number of the view; no two are the same topic."""
+    emit: Emit = Emit.LATEST
+    scope: Scope = Scope.STRICT
+    """``aggregate``: documents of a batch are of different commits, and a batch has one commit record."""
+    kafka: KafkaSettings
+    """The cluster of the outputs."""
+    replication_factor: int = -1
+    """Replicas of topics that have to be created; -1 is the broker's default."""
+    without_output: Callable[[], frozenset[int]] = frozenset
+    """Says which batches are never written: those without input, as far as the checkpoint still has them."""
+    accept_changed_output: bool = False
+    """Go on with topics that are not as the pipeline left them: what is missing in them stays missing."""
+    transaction_timeout: timedelta = timedelta(seconds=60)
+    """How long a transaction may stand open: so long do readers wait for a run that died and stays dead.
+    Longer for a large batch, see :meth:`timeout_for`."""
+    request_timeout: timedelta = REQUEST_TIMEOUT
+    """How long one call (initialise, flush, commit) may take before its attempt counts as failed."""
+    attempts: int = 3
+    """How often a batch is tried before the run gives up."""
+    patience: timedelta = timedelta(minutes=2)
+    """So long a batch is tried again, however often, while all that happens are errors that pass."""
+
+    @property
+    def transactional_id(self) -> str:
+        """The producer's id, one per pipeline: a new run fences the one before."""
+        return f"slackwater-{self.pipeline}"
+
+    def timeout_for(self, batch_bytes: int) -> timedelta:
+        """Returns how long the transaction of a batch of so many bytes may stand open."""
+        writing = timedelta(seconds=batch_bytes / _SLOWEST_BYTES_PER_SECOND)
+        return max(self.transaction_timeout, min(writing, _LONGEST_TRANSACTION))
+
+    @property
+    def progress_topic(self) -> str:
+        """The topic of the progress records."""
+        return progress_topic(self.pipeline)

@@ -1,0 +1,312 @@
+"""The exactly-once Kafka sink: one Kafka transaction per batch, written by the driver.
+
+A run opens its producer once: ``init_transactions()`` fences every earlier run and ends what it left open,
+*then* the progress record is read, compared with the topics, and written again in this run's name. Each
+batch is one transaction of documents, commit records and the progress record. Whatever goes wrong in a
+transaction, the producer is discarded, a new one opened, and the progress topic asked whether the batch is
+there; nothing is tried twice on one producer. A run takes over again only while the newest progress record
+is its own: one that was overtaken stays fenced.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import count
+
+from slackwater_engine.documents import DocumentBatch
+from slackwater_markers.kafka_retry import KafkaRetry
+from slackwater_protocol import (
+    Clock,
+    ProgressRecord,
+    SlackwaterError,
+    SystemClock,
+    encode_progress_record,
+)
+from slackwater_spark.errors import RunOvertakenError
+from slackwater_spark.sink.contract import NoProbe, SinkProbe, SinkStep, WriteReport
+from slackwater_spark.sink.kafka.answers import unavailable
+from slackwater_spark.sink.kafka.guard import TopicGuard
+from slackwater_spark.sink.kafka.producer import (
+    OutputProducer,
+    TransactionalProducer,
+    TransactionFailedError,
+)
+from slackwater_spark.sink.kafka.reading import NOTHING_VISIBLE, newest_progress, read_progress
+from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
+from slackwater_spark.sink.kafka.transaction import BatchTransaction, Written
+from slackwater_spark.sink.progress import check_owner, is_covered
+
+_BATCH_BYTES = 1_000_000
+"""librdkafka's own limit."""
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaSink:
+    """A :class:`~slackwater_spark.sink.contract.Sink` that writes to a topic per view."""
+
+    def __init__(
+        self,
+        settings: KafkaSinkSettings,
+        *,
+        probe: SinkProbe | None = None,
+        clock: Clock | None = None,
+        connect: Callable[[KafkaSinkSettings], OutputProducer] = TransactionalProducer,
+    ) -> None:
+        self._settings = settings
+        self._patient = replace(settings, request_timeout=settings.patience)
+        """For what is asked while a batch is being written: a broker that is away for a while ends no run."""
+        self._probe = probe or NoProbe()
+        self._clock = clock or SystemClock()
+        self._connect = connect
+        self._guard = TopicGuard(self._patient)
+        self._producer: OutputProducer | None = None
+        self._timeout = settings.transaction_timeout
+        """Of the producer's transactions."""
+        self._limits: Mapping[str, int] = {}
+        self._is_open_transaction = False
+        self._run = uuid.uuid4().hex
+        self._fenced: RunOvertakenError | None = None
+        self._progress: ProgressRecord | None = None
+
+    @property
+    def place(self) -> str:
+        """See :meth:`Sink.place`."""
+        return f"Kafka at {self._settings.kafka.bootstrap}"
+
+    def check(self, query_id: str | None) -> None:
+        """See :meth:`Sink.check`: refuses when the progress topic is there and of another checkpoint."""
+        self._check_owner(read_progress(self._settings, may_be_absent=True), query_id)
+
+    def open(self) -> ProgressRecord | None:
+        """Takes the pipeline over: creates missing topics, fences earlier runs, then reads the progress.
+
+        Raises:
+            PipelineStateError: a topic does not fit, or is not as the progress says.
+            OutputRefusedError: Kafka does not let the pipeline read or write a topic.
+            PipelineUnavailableError: Kafka does not answer.
+        """
+        self._guard.create_missing(newest_progress(self._settings, may_be_absent=True))
+        failure = TransactionFailedError("open", "never tried")
+        for _ in range(self._settings.attempts):
+            try:
+                self._connect_producer(self._begin_run)
+                return self._progress
+            except TransactionFailedError as error:
+                failure = error
+            except RunOvertakenError as error:  # by a run that this one has overtaken without its knowing
+                failure = TransactionFailedError("open", error.found)
+        raise unavailable(self._settings.pipeline, failure.what, self._settings.attempts, failure.detail)
+
+    def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
+        """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
+
+        Args:
+            query_id: Spark's query id from the checkpoint.
+            batch: the batch, with the same content each time its number is repeated.
+
+        Raises:
+            RunOvertakenError: another run took over; stop. All later calls raise it, too.
+            PipelineStateError: the progress is of another checkpoint, the batch does not continue it, or a
+                topic was changed while the run writes.
+            OutputRefusedError: Kafka will not take a record; nothing of the batch is visible.
+            PipelineUnavailableError: all attempts failed.
+            EngineStateError: nothing of the batch is visible.
+        """
+        if self._fenced is not None:
+            raise self._fenced
+        self._probe.reached(SinkStep.COLLECTED, batch.batch_id)
+        patience = self._settings.patience.total_seconds()
+        retry = KafkaRetry(f"batch {batch.batch_id}", patience, clock=self._clock)
+        for attempt in count(1):
+            try:
+                return self._write_once(self._producer_for(batch), query_id, batch)
+            except RunOvertakenError as error:
+                self._discard()
+                self._refuse_overtaken()
+                what = "a transaction that stood open for too long"
+                failure = TransactionFailedError(what, error.found, is_transient=True)
+            except TransactionFailedError as error:
+                self._discard()
+                failure = error
+            if attempt >= self._settings.attempts and (retry.is_over or not failure.is_transient):
+                what = f"batch {batch.batch_id} ({failure.what})"
+                raise unavailable(self._settings.pipeline, what, attempt, failure.detail) from failure
+            _log.warning(
+                "batch %d, attempt %d: %s; starting over with a new producer",
+                batch.batch_id,
+                attempt,
+                failure,
+            )
+            retry.pause()
+        raise AssertionError("count() never ends")
+
+    def close(self) -> None:
+        """Ends an open transaction, if Kafka answers, and lets go of the producer.
+
+        Idempotent, never raises.
+        """
+        if self._producer is not None and self._is_open_transaction:
+            self._producer.abort()
+        self._discard()
+        self._guard.close()
+
+    def _check_owner(self, progress: ProgressRecord | None, query_id: str | None) -> None:
+        kept_in = f"topic {self._settings.progress_topic}"
+        check_owner(self._settings.pipeline, progress, query_id, kept_in)
+
+    def _begin_run(self, producer: OutputProducer) -> ProgressRecord | None:
+        """Writes the newest progress again, in this run's name, when no earlier one writes any more."""
+        newest = newest_progress(self._patient)
+        self._guard.check(newest)
+        claim = replace(newest or self._nothing_visible(), run=self._run, topics=self._guard.states)
+        producer.begin()
+        producer.produce(
+            self._settings.progress_topic,
+            self._settings.pipeline.encode(),
+            encode_progress_record(claim),
+            [],
+            None,
+        )
+        producer.commit()
+        return _visible(claim)
+
+    def _producer_for(self, batch: DocumentBatch) -> OutputProducer:
+        """Returns the producer, or a new one when the batch takes longer than its transactions may."""
+        timeout = self._settings.timeout_for(batch.size_bytes)
+        if timeout != self._timeout:
+            self._discard()
+            self._timeout = timeout
+        return self._producer or self._take_over_again()
+
+    def _take_over_again(self) -> OutputProducer:
+        """Connects a new producer for the same run, if no other run has begun.
+
+        Asked twice: one that begins in between would be fenced, but finds its own record to be the newest
+        and takes over again in its turn.
+        """
+        self._refuse_overtaken()
+        return self._connect_producer(self._go_on)
+
+    def _go_on(self, _producer: OutputProducer) -> ProgressRecord | None:
+        progress = self._refuse_overtaken()
+        self._guard.check_identity()
+        return progress
+
+    def _refuse_overtaken(self) -> ProgressRecord | None:
+        """Returns what is visible, if this run still is the one that may write."""
+        newest = newest_progress(self._patient)
+        if newest is not None and newest.run != self._run:
+            self._discard()
+            detail = f"the newest progress record is of run {newest.run or '(older version)'}"
+            self._fenced = RunOvertakenError(self._settings.pipeline, detail)
+            raise self._fenced
+        if newest is not None:  # a transaction whose answer was lost may have become visible
+            self._guard.states = newest.topics
+        return _visible(newest)
+
+    def _connect_producer(self, begin: Callable[[OutputProducer], ProgressRecord | None]) -> OutputProducer:
+        """Connects a producer that fences earlier ones; keeps it if `begin` can tell what is visible then."""
+        self._limits, kafka = self._guard.largest_records(), self._settings.kafka
+        producer = self._producer = self._connect(
+            replace(
+                self._settings,
+                transaction_timeout=self._timeout,
+                kafka=replace(kafka, options={**_batch_size(self._limits), **kafka.options}),
+            )
+        )
+        try:
+            producer.open()
+            self._progress = begin(producer)
+        except SlackwaterError:
+            self._discard()
+            raise
+        return producer
+
+    def _nothing_visible(self) -> ProgressRecord:
+        return ProgressRecord(
+            pipeline=self._settings.pipeline,
+            query_id="",
+            batch_id=NOTHING_VISIBLE,
+            source="",
+            timeline=0,
+            commit_lsn=0,
+        )
+
+    def _discard(self) -> None:
+        producer, self._producer = self._producer, None
+        self._is_open_transaction = False
+        if producer is not None:
+            producer.discard()
+
+    def _write_once(self, producer: OutputProducer, query_id: str, batch: DocumentBatch) -> WriteReport:
+        self._check_owner(self._progress, query_id)
+        started = self._clock.monotonic()
+        if self._is_covered(batch):
+            return self._report(batch, Written(), started, started, was_covered=True)
+        progress = self._progress_after(query_id, batch)
+        transaction = BatchTransaction(
+            self._settings,
+            producer,
+            batch,
+            partial(self._probe.reached, batch_id=batch.batch_id),
+            self._guard.states_after,
+            self._limits,
+        )
+        self._is_open_transaction = True
+        written, progress = transaction.produce(progress)
+        produced = self._clock.monotonic()
+        self._is_open_transaction = False  # from here on its outcome is Kafka's to tell
+        transaction.commit()
+        self._progress, self._guard.states = progress, progress.topics
+        report = self._report(batch, written, started, produced, was_covered=False)
+        self._probe.reached(SinkStep.COMMITTED, batch.batch_id)
+        return report
+
+    def _is_covered(self, batch: DocumentBatch) -> bool:
+        newest = NOTHING_VISIBLE if self._progress is None else self._progress.batch_id
+        is_next = batch.batch_id <= newest + 1
+        without_output: frozenset[int] = frozenset() if is_next else self._settings.without_output()
+        return is_covered(
+            self._settings.pipeline,
+            batch.batch_id,
+            batch.header,
+            self._progress,
+            without_output,
+        )
+
+    def _progress_after(self, query_id: str, batch: DocumentBatch) -> ProgressRecord:
+        return ProgressRecord(
+            pipeline=self._settings.pipeline,
+            query_id=query_id,
+            batch_id=batch.batch_id,
+            source=batch.header.source,
+            timeline=batch.header.timeline,
+            commit_lsn=batch.header.to_lsn,
+            run=self._run,
+        )
+
+    def _report(
+        self, batch: DocumentBatch, written: Written, started: float, produced: float, *, was_covered: bool
+    ) -> WriteReport:
+        return WriteReport(
+            batch_id=batch.batch_id,
+            header=batch.header,
+            documents=written.documents,
+            deletes=written.deletes,
+            was_covered=was_covered,
+            produce_seconds=produced - started,
+            commit_seconds=self._clock.monotonic() - produced,
+            visible_at=self._clock.now(),
+        )
+
+
+def _visible(record: ProgressRecord | None) -> ProgressRecord | None:
+    return None if record is None or record.batch_id == NOTHING_VISIBLE else record
+
+
+def _batch_size(limits: Mapping[str, int]) -> dict[str, str]:
+    """Producer's batches are no larger than what each output takes: else small documents could be refused."""
+    return {"batch.size": str(min(limits.values()))} if limits and min(limits.values()) < _BATCH_BYTES else {}

@@ -1,0 +1,211 @@
+"""The topics of a sink as the broker describes them: created if absent, checked if present."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_protocol import TopicState
+from slackwater_spark.errors import OutputRefusedError, PipelineStateError, PipelineUnavailableError
+from slackwater_spark.sink.commits import Emit
+from slackwater_spark.sink.kafka.answers import until_answered
+from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
+from slackwater_spark.sink.kafka.topic_changes import UNKNOWN_ID
+
+T = TypeVar("T")
+
+DEFAULT_PARTITIONS = 4
+_ADVICE = "delete it, or use other names"
+_ID_OF_NONE = "A" * 22
+"""How Kafka spells the id of a topic without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRule:
+    """The configuration with which a topic is created, and what it must have when it is there."""
+
+    name: str
+    create_partitions: int
+    partitions: int | None
+    """Required number; None accepts any."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    compacted: bool = False
+    """Says that the topic must be compacted only."""
+
+
+def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
+    """Returns the rules of a sink's output, commit and progress topics.
+
+    The output of ``latest`` is created compacted: the newest document of each key stays. Documents of
+    ``transactions`` and commit records stay for ever.
+    """
+    for_ever = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    output_config = {"cleanup.policy": "compact"} if settings.emit is Emit.LATEST else for_ever
+    rules = [TopicRule(settings.progress_topic, 1, 1, {"cleanup.policy": "compact"}, compacted=True)]
+    for output in settings.outputs:
+        create = output.partitions or DEFAULT_PARTITIONS
+        rules += [
+            TopicRule(output.name, create, output.partitions, output_config),
+            TopicRule(output.commits, 1, 1, for_ever),
+        ]
+    return rules
+
+
+class SinkTopics:
+    """The topics of a sink on their broker. Every method blocks, at most for the request time-out.
+
+    Every method raises :class:`PipelineUnavailableError` if the broker does not answer and
+    :class:`OutputRefusedError` if it refuses.
+    """
+
+    def __init__(self, settings: KafkaSinkSettings) -> None:
+        self._settings = settings
+        self._client: AdminClient | None = None
+        self._written = [name for output in settings.outputs for name in (output.name, output.commits)]
+
+    def missing(self) -> list[TopicRule]:
+        """Returns the rules of the topics that are not there.
+
+        Raises:
+            PipelineStateError: one that is there does not fit.
+        """
+        return self._ask("the check of its topics", self._missing)
+
+    def create(self, rules: Iterable[TopicRule]) -> None:
+        """Creates topics; those that exist meanwhile are left as they are."""
+        new = [
+            NewTopic(
+                rule.name,
+                rule.create_partitions,
+                self._settings.replication_factor,
+                config=dict(rule.config),
+            )
+            for rule in rules
+        ]
+        if new:
+            self._ask(
+                f"the creation of topics {', '.join(topic.topic for topic in new)}",
+                lambda seconds: _create(self._admin, new, seconds),
+            )
+
+    def identities(self) -> dict[str, tuple[str, int]]:
+        """Returns id and number of partitions of each output and commit topic there is. One request."""
+        return self._ask("a look at its topics", self._identities)
+
+    def states(self) -> dict[str, TopicState]:
+        """Returns the state of each output and commit topic; waits for those that do not exist."""
+        return self._ask("a look at its topics", self._states)
+
+    def largest_records(self) -> dict[str, int]:
+        """Returns ``max.message.bytes`` of each output, as far as it may be known."""
+        found = {}
+        for output in self._settings.outputs:
+            with suppress(OutputRefusedError, PipelineUnavailableError):
+                what = f"the configuration of {output.name}"
+                found[output.name] = self._ask(what, partial(self._largest_record, output.name))
+        return found
+
+    def close(self) -> None:
+        """Frees the connection."""
+        self._client = None
+
+    @property
+    def _admin(self) -> AdminClient:
+        """The client, connected on first use."""
+        if self._client is None:
+            self._client = AdminClient({**self._settings.kafka.client_config})
+        return self._client
+
+    def _ask(self, what: str, ask: Callable[[float], T]) -> T:
+        return until_answered(self._settings, what, ask)
+
+    def _largest_record(self, topic: str, seconds: float) -> int:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        answer = self._admin.describe_configs([resource], request_timeout=seconds)[resource]
+        return int(answer.result(seconds)["max.message.bytes"].value)
+
+    def _missing(self, seconds: float) -> list[TopicRule]:
+        known = self._admin.list_topics(timeout=seconds).topics
+        missing = []
+        for rule in topic_rules(self._settings):
+            if rule.name in known:
+                _check(self._admin, rule, len(known[rule.name].partitions), seconds)
+            else:
+                missing.append(rule)
+        return missing
+
+    def _identities(self, seconds: float) -> dict[str, tuple[str, int]]:
+        answers = self._admin.describe_topics(TopicCollection(self._written), request_timeout=seconds)
+        found = {}
+        for name, answer in answers.items():
+            try:
+                topic = answer.result(seconds)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise
+            topic_id = str(topic.topic_id)
+            found[name] = UNKNOWN_ID if topic_id == _ID_OF_NONE else topic_id, len(topic.partitions)
+        return found
+
+    def _states(self, seconds: float) -> dict[str, TopicState]:
+        identities = self._identities(seconds)
+        if len(identities) < len(self._written):  # made a moment ago, and not known everywhere yet
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        places = [TopicPartition(name, p) for name, (_, count) in identities.items() for p in range(count)]
+        first = self._offsets(places, OffsetSpec.earliest(), seconds)  # type: ignore[no-untyped-call]
+        end = self._offsets(places, OffsetSpec.latest(), seconds)  # type: ignore[no-untyped-call]
+        return {
+            name: TopicState(
+                topic_id,
+                tuple(first[name, p] for p in range(count)),
+                tuple(end[name, p] for p in range(count)),
+            )
+            for name, (topic_id, count) in identities.items()
+        }
+
+    def _offsets(
+        self, places: list[TopicPartition], which: OffsetSpec, seconds: float
+    ) -> dict[tuple[str, int], int]:
+        if not places:
+            return {}
+        asked = dict.fromkeys(places, which)
+        answers = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds
+        )
+        return {
+            (place.topic, place.partition): answer.result(seconds).offset for place, answer in answers.items()
+        }
+
+
+def unusable_topic(topic: str, expected: str, found: str, advice: str) -> PipelineStateError:
+    """Says how a topic that the sink writes to is not as it must be, or not as the pipeline left it."""
+    return PipelineStateError(f"topic {topic!r}: expected {expected}, found {found}", advice)
+
+
+def _check(admin: AdminClient, rule: TopicRule, partitions: int, seconds: float) -> None:
+    if rule.partitions is not None and partitions != rule.partitions:
+        raise unusable_topic(rule.name, f"{rule.partitions} partition(s)", f"{partitions}", _ADVICE)
+    if rule.compacted:
+        resource = ConfigResource(ResourceType.TOPIC, rule.name)
+        answer = admin.describe_configs([resource])[resource].result(seconds)
+        policy = answer["cleanup.policy"].value
+        if policy != "compact":
+            raise unusable_topic(rule.name, "cleanup.policy=compact", f"cleanup.policy={policy}", _ADVICE)
+
+
+def _create(admin: AdminClient, topics: list[NewTopic], seconds: float) -> None:
+    for future in admin.create_topics(topics, request_timeout=seconds).values():
+        try:
+            future.result(seconds)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise

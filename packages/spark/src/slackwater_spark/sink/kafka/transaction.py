@@ -1,0 +1,304 @@
+"""One Kafka transaction of the sink: documents, then commit records, then progress."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from confluent_kafka import KafkaError, Message
+
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.payloads import Document
+from slackwater_markers.kafka_retry import is_transient
+from slackwater_protocol import (
+    CommitRecord,
+    OffsetRange,
+    ProgressRecord,
+    TopicState,
+    encode_commit_record,
+    encode_progress_record,
+    format_position,
+)
+from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
+from slackwater_spark.errors import OutputRefusedError, PipelineError
+from slackwater_spark.sink.commits import BatchCommits, CommitUnit, Emit
+from slackwater_spark.sink.contract import SinkStep
+from slackwater_spark.sink.kafka.answers import refusal
+from slackwater_spark.sink.kafka.producer import Headers, OutputProducer, TransactionFailedError
+from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic
+
+WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]
+"""Offsets of a batch's documents by output topic and partition."""
+TopicsAfter = Callable[[WrittenRanges], Mapping[str, TopicState]]
+
+_SERVE_EVERY = 1000
+_SHOWN_KEY = 200
+_TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).name()
+
+
+@dataclass(slots=True)
+class Written:
+    """Counts what went into the output topics."""
+
+    documents: int = 0
+    deletes: int = 0
+
+
+class DeliveredOffsets:
+    """Counts delivery reports per partition.
+
+    Reports come in the thread that polls or flushes the producer. One instance covers the documents of one
+    commit record.
+    """
+
+    __slots__ = ("_ranges", "delivered", "first_error", "largest_failed")
+
+    def __init__(self) -> None:
+        self._ranges: dict[int, list[int]] = {}
+        self.delivered = 0
+        self.first_error: KafkaError | None = None
+        self.largest_failed: tuple[int, bytes | None] | None = None
+        """Bytes of the value, and key, of a record that failed for the same reason as the first one."""
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        """The ``on_delivery`` callback. Never raises."""
+        partition, offset = message.partition(), message.offset()
+        if error is not None or partition is None or offset is None:
+            self._failed(error, message)
+            return
+        self.delivered += 1
+        seen = self._ranges.get(partition)
+        if seen is None:
+            self._ranges[partition] = [1, offset, offset]
+        else:
+            seen[0] += 1
+            if offset > seen[2]:
+                seen[2] = offset
+            elif offset < seen[1]:
+                seen[1] = offset
+
+    def _failed(self, error: KafkaError | None, message: Message) -> None:
+        self.first_error = self.first_error or error
+        if error is None or self.first_error is None or error.code() != self.first_error.code():
+            return
+        size = len(message.value() or b"")
+        if self.largest_failed is None or size > self.largest_failed[0]:
+            self.largest_failed = size, message.key()
+
+    def ranges(self) -> dict[int, OffsetRange]:
+        """Returns count, first and last offset by partition; partitions without a record are absent."""
+        return {partition: OffsetRange(*seen) for partition, seen in sorted(self._ranges.items())}
+
+
+def _joined(one: OffsetRange, other: OffsetRange) -> OffsetRange:
+    return OffsetRange(
+        one.count + other.count,
+        min(one.first_offset, other.first_offset),
+        max(one.last_offset, other.last_offset),
+    )
+
+
+class BatchTransaction:
+    """Writes one batch through a producer, from begin to commit. Used once.
+
+    Args:
+        settings: Of the sink.
+        producer: Open, without a transaction.
+        batch: The batch.
+        reached: Is told of each step.
+        topics_after: Called when all documents are acknowledged; says what the progress record shall say of
+            the topics. What it raises ends the transaction.
+        limits: Largest record that an output takes, in bytes, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSinkSettings,
+        producer: OutputProducer,
+        batch: DocumentBatch,
+        reached: Callable[[SinkStep], None],
+        topics_after: TopicsAfter = lambda _: {},
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._producer = producer
+        self._batch = batch
+        self._reached = reached
+        self._topics_after = topics_after
+        self._limits = limits or {}
+        self._commits = BatchCommits(batch, settings.emit, settings.scope)
+        self._units = self._commits.units
+        self._offsets: Mapping[int, dict[str, DeliveredOffsets]] = {u.commit_lsn: {} for u in self._units}
+        """By commit record and output topic."""
+        self._written = Written()
+
+    def produce(self, progress: ProgressRecord) -> tuple[Written, ProgressRecord]:
+        """Begins the transaction and hands over documents, commit records, then progress.
+
+        Returns:
+            What was written, and the progress record with the state of the topics.
+
+        Raises:
+            TransactionFailedError: a record was not acknowledged.
+            OutputRefusedError: Kafka will not take a record; names the document.
+            RunOvertakenError: another run took over.
+            EngineStateError: a document belongs to no transaction of the batch, or to no view.
+        """
+        self._commits.check_views(len(self._settings.outputs))
+        self._producer.begin()
+        self._reached(SinkStep.BEGUN)
+        try:
+            for view, output in enumerate(self._settings.outputs):
+                for found in self._commits.documents(view, keys_move=output.keys_move):
+                    offsets = self._offsets[found.unit.commit_lsn].setdefault(output.name, DeliveredOffsets())
+                    headers = self._headers(found.commit_lsn, found.xid)
+                    self._produce_documents(output, offsets, headers, found.documents)
+            self._reached(SinkStep.PRODUCED)
+            self._producer.flush(self._has_failed)
+        except TransactionFailedError:
+            with suppress(PipelineError):
+                self._producer.serve()
+            self._check_refused()
+            raise
+        self._check_refused()
+        self._check_delivered()
+        self._reached(SinkStep.FLUSHED)
+        progress = replace(progress, topics=self._topics_after(self._ranges()))
+        for unit in self._units:
+            self._produce_commit_record(unit)
+        self._reached(SinkStep.COMMIT_RECORDS)
+        self._produce_progress(progress)
+        self._reached(SinkStep.PROGRESS)
+        return self._written, progress
+
+    def commit(self) -> None:
+        """Makes all of it visible at once; raises like :meth:`produce`, the outcome is then unknown."""
+        self._producer.commit()
+
+    def _produce_documents(
+        self, output: OutputTopic, offsets: DeliveredOffsets, headers: Headers, documents: Iterable[Document]
+    ) -> None:
+        produce, serve = self._producer.produce, self._producer.serve
+        topic, report = output.name, offsets.report
+        written = self._written
+        for _, key, document in documents:
+            try:
+                produce(topic, key, document, headers, report)
+            except OutputRefusedError as error:
+                raise self._refused(output, error, key, len(document or b"")) from error
+            written.documents += 1
+            if document is None:
+                written.deletes += 1
+            if not written.documents % _SERVE_EVERY:
+                serve()
+
+    def _reports(self) -> Iterator[DeliveredOffsets]:
+        return chain.from_iterable(each.values() for each in self._offsets.values())
+
+    def _first_error(self) -> KafkaError | None:
+        return next((each.first_error for each in self._reports() if each.first_error is not None), None)
+
+    def _has_failed(self) -> bool:
+        return self._first_error() is not None
+
+    def _check_refused(self) -> None:
+        """Raises if a document failed for a reason that stays."""
+        for output in self._settings.outputs:
+            for by_topic in self._offsets.values():
+                failed = by_topic.get(output.name)
+                if failed is None or failed.first_error is None or failed.largest_failed is None:
+                    continue
+                error = refusal(self._settings.pipeline, "a document", failed.first_error)
+                if error is not None:
+                    size, key = failed.largest_failed
+                    raise self._refused(output, error, key, size)
+
+    def _refused(
+        self, output: OutputTopic, error: OutputRefusedError, key: bytes | None, size: int
+    ) -> OutputRefusedError:
+        view = self._settings.outputs.index(output)
+        lsns = [
+            lsn
+            for chunk in self._batch.chunks(view)
+            for lsn, found, document in chunk
+            if found == key and len(document or b"") == size
+        ]
+        shown = (key or b"").decode(errors="replace")[:_SHOWN_KEY]
+        at = f", commit LSN {format_position(max(lsns))}" if lsns else ""
+        what = (
+            f"a document of view {output.view or output.name!r} for topic {output.name!r}, key {shown}{at}, "
+            f"{size:,} bytes"
+        )
+        if _TOO_LARGE not in error.reason:
+            return OutputRefusedError(self._settings.pipeline, what, error.reason, error.hint)
+        limit = self._limits.get(output.name)
+        reason = (
+            error.reason if limit is None else f"{error.reason}, the topic's max.message.bytes is {limit:,}"
+        )
+        if self._settings.emit is Emit.LATEST:
+            mend = "; or make it smaller in the database: the next start publishes its newest state only"
+        else:
+            mend = (
+                "; or change the view (a new revision): each commit's document is published, so a later, "
+                "smaller one does not help"
+            )
+        return OutputRefusedError(self._settings.pipeline, what, reason, error.hint + mend)
+
+    def _ranges(self) -> WrittenRanges:
+        """Returns where each output's first and last documents of the batch went."""
+        found: dict[str, dict[int, OffsetRange]] = {}
+        for by_topic in self._offsets.values():
+            for topic, offsets in by_topic.items():
+                ranges = found.setdefault(topic, {})
+                for partition, each in offsets.ranges().items():
+                    seen = ranges.get(partition)
+                    ranges[partition] = each if seen is None else _joined(seen, each)
+        return found
+
+    def _check_delivered(self) -> None:
+        delivered = sum(each.delivered for each in self._reports())
+        if delivered != self._written.documents:
+            first = self._first_error()
+            raise TransactionFailedError(
+                "flush",
+                f"{self._written.documents - delivered} of {self._written.documents} records failed: "
+                f"{'no reason given' if first is None else first.str()}",
+                is_transient=first is not None and is_transient(first),
+            )
+
+    def _produce_commit_record(self, unit: CommitUnit) -> None:
+        """Writes it into the commit topic of each output: who reads one learns where the others stand."""
+        header = self._batch.header
+        ranges = {topic: offsets.ranges() for topic, offsets in self._offsets[unit.commit_lsn].items()}
+        record = CommitRecord(
+            pipeline=self._settings.pipeline,
+            source=header.source,
+            timeline=header.timeline,
+            commit_lsn=unit.commit_lsn,
+            previous_lsn=unit.previous_lsn,
+            xid=unit.xid,
+            commit_ts_ms=unit.commit_ts_ms,
+            offsets={topic: found for topic, found in ranges.items() if found},
+            skipped=unit.skipped,
+        )
+        headers, value = self._headers(unit.commit_lsn, unit.xid), encode_commit_record(record)
+        for output in self._settings.outputs:
+            self._producer.produce(output.commits, None, value, headers, None)
+
+    def _produce_progress(self, progress: ProgressRecord) -> None:
+        self._producer.produce(
+            self._settings.progress_topic,
+            self._settings.pipeline.encode(),
+            encode_progress_record(progress),
+            [],
+            None,
+        )
+
+    def _headers(self, commit_lsn: int, xid: int | None) -> Headers:
+        headers: Headers = [
+            (HEADER_COMMIT_LSN, str(commit_lsn).encode()),
+            (HEADER_PIPELINE, self._settings.pipeline.encode()),
+        ]
+        if xid is not None:
+            headers.append((HEADER_XID, str(xid).encode()))
+        return headers

@@ -1,0 +1,96 @@
+"""Reads the records of a task, in an executor, and makes rows of them."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from slackwater_engine.records.batch import BatchTask
+from slackwater_engine.records.changes import BatchChanges, find_keyless, find_places
+from slackwater_protocol import RegistrySettings
+from slackwater_spark.collector import collector_paused
+from slackwater_spark.errors import PipelineUnavailableError
+from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
+from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.packed import PackedWriter
+from slackwater_spark.source.rows import RowWriter
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+    from slackwater_cdc.avro import ToJson
+
+
+def read_task(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:
+    """Reads a task's spans, as rows or packed.
+
+    Raises:
+        BadInputError: a record cannot be understood; names its place.
+        RecordsGoneError: records of the task are no longer in Kafka.
+        PipelineStateError: a topic is gone.
+        PipelineUnavailableError: Kafka or the schema registry does not answer.
+    """
+    with collector_paused():
+        yield from _read(options, schema, task)
+
+
+def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:
+    topics, to_json = options.source_topics, kept_decoder(options)
+    places = None
+    with kept_consumer(options.servers.kafka.client_config) as consumer:
+        reader = SpanReader(
+            consumer, timeout_seconds=options.read_timeout_ms / 1000, may_start_late=task.may_start_late
+        )
+        if task.needs_look_ahead:
+            seen = reader.read(task.spans)
+            places = find_places(task, options.source, options.tables, seen, topics=topics, to_json=to_json)
+        keyless = None
+        if task.repeated and task.has_whole_topics:
+            seen = reader.read(task.spans)
+            keyless = find_keyless(
+                task, options.source, options.tables, seen, places=places, topics=topics, to_json=to_json
+            )
+        changes = BatchChanges(
+            task, options.source, options.tables, places, topics=topics, to_json=to_json, keyless=keyless
+        )
+        portions = reader.read(task.spans)
+        if options.typing is not None:
+            from slackwater_spark.source.typed_rows import TypedRowWriter
+
+            yield from TypedRowWriter(options.source, options.typing, schema, changes).write(portions)
+        elif options.packing is None:
+            yield from RowWriter(options.source, schema, changes, to_json).write(portions)
+        else:
+            yield from PackedWriter(options.packing, schema, changes).write(task.header, portions)
+
+
+def kept_decoder(options: SourceOptions) -> "ToJson | None":
+    """Returns what makes JSON of keys and values in Avro; None when topics are JSON.
+
+    The Python worker keeps it for further tasks, with the schemas that it knows. Its calls raise
+    ``CdcError`` for a record that cannot be read, and ``PipelineUnavailableError`` for a registry that does
+    not help.
+    """
+    registry = options.servers.registry
+    return None if registry is None else _decoder(registry)
+
+
+@lru_cache(maxsize=4)
+def _decoder(settings: RegistrySettings) -> "ToJson":
+    from slackwater_registry import avro_to_json
+
+    return translate_registry_errors(avro_to_json(settings))
+
+
+def translate_registry_errors(to_json: "ToJson") -> "ToJson":
+    """Returns a decoder that raises ``PipelineUnavailableError`` when the registry does not help."""
+    from slackwater_registry import RegistryError
+
+    def checked(data: bytes | None) -> bytes | None:
+        try:
+            return to_json(data)
+        except RegistryError as error:
+            hint = "the query stops here and loses nothing: it goes on from this batch"
+            raise PipelineUnavailableError(str(error), hint) from error
+
+    return checked

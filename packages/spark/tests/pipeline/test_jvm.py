@@ -1,0 +1,133 @@
+"""Each way in which Spark's JVM can end leaves a reason; see also ``test_run.py`` for real ones."""
+
+import logging
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark import SparkContext
+
+from slackwater_protocol import NO_SERVERS
+from slackwater_spark.errors import PipelineUnavailableError
+from slackwater_spark.pipeline import RunSettings
+from slackwater_spark.pipeline.jvm import end_jvm, explain_exit, explain_jvm_end
+from slackwater_spark.pipeline.session import spark_session
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "exit code 0"),
+        (1, "exit code 1"),
+        (-9, "exit code -9, SIGKILL: killed by somebody, or by the kernel because memory ran out"),
+        (137, "exit code 137, SIGKILL: killed by somebody, or by the kernel because memory ran out"),
+        (-11, "exit code -11, SIGSEGV"),
+        (143, "exit code 143, SIGTERM"),
+        (128, "exit code 128"),
+        (255, "exit code 255"),
+    ],
+)
+def test_an_exit_code_is_explained(code: int, words: str) -> None:
+    assert explain_exit(code) == words
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Spark home whose launcher is yet to be written."""
+    script = tmp_path / "home" / "bin" / "spark-submit"
+    script.parent.mkdir(parents=True)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "home"))
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "MALLOC_ARENA_MAX"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # the session sets them for good
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    return script
+
+
+def start(java: Path, script: str) -> str:
+    """Why the session does not start."""
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+    settings = RunSettings(servers=NO_SERVERS, checkpoint=java.parent)
+    with (
+        pytest.raises(PipelineUnavailableError) as caught,
+        spark_session("p", settings, java.parent / "spark.log"),
+    ):
+        pass
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exit 1", "(exit code 1)"),
+        ("exit 0", "(exit code 0)"),
+        ("kill -9 $$", "SIGKILL: killed by somebody, or by the kernel because memory ran out)"),
+        ("kill -TERM $$", "(exit code -15, SIGTERM)"),
+    ],
+)
+def test_a_jvm_that_ends_before_it_answers_is_an_error_with_its_exit_code(
+    java: Path, script: str, words: str
+) -> None:
+    """By itself PySpark waits for ever after exit code 0, and names no exit code."""
+    reason = start(java, script)
+    assert "Java ended before it answered" in reason
+    assert words in reason
+    assert "a Java runtime (17 or newer) must be on PATH" in reason
+
+
+def test_a_jvm_that_never_answers_is_ended(
+    java: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("slackwater_spark.pipeline.jvm._LONGEST_START", timedelta(seconds=1))
+    monkeypatch.setattr("slackwater_spark.pipeline.jvm._REPORT_INTERVAL", timedelta(seconds=0.3))
+    with caplog.at_level(logging.WARNING):
+        assert "Java did not answer within" in start(java, f"echo $$ > {java}.pid; exec sleep 1000")
+    assert "Java has been starting for" in caplog.text
+    assert_ended(int(Path(f"{java}.pid").read_text()))
+
+
+def assert_ended(pid: int) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_the_end_of_a_running_jvm_is_known_from_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    assert explain_jvm_end(is_lost=True) is None
+    monkeypatch.setattr("slackwater_spark.pipeline.jvm._END_SECONDS", 0.1)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+        assert explain_jvm_end() is None
+        assert explain_jvm_end(is_lost=True) is None
+        process.kill()
+        monkeypatch.setattr("slackwater_spark.pipeline.jvm._END_SECONDS", 60.0)
+        assert str(explain_jvm_end(is_lost=True)).startswith("Spark's JVM ended (exit code -9, SIGKILL")
+        assert explain_jvm_end() == explain_jvm_end(is_lost=True)
+
+
+def test_a_jvm_that_answers_and_is_of_no_use_is_ended(java: Path) -> None:
+    """It says that it listens where nobody does. By itself PySpark forgets such a process."""
+    answer = r"printf '\0\0\0\1\0\0\0\6secret' > $_PYSPARK_DRIVER_CONN_INFO_PATH.new"
+    move = "mv $_PYSPARK_DRIVER_CONN_INFO_PATH.new $_PYSPARK_DRIVER_CONN_INFO_PATH"
+    reason = start(java, f"echo $$ > {java}.pid; {answer}; {move}; exec sleep 1000")
+    assert "Connection refused" in reason
+    assert_ended(int(Path(f"{java}.pid").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("program", "code"), [("import sys; sys.stdin.read()", 0), ("import time; time.sleep(1000)", -9)]
+)
+def test_a_jvm_is_ended_in_order_or_killed_when_that_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch, program: str, code: int
+) -> None:
+    limit = timedelta(minutes=5) if code == 0 else timedelta(seconds=0.2)
+    monkeypatch.setattr("slackwater_spark.pipeline.jvm._LONGEST_END", limit)
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+        gateway = SimpleNamespace(proc=process, shutdown=lambda: None)
+        monkeypatch.setattr(SparkContext, "_gateway", gateway)
+        assert end_jvm() == code
+        assert SparkContext._gateway is None  # noqa: SLF001 - PySpark's name for it

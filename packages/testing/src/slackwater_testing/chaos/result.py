@@ -1,0 +1,234 @@
+"""The result of a chaos run: what happened, what was found wrong, and the table of both.
+
+The table: fault x times x changes x lost x repeated x torn. Runs that are kept stand in ``chaos.jsonl``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from slackwater_certify import Certificate
+from slackwater_protocol import Clock
+from slackwater_testing.chaos.faults import FAULTS
+from slackwater_testing.chaos.schedule import ScheduledFault
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.results import RESULTS, append, new_result, read_results
+
+SCENARIO = "chaos"
+VERSION = 1
+HEADINGS = ("fault", "times", "changes", "lost", "repeated", "torn", "visible again after")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """One fault that happened."""
+
+    planned: ScheduledFault
+    round: int
+    began: float
+    """Seconds of the monotonic clock, as all times here."""
+    ended: float
+    recovered: float
+    """When a commit made after its end was visible."""
+    began_ms: int
+    """Wall clock."""
+    recovered_ms: int
+    changes: int
+    """Row changes committed between its begin and its recovery."""
+
+    @property
+    def recovery_seconds(self) -> float:
+        """The time from its end to its recovery."""
+        return self.recovered - self.ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultRow:
+    """One kind of fault over all its occurrences."""
+
+    fault: str
+    times: int
+    changes: int
+    """Row changes committed from its begin to its recovery; those of overlapping faults count for each."""
+    lost: int | None
+    """None: something was lost in the run, the certifier cannot say when."""
+    repeated: int | None
+    """As ``lost``."""
+    torn: int
+    """Wrong documents: of no committed state, or of another one than they claim."""
+    recovery_seconds: float
+    """Median, from the end of the fault to a later commit being visible."""
+    longest_recovery_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTotals:
+    """The whole run."""
+
+    outputs: int
+    """Documents and deletes that were judged."""
+    changes: int
+    """Change events in the topics, repeats and the snapshot included."""
+    lost: int
+    repeated: int
+    torn: int
+    findings: int
+    """Of every kind."""
+
+
+def totals(certificate: Certificate) -> RunTotals:
+    """Sums up what the certifier found."""
+    return RunTotals(
+        outputs=certificate.outputs,
+        changes=certificate.events,
+        lost=certificate.lost,
+        repeated=certificate.repeated,
+        torn=certificate.torn + certificate.wrong_lsn,
+        findings=certificate.findings,
+    )
+
+
+def rows(occurrences: Iterable[Occurrence], certificate: Certificate) -> list[FaultRow]:
+    """Makes a row for each kind of fault, in the order of the table of faults.
+
+    Wrong documents are put down to every fault during which they were published; the column can thus add up
+    to more, or less, than were found. Of what was lost or repeated only the sum is known.
+    """
+    by_fault: dict[str, list[Occurrence]] = {}
+    for occurrence in occurrences:
+        by_fault.setdefault(occurrence.planned.fault, []).append(occurrence)
+    return [_row(name, by_fault[name], certificate) for name in FAULTS if name in by_fault]
+
+
+def _row(name: str, occurrences: Sequence[Occurrence], certificate: Certificate) -> FaultRow:
+    recoveries = [occurrence.recovery_seconds for occurrence in occurrences]
+    return FaultRow(
+        fault=name,
+        times=len(occurrences),
+        changes=sum(occurrence.changes for occurrence in occurrences),
+        lost=None if certificate.lost else 0,
+        repeated=None if certificate.repeated else 0,
+        torn=wrong_during(occurrences, certificate),
+        recovery_seconds=round(median(recoveries), 1),
+        longest_recovery_seconds=round(max(recoveries), 1),
+    )
+
+
+def wrong_during(occurrences: Iterable[Occurrence], certificate: Certificate) -> int:
+    """Wrong outputs that were published during these occurrences."""
+    spans = [(each.began_ms, each.recovered_ms) for each in occurrences]
+    starts = [bucket.start_ms for bucket in certificate.timeline]
+    width = starts[1] - starts[0] if len(starts) > 1 else 0
+    return sum(
+        bucket.wrong
+        for bucket in certificate.timeline
+        if any(begin <= bucket.start_ms + width and bucket.start_ms <= end for begin, end in spans)
+    )
+
+
+def markdown(table: Iterable[FaultRow], whole: RunTotals) -> str:
+    """Writes a line per fault, and one for the whole run, for the README."""
+    lines = [_line(HEADINGS), "|---|---:|---:|---:|---:|---:|---:|"]
+    listed = list(table)
+    for row in listed:
+        recovery = f"{row.recovery_seconds:.1f} s"
+        if row.times > 1:
+            recovery += f" (at most {row.longest_recovery_seconds:.1f} s)"
+        unknown = ["?" if number is None else str(number) for number in (row.lost, row.repeated)]
+        cells = (str(row.times), f"{row.changes:,}", *unknown, str(row.torn))
+        lines.append(_line((row.fault, *cells, recovery)))
+    numbers = (sum(row.times for row in listed), whole.changes, whole.lost, whole.repeated, whole.torn)
+    lines.append(_line(("**the whole run**", *(f"**{number:,}**" for number in numbers), "")))
+    return "\n".join(lines)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def to_details(table: Iterable[FaultRow], whole: RunTotals) -> dict[str, object]:
+    """Makes the details of a result for the results file."""
+    return {"table": [asdict(row) for row in table], "whole": asdict(whole)}
+
+
+def from_details(details: Mapping[str, Any]) -> tuple[list[FaultRow], RunTotals]:
+    """Reads what :func:`to_details` wrote."""
+    return [FaultRow(**row) for row in details["table"]], RunTotals(**details["whole"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosResult:
+    """The findings of a run."""
+
+    occurrences: tuple[Occurrence, ...]
+    missed: tuple[tuple[ScheduledFault, str], ...]
+    certificate: Certificate
+    deaths: Counter[str]
+    """How often the supervisor had to start a part."""
+    last_words: tuple[tuple[str, str], ...] = field(repr=False)
+    """Program and how its log ended, at each of its deaths."""
+    seconds: float
+
+    @property
+    def table(self) -> list[FaultRow]:
+        """Per kind of fault."""
+        return rows(self.occurrences, self.certificate)
+
+    @property
+    def text(self) -> str:
+        """The table as Markdown, what was found wrong, and what did not happen."""
+        lines = [markdown(self.table, totals(self.certificate))]
+        for kind, examples in self.certificate.examples.items():
+            lines += [f"{kind}:", *(f"  {example[:400]}" for example in examples)]
+        lines += [f"missed: {planned.fault}: {reason}" for planned, reason in self.missed]
+        verdict = "nothing" if self.certificate.is_clean else f"{self.certificate.findings} findings"
+        lines.append(
+            f"{self.certificate.outputs:,} documents of {self.certificate.transactions:,} transactions "
+            f"judged: {verdict} wrong; {sum(self.deaths.values())} restarts in {self.seconds:.0f} s"
+        )
+        return "\n".join(lines)
+
+
+def keep(found: ChaosResult, *, seed: int, kind: str, clock: Clock, folder: Path = RESULTS) -> None:
+    """Appends the run to ``chaos.jsonl``."""
+    certificate = found.certificate
+    result = new_result(
+        SCENARIO,
+        VERSION,
+        parameters={"kind": kind, "seed": seed},
+        value=float(certificate.findings),
+        unit="violations",
+        details={
+            "seconds": round(found.seconds),
+            "faults": len(found.occurrences),
+            "transactions": certificate.transactions,
+            "restarts": dict(found.deaths),
+            **to_details(found.table, totals(certificate)),
+        },
+        clock=clock,
+    )
+    append(result, folder)
+
+
+def newest_table(folder: Path = RESULTS) -> str:
+    """The newest run in the results, as Markdown with a line that says what it was.
+
+    Raises:
+        RunFailedError: no run was kept yet.
+    """
+    runs = read_results(SCENARIO, folder)
+    if not runs:
+        reason = "has no run; `python -m slackwater_testing chaos` makes one"
+        raise RunFailedError(str(folder / f"{SCENARIO}.jsonl"), reason)
+    run = runs[-1]
+    table, whole = from_details(run.details)
+    details, run_of = run.details, run.parameters
+    what = (
+        f"{run_of['kind']}, seed {run_of['seed']}, {run.at[:10]}: {details['faults']} faults in "
+        f"{details['seconds']:,} s, {details['transactions']:,} transactions, {whole.outputs:,} published "
+        f"documents and deletes judged, {whole.findings} findings."
+    )
+    return f"{what}\n\n{markdown(table, whole)}"

@@ -1,0 +1,136 @@
+"""The state of a source in words, and which transactions are named."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import cast
+
+import pytest
+
+from slackwater_cdc import Frontier, Obstacle
+from slackwater_cdc.regression import Regression
+from slackwater_cdc.report import WAITS_FOR_OTHERS
+from slackwater_markers import FrontierState
+from slackwater_protocol import KafkaSettings, OpenTransaction, Servers
+from slackwater_sidecar import SidecarSettings
+from slackwater_sidecar.status import OpenTransactions, state_of
+
+SETTINGS = SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")))
+TOPICS = ["inv.s.a"]
+
+
+@dataclass
+class Standing:
+    """Stands in for a frontier."""
+
+    waiting: list[OpenTransaction] = field(default_factory=list)
+    obstacles: list[Obstacle] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    regression: Regression | None = None
+    stale_end_count: int = 0
+    lsn: int = 0x20
+
+    def open_transactions(self, limit: int) -> list[OpenTransaction]:
+        return self.waiting[:limit]
+
+    def missing_tables(self) -> list[str]:
+        return self.missing
+
+
+def transaction(xid: int, hint: str = "rows are missing") -> OpenTransaction:
+    return OpenTransaction(xid=xid, commit_lsn=16, since_ms=0, expected={}, received={}, hint=hint)
+
+
+def obstacle(offset: int, *, is_misconfiguration: bool = False) -> Obstacle:
+    return Obstacle("inv.s.a", 0, offset, "cannot be read", is_misconfiguration=is_misconfiguration)
+
+
+def named(watch: OpenTransactions, *waiting: OpenTransaction, at: float) -> list[tuple[int, int]]:
+    """Ids, and since when, at so many seconds by both clocks."""
+    frontier = cast(Frontier, Standing(list(waiting)))
+    return [(t.xid, t.since_ms) for t in watch.update(frontier, at, int(at * 1000))]
+
+
+def state(frontier: Standing, *open_: OpenTransaction) -> tuple[FrontierState, str]:
+    return state_of(SETTINGS, cast(Frontier, frontier), TOPICS, open_)
+
+
+@pytest.fixture
+def watch() -> OpenTransactions:
+    return OpenTransactions(timedelta(seconds=10))
+
+
+def test_a_transaction_is_named_with_the_time_from_which_it_was_waited_for(watch: OpenTransactions) -> None:
+    assert named(watch, transaction(7), at=5) == []
+    assert named(watch, transaction(7), transaction(8), at=14.9) == []
+    assert named(watch, transaction(7), transaction(8), at=15) == [(7, 5_000)]
+    assert named(watch, transaction(7), transaction(8), at=30) == [(7, 5_000), (8, 14_900)]
+
+
+def test_the_first_one_is_named_also_when_it_lacks_nothing_itself(watch: OpenTransactions) -> None:
+    waiting = [transaction(7, WAITS_FOR_OTHERS), transaction(8, WAITS_FOR_OTHERS), transaction(9)]
+    named(watch, *waiting, at=0)
+
+    assert [xid for xid, _ in named(watch, *waiting, at=10)] == [7, 9]
+
+
+def test_what_was_not_waited_for_meanwhile_begins_anew(watch: OpenTransactions) -> None:
+    named(watch, transaction(7), at=0)
+    named(watch, at=5)
+
+    assert named(watch, transaction(7), at=20) == []
+    assert named(watch, transaction(7), at=30) == [(7, 20_000)]
+
+
+def test_the_first_obstacle_is_shown_and_how_many_there_are() -> None:
+    first, other = obstacle(3), obstacle(9, is_misconfiguration=True)
+    place = "inv.s.a/0 offset 3: cannot be read"
+
+    assert state(Standing(obstacles=[first])) == (FrontierState.BAD_INPUT, f"{place}; no cut passes it")
+    assert state(Standing(obstacles=[first, other, other])) == (
+        FrontierState.BAD_INPUT,
+        f"{place} (and 2 more); no cut passes it",
+    )
+    assert state(Standing(obstacles=[other]))[0] is FrontierState.MISCONFIGURED
+
+
+def test_without_topics_the_tables_are_named_that_were_asked_for() -> None:
+    settings = SidecarSettings(
+        source="inv", servers=Servers(KafkaSettings("h:1")), tables=frozenset({"s.b", "s.a", "s.c"})
+    )
+
+    assert state_of(settings, cast(Frontier, Standing()), [], []) == (
+        FrontierState.WAITING,
+        "no topic was found for s.a, s.b, s.c at h:1",
+    )
+
+
+def test_a_table_without_a_topic_is_waited_for_by_name() -> None:
+    found, detail = state(Standing(missing=["s.b", "s.c"]), transaction(7))
+
+    assert found is FrontierState.WAITING
+    assert detail.startswith("no topic was found for s.b, s.c (topics appear with the first change")
+
+
+def test_a_snapshot_that_is_open_is_a_wait_and_a_transaction_a_stall() -> None:
+    assert state(Standing(), transaction(0), transaction(7))[0] is FrontierState.WAITING
+    assert state(Standing(), transaction(7)) == (
+        FrontierState.STALLED,
+        "transaction 7 (commit 0/10): rows are missing",
+    )
+
+
+@pytest.mark.parametrize(("xid", "what"), [(7, "transaction 7"), (0, "an initial snapshot")])
+def test_lsns_that_went_back_are_told_before_anything_else(xid: int, what: str) -> None:
+    back = Regression(transaction_offset=4, xid=xid, commit_lsn=16, newest_lsn=32)
+    found, detail = state(Standing(regression=back, obstacles=[obstacle(3)]))
+
+    assert found is FrontierState.REGRESSED
+    assert detail.startswith(f"LSNs went back: {what} at 0/10 after 0/20")
+
+
+def test_commits_below_the_frontier_are_told_when_there_are_many() -> None:
+    assert state(Standing(stale_end_count=100_000)) == (FrontierState.RUNNING, "")
+    assert state(Standing(stale_end_count=100_001)) == (
+        FrontierState.RUNNING,
+        "the last 100001 commits were at or below 0/20: repeats, or LSNs that went back",
+    )
