@@ -32,7 +32,7 @@ from locust.runners import WorkerRunner
 
 from slackwater_bench.arrivals import ARRIVALS, PoissonArrivals
 from slackwater_testing.database import execute_transaction
-from slackwater_testing.workloads.registry import WORKLOADS
+from slackwater_testing.workloads import WORKLOADS
 from slackwater_testing.workloads.workload import Transaction
 
 FETCH_SECONDS = 1.0

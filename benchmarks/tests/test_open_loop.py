@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from slackwater_bench.steady_orders import RowChange, SteadyOrders
-from slackwater_bench.traffic import OpenLoop
+from slackwater_bench.traffic import OpenLoop, RowChange, SteadyOrders
 
 LOOK_SECONDS = 0.0001
 ORDERS = SteadyOrders(orders=10)

@@ -11,7 +11,7 @@ from slackwater_bench.__main__ import main
 from slackwater_bench.catch_up import on_cores
 from slackwater_bench.registry import SCENARIOS, scenario_named
 from slackwater_bench.scenario import Direction, Measured, Scenario, points_of
-from slackwater_bench.steady_orders import LINES, ORDERS, SteadyOrders
+from slackwater_bench.traffic import LINES, ORDERS, SteadyOrders
 from slackwater_bench.usage import batch_parts, batch_sizes, cpu_between
 from slackwater_testing.errors import RunFailedError
 

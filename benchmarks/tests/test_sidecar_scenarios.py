@@ -1,5 +1,8 @@
-from slackwater_bench.probes.frontier_soak import BATCH, Feed
+import runpy
+
+from slackwater_bench.scenarios.probes import FRONTIER_SOAK
 from slackwater_bench.scenarios.sidecar import delays
+from slackwater_testing.workloads.workload import REPOSITORY
 
 
 def test_every_end_waits_for_the_first_cut_that_contains_it() -> None:
@@ -10,8 +13,9 @@ def test_every_end_waits_for_the_first_cut_that_contains_it() -> None:
 
 
 def test_everything_that_the_soak_feeds_gets_into_cuts() -> None:
-    feed = Feed(partitions=4)
-    for first in range(0, 3 * BATCH, BATCH):
+    soak = runpy.run_path(str(REPOSITORY / FRONTIER_SOAK))
+    feed, batch = soak["Feed"](partitions=4), soak["BATCH"]
+    for first in range(0, 3 * batch, batch):
         feed.feed(first)
 
     assert feed.frontier.queue_length == 0

@@ -18,9 +18,8 @@ from slackwater_cdc.columns import ParsedRows, parse_rows
 from slackwater_cdc.envelope import Row, decode_transaction
 from slackwater_protocol import KafkaSettings, Servers
 from slackwater_sidecar import SidecarSettings
-from slackwater_sidecar.consumption import Consumption, Failure, PartitionId
+from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId
 from slackwater_sidecar.lookup import Lookup
-from slackwater_sidecar.segments import Pairs
 
 IDLE_POLLS = 100
 

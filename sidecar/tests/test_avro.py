@@ -20,9 +20,9 @@ from slackwater_protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_registry import RegistryUnavailableError
 from slackwater_registry.testing import RegistryServer
 from slackwater_sidecar.avro import AvroValues, avro_values
+from slackwater_sidecar.consumption import run_of
 from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
 from slackwater_sidecar.reader import KafkaSourceReader
-from slackwater_sidecar.segments import run_of
 from slackwater_sidecar.settings import SidecarSettings
 
 RECORDINGS = Path(__file__).parents[2] / "packages/cdc/tests/recordings/avro"

@@ -6,8 +6,8 @@ from typing import cast
 import pytest
 
 from slackwater_cdc import Frontier, Partition
-from slackwater_sidecar import balance
-from slackwater_sidecar.balance import Balance
+from slackwater_sidecar import reader
+from slackwater_sidecar.reader import Balance
 
 END = ("s.transaction", 0)
 A, B = ("s.a", 0), ("s.a", 1)
@@ -32,8 +32,8 @@ def looked(of: Balance, a: int, b: int, ends: int = 0) -> tuple[set[tuple[str, i
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Balance:
     """Too far ahead are more than ten transactions; a look every five records."""
-    monkeypatch.setattr(balance, "_FAR_AHEAD", 10)
-    monkeypatch.setattr(balance, "_RECORDS", 5)
+    monkeypatch.setattr(reader, "_FAR_AHEAD", 10)
+    monkeypatch.setattr(reader, "_RECORDS_BETWEEN_COMPARISONS", 5)
     result = Balance(END)
     result.record(5)
     return result

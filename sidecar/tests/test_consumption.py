@@ -10,9 +10,8 @@ from slackwater_cdc.columns import ParsedRows
 from slackwater_protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_sidecar import consumption
 from slackwater_sidecar.avro import AvroValues
-from slackwater_sidecar.consumption import Consumption, Failure, PartitionId
+from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId
 from slackwater_sidecar.errors import SchemasUnavailableError
-from slackwater_sidecar.segments import Pairs
 from slackwater_sidecar.settings import SidecarSettings
 
 AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name

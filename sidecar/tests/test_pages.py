@@ -9,17 +9,14 @@ from http.client import HTTPConnection
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater_markers import FrontierState
 from slackwater_protocol import Clock, Cut, OpenTransaction
 from slackwater_protocol.metrics import SIDECAR_METRICS, series_of
 from slackwater_sidecar import SidecarConfigError, SidecarStatus
-from slackwater_sidecar.http_server import MAX_CONNECTIONS, HttpServer
-from slackwater_sidecar.metrics import SidecarCollector
+from slackwater_sidecar.http_server import MAX_CONNECTIONS, HttpServer, SidecarPages
 from slackwater_sidecar.monitor import SourceMonitor
-from slackwater_sidecar.pages import SidecarPages
 
 CUT = Cut(
     source="inv",
@@ -63,9 +60,7 @@ def monitor(clock: Clock) -> SourceMonitor:
 
 @pytest.fixture
 def pages(monitor: SourceMonitor) -> SidecarPages:
-    registry = CollectorRegistry()
-    registry.register(SidecarCollector([monitor]))
-    return SidecarPages([monitor], registry)
+    return SidecarPages([monitor])
 
 
 def body(pages: SidecarPages, path: str) -> tuple[HTTPStatus, dict[str, Any]]:

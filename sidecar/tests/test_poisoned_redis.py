@@ -23,7 +23,7 @@ from slackwater_markers import (
 from slackwater_protocol import Clock, OpenTransaction, encode_cut
 from slackwater_protocol.keys import cuts_key, frontier_key, markers_key, open_key
 from slackwater_sidecar import Publisher
-from slackwater_sidecar.testing.publishing import cut
+from slackwater_sidecar.testing import cut
 
 pytestmark = pytest.mark.integration
 

@@ -18,13 +18,13 @@ from slackwater_protocol import (
 )
 from slackwater_sidecar import SidecarSettings
 from slackwater_sidecar.resume import Resumption, recent_transactions, resume
-from slackwater_sidecar.testing import publishing
+from slackwater_sidecar.testing import cut as cut_of_one
 
 TOPICS = SourceTopics("inv")
 
 
 def cut(lsn: int, timeline: int = 1) -> Cut:
-    return replace(publishing.cut(lsn), timeline=timeline, transaction_offset=3 * lsn)
+    return replace(cut_of_one(lsn), timeline=timeline, transaction_offset=3 * lsn)
 
 
 def begins(timeline: int, transaction_offset: int) -> TimelineDecision:

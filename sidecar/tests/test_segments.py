@@ -2,7 +2,7 @@
 
 from confluent_kafka import Message
 
-from slackwater_sidecar.segments import RUN_HEADER, by_partition, by_run, is_keyless, run_of, triples
+from slackwater_sidecar.consumption import RUN_HEADER, by_partition, by_run, is_keyless, run_of, triples
 
 
 def message(

@@ -29,7 +29,7 @@ from slackwater_sidecar import (
     service,
 )
 from slackwater_sidecar.resume import Decision
-from slackwater_sidecar.testing.publishing import FailingLog
+from slackwater_sidecar.testing import FailingLog
 
 SETTINGS = SidecarSettings(source="inv", servers=Servers(KafkaSettings("h:1")), sidecar_id="me")
 TABLE = "s.a"

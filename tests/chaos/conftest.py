@@ -7,7 +7,7 @@ import pytest
 
 from slackwater_testing.chaos.schedule import Round, short_schedule
 from slackwater_testing.chaos.system import System, SystemSettings
-from slackwater_testing.workloads.registry import WORKLOADS
+from slackwater_testing.workloads import WORKLOADS
 
 SEED = 1
 ORDERS = 500

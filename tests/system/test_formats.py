@@ -17,7 +17,7 @@ import pytest
 from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
 from slackwater_devstack import DevStack
 from slackwater_protocol import parse_position
-from slackwater_testing.product import Product
+from slackwater_testing.programs import Product
 from slackwater_testing.watching import Visibility
 from slackwater_testing.workloads.workload import repository_pipeline
 

@@ -17,8 +17,7 @@ from slackwater_cdc import completeness
 from slackwater_cdc.testing.recording import follow
 from slackwater_cdc.transaction import Transaction
 from slackwater_devstack import ConnectMode, DevStack
-from slackwater_testing.replays.backlog import JOURNAL
-from slackwater_testing.replays.rounds import STACK, Killed, ReplayResult, ReplayRun
+from slackwater_testing.replays import JOURNAL, STACK, Killed, ReplayResult, ReplayRun
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

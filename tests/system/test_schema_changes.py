@@ -15,7 +15,7 @@ from slackwater import main
 from slackwater_devstack import DevStack
 from slackwater_protocol import parse_position
 from slackwater_testing.errors import ProgramEndedError
-from slackwater_testing.product import Product
+from slackwater_testing.programs import Product
 from slackwater_testing.watching import Visibility
 from slackwater_testing.workloads.workload import repository_pipeline
 

@@ -27,7 +27,7 @@ from slackwater_protocol import SystemClock, parse_position
 from slackwater_protocol.keys import data_topic, notification_topic
 from slackwater_testing.database import Writers, create_tables, write_first
 from slackwater_testing.watching import Visibility
-from slackwater_testing.workloads.registry import WORKLOADS
+from slackwater_testing.workloads import WORKLOADS
 
 pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.full]
 

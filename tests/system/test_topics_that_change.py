@@ -21,8 +21,8 @@ from slackwater_cdc.testing.recording import Recording, RowIdentity
 from slackwater_devstack import ConnectMode, DatabaseLog, DevStack
 from slackwater_markers import FrontierState, RedisMarkerStore
 from slackwater_protocol import Cut, OpenTransaction, SystemClock
-from slackwater_testing.product import Product
-from slackwater_testing.replays.recorder import TopicRecorder
+from slackwater_testing.programs import Product
+from slackwater_testing.topics import TopicRecorder
 from slackwater_testing.watching import read_cuts
 
 pytestmark = [pytest.mark.system, pytest.mark.full]

@@ -13,7 +13,7 @@ from slackwater_devstack import DevStack, DevStackSettings
 from slackwater_markers import KafkaCutLog
 from slackwater_protocol import PublishedCut
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.product import Product
+from slackwater_testing.programs import Product
 from slackwater_testing.workloads.workload import repository_pipeline
 
 SOURCE = "inv"

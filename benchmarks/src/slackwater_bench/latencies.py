@@ -16,11 +16,11 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[min(len(ordered), max(1, int(rank))) - 1]
 
 
-def summary(values: Sequence[float], digits: int = 1) -> dict[str, float]:
+def summary(values: Sequence[float]) -> dict[str, float]:
     """``count, p50, p90, p99, max`` of values in any order."""
     ordered = sorted(values)
-    shown = {f"p{percent}": round(percentile(ordered, percent), digits) for percent in (50, 90, 99)}
-    return {"count": len(ordered), **shown, "max": round(ordered[-1], digits)}
+    shown = {f"p{percent}": round(percentile(ordered, percent), 1) for percent in (50, 90, 99)}
+    return {"count": len(ordered), **shown, "max": round(ordered[-1], 1)}
 
 
 def relative_spread(values: Sequence[float]) -> float:

@@ -19,7 +19,7 @@ from slackwater_spark.pipeline import load_pipeline
 from slackwater_testing.database import create_tables, write_first
 from slackwater_testing.errors import ProgramEndedError, RunFailedError, TestingError
 from slackwater_testing.watching import CommitWatcher
-from slackwater_testing.workloads.registry import WORKLOADS
+from slackwater_testing.workloads import WORKLOADS
 
 LOCUSTFILE = Path(__file__).parents[2] / "locustfiles" / "business.py"
 START_SECONDS = 180.0

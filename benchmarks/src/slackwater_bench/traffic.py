@@ -1,16 +1,23 @@
-"""Appends transactions to Debezium-shaped topics: at intended times, or as fast as it goes."""
+"""Appends changes of orders and lines to Debezium-shaped topics: at intended times, or as fast as it goes.
+
+The changes are a pure function of a running number, for scenarios that append records at a given pace, in
+transactions of a given size, or over a given number of keys. After each whole order the documents keep the
+invariant of the orders pipeline: ``line_count`` and ``total`` agree with the lines.
+"""
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
 from typing import Protocol
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_bench.steady_orders import LINES, ORDERS, RowChange
 from slackwater_protocol import Clock
 from slackwater_protocol.keys import data_topic, transaction_topic
+from slackwater_testing.database.writers import Pace
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.generator.debezium_records import (
     ConnectorIdentity,
@@ -20,12 +27,88 @@ from slackwater_testing.generator.debezium_records import (
     row_renderer,
     stamp,
 )
-from slackwater_testing.pace import Pace
 
+ORDERS = "inventory.orders"
+LINES = "inventory.order_lines"
+CENTS = 1_234
+STRIDE = 1_000_003
+"""A prime: neighbours in time are no neighbours by key."""
 FIRST_LSN = 22_270_008
 FIRST_XID = 1_000
 NAP_SECONDS = 0.001
 FLUSH_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """One change event: before and after as JSON, ``null`` where there is none."""
+
+    table: str
+    op: str
+    id: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyOrders:
+    """The first round inserts every order with its lines; every later round changes all those rows."""
+
+    orders: int
+    lines: int = 3
+    """Of each order."""
+
+    @property
+    def rows_per_order(self) -> int:
+        """Changes of one order's turn."""
+        return 1 + self.lines
+
+    def changes_of(self, number: int) -> list[RowChange]:
+        """The changes of the order whose turn it is: one of the order, then one of each of its lines."""
+        round_, index = divmod(number, self.orders)
+        order, op = index * STRIDE % self.orders + 1, "u" if round_ else "c"
+        first_line = (order - 1) * self.lines + 1
+        return [
+            self._change(ORDERS, op, order, self._order, round_),
+            *(
+                self._change(LINES, op, line, self._line, round_)
+                for line in range(first_line, first_line + self.lines)
+            ),
+        ]
+
+    def transactions(self, rows: int, first_order: int = 0) -> Iterator[list[RowChange]]:
+        """The endless stream of changes, cut into transactions of this many rows.
+
+        Args:
+            rows: Of each transaction; a multiple of :attr:`rows_per_order` makes them whole orders.
+            first_order: The running number of the first order whose turn it is.
+        """
+        changes = (change for number in count(first_order) for change in self.changes_of(number))
+        while True:
+            yield list(islice(changes, rows))
+
+    @staticmethod
+    def _change(table: str, op: str, row: int, render: Callable[[int, int], str], round_: int) -> RowChange:
+        before = render(row, round_ - 1) if round_ else "null"
+        return RowChange(table, op, row, before, render(row, round_))
+
+    def _order(self, order: int, round_: int) -> str:
+        total = self.lines * _quantity(round_) * CENTS
+        return (
+            f'{{"id":{order},"customer":"customer-{order % 997}","status":"open-{round_}",'
+            f'"line_count":{self.lines},"total":"{total // 100}.{total % 100:02d}",'
+            f'"created_at":"2026-01-02T03:04:05.678901Z"}}'
+        )
+
+    def _line(self, line: int, round_: int) -> str:
+        return (
+            f'{{"id":{line},"order_id":{(line - 1) // self.lines + 1},"product":"product-{line % 499}",'
+            f'"quantity":{_quantity(round_)},"price":"{CENTS // 100}.{CENTS % 100:02d}"}}'
+        )
+
+
+def _quantity(round_: int) -> int:
+    return 1 + round_ % 9
 
 
 class TransactionAppender:

@@ -12,7 +12,7 @@ from slackwater_bench.visibility import Board, Sample, serving
 from slackwater_devstack import DevStack
 from slackwater_testing.database import create_tables, write_first
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.workloads.registry import WORKLOADS
+from slackwater_testing.workloads import WORKLOADS
 
 pytestmark = pytest.mark.integration
 

@@ -4,14 +4,16 @@ from pathlib import Path
 import pytest
 
 from slackwater_bench.peers import registry
-from slackwater_bench.peers.installation import COMPLETE, fingerprint, install
 from slackwater_bench.peers.registry import (
+    COMPLETE,
     PEERS,
     SLACKWATER,
     Peer,
+    fingerprint,
+    install,
     peers_named,
 )
-from slackwater_devstack.jars import parse_manifest
+from slackwater_devstack.java import parse_manifest
 from slackwater_testing.errors import RunFailedError
 
 EXTERNAL = [peer for peer in PEERS if peer.name != SLACKWATER]

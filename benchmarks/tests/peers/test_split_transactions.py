@@ -7,11 +7,9 @@ import pytest
 
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.environment import Environment
-from slackwater_bench.peers.installation import install
-from slackwater_bench.peers.judging import judge, output_of, specification_of
-from slackwater_bench.peers.output import WatchedTopic
-from slackwater_bench.peers.registry import peers_named
-from slackwater_bench.peers.running import Patience, started
+from slackwater_bench.peers.registry import install, peers_named
+from slackwater_bench.peers.running import Patience, WatchedTopic, started
+from slackwater_bench.peers.runs import judge, specification_of
 from slackwater_bench.scenario import RunContext
 from slackwater_protocol import SystemClock
 from slackwater_testing.generator import HoldBack, TopicFiller
@@ -36,7 +34,7 @@ def test_a_fold_shows_torn_documents_when_a_partition_is_late_and_ends_right(tmp
     workload = OrdersWorkload(3, ORDERS)
     with Bed(context, partitions=2) as bed:
         with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=2, processes=1) as filler:
-            output = WatchedTopic(bed.bootstrap, output_of(fold))
+            output = WatchedTopic(bed.bootstrap, fold.output)
             with started(fold, installed, bed, output.name) as running:
                 patience = Patience(fold, running, output.end, clock, threading.Event().wait)
                 patience.until_reading(30)

@@ -121,13 +121,16 @@ def test_tables_of_the_same_name_are_numbered_apart(source: FedSource) -> None:
     assert xids(source.cuts()) == [[7]]
 
 
+@pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("is_parsed", [False, True])
-def test_a_truncation_has_no_key(source: FedSource, *, is_parsed: bool) -> None:
-    part, value = source.parts["a/0"], row(7, op="t")
+def test_a_truncation_has_no_key(source: FedSource, *, is_parsed: bool, behind: bool) -> None:
+    part, values = source.parts["a/0"], [row(7, op="t")]
+    if behind:
+        values = [row(7, 1), row(7, 2, op="t")]
     if is_parsed:
-        part.read_parsed(parse_rows([(0, value)]))
+        part.read_parsed(parse_rows(enumerate(values)))
     else:
-        part.read([(0, value)])
+        part.read(enumerate(values))
 
     assert part.has_keyless_rows
 
@@ -139,6 +142,31 @@ def test_rows_without_keys_that_stand_behind_a_later_commit_pass_together_with_i
 
     source.row("a/1", row(8, 2), keyless=True)
     assert xids(source.cuts()) == [[7, 8]]
+
+
+def test_a_truncation_that_first_stands_behind_a_later_commit_passes_together_with_it(
+    source: FedSource,
+) -> None:
+    source.row("a/0", row(7, 1), row(8, 1), run="r1")
+    source.tell(end(7, a=2), end(8, a=2))
+    source.row("a/0", row(7, 1), row(7, 2, op="t"), run="r2")
+    assert source.cuts() == []
+
+    source.row("a/0", row(8, 1), run="r2")
+    source.row("a/1", row(8, 2), run="r2")
+    (cut,) = source.cuts()
+
+    assert [t.xid for t in cut.transactions] == [7, 8]
+    assert cut.end_offsets["s.inv.a"][0] == source.parts["a/0"].position
+
+
+def test_repeats_behind_a_later_commit_do_not_hold_back_a_cut(source: FedSource) -> None:
+    source.row("a/0", row(7, 1), row(7, 2), row(8, 1), run="r1")
+    source.tell(end(7, a=2), end(8, a=2))
+    source.row("a/0", row(7, 1), row(7, 2), run="r2", ms=9)
+
+    assert xids(source.cuts()) == [[7]]
+    assert not source.parts["a/0"].has_keyless_rows
 
 
 # --- what is named as repeated

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slackwater_cdc import Frontier, Partition, completeness, evidence
+from slackwater_cdc import Frontier, Partition, completeness
 from slackwater_cdc.commits import Commits
 from slackwater_cdc.partition_queues import PartitionQueue
 from slackwater_cdc.testing import Oracle, begin_value, change_value, end_value, partition_of
@@ -422,15 +422,15 @@ def test_the_oracle_complains_when_a_rule_is_taken_out(
         "counts": (completeness, "counts_are_complete", lambda t: t.end is not None),
         "original numbering": (
             completeness,
-            "original_numbering_is_complete",
-            evidence.counts_are_complete,
+            "_original_numbering_is_complete",
+            completeness.counts_are_complete,
         ),
-        "last numbering": (completeness, "last_numbering_is_complete", always),
+        "last numbering": (completeness, "_last_numbering_is_complete", always),
         "overtaken": (completeness.Completeness, "_is_overtaken", always),
         "detection": (
             completeness.Completeness,
             "_renumbered_is_complete",
-            lambda _, t: evidence.counts_are_complete(t),
+            lambda _, t: completeness.counts_are_complete(t),
         ),
         "queue of firsts": (PartitionQueue, "end_offset", lambda p: p.position),
         "repeats": (Commits, "_close", close_without_repeats),

@@ -9,7 +9,7 @@ import pytest
 
 from slackwater_certify.errors import CertifyInputError
 from slackwater_certify.history import CommittedTransaction, History
-from slackwater_certify.tables import read_tables
+from slackwater_certify.view import read_tables
 
 RECORDINGS = Path(__file__).parents[2] / "cdc" / "tests" / "recordings"
 TABLES = read_tables(

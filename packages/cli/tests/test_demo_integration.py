@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater.demo.judge import broken_orders, count_orders, demo_specification, judge
 from slackwater.demo.naive import ORDER_LINES, ORDERS, Document, NaiveReader, OrderTables
 from slackwater.demo.run import TABLES
+from slackwater.demo.verdict import broken_orders, count_orders, demo_specification, judge
 from slackwater.errors import CommandUnavailableError
 from slackwater.topics import read_to_end
 from slackwater_certify import Certificate

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.demo.report import DemoReport
+from slackwater.demo.verdict import DemoReport
 from slackwater_certify import Certificate, Delays, Mode
 from slackwater_testing.database import WriterCounts
 

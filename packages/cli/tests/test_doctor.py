@@ -6,10 +6,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from slackwater.doctor.causes import diagnose
+from slackwater.commands.doctor import report_json, report_lines
+from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import Sources, examine, newest_end
 from slackwater.doctor.facts import Cause, EndFacts, Finding, PartitionFacts, PartitionId, SourceFacts
-from slackwater.doctor.report import report_json, report_lines
 from slackwater.errors import unreachable
 from slackwater_markers import (
     CutLogUnavailableError,

@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-import slackwater.schema_check
+import slackwater.commands.schema
 from slackwater import main
-from slackwater.schema_check import Difference, affected, difference_lines, differences, pulled_catalog
+from slackwater.commands.schema import Difference, affected, difference_lines, differences, pulled_catalog
 from slackwater_spark.pipeline import pipeline_definition
 from slackwater_sql.postgres import parse_catalog
 
@@ -151,7 +151,7 @@ def test_the_exit_code_says_whether_a_view_is_touched(
     database = DECLARED.replace("note text", now) if now else DECLARED.replace("price", "cost")
     monkeypatch.setattr(psycopg, "connect", lambda *_, **__: nullcontext(Nothing()))
     monkeypatch.setattr(
-        slackwater.schema_check, "pull_schema", lambda _, tables, **__: f"-- {tables}\n{database}"
+        slackwater.commands.schema, "pull_schema", lambda _, tables, **__: f"-- {tables}\n{database}"
     )
     assert main.run(["schema", "check", str(tmp_path), "--postgres-url", "postgresql://x"]) == code
     said = capsys.readouterr().out

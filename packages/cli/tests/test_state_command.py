@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from slackwater import main
-from slackwater.state_report import key_lines, rescaled_line, size, state_json, state_lines
+from slackwater.commands.state import key_lines, rescaled_line, size, state_json, state_lines
 from slackwater_engine.state.contents import Amount, BucketContents, KeyAmount
 from slackwater_engine.state.log import LogMeta
 from slackwater_spark.state import BucketState, KeptRows, PipelineState, Rescaled, StageState

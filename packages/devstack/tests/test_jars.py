@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slackwater_devstack import DevStackUnavailableError, JarSet, PinnedJar, cache_folder
-from slackwater_devstack.jars import Progress, ensure_jars, find_damage, parse_manifest
+from slackwater_devstack.java import Progress, ensure_jars, find_damage, parse_manifest
 
 CONTENT = {"a-1.jar": b"alpha", "b-2.jar": b"beta"}
 

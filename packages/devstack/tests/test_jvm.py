@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_devstack.jars import JarSet
-from slackwater_devstack.jvm import JavaProgram
+from slackwater_devstack.java import JarSet, JavaProgram
 from slackwater_devstack.programs import InstalledProgram, Version
 from slackwater_devstack.settings import Collector
 

@@ -6,17 +6,15 @@ from pathlib import Path
 import pytest
 
 from slackwater_devstack import ConnectMode, DevStackConfigError, DevStackSettings
-from slackwater_devstack.properties import (
+from slackwater_devstack.connect import (
     DatabaseAddress,
-    Listener,
-    broker_properties,
     connector_properties,
-    further_broker_properties,
     position_properties,
-    render_properties,
     replication_name,
     worker_properties,
 )
+from slackwater_devstack.java import render_properties
+from slackwater_devstack.kafka import Listener, broker_properties, further_broker_properties
 
 ADDRESS = DatabaseAddress(port=5432, database="inventory", user="postgres")
 PLAIN = [Listener(name="PLAINTEXT", port=1, advertised_port=1)]

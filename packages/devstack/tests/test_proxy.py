@@ -8,8 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from slackwater_devstack.ports import LOOPBACK, free_port
-from slackwater_devstack.proxy import TcpProxy
+from slackwater_devstack.loopback import LOOPBACK, TcpProxy, free_port
 
 SECONDS = 300.0
 

@@ -20,13 +20,12 @@ from time import thread_time
 
 import msgspec
 
-from slackwater_engine.bucket.processor import update_current
+from slackwater_engine.bucket import update_current
 from slackwater_engine.index.contract import IndexTransaction
 from slackwater_engine.index.lmdb_index import LmdbIndex
 from slackwater_engine.local import MemoryCell, MemoryMap
-from slackwater_engine.state.compaction import log_write
 from slackwater_engine.state.entry import Change, input_tag
-from slackwater_engine.state.log import LogMeta, LogWrite, StateLog, changes_bytes
+from slackwater_engine.state.log import LogMeta, LogWrite, StateLog, changes_bytes, log_write
 
 BATCH = 5_000
 ROWS_PER_KEY = 4

@@ -13,8 +13,7 @@ from slackwater_engine.errors import EngineStateError
 from slackwater_engine.evaluate.results import route_of
 from slackwater_engine.index.contract import BucketIndex
 from slackwater_engine.local import MemoryIndex
-from slackwater_engine.outcome import Outcome, Partial
-from slackwater_engine.payloads import EMPTY_KEY, TOUCH_INPUT
+from slackwater_engine.payloads import EMPTY_KEY, TOUCH_INPUT, Outcome, Partial
 from slackwater_engine.testing import AccumulateBucket, CountingIndex, Processed
 from slackwater_sql.column_type import carried
 from slackwater_sql.errors import EvaluationError

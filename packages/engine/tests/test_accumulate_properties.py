@@ -19,7 +19,7 @@ from slackwater_engine.accumulate.groups import AccumulateEvaluation
 from slackwater_engine.evaluate.results import BEFORE, ResultPoints, route_of
 from slackwater_engine.index.contract import BucketIndex
 from slackwater_engine.local import MemoryIndex
-from slackwater_engine.outcome import Outcome, Partial
+from slackwater_engine.payloads import Outcome, Partial
 from slackwater_engine.state.log import changes_bytes
 from slackwater_engine.testing import AccumulateBucket
 from slackwater_sql.column_type import carried

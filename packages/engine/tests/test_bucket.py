@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import zstandard
 
-from slackwater_engine.bucket.processor import events_in_commit_order
+from slackwater_engine.bucket import events_in_commit_order
 from slackwater_engine.errors import (
     EngineInputError,
     EngineStateError,

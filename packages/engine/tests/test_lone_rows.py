@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slackwater_engine.evaluate.every_commit import CommitEvaluation
-from slackwater_engine.evaluate.lone_rows import LoneRowEvaluation, has_lone_rows
+from slackwater_engine.evaluate.every_commit import CommitEvaluation, LoneRowEvaluation, has_lone_rows
 from slackwater_engine.local import MemoryTransaction
-from slackwater_engine.outcome import Outcome
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import Event, decode_events
+from slackwater_engine.payloads import Event, Outcome, decode_events
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog

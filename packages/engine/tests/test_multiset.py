@@ -16,7 +16,7 @@ from slackwater_engine.accumulate.multiset import (
 )
 from slackwater_engine.index.contract import BucketIndex, IndexTransaction
 from slackwater_engine.local import MemoryIndex
-from slackwater_engine.outcome import Outcome
+from slackwater_engine.payloads import Outcome
 from slackwater_engine.state.entry import MAX_PART_BYTES, Change
 from slackwater_engine.testing import CountingIndex
 

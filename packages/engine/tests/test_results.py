@@ -8,8 +8,7 @@ import zstandard
 
 from slackwater_engine.documents import settled
 from slackwater_engine.evaluate.results import BEFORE, ResultPoints, Steps, route_of
-from slackwater_engine.outcome import Outcome
-from slackwater_engine.payloads import bucket_of, decode_events, documents_stage
+from slackwater_engine.payloads import Outcome, bucket_of, decode_events, documents_stage
 from slackwater_sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
 
 BUCKETS = 4

@@ -19,8 +19,7 @@ from slackwater_engine.local import LocalEngine
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.payloads import Document
 from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_engine.records.changes import BatchChanges, find_places
-from slackwater_engine.records.snapshot_rows import SnapshotPlaces
+from slackwater_engine.records.changes import BatchChanges, SnapshotPlaces, find_places
 from slackwater_protocol import CommittedTransaction
 from slackwater_sql.plan import EnginePlan
 

@@ -4,7 +4,15 @@ import msgspec
 import pytest
 
 from slackwater_engine.errors import EngineStateError
-from slackwater_engine.state.contents import Amount, BucketContents, KeyAmount, count_contents
+from slackwater_engine.state.contents import (
+    Amount,
+    BlobReader,
+    BucketContents,
+    KeyAmount,
+    count_contents,
+    read_contents,
+    show_key,
+)
 from slackwater_engine.state.entry import (
     ACCUMULATORS_TAG,
     DOCUMENT_TAG,
@@ -16,7 +24,6 @@ from slackwater_engine.state.entry import (
     part,
 )
 from slackwater_engine.state.log import encode_changes
-from slackwater_engine.state.lookup import BlobReader, read_contents, show_key
 
 
 def packed(*values: object) -> bytes:

@@ -9,19 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_engine.bucket.processor import update_current
+from slackwater_engine.bucket import update_current
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.index.contract import BucketIndex, IndexTransaction
 from slackwater_engine.local import MemoryCell, MemoryIndex, MemoryMap
-from slackwater_engine.state.compaction import MIN_STEP_BYTES, SMALL_BYTES, log_write
 from slackwater_engine.state.entry import Change
 from slackwater_engine.state.log import (
     MAX_BLOB_BYTES,
+    MIN_STEP_BYTES,
+    SMALL_BYTES,
     LogMeta,
     LogWrite,
     StateLog,
     changes_bytes,
     encoded_blobs,
+    log_write,
 )
 
 VIEW = "fingerprint"
@@ -181,8 +183,8 @@ Batches = st.lists(
 @given(Batches)
 def test_log_and_index_say_the_same_whatever_is_dropped_when(batches: list[list[Change]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("slackwater_engine.state.compaction.SMALL_BYTES", -1)
-        patch.setattr("slackwater_engine.state.compaction.MIN_STEP_BYTES", 4)
+        patch.setattr("slackwater_engine.state.log.SMALL_BYTES", -1)
+        patch.setattr("slackwater_engine.state.log.MIN_STEP_BYTES", 4)
         patch.setattr("slackwater_engine.state.log.COMPACTION_SLACK_BYTES", 0)
         patch.setattr("slackwater_engine.state.log._BLOB_COST_BYTES", 0)
         patch.setattr("slackwater_engine.state.log.MAX_BLOB_BYTES", 8)

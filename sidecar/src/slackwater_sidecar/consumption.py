@@ -1,8 +1,8 @@
 """Takes records of partitions out of Kafka, whoever they are for."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -10,11 +10,13 @@ from slackwater_cdc.columns import ParsedRows
 from slackwater_protocol import SystemClock
 from slackwater_sidecar.avro import AvroValues, avro_values
 from slackwater_sidecar.errors import SchemasUnavailableError, SidecarUnavailableError
-from slackwater_sidecar.segments import Pairs, by_partition, by_run, is_keyless, pairs, triples
 from slackwater_sidecar.settings import SidecarSettings
 
 PartitionId = tuple[str, int]
 """Topic and partition."""
+Pairs = Iterator[tuple[int, bytes | None]]
+"""Offset and value of each record of one partition."""
+RUN_HEADER = "__debezium.context.runId"
 
 MAX_RECORDS = 10_000
 """The most records that one call of :meth:`Consumption.read` hands over, about."""
@@ -273,3 +275,55 @@ def _failure(message: Message, error: KafkaError) -> Failure:
         error.fatal(),
         error.str(),
     )
+
+
+def by_partition(messages: Sequence[Message]) -> Iterator[tuple[str, int, Sequence[Message]]]:
+    """Splits messages where topic or partition changes: (topic, partition, messages)."""
+    topics = list(map(Message.topic, messages))
+    numbers = list(map(Message.partition, messages))
+    count, begin = len(messages), 0
+    while begin < count:
+        topic, number = topics[begin], numbers[begin]
+        end = begin + 1
+        while end < count and numbers[end] == number and topics[end] == topic:
+            end += 1
+        yield cast(str, topic), cast(int, number), messages[begin:end]
+        begin = end
+
+
+def by_run(messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[Message]]]:
+    """Splits messages of one partition where the connector run changes.
+
+    Runs follow each other in a partition, so it is enough to look at the ends; more would cost too much.
+    """
+    first = run_of(messages[0])
+    if len(messages) == 1 or run_of(messages[-1]) == first:
+        yield first, messages
+        return
+    middle = len(messages) // 2
+    for part in (messages[:middle], messages[middle:]):
+        yield from by_run(part)
+
+
+def run_of(message: Message) -> str:
+    """Returns the connector run that wrote a message; empty when the message does not say."""
+    for name, value in cast(Sequence[tuple[str, bytes | None]], message.headers() or ()):
+        if name == RUN_HEADER and value is not None:
+            return value.decode(errors="replace")
+    return ""
+
+
+def pairs(messages: Sequence[Message]) -> Pairs:
+    """Returns offset and value of each message."""
+    return cast(Pairs, zip(map(Message.offset, messages), map(Message.value, messages), strict=True))
+
+
+def triples(messages: Sequence[Message]) -> Iterator[tuple[int, bytes | None, int]]:
+    """Returns offset, value and timestamp in milliseconds of each message."""
+    for message in messages:
+        yield message.offset() or 0, message.value(), message.timestamp()[1]
+
+
+def is_keyless(messages: Sequence[Message]) -> bool:
+    """Says whether messages come from a table without a key; one without (a truncate) does not tell."""
+    return messages[0].key() is None and messages[-1].key() is None

@@ -1,7 +1,7 @@
 """Reads the topics of a source into a frontier."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -9,16 +9,18 @@ from confluent_kafka.admin import AdminClient
 
 from slackwater_cdc import EndOffsets, Frontier, Partition
 from slackwater_cdc.columns import ParsedRows
-from slackwater_sidecar.balance import Balance
-from slackwater_sidecar.consumption import Consumption, Failure, PartitionId, RecordSink
+from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId, RecordSink
 from slackwater_sidecar.lookup import Lookup, Starts
-from slackwater_sidecar.segments import Pairs
 from slackwater_sidecar.settings import SidecarSettings
 from slackwater_sidecar.workers import WorkerPool, WorkerSettings
 
 logger = logging.getLogger(__name__)
 
 _LISTED = 20
+_FAR_AHEAD = 100_000
+"""How many transactions may be known of a partition, or twice as many ENDs, before reading it is paused."""
+_RECORDS_BETWEEN_COMPARISONS = 20_000
+"""How many records are read between two comparisons: one costs time for every partition."""
 
 
 class SourceReader(Protocol):
@@ -290,3 +292,37 @@ def _listed(starts: Mapping[PartitionId, int]) -> str:
     """Names where reading begins; of many partitions only the first ones."""
     first = ", ".join(f"{t}/{n} from {s}" for (t, n), s in islice(starts.items(), _LISTED))
     return first if len(starts) <= _LISTED else f"{first} and {len(starts) - _LISTED} more"
+
+
+class Balance:
+    """Compares partitions and remembers which are paused.
+
+    Args:
+        transactions: The partition with BEGIN and END.
+    """
+
+    def __init__(self, transactions: PartitionId) -> None:
+        self._transactions = transactions
+        self._new_records = 0
+        self.paused: frozenset[PartitionId] = frozenset()
+        """Partitions that are not to be read at present."""
+
+    def record(self, records: int) -> None:
+        """Counts records that were read since the last comparison."""
+        self._new_records += records
+
+    def update(
+        self, frontier: Frontier, partitions: Collection[Partition], assigned: Collection[PartitionId]
+    ) -> tuple[frozenset[PartitionId], frozenset[PartitionId]]:
+        """Returns the partitions that are to be paused now, and those that are to be resumed."""
+        if self._new_records < _RECORDS_BETWEEN_COMPARISONS and not self.paused:
+            return frozenset(), frozenset()
+        self._new_records = 0
+        ahead = {p.key for p in partitions if self._is_ahead(p.key, p.backlog)}
+        if self._transactions in assigned and self._is_ahead(self._transactions, frontier.queue_length // 2):
+            ahead.add(self._transactions)
+        before, self.paused = self.paused, frozenset(ahead if len(ahead) < len(assigned) else ())
+        return self.paused - before, before - self.paused
+
+    def _is_ahead(self, key: PartitionId, backlog: int) -> bool:
+        return backlog > (_FAR_AHEAD // 2 if key in self.paused else _FAR_AHEAD)

@@ -17,9 +17,16 @@ from multiprocessing.process import BaseProcess
 from typing import NamedTuple
 
 from slackwater_cdc.columns import ParsedRows, parse_rows
-from slackwater_sidecar.consumption import CHUNK, MAX_RECORDS, Consumption, Failure, PartitionId, RecordSink
+from slackwater_sidecar.consumption import (
+    CHUNK,
+    MAX_RECORDS,
+    Consumption,
+    Failure,
+    Pairs,
+    PartitionId,
+    RecordSink,
+)
 from slackwater_sidecar.errors import SchemasUnavailableError
-from slackwater_sidecar.segments import Pairs
 from slackwater_sidecar.settings import SidecarSettings
 
 logger = logging.getLogger(__name__)

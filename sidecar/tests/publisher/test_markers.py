@@ -7,7 +7,7 @@ import pytest
 from slackwater_markers import InMemoryCutLog, markers_of
 from slackwater_protocol import AheadMarkers, Marker
 from slackwater_sidecar import Publisher
-from slackwater_sidecar.testing.publishing import (
+from slackwater_sidecar.testing import (
     OTHER,
     SOURCE,
     STATUS,

@@ -8,7 +8,7 @@ import pytest
 from slackwater_markers import InMemoryMarkerStore, StoredPosition
 from slackwater_protocol import CommitPosition, CommittedTransaction, Cut, Marker, PublishedCut
 from slackwater_sidecar import Publisher
-from slackwater_sidecar.testing.publishing import (
+from slackwater_sidecar.testing import (
     OTHER,
     SOURCE,
     STATUS,

@@ -7,7 +7,7 @@ import pytest
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
 from slackwater_sidecar.policy import PATIENCE
-from slackwater_sidecar.testing.publishing import (
+from slackwater_sidecar.testing import (
     OTHER,
     SOURCE,
     STATUS,

@@ -9,8 +9,7 @@ from dataclasses import asdict
 import click
 
 from slackwater_bench.environment import Environment
-from slackwater_bench.peers.installation import Installed, install
-from slackwater_bench.peers.registry import PEERS, SLACKWATER, Peer, peers_named
+from slackwater_bench.peers.registry import PEERS, SLACKWATER, Installed, Peer, install, peers_named
 from slackwater_bench.peers.results import PeerRun, Setting, latest_runs, render, store, stored_runs
 from slackwater_bench.peers.runs import BacklogOptions, LiveOptions, run_backlog, run_live
 from slackwater_bench.scenario import RunContext

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from slackwater_bench.peers.registry import Peer
@@ -12,7 +11,7 @@ from slackwater_bench.scenario import Direction, Measured, Parameters, RunContex
 from slackwater_certify import Certificate
 from slackwater_protocol import Clock
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.results import RESULTS, Result, append
+from slackwater_testing.results import RESULTS, append
 
 
 class Setting(StrEnum):
@@ -114,20 +113,16 @@ SCENARIO = Scenario(
 )
 
 
-def store(
-    run: PeerRun, settings: str, options: Mapping[str, int], clock: Clock, folder: Path = RESULTS
-) -> Result:
+def store(run: PeerRun, settings: str, options: Mapping[str, int], clock: Clock) -> None:
     """Adds a run to the file, settings included."""
     parameters: Parameters = {"peer": run.peer, "setting": str(run.setting), **options}
     measured = Measured(round(run.events_per_second), {**run.to_json(), "settings": settings})
-    result = make_result(SCENARIO, parameters, measured, clock)
-    append(result, folder)
-    return result
+    append(make_result(SCENARIO, parameters, measured, clock), RESULTS)
 
 
-def stored_runs(folder: Path = RESULTS) -> list[PeerRun]:
+def stored_runs() -> list[PeerRun]:
     """All runs of the present version, oldest first."""
-    return [PeerRun.from_json(result.details) for result in scenario_results(SCENARIO, folder)]
+    return [PeerRun.from_json(result.details) for result in scenario_results(SCENARIO)]
 
 
 HEADER = (

@@ -1,27 +1,34 @@
-"""A peer measured: on full topics, and beside a steady writer."""
+"""A peer measured, on full topics and beside a steady writer, and judged by the checker of all peers."""
 
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from slackwater_bench.bed import SOURCE, Bed
-from slackwater_bench.peers.installation import Installed
-from slackwater_bench.peers.judging import judge, output_of, peers_workload, specification_of
-from slackwater_bench.peers.output import WatchedTopic
-from slackwater_bench.peers.registry import Peer
-from slackwater_bench.peers.results import PeerRun, Setting
-from slackwater_bench.peers.running import Patience, Running, started, total_mib
+from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed
+from slackwater_bench.peers.registry import PROGRAMS, SLACKWATER, Installed, Peer
+from slackwater_bench.peers.results import CertificateSummary, PeerRun, Setting
+from slackwater_bench.peers.running import PARTITIONS, Patience, Running, WatchedTopic, started, total_mib
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.steady_orders import SteadyOrders
-from slackwater_bench.traffic import OpenLoop, TransactionAppender
+from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import MemoryWatch
-from slackwater_certify import Connections, OutputRecords, Specification, watch_output
+from slackwater_certify import (
+    Connections,
+    Mode,
+    OutputRecords,
+    Specification,
+    certify,
+    load_specification,
+    watch_output,
+)
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.generator import TopicFiller
+from slackwater_testing.workloads.orders import OrdersWorkload
+from slackwater_testing.workloads.workload import Workload
 
 SEED = 7
-PARTITIONS = 4
 BACKLOG_START_SECONDS = 120.0
 BACKLOG_QUIET_SECONDS = 5.0
 BACKLOG_DEADLINE_SECONDS = 240.0
@@ -46,10 +53,10 @@ def run_backlog(
     """
     clock = context.clock
     with Bed(context, partitions=PARTITIONS, kafka_heap="512m") as bed:
-        workload = peers_workload(SEED, options.orders)
+        workload = _peers_workload(SEED, options.orders)
         with TopicFiller(bed.bootstrap, workload, prefix=SOURCE, partitions=PARTITIONS) as filler:
             filler.fill(options.events)
-        output = WatchedTopic(bed.bootstrap, output_of(peer))
+        output = WatchedTopic(bed.bootstrap, peer.output)
         context.say(f"{peer.title}: backlog")
         begun = clock.now().timestamp()
         with (
@@ -114,7 +121,7 @@ def run_live(peer: Peer, installed: Installed | None, options: LiveOptions, cont
         orders = SteadyOrders(ORDERS)
         appender = TransactionAppender(bed.bootstrap, SOURCE, PARTITIONS)
         appender.append_all((orders.changes_of(number) for number in range(FIRST_ORDERS)), clock)
-        output = WatchedTopic(bed.bootstrap, output_of(peer))
+        output = WatchedTopic(bed.bootstrap, peer.output)
         specification = specification_of(peer, bed.folder / "judge")
         context.say(f"{peer.title}: live")
         begun = clock.now().timestamp()
@@ -190,3 +197,54 @@ def _watched(specification: Specification, bootstrap: str) -> Iterator[list[Outp
     finally:
         is_over.set()
         thread.join()
+
+
+def specification_of(peer: Peer, folder: Path) -> Specification:
+    """Makes the specification that a peer is judged by; ``folder`` takes its file.
+
+    Slackwater by its pipeline's own specification, hence by the commit LSNs that its documents claim, too;
+    the peers, which claim none, by whether each document is a committed state of its order.
+    """
+    if peer.name == SLACKWATER:
+        return load_specification(ORDERS_PIPELINE / "certify.toml")
+    text = (PROGRAMS / "certify.toml").read_text()
+    for name, value in (
+        ("output", peer.output),
+        ("source", SOURCE),
+        ("schema", str(ORDERS_PIPELINE / "schema.sql")),
+        ("view", str(PROGRAMS / "documents.sql")),
+    ):
+        text = text.replace(f'"${name}"', json.dumps(value))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "certify.toml"
+    path.write_text(text)
+    return load_specification(path)
+
+
+def judge(
+    specification: Specification,
+    bootstrap: str,
+    say: Callable[[str], None],
+    *,
+    records: OutputRecords | None = None,
+    delays_since_ms: int | None = None,
+) -> tuple[CertificateSummary, int]:
+    """The verdict, and the number of change events that the source's topics hold."""
+    certificate = certify(
+        specification,
+        Connections(bootstrap=bootstrap),
+        mode=Mode.BOTH,
+        records=records,
+        delays_since_ms=delays_since_ms,
+        on_progress=say,
+    )
+    return CertificateSummary.from_certificate(certificate), certificate.events
+
+
+def _peers_workload(seed: int, orders: int) -> Workload:
+    """The orders workload with ``REPLICA IDENTITY FULL`` on both tables.
+
+    Flink's ``debezium-json`` ends the job at an update without its old row, and Pathway's reader does not
+    take the old row out. Slackwater does not need it for ``orders``.
+    """
+    return OrdersWorkload(seed, orders, pipeline=PROGRAMS)

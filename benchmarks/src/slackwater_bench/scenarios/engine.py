@@ -11,9 +11,8 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from slackwater_bench.backlogs import SEED, WorkloadBacklog
 from slackwater_bench.bed import SOURCE, Bed
-from slackwater_bench.catch_up import CatchUp, measure_catch_up
+from slackwater_bench.catch_up import SEED, CatchUp, WorkloadBacklog, measure_catch_up
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
 from slackwater_sql.catalog import Table
 from slackwater_testing.errors import RunFailedError

@@ -9,12 +9,11 @@ from slackwater_bench.bed import ORDERS_PIPELINE, SOURCE, Bed, output_of
 from slackwater_bench.latencies import latencies_ms, latency_timeline, summary
 from slackwater_bench.load import LoadOptions, run_load
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.steady_orders import SteadyOrders
-from slackwater_bench.traffic import OpenLoop, TransactionAppender
+from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import batch_parts, cpu_between, cpu_use
 from slackwater_testing.database import Writers, create_tables, write_first
 from slackwater_testing.watching import CommitWatcher, SeenCommit, SeenCut, read_cuts
-from slackwater_testing.workloads.registry import WORKLOADS
+from slackwater_testing.workloads import WORKLOADS
 from slackwater_testing.workloads.workload import Workload
 
 ORDERS = 2_000

@@ -11,8 +11,7 @@ import psutil
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.steady_orders import LINES, ORDERS, SteadyOrders
-from slackwater_bench.traffic import OpenLoop, TransactionAppender
+from slackwater_bench.traffic import LINES, ORDERS, OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import RedisCounters, cpu_seconds, redis_counters
 from slackwater_testing.errors import RunFailedError
 

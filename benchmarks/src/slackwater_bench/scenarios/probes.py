@@ -1,7 +1,7 @@
 """Parts of the product alone, timed by probes: stages, sidecar, frontier, cuts, the sink."""
 
-from slackwater_bench.backlogs import SEED
 from slackwater_bench.bed import SOURCE, Bed
+from slackwater_bench.catch_up import SEED
 from slackwater_bench.environment import run_probe
 from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
@@ -142,6 +142,7 @@ SIDECAR_PROFILE = Scenario(
 )
 
 
+FRONTIER_SOAK = "packages/cdc/probes/frontier_soak.py"
 SIMULATED_PARTITIONS = 8
 MEMORY_SECONDS = 1_800.0
 
@@ -149,8 +150,9 @@ MEMORY_SECONDS = 1_800.0
 def run_sidecar_memory(parameters: Parameters, context: RunContext) -> Measured:
     """One run."""
     millions = float(parameters["transactions"]) / 1_000_000
-    probe = "benchmarks/src/slackwater_bench/probes/frontier_soak.py"
-    found = run_probe(context.environment, probe, millions, SIMULATED_PARTITIONS, seconds=MEMORY_SECONDS)
+    found = run_probe(
+        context.environment, FRONTIER_SOAK, millions, SIMULATED_PARTITIONS, seconds=MEMORY_SECONDS
+    )
     resident = list(found["resident_mib"].values())
     half = len(resident) // 2
     return Measured(

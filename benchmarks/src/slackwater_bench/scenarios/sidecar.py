@@ -11,8 +11,7 @@ import psutil
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.latencies import summary
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.steady_orders import SteadyOrders
-from slackwater_bench.traffic import OpenLoop, TransactionAppender
+from slackwater_bench.traffic import OpenLoop, SteadyOrders, TransactionAppender
 from slackwater_bench.usage import cpu_between, cpu_of, cpu_use
 from slackwater_cdc.envelope import End, decode_transaction
 from slackwater_protocol import Cut, encode_cut
@@ -118,7 +117,7 @@ SIDECAR = Scenario(
 )
 
 
-CUT_WATCH = "benchmarks/src/slackwater_bench/probes/cut_watch.py"
+CUT_WATCH = "sidecar/probes/cut_watch.py"
 ORDERS = 2_000
 WARM_UP_SECONDS = 5.0
 END_SECONDS = 60.0

@@ -3,12 +3,11 @@
 from functools import partial
 from typing import Any
 
-from slackwater_bench.backlogs import SEED, SteadyBacklog, WorkloadBacklog
 from slackwater_bench.bed import ORDERS_PIPELINE
-from slackwater_bench.catch_up import CatchUp, measure_catch_up
+from slackwater_bench.catch_up import SEED, CatchUp, SteadyBacklog, WorkloadBacklog, measure_catch_up
 from slackwater_bench.scenario import Direction, Measured, Parameters, RunContext, Scenario
-from slackwater_bench.steady_orders import SteadyOrders
-from slackwater_testing.workloads.registry import WORKLOADS
+from slackwater_bench.traffic import SteadyOrders
+from slackwater_testing.workloads import WORKLOADS
 
 SIZE = 20_000
 EVENTS = 1_000_000

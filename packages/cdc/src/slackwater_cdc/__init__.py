@@ -12,7 +12,7 @@ from slackwater_cdc.errors import (
 )
 from slackwater_cdc.frontier import MAX_TRANSACTIONS_PER_CUT, Frontier
 from slackwater_cdc.partition import Partition
-from slackwater_cdc.pending import EndOffsets, Obstacle
+from slackwater_cdc.partition_queues import EndOffsets, Obstacle
 from slackwater_cdc.regression import Regression
 
 __all__ = [

@@ -6,8 +6,7 @@ from itertools import islice
 
 from slackwater_cdc.envelope import End, decode_transaction
 from slackwater_cdc.errors import UndecodableRecordError
-from slackwater_cdc.partition_queues import PartitionQueue
-from slackwater_cdc.pending import Obstacle
+from slackwater_cdc.partition_queues import Obstacle, PartitionQueue
 from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.subscription import Subscription
 from slackwater_cdc.transaction import Transaction

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from slackwater_cdc.initial_snapshot import InitialSnapshot
-from slackwater_cdc.partition_queues import PartitionQueue, Partitions
-from slackwater_cdc.pending import Obstacle
+from slackwater_cdc.partition_queues import Obstacle, PartitionQueue, Partitions
 from slackwater_cdc.postgres import next_position_between_commits
 from slackwater_cdc.transaction import Transaction
 from slackwater_protocol import SNAPSHOT_XID, AheadMarkers, CommittedTransaction, Cut, Marker

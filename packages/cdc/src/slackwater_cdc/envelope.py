@@ -20,8 +20,10 @@ from slackwater_cdc.postgres import (
     parse_transaction_id,
     transaction_of_row,
 )
-from slackwater_cdc.rows import MAX_ROWS
 from slackwater_protocol import MalformedRecordError
+
+MAX_ROWS = 1 << 28
+"""The most rows of one table in one transaction: each takes a byte of memory in a sidecar."""
 
 RowNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)]
 RowCount = Annotated[int, msgspec.Meta(ge=0, le=MAX_ROWS)]

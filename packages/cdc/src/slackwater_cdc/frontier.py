@@ -10,11 +10,17 @@ from itertools import chain
 from slackwater_cdc.commits import Commits
 from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.cuts import Cuts
-from slackwater_cdc.fences import Fences
 from slackwater_cdc.initial_snapshot import InitialSnapshot
 from slackwater_cdc.partition import Partition
-from slackwater_cdc.partition_queues import PartitionQueue, Partitions
-from slackwater_cdc.pending import EndOffsets, Obstacle, Pending, Waiting
+from slackwater_cdc.partition_queues import (
+    EndOffsets,
+    Fences,
+    Obstacle,
+    PartitionQueue,
+    Partitions,
+    Pending,
+    Waiting,
+)
 from slackwater_cdc.regression import Regression, RegressionWatch
 from slackwater_cdc.report import late_rows, open_snapshot, open_transaction
 from slackwater_cdc.snapshots import Snapshots

@@ -11,12 +11,10 @@ from slackwater_cdc.errors import (
     MissingTransactionMetadataError,
     UndecodableRecordError,
 )
-from slackwater_cdc.partition_queues import PartitionQueue
-from slackwater_cdc.pending import Obstacle
-from slackwater_cdc.rows import RunRows, Track
+from slackwater_cdc.partition_queues import Obstacle, PartitionQueue
 from slackwater_cdc.snapshots import LateRows, Snapshots
 from slackwater_cdc.subscription import Subscription
-from slackwater_cdc.transaction import Transaction
+from slackwater_cdc.transaction import RunRows, Track, Transaction
 from slackwater_protocol import Evidence
 
 _NO_XID = -1
@@ -110,11 +108,10 @@ class Partition(PartitionQueue):
                     xid = _NO_XID
                     continue
                 row, block = unwrapped, unwrapped.transaction
-            source = row.source
-            if source.xid != xid or source.table != table or source.schema != schema:
+            source, flags = row.source, row.op == "t"
+            if flags or source.xid != xid or source.table != table or source.schema != schema:
                 table, schema = source.table, source.schema
                 xid = source.xid or _NO_XID
-                flags = row.op == "t"
                 seen = self._turn_to(offset, source.xid or _xid(row), (schema, table), flags)
                 rows, newest = self._rows, self._newest
             if seen is None:
@@ -159,7 +156,7 @@ class Partition(PartitionQueue):
         seen: Track | None = None
         last_xid = last_place = _NO_XID
         for offset, xid, order, place, flags in zip(offsets, xids, orders, place_of, flags_of, strict=True):
-            if xid != last_xid or place != last_place:
+            if flags or xid != last_xid or place != last_place:
                 last_xid, last_place = xid, place
                 seen = self._turn_to(offset, xid, places[place], flags)
                 rows, newest = self._rows, self._newest
@@ -192,16 +189,16 @@ class Partition(PartitionQueue):
         self._transaction = transaction
         track = self._track(transaction, table)
         self.tables.add(table)
+        has_no_key = self._is_keyless or bool(flags & IS_TRUNCATE)
+        if has_no_key or self.has_new_siblings:  # before the queue is asked if the row is scattered
+            self.has_keyless_rows = True
+            transaction.read_keyless()
         if self not in transaction.partitions:
             transaction.partitions[self] = offset
             self._firsts.append((transaction, offset, self.run))
             self._newest = 0
         else:
             self._return_to(offset, transaction, table, track)
-        has_no_key = self._is_keyless or bool(flags & IS_TRUNCATE)
-        if has_no_key or self.has_new_siblings:
-            self.has_keyless_rows = True
-            transaction.read_keyless()
         if has_no_key and self._subscription.exempt.get(table) is Evidence.OVERTAKEN:
             self._refuse(offset, KeylessEvidenceError(table))
         return track

@@ -1,12 +1,72 @@
-"""The partitions of a source's data topics: their progress, and the queues of what is not passed yet."""
+"""The partitions of a source's data topics: their progress, and the queues of what is not passed yet.
+
+Pending things stand in the topics and are not done: they hold back the end offsets of cuts. Some of them wait
+until the partitions were read past a fence: the end offsets of a moment. Whoever has read past them has read
+all that was readable then.
+"""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar, Protocol
 
-from slackwater_cdc.pending import Pending
 from slackwater_protocol import SourceTopics
 
+EndOffsets = Mapping[tuple[str, int], int]
+"""(topic, partition) to the first offset that was not readable when it was asked for."""
+
 _UNKNOWN = 1 << 62
+
+
+class Pending(Protocol):
+    """Something whose records hold back the end offsets of cuts until it is done.
+
+    Its owner changes it; the queues of partitions only ask.
+    """
+
+    is_done: bool
+    """Whether the frontier has passed it, or it turned out to be void."""
+    sequence: int | None
+    """The place in the commit order; None while that is unknown."""
+    fence: EndOffsets | None
+    """End offsets that were asked for when everything else pointed to completeness."""
+
+    @property
+    def is_transaction(self) -> bool:
+        """True if it is a transaction: those stand in the order of their commits in every partition."""
+        ...
+
+
+class Waiting:
+    """Implements :class:`Pending` for everything that is no transaction."""
+
+    __slots__ = ("fence", "is_done", "sequence")
+
+    is_transaction: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.sequence: int | None = None
+        self.fence: EndOffsets | None = None
+
+
+class Obstacle(Waiting):
+    """A record that cannot be attributed to a transaction: no cut ever passes it."""
+
+    __slots__ = ("detail", "is_misconfiguration", "offset", "partition", "topic")
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, detail: str, *, is_misconfiguration: bool
+    ) -> None:
+        super().__init__()
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.detail = detail
+        self.is_misconfiguration = is_misconfiguration
+        """Whether the connector lacks a setting, as opposed to an unreadable value."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} offset {self.offset}: {self.detail}"
 
 
 class PartitionQueue:
@@ -182,3 +242,32 @@ class Partitions:
             topic: tuple(p.end_offset() for p in sorted(partitions, key=lambda p: p.number))
             for topic, partitions in sorted(self._by_topic.items())
         }
+
+
+class Fences:
+    """Asks for end offsets in the name of whatever waits for them; one answer serves all that wait."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Pending] = []
+
+    @property
+    def are_wanted(self) -> bool:
+        """True if something waits for end offsets."""
+        return bool(self._waiting)
+
+    def answer(self, ends: EndOffsets) -> None:
+        """Takes end offsets that were asked for after everything up to now was read."""
+        for pending in self._waiting:
+            pending.fence = ends
+        self._waiting.clear()
+
+    def fence(self, pending: Pending) -> EndOffsets | None:
+        """The end offsets that something has to be read past; asks for them at the first time."""
+        if pending.fence is None and pending not in self._waiting:
+            self._waiting.append(pending)
+        return pending.fence
+
+    def is_read_past(self, pending: Pending, partitions: Iterable[PartitionQueue]) -> bool:
+        """Returns whether partitions were read past the end offsets that something waits for."""
+        fence = self.fence(pending)
+        return fence is not None and all(p.position >= fence.get(p.key, 0) for p in partitions)

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from slackwater_cdc.announcements import Announcements
-from slackwater_cdc.evidence import counts_are_complete
-from slackwater_cdc.initial_snapshot import InitialSnapshot
+from slackwater_cdc.completeness import counts_are_complete
+from slackwater_cdc.initial_snapshot import Announcements, InitialSnapshot
 from slackwater_cdc.partition_queues import PartitionQueue
 from slackwater_cdc.snapshots import LateRows
 from slackwater_cdc.transaction import Transaction

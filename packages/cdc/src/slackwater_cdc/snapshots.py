@@ -17,14 +17,11 @@ Rows of incremental snapshots have no LSN at all: the next cut that ends behind 
 
 from collections.abc import Iterable
 
-from slackwater_cdc.announcements import Announcements
 from slackwater_cdc.commits import Commits
 from slackwater_cdc.envelope import UNREADABLE, Row, decode_full_row, decode_notification
 from slackwater_cdc.errors import UndecodableRecordError, shortened
-from slackwater_cdc.fences import Fences
-from slackwater_cdc.initial_snapshot import InitialSnapshot, Portion, RecentRows
-from slackwater_cdc.partition_queues import PartitionQueue, Partitions
-from slackwater_cdc.pending import Obstacle, Pending, Waiting
+from slackwater_cdc.initial_snapshot import Announcements, InitialSnapshot, Portion, RecentRows
+from slackwater_cdc.partition_queues import Fences, Obstacle, PartitionQueue, Partitions, Pending, Waiting
 from slackwater_cdc.postgres import CLOCK_SKEW_MS, ON_ITS_WAY_MS
 from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.subscription import Subscription

@@ -4,22 +4,21 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import chain
 
 from slackwater_certify.canonical import DocumentReader, distance
 from slackwater_certify.certificate import Certificate, Delays, Kind, Mode
-from slackwater_certify.claims import ClaimJudge, add_commit_delays
 from slackwater_certify.committed_states import (
     CommittedStates,
     Progress,
     read_committed_states,
     without_cyclic_gc,
 )
+from slackwater_certify.evaluation import read_database
 from slackwater_certify.invariant import InvariantJudge
 from slackwater_certify.observations import Observations, ReadOutput, read_outputs
+from slackwater_certify.oracle import judge_by_states
 from slackwater_certify.output import OutputRecords
 from slackwater_certify.replay import DocumentKey
-from slackwater_certify.sequence import SequenceJudge, SnapshotJudge
 from slackwater_certify.specification import Connections, OutputKind, OutputSpecification, Specification
 from slackwater_certify.topic import follow_topic, read_topic
 from slackwater_certify.view import View, load_view
@@ -74,8 +73,6 @@ def certify(
             )
         database = None
         if connections.dsn is not None:
-            from slackwater_certify.postgres import read_database
-
             on_progress("reading the database")
             database = read_database(view, connections.dsn)
         since_ms = records.timed_since_ms if delays_since_ms is None else delays_since_ms
@@ -139,15 +136,15 @@ def read_output(
                 return read_topic(output, connections)
             return follow_topic(output, connections, is_over, now_ms)
         case OutputKind.POSTGRES:
-            from slackwater_certify.postgres import watch_table
+            from slackwater_certify.snapshots import watch_table
 
             return watch_table(output, reader, connections, is_over or (lambda: True), now_ms)
         case OutputKind.DELTA:
-            from slackwater_certify.lake import read_delta
+            from slackwater_certify.snapshots import read_delta
 
             return read_delta(output, reader)
         case OutputKind.ICEBERG:
-            from slackwater_certify.lake import read_iceberg
+            from slackwater_certify.snapshots import read_iceberg
 
             return read_iceberg(output, reader)
 
@@ -182,7 +179,7 @@ def judge(
         if committed is None:
             _take_as_right(reads, observed)
         else:
-            _judge_by_states(reads, records, committed, observed, delays_since_ms)
+            judge_by_states(reads, records, committed, observed, delays_since_ms)
         invariants.judge_states(records.commits, records.snapshots)
     observed.finish()
     _compare_final(committed, database, observed)
@@ -200,38 +197,6 @@ def _take_as_right(outputs: Iterator[ReadOutput], observed: Observations) -> Non
     for read in outputs:
         if read.problem is None:
             observed.record_right(read)
-
-
-def _judge_by_states(
-    outputs: Iterator[ReadOutput],
-    records: OutputRecords,
-    committed: CommittedStates,
-    observed: Observations,
-    since_ms: int | None,
-) -> None:
-    has_claims = bool(records.commits)
-    if not has_claims:
-        outputs, has_claims = _peek_claims(outputs)
-    if records.snapshots is not None:
-        snapshots = SnapshotJudge(committed.by_key, [lsn for lsn, _ in committed.transactions])
-        outputs = snapshots.judge(outputs, observed.findings)
-    judging: ClaimJudge | SequenceJudge
-    if has_claims:
-        judging = ClaimJudge(committed.by_key, observed, records.commits)
-    else:
-        judging = SequenceJudge(committed.by_key, observed, since_ms)
-    judging.judge(outputs)
-    judging.finish()
-    if records.commits:
-        add_commit_delays(records.commits, committed.transactions, observed, since_ms)
-
-
-def _peek_claims(outputs: Iterator[ReadOutput]) -> tuple[Iterator[ReadOutput], bool]:
-    """Says if outputs have LSNs, which the first one tells; returns all of them with it."""
-    first = next(outputs, None)
-    if first is None:
-        return iter(()), False
-    return chain([first], outputs), first.output.lsn is not None
 
 
 def _compare_final(

@@ -1,19 +1,21 @@
-"""Evaluates the view's own SQL on the rows of each version, in DuckDB."""
+"""Evaluates the view's own SQL in DuckDB, on the rows of each version or on those of the database now."""
 
 import base64
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import duckdb
 import msgspec
+import psycopg
 import pyarrow as pa
 from duckdb.sqltypes import DuckDBPyType
+from psycopg import sql
 
-from slackwater_certify.canonical import Canonical, UnreadableValueError, kind_of, shape_of
-from slackwater_certify.errors import CertifyConfigError
-from slackwater_certify.replay import RowIntervals
-from slackwater_certify.tables import Table, connect, quoted
-from slackwater_certify.view import View
+from slackwater_certify.canonical import Canonical, UnreadableValueError, digest, kind_of, shape_of
+from slackwater_certify.errors import CertifyConfigError, unreadable
+from slackwater_certify.replay import DocumentKey, RowIntervals
+from slackwater_certify.view import Table, View, connect, quoted
 
 Document = tuple[Canonical, ...]
 
@@ -71,6 +73,35 @@ class VersionedTables:
         for table in self._view.tables.values():
             live = quoted(f"live.{table.name.replace('.', '_')}")
             self._connection.execute(f"DELETE FROM {live} WHERE version_end <= {version}")  # noqa: S608 - quoted names, and the user's own SQL
+
+
+def read_database(view: View, dsn: str) -> dict[DocumentKey, bytes]:
+    """Evaluates the view on the state the database is in now; digests of its documents by key.
+
+    All tables are read in one transaction.
+
+    Raises:
+        CertifyUnavailableError: it cannot be read.
+    """
+    try:
+        with psycopg.connect(dsn) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            rows = {name: _read_rows(connection, table) for name, table in view.tables.items()}
+    except psycopg.Error as error:
+        raise unreadable("the source database", str(error).strip()) from error
+    with VersionedTables(view, rows) as tables:
+        tables.restrict(None)
+        return {view.reader.key_of(document): digest(document) for document in tables.documents(0)}
+
+
+def _read_rows(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> RowIntervals:
+    rows = RowIntervals([[] for _ in table.columns])
+    columns = sql.SQL(", ").join(sql.Identifier(name) for name, _ in table.columns)
+    query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(*table.name.split(".")))
+    for values in connection.execute(query):
+        rows.ends[rows.add(0, 0, values)] = 1
+    return rows
 
 
 def _readable(view: View) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from slackwater_certify.errors import malformed
-from slackwater_certify.tables import Table
+from slackwater_certify.view import Table
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands in a row for a large value that the transaction did not change."""

@@ -15,7 +15,7 @@ from slackwater_certify.observations import describe
 from slackwater_certify.output import Commit, Output
 from slackwater_certify.replay import DocumentKey
 from slackwater_certify.specification import Scope, Specification
-from slackwater_certify.tables import connect, quoted
+from slackwater_certify.view import connect, quoted
 
 BATCH = 5_000
 MAX_STATES = 2_000

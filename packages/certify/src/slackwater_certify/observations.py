@@ -1,8 +1,7 @@
 """Reads outputs as a view's documents, and counts what is seen while they pass by."""
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from slackwater_certify.canonical import Canonical, DocumentReader, UnreadableValueError, digest
@@ -140,11 +139,6 @@ def describe(output: Output, key: DocumentKey | None = None) -> str:
     named = output.key if key is None else key[0] if len(key) == 1 else key
     claim = "" if output.lsn is None else f", commit LSN {output.lsn}"
     return f"document {named} at {output.place[0]}/{output.place[1]}{claim}"
-
-
-def first_at_or_after(values: Sequence[int], value: int) -> int:
-    """Finds the position of the first of ascending values that is not below another."""
-    return bisect_right(values, value - 1)
 
 
 def _bucket(start_ms: int, outputs: int, wrong: int, values: list[int]) -> TimeBucket:

@@ -13,8 +13,7 @@ from slackwater_certify.canonical import Canonical
 from slackwater_certify.errors import wrong_key
 from slackwater_certify.history import UNAVAILABLE, CommittedTransaction, RowChange, Values
 from slackwater_certify.specification import Specification
-from slackwater_certify.tables import Table
-from slackwater_certify.view import View
+from slackwater_certify.view import Table, View
 
 DocumentKey = tuple[object, ...]
 NO_DOCUMENT = -1

@@ -38,7 +38,7 @@ class CommandConfigError(CommandError):
 
 
 class CommandInputError(CommandError):
-    """What was asked for does not fit the facts; nothing was changed."""
+    """A request that does not fit the facts; nothing was changed."""
 
 
 class CommandUnavailableError(CommandError):

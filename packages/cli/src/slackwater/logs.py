@@ -8,12 +8,12 @@ from typing import Any
 
 from slackwater.settings import LogSection
 
-FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 """Attributes of every record: all others are fields of the event."""
 
 
-class TextFormatter(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     """Writes a line per record, then the lines of its traceback, indented.
 
     Line breaks and control characters within a record are written as escapes: names and values come from
@@ -34,7 +34,7 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in text)
 
 
-class JsonFormatter(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     """Writes a JSON object per record and line.
 
     ``event`` is the text without its values, hence the same for every event of a kind; ``text`` is what a
@@ -66,7 +66,7 @@ def configure_logging(settings: LogSection) -> None:
         {
             "version": 1,
             "disable_existing_loggers": False,
-            "formatters": {"text": {"()": TextFormatter, "fmt": FORMAT}, "json": {"()": JsonFormatter}},
+            "formatters": {"text": {"()": _TextFormatter, "fmt": _FORMAT}, "json": {"()": _JsonFormatter}},
             "handlers": {"out": handler},
             "root": {"level": settings.level.upper(), "handlers": ["out"]},
             "loggers": {"py4j": {"level": "WARNING"}},

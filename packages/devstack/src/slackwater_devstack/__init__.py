@@ -1,18 +1,17 @@
 """PostgreSQL, Kafka, Connect with Debezium and Redis on loopback, without containers."""
 
 from slackwater_devstack.connect import ConnectorState, ConnectWorker
-from slackwater_devstack.database_log import DatabaseLog, LoggedChange, LoggedTransaction
 from slackwater_devstack.errors import (
     DevStackConfigError,
     DevStackError,
     DevStackStateError,
     DevStackUnavailableError,
 )
-from slackwater_devstack.jars import JarSet, PinnedJar, cache_folder, resolve_jars
+from slackwater_devstack.java import JarSet, PinnedJar, cache_folder, resolve_jars
 from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
-from slackwater_devstack.postgres import PostgresServer
+from slackwater_devstack.loopback import TcpProxy
+from slackwater_devstack.postgres import DatabaseLog, LoggedChange, LoggedTransaction, PostgresServer
 from slackwater_devstack.processes import Lifetime
-from slackwater_devstack.proxy import TcpProxy
 from slackwater_devstack.redis_server import RedisServer
 from slackwater_devstack.server import Server
 from slackwater_devstack.settings import Collector, ConnectMode, DevStackSettings

@@ -1,7 +1,8 @@
-"""A Kafka Connect worker with one Debezium connector."""
+"""A Kafka Connect worker with one Debezium connector, and the properties of both."""
 
 import http.client
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,19 +10,23 @@ from pathlib import Path
 from typing import ClassVar
 
 from slackwater_devstack.errors import not_running
-from slackwater_devstack.jvm import JavaProgram, java_program
-from slackwater_devstack.ports import LOOPBACK, accepts_connections
+from slackwater_devstack.java import JavaProgram, Properties, java_program, render_properties
+from slackwater_devstack.loopback import LOOPBACK, accepts_connections
 from slackwater_devstack.processes import Launch, Lifetime
-from slackwater_devstack.properties import (
-    Properties,
-    position_properties,
-    render_properties,
-    worker_properties,
-)
 from slackwater_devstack.server import START_TIMEOUT, Deadline, Server
-from slackwater_devstack.settings import Collector, ConnectMode
+from slackwater_devstack.settings import Collector, ConnectMode, DevStackSettings
 
-CONNECT_HEAP = "256m"
+_CONNECT_HEAP = "256m"
+_PRODUCER_BATCH_BYTES = "262144"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseAddress:
+    """The address under which the connector finds its database."""
+
+    port: int
+    database: str
+    user: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class ConnectWorker(Server):
         folder: Path,
         *,
         mode: ConnectMode = ConnectMode.STANDALONE,
-        heap: str = CONNECT_HEAP,
+        heap: str = _CONNECT_HEAP,
         collector: Collector = Collector.SERIAL,
         lifetime: Lifetime = Lifetime.EMBEDDED,
         start_timeout: timedelta = START_TIMEOUT,
@@ -212,3 +217,99 @@ def parse_state(body: bytes) -> ConnectorState:
     return ConnectorState(
         document["connector"]["state"], tuple(task["state"] for task in document["tasks"]), trace
     )
+
+
+def worker_properties(bootstrap: str, rest_port: int, flush_interval: timedelta) -> Properties:
+    """Return what every Connect worker has: it writes JSON without schemas."""
+    converter = "org.apache.kafka.connect.json.JsonConverter"
+    return {
+        "bootstrap.servers": bootstrap,
+        "key.converter": converter,
+        "value.converter": converter,
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "false",
+        "listeners": f"http://{LOOPBACK}:{rest_port}",
+        "plugin.discovery": "service_load",
+        "topic.creation.enable": "true",
+        "offset.flush.interval.ms": _milliseconds(flush_interval),
+        "producer.compression.type": "lz4",
+        "producer.batch.size": _PRODUCER_BATCH_BYTES,
+    }
+
+
+def position_properties(mode: ConnectMode, name: str, offsets: Path) -> Properties:
+    """Makes the properties of the place where a worker keeps its connector's position: a file, or Kafka."""
+    if mode is ConnectMode.STANDALONE:
+        return {"offset.storage.file.filename": str(offsets)}
+    group = f"connect-{name}"
+    properties = {"group.id": group, "offset.storage.partitions": "1", "status.storage.partitions": "1"}
+    for kind in ("config", "offset", "status"):
+        properties[f"{kind}.storage.topic"] = f"{group}.{kind}"
+        properties[f"{kind}.storage.replication.factor"] = "1"
+    if mode is ConnectMode.EXACTLY_ONCE:
+        properties["exactly.once.source.support"] = "enabled"
+    return properties
+
+
+def connector_properties(
+    settings: DevStackSettings, address: DatabaseAddress, tables: tuple[str, ...]
+) -> Properties:
+    """Debezium with everything Slackwater reads: transaction metadata, notifications, heartbeats.
+
+    No tables: every table of the publication.
+    """
+    prefix = settings.prefix
+    exactly_once = settings.connect_mode is ConnectMode.EXACTLY_ONCE
+    single = (f"{prefix}.transaction", f"{prefix}.notifications", f"__debezium-heartbeat.{prefix}")
+    only = {"table.include.list": ",".join(re.escape(table) for table in tables)} if tables else {}
+    return {
+        "name": prefix,
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "tasks.max": "1",
+        "database.hostname": LOOPBACK,
+        "database.port": str(address.port),
+        "database.user": address.user,
+        "database.password": "unused",
+        "database.dbname": address.database,
+        "plugin.name": "pgoutput",
+        "slot.name": replication_name(prefix),
+        "publication.name": publication_name(prefix),
+        "publication.autocreate.mode": "disabled",
+        **only,
+        **({"exactly.once.support": "required"} if exactly_once else {}),
+        "topic.prefix": prefix,
+        "snapshot.mode": "initial",
+        "provide.transaction.metadata": "true",
+        "tombstones.on.delete": "true",
+        # Debezium leaves TRUNCATE out unless told otherwise: views would keep rows that the database has not.
+        "skipped.operations": "none",
+        "decimal.handling.mode": "string",
+        "heartbeat.interval.ms": _milliseconds(settings.heartbeat_interval),
+        # Debezium waits this long for a batch to fill; its default of half a second would be most of the lag.
+        "poll.interval.ms": "20",
+        "notification.enabled.channels": "sink",
+        "notification.sink.topic.name": f"{prefix}.notifications",
+        "statistics.metrics.enabled": "false",
+        "topic.creation.default.partitions": str(settings.partitions),
+        "topic.creation.default.replication.factor": "1",
+        "topic.creation.groups": "single",
+        "topic.creation.single.include": ",".join(re.escape(topic) for topic in single),
+        "topic.creation.single.partitions": "1",
+        "topic.creation.single.replication.factor": "1",
+        **settings.connector_overrides,
+    }
+
+
+def publication_name(prefix: str) -> str:
+    """The publication that the connector of this prefix reads."""
+    return f"slackwater_{replication_name(prefix)}"[:63]
+
+
+def replication_name(prefix: str) -> str:
+    """The prefix as the name of a replication slot or publication, which allow fewer characters."""
+    return re.sub(r"[^a-z0-9_]", "_", prefix.lower())[:63]
+
+
+def _milliseconds(duration: timedelta) -> str:
+    """A duration as the servers want it."""
+    return str(round(duration / timedelta(milliseconds=1)))

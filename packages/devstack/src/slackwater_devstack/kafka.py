@@ -6,29 +6,35 @@ import re
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from slackwater_devstack.errors import not_running
-from slackwater_devstack.jvm import JavaProgram, java_program
-from slackwater_devstack.ports import LOOPBACK, accepts_connections
+from slackwater_devstack.java import JavaProgram, Properties, java_program, render_properties
+from slackwater_devstack.loopback import LOOPBACK, TcpProxy, accepts_connections
 from slackwater_devstack.processes import Launch, Lifetime
-from slackwater_devstack.properties import (
-    Listener,
-    Properties,
-    broker_properties,
-    further_broker_properties,
-    render_properties,
-)
-from slackwater_devstack.proxy import TcpProxy
 from slackwater_devstack.server import START_TIMEOUT, Server
 from slackwater_devstack.settings import Collector
 
 logger = logging.getLogger(__name__)
 
-KAFKA_HEAP = "128m"
+_KAFKA_HEAP = "128m"
+_INTERNAL_PARTITIONS = "2"
+_CLEANER_BUFFER_BYTES = "4194304"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """The address at which a broker listens, and the one that it tells its clients."""
+
+    name: str
+    """Letters, digits, ``_``."""
+    port: int
+    advertised_port: int
+    """Another one than ``port`` when a proxy is in between."""
 
 
 class KafkaBroker(Server):
@@ -52,7 +58,7 @@ class KafkaBroker(Server):
         self,
         folder: Path,
         *,
-        heap: str = KAFKA_HEAP,
+        heap: str = _KAFKA_HEAP,
         overrides: Mapping[str, str] | None = None,
         routes: Sequence[str] = (),
         lifetime: Lifetime = Lifetime.EMBEDDED,
@@ -101,7 +107,7 @@ class KafkaBroker(Server):
         with self._formatting:
             if not file.exists():
                 self._data().mkdir(parents=True, exist_ok=True)
-                file.write_text(render_properties(format_properties(1, _kafka_uuid())))
+                file.write_text(render_properties(_format_properties(1, _kafka_uuid())))
             return re.search(r"^cluster\.id=(.*)$", file.read_text(), re.MULTILINE)[1]  # type: ignore[index]
 
     def stop(self) -> None:
@@ -173,7 +179,7 @@ class SecondKafkaBroker(KafkaBroker):
         self,
         first: KafkaBroker,
         *,
-        heap: str = KAFKA_HEAP,
+        heap: str = _KAFKA_HEAP,
         overrides: Mapping[str, str] | None = None,
         routes: Sequence[str] = (),
         lifetime: Lifetime = Lifetime.EMBEDDED,
@@ -197,14 +203,59 @@ class SecondKafkaBroker(KafkaBroker):
         file = self._data() / "meta.properties"
         if not file.exists():
             self._data().mkdir(parents=True, exist_ok=True)
-            file.write_text(render_properties(format_properties(self.node_id, self.cluster_id())))
+            file.write_text(render_properties(_format_properties(self.node_id, self.cluster_id())))
 
     def _properties(self) -> Properties:
         controller = self._first.controller_port
         return further_broker_properties(self._listeners(), controller, self._data(), self._overrides)
 
 
-def format_properties(node_id: int, cluster_id: str) -> Properties:
+def broker_properties(
+    listeners: Sequence[Listener], controller_port: int, data: Path, overrides: Mapping[str, str]
+) -> Properties:
+    """One KRaft node that is broker and controller; brokers talk to each other over the first listener.
+
+    The default cleaner buffer alone would not fit into a heap of 128m.
+    """
+    names = [listener.name for listener in listeners]
+    bound = [f"{listener.name}://{LOOPBACK}:{listener.port}" for listener in listeners]
+    advertised = [f"{listener.name}://{LOOPBACK}:{listener.advertised_port}" for listener in listeners]
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+        "listeners": ",".join([*bound, f"CONTROLLER://{LOOPBACK}:{controller_port}"]),
+        "advertised.listeners": ",".join(advertised),
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": names[0],
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in [*names, "CONTROLLER"]),
+        "log.dirs": str(data),
+        "log.retention.ms": "-1",
+        "log.cleaner.dedupe.buffer.size": _CLEANER_BUFFER_BYTES,
+        "auto.create.topics.enable": "false",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": _INTERNAL_PARTITIONS,
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": _INTERNAL_PARTITIONS,
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        **overrides,
+    }
+
+
+def further_broker_properties(
+    listeners: Sequence[Listener], controller_port: int, data: Path, overrides: Mapping[str, str]
+) -> Properties:
+    """A second node that is only broker; ``controller_port`` is the first one's."""
+    properties = broker_properties(listeners, controller_port, data, overrides)
+    bound = [f"{listener.name}://{LOOPBACK}:{listener.port}" for listener in listeners]
+    return properties | {"process.roles": "broker", "node.id": "2", "listeners": ",".join(bound)}
+
+
+def _format_properties(node_id: int, cluster_id: str) -> Properties:
     """Return what formats a log folder for a node with static voters, without Kafka's own storage tool."""
     return {
         "version": "1",

@@ -1,31 +1,39 @@
-"""PostgreSQL with logical decoding."""
+"""PostgreSQL with logical decoding, and what its own log says was committed.
+
+The log is the truth that change topics are compared with.
+"""
 
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from slackwater_devstack.accounts import Account, can_write, run_as, unprivileged_account
+import psycopg
+from psycopg import sql
+
 from slackwater_devstack.errors import missing_prerequisite, wrong_setting
-from slackwater_devstack.ports import LOOPBACK
-from slackwater_devstack.processes import Launch, Lifetime
+from slackwater_devstack.loopback import LOOPBACK
+from slackwater_devstack.processes import Account, Launch, Lifetime, can_write, run_as, unprivileged_account
 from slackwater_devstack.programs import InstalledProgram, find_postgres, missing_postgres
 from slackwater_devstack.server import START_TIMEOUT, Server
 
-if TYPE_CHECKING:
-    from psycopg import sql
-
 logger = logging.getLogger(__name__)
-
 USER = "postgres"
-ELSEWHERE = "elsewhere"
-INITIALISED = "slackwater.initialised"
-INITDB_TIMEOUT_SECONDS = 120.0
+_ELSEWHERE = "elsewhere"
+_INITIALISED = "slackwater.initialised"
+_INITDB_TIMEOUT_SECONDS = 120.0
+_TRUTH_SLOT = "slackwater_truth"
+_CHANGE = re.compile(r"table (?P<table>.+?): (?P<kind>INSERT|UPDATE|DELETE|TRUNCATE):(?P<row>.*)", re.DOTALL)
+_COLUMN = re.compile(r"(?P<name>\"[^\"]+\"|\w+)\[.*?\]:(?P<value>'(?:[^']|'')*'|\S+)", re.DOTALL)
+_OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d", "TRUNCATE": "t"}
 
 
 class PostgresServer(Server):
@@ -89,8 +97,6 @@ class PostgresServer(Server):
             DevStackConfigError: a table does not exist, or the publication is for all tables and should not
                 be, or the other way round.
         """
-        import psycopg
-
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
             query = "SELECT puballtables FROM pg_publication WHERE pubname = %s"
             found = connection.execute(query, [name]).fetchone()
@@ -111,8 +117,6 @@ class PostgresServer(Server):
 
         A slot is active while it is made, too, which comes before the snapshot.
         """
-        import psycopg
-
         query = """
             SELECT count(*) FROM pg_replication_slots s JOIN pg_stat_replication r ON r.pid = s.active_pid
             WHERE s.slot_name = %s AND r.state IN ('catchup', 'streaming')
@@ -123,7 +127,7 @@ class PostgresServer(Server):
 
     def _prepare(self) -> None:
         data = self.data_folder()
-        complete = data / INITIALISED  # PG_VERSION is written long before initdb is done
+        complete = data / _INITIALISED  # PG_VERSION is written long before initdb is done
         if complete.is_file():
             self._program = self._find_program(int((data / "PG_VERSION").read_text()))
         else:
@@ -147,7 +151,7 @@ class PostgresServer(Server):
             argv = [str(program.path.with_name("initdb")), "-D", str(data), "-U", USER]
             argv += ["-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"]
             try:
-                result = run_as(self._account, argv, cwd=data, timeout_seconds=INITDB_TIMEOUT_SECONDS)
+                result = run_as(self._account, argv, cwd=data, timeout_seconds=_INITDB_TIMEOUT_SECONDS)
             except (OSError, subprocess.TimeoutExpired) as error:
                 failures.append(f"{program.path.parent}: {error}")
                 continue
@@ -188,9 +192,6 @@ class PostgresServer(Server):
         )
 
     def _is_ready(self) -> bool:
-        import psycopg
-        from psycopg import sql
-
         try:
             with psycopg.connect(self.dsn("postgres"), connect_timeout=2, autocommit=True) as connection:
                 known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [self.database])
@@ -201,9 +202,7 @@ class PostgresServer(Server):
         return True
 
 
-def _publication_statement(name: str, tables: tuple[str, ...], *, exists: bool) -> "sql.Composed":
-    from psycopg import sql
-
+def _publication_statement(name: str, tables: tuple[str, ...], *, exists: bool) -> sql.Composed:
     publication = sql.Identifier(name)
     if not tables:
         return sql.SQL("CREATE PUBLICATION {} FOR ALL TABLES").format(publication)
@@ -230,7 +229,7 @@ def _writable_folder(wanted: Path, account: Account | None) -> Path:
         os.chown(wanted, account.uid, account.gid)
     if can_write(account, wanted):
         return wanted
-    return _folder_elsewhere(wanted / ELSEWHERE, account)
+    return _folder_elsewhere(wanted / _ELSEWHERE, account)
 
 
 def _folder_elsewhere(pointer: Path, account: Account) -> Path:
@@ -251,3 +250,78 @@ def _folder_elsewhere(pointer: Path, account: Account) -> Path:
     )
     pointer.write_text(str(created))
     return created
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedChange:
+    """One row change."""
+
+    lsn: int
+    table: str
+    """``schema.table``."""
+    op: str
+    """``c``, ``u``, ``d`` or ``t``; a key update is a ``d`` and a ``c``, as for Debezium."""
+    key: str
+    """The key column's value as text; empty when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTransaction:
+    """One committed transaction, prepared ones included."""
+
+    xid: int
+    changes: tuple[LoggedChange, ...]
+
+
+class DatabaseLog:
+    """Decodes the log with PostgreSQL's own ``test_decoding``, from the moment :meth:`begin` returns.
+
+    It has a replication slot of its own, so it needs no connector and does not depend on one.
+
+    Args:
+        dsn: The database.
+        key: Name of the key column of all tables.
+    """
+
+    def __init__(self, dsn: str, key: str = "id") -> None:
+        self._dsn = dsn
+        self._key = key
+
+    def begin(self) -> None:
+        """Makes the slot."""
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            query = "SELECT pg_create_logical_replication_slot(%s, 'test_decoding')"
+            connection.execute(query, [_TRUTH_SLOT])
+
+    def transactions(self) -> list[LoggedTransaction]:
+        """Everything committed since :meth:`begin` that changed rows, in commit order. Repeatable."""
+        found: list[LoggedTransaction] = []
+        changes: list[LoggedChange] = []
+        with psycopg.connect(self._dsn, autocommit=True) as connection, connection.cursor() as cursor:
+            query = "SELECT (lsn - '0/0')::bigint, xid::text::bigint, data"
+            query += " FROM pg_logical_slot_peek_changes(%s, NULL, NULL)"
+            cursor.execute(query.encode(), [_TRUTH_SLOT])
+            for lsn, xid, text in cursor:
+                if text.startswith("COMMIT"):
+                    if changes:
+                        found.append(LoggedTransaction(xid, tuple(changes)))
+                    changes = []
+                elif not text.startswith("BEGIN"):
+                    changes += self._changes(lsn, text)
+        return found
+
+    def _changes(self, lsn: int, text: str) -> Iterator[LoggedChange]:
+        match = _CHANGE.match(text)
+        if match is None:
+            return
+        op, row = _OPS[match["kind"]], match["row"]
+        columns = _COLUMN.finditer(row)
+        keys = [c["value"].strip("'").replace("''", "'") for c in columns if c["name"] == self._key]
+        if op == "t":
+            for table in match["table"].split(","):
+                yield LoggedChange(lsn, table.strip(), op, "")
+        elif op == "u" and row.lstrip().startswith("old-key:") and len(set(keys)) > 1:
+            yield LoggedChange(lsn, match["table"], "d", keys[0])
+            yield LoggedChange(lsn, match["table"], "c", keys[-1])
+        else:
+            yield LoggedChange(lsn, match["table"], op, keys[-1] if keys else "")

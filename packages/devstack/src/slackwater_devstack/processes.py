@@ -1,13 +1,18 @@
-"""Processes that are started, recognised again later, and ended without ever hitting a stranger."""
+"""Processes that are started, recognised again later, and ended without ever hitting a stranger.
+
+Whoever is root starts PostgreSQL, which refuses root, as an unprivileged account of this machine.
+"""
 
 import contextlib
 import json
 import os
+import pwd
 import queue
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,10 +22,21 @@ from pathlib import Path
 import psutil
 
 from slackwater_devstack import _launcher
-from slackwater_devstack.accounts import Account
+from slackwater_devstack.errors import missing_prerequisite
 
-CREATION_TOLERANCE_SECONDS = 2.0
+_CREATION_TOLERANCE_SECONDS = 2.0
 """The kernel counts from boot; an adjusted wall clock moves the computed time of creation a little."""
+_UNPRIVILEGED = ("postgres", "nobody")
+_CHECK_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of this machine."""
+
+    name: str
+    uid: int
+    gid: int
 
 
 class Lifetime(Enum):
@@ -74,7 +90,7 @@ def find_process(identity: ProcessIdentity) -> psutil.Process | None:
         process = psutil.Process(identity.pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
-        if abs(process.create_time() - identity.created_at.timestamp()) > CREATION_TOLERANCE_SECONDS:
+        if abs(process.create_time() - identity.created_at.timestamp()) > _CREATION_TOLERANCE_SECONDS:
             return None
         if identity.command and tuple(process.cmdline()) != identity.command:
             return None
@@ -168,6 +184,57 @@ def launch(order: Launch, log_path: Path, lifetime: Lifetime) -> ManagedProcess:
     return ManagedProcess(identity)
 
 
+def unprivileged_account() -> Account | None:
+    """The account that servers refusing root run as; None when we are an ordinary user already.
+
+    Raises:
+        DevStackUnavailableError: we are root and the machine has no such account.
+    """
+    if os.geteuid() != 0:
+        return None
+    for name in _UNPRIVILEGED:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        if entry.pw_uid != 0:
+            return Account(name, entry.pw_uid, entry.pw_gid)
+    what = "an account that is not root (postgres or nobody), because PostgreSQL refuses to run as root,"
+    raise missing_prerequisite(what, "this machine has neither", "create one or run as an ordinary user")
+
+
+def run_as(
+    account: Account | None, argv: Sequence[str], *, cwd: Path = Path("/"), timeout_seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a short command as that account and return its output, standard error included.
+
+    Raises:
+        OSError: the command cannot be executed by that account.
+        subprocess.TimeoutExpired: it took too long and was killed.
+    """
+    who: dict[str, object] = {}
+    if account is not None:
+        who = {"user": account.uid, "group": account.gid, "extra_groups": []}
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        list(argv),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, "LC_ALL": "C"},
+        timeout=timeout_seconds,
+        **who,
+    )
+
+
+def can_write(account: Account | None, folder: Path) -> bool:
+    """Says whether that account reaches the folder and may write into it (tried, not computed from modes)."""
+    result = run_as(account, ["test", "-w", str(folder)], timeout_seconds=_CHECK_SECONDS)
+    return result.returncode == 0
+
+
 def _spawn(argv: list[str], environment: Mapping[str, str], log_path: Path) -> int:
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [
@@ -204,6 +271,8 @@ class _ForkingThread:
 
 
 _forking: list[_ForkingThread] = []
+
+
 _forking_lock = threading.Lock()
 
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from slackwater_devstack.ports import LOOPBACK
+from slackwater_devstack.loopback import LOOPBACK
 from slackwater_devstack.processes import Launch
 from slackwater_devstack.programs import InstalledProgram, find_redis
 from slackwater_devstack.server import Server

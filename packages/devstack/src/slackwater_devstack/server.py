@@ -16,7 +16,7 @@ from typing import ClassVar
 import psutil
 
 from slackwater_devstack.errors import DevStackUnavailableError, failed_start, not_running
-from slackwater_devstack.ports import free_port, is_free
+from slackwater_devstack.loopback import free_port, is_free
 from slackwater_devstack.processes import (
     Launch,
     Lifetime,

@@ -11,26 +11,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from slackwater_devstack.connect import ConnectWorker
-from slackwater_devstack.errors import DevStackStateError, failed_start, not_running, wrong_setting
-from slackwater_devstack.jars import Progress
-from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
-from slackwater_devstack.postgres import USER, PostgresServer
-from slackwater_devstack.processes import Lifetime, ManagedProcess, find_process
-from slackwater_devstack.properties import (
+from slackwater_devstack.connect import (
+    ConnectWorker,
     DatabaseAddress,
     connector_properties,
     publication_name,
     replication_name,
 )
+from slackwater_devstack.errors import DevStackStateError, failed_start, not_running, wrong_setting
+from slackwater_devstack.java import Progress
+from slackwater_devstack.kafka import KafkaBroker, SecondKafkaBroker
+from slackwater_devstack.postgres import USER, PostgresServer
+from slackwater_devstack.processes import Lifetime, ManagedProcess, find_process
 from slackwater_devstack.redis_server import RedisServer
 from slackwater_devstack.server import POLL_SECONDS, Deadline, Server, log_tail
 from slackwater_devstack.settings import DevStackSettings, check_tables
 from slackwater_devstack.state import StackState, StackStatus, look_up_status, read_state, write_state
 
-AnyServer = TypeVar("AnyServer", bound=Server)
+_AnyServer = TypeVar("_AnyServer", bound=Server)
 
-LOCK_FILE_NAME = ".devstack.lock"
+_LOCK_FILE_NAME = ".devstack.lock"
 
 
 class DevStack:
@@ -109,7 +109,7 @@ class DevStack:
         self._take_lock()
         try:
             self._build()
-            start_together([server for server in self.servers if not isinstance(server, ConnectWorker)])
+            _start_together([server for server in self.servers if not isinstance(server, ConnectWorker)])
             self._write_state()
         except BaseException:
             self._stop([server for server in self.servers if server.name not in self._adopted])
@@ -187,7 +187,7 @@ class DevStack:
         if running and self.lifetime is Lifetime.EMBEDDED:
             raise _folder_in_use(self.settings.folder, running)
         ports = {name: record.ports for name, record in records.items()}
-        self._servers = {server.name: server for server in make_servers(self.settings, self.lifetime, ports)}
+        self._servers = {server.name: server for server in _make_servers(self.settings, self.lifetime, ports)}
         self._adopted = set()
         for name in running:
             if name in self._servers and self._servers[name].adopt(records[name]):
@@ -198,14 +198,14 @@ class DevStack:
 
     def _stop(self, servers: Sequence[Server]) -> None:
         try:
-            stop_together([server for server in servers if isinstance(server, ConnectWorker)])
+            _stop_together([server for server in servers if isinstance(server, ConnectWorker)])
         finally:
             try:
-                stop_together([server for server in servers if not isinstance(server, ConnectWorker)])
+                _stop_together([server for server in servers if not isinstance(server, ConnectWorker)])
             finally:
                 self.release()
 
-    def _server(self, kind: type[AnyServer]) -> AnyServer:
+    def _server(self, kind: type[_AnyServer]) -> _AnyServer:
         server = self._servers.get(kind.name)
         if not isinstance(server, kind):
             raise not_running(kind.name, "use")
@@ -225,7 +225,7 @@ class DevStack:
     def _take_lock(self) -> None:
         if self._lock is not None:
             raise _folder_in_use(self.settings.folder, ())
-        lock = os.open(self.settings.folder / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(self.settings.folder / _LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -234,7 +234,7 @@ class DevStack:
         self._lock = lock
 
 
-def make_servers(
+def _make_servers(
     settings: DevStackSettings, lifetime: Lifetime, ports: Mapping[str, Mapping[str, int]]
 ) -> list[Server]:
     """The server objects that the settings ask for, none of them started."""
@@ -246,7 +246,7 @@ def make_servers(
         )
         servers.append(postgres)
     if settings.kafka:
-        servers += make_brokers(settings, lifetime)
+        servers += _make_brokers(settings, lifetime)
     if settings.redis:
         servers.append(RedisServer(folder, lifetime=lifetime, start_timeout=timeout))
     if settings.connect and settings.kafka and settings.postgres:
@@ -264,7 +264,7 @@ def make_servers(
     return servers
 
 
-def make_brokers(settings: DevStackSettings, lifetime: Lifetime) -> list[Server]:
+def _make_brokers(settings: DevStackSettings, lifetime: Lifetime) -> list[Server]:
     """One broker, or two of one cluster."""
     first = KafkaBroker(
         settings.folder,
@@ -287,7 +287,7 @@ def make_brokers(settings: DevStackSettings, lifetime: Lifetime) -> list[Server]
     return [first, second]
 
 
-def start_together(servers: Sequence[Server]) -> None:
+def _start_together(servers: Sequence[Server]) -> None:
     """Start them in parallel.
 
     When one fails or we are interrupted, the others give up and the error is raised; servers that became
@@ -307,7 +307,7 @@ def start_together(servers: Sequence[Server]) -> None:
             raise
 
 
-def stop_together(servers: Sequence[Server]) -> None:
+def _stop_together(servers: Sequence[Server]) -> None:
     """Stop them in parallel."""
     if servers:
         with ThreadPoolExecutor(len(servers), thread_name_prefix="devstack-stop") as pool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from slackwater_devstack.errors import DevStackStateError
 from slackwater_devstack.processes import ManagedProcess, ProcessIdentity
 
-FORMAT = 1
+_FORMAT = 1
 FILE_NAME = "devstack.json"
 
 
@@ -96,7 +96,7 @@ def look_up_status(state: StackState) -> StackStatus:
 def write_state(state: StackState) -> None:
     """Replace the state file; a reader sees the old or the new one."""
     document = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "prefix": state.prefix,
         "database": state.database,
         "servers": [_server_document(server) for server in state.servers],
@@ -121,8 +121,8 @@ def read_state(folder: Path) -> StackState | None:
     except ValueError as error:
         raise _unusable(path, f"is not JSON ({error})") from error
     try:
-        if document["format"] != FORMAT:
-            raise _unusable(path, f"has format {document['format']}, expected {FORMAT}")
+        if document["format"] != _FORMAT:
+            raise _unusable(path, f"has format {document['format']}, expected {_FORMAT}")
         return StackState(
             folder=folder.absolute(),
             prefix=document["prefix"],

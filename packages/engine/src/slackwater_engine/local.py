@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Any, TypeVar
 
-from slackwater_engine.bucket.owners import sequence_in_group
-from slackwater_engine.bucket.processor import BucketProcessor
+from slackwater_engine.bucket import BucketProcessor
 from slackwater_engine.documents import settled
 from slackwater_engine.evaluate.evaluators import Evaluators, SqlEvaluators
 from slackwater_engine.index.contract import BucketIndex, IndexTransaction
-from slackwater_engine.outcome import Outcome
+from slackwater_engine.owners import sequence_in_group
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import Document
+from slackwater_engine.payloads import Document, Outcome
 from slackwater_engine.settings import Scope, StageSettings
 from slackwater_engine.state.entry import Change, Entry
 from slackwater_engine.state.log import StateLog

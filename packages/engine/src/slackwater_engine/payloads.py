@@ -1,4 +1,7 @@
-"""The payloads between source, stage and sink inside a query: events and documents, packed by bucket."""
+"""The payloads between source, stage and sink inside a query, and the outcome of a batch, which is packed so.
+
+Payloads hold events or documents and are addressed to a bucket.
+"""
 
 import threading
 import zlib
@@ -9,6 +12,7 @@ import msgspec
 import zstandard
 
 from slackwater_engine.errors import EngineStateError
+from slackwater_engine.state.entry import Change
 
 HEADER_BUCKET: Final = -1
 """The bucket of the row that carries the batch header."""
@@ -53,8 +57,14 @@ MAX_PAYLOAD_BYTES: Final = 4 << 20
 """Payloads of documents, and of events between stages, are cut at about this size before compression."""
 
 _OWN_SEQUENCES: Final = 1 << 62
-
 _ARRAY_32: Final = b"\xdd"
+_EVENTS = msgspec.msgpack.Decoder(list[Event])
+_ENCODER = msgspec.msgpack.Encoder()
+PackedPayload = tuple[int, int, int, bytes]
+"""``(stage, bucket, sequence, payload)``: a packed row."""
+
+Partial = tuple[int, int, bytes, bytes]
+"""``(commit LSN, number, packed key of the group, packed rest)``: a change's addition to a group."""
 
 
 class _Zstd(threading.local):
@@ -66,8 +76,6 @@ class _Zstd(threading.local):
 
 
 _zstd = _Zstd()
-_EVENTS = msgspec.msgpack.Decoder(list[Event])
-_ENCODER = msgspec.msgpack.Encoder()
 
 
 def bucket_of(key: bytes, buckets: int) -> int:
@@ -110,11 +118,6 @@ def document_payloads(documents: Iterable[Document]) -> Iterator[bytes]:
     return _payloads(documents)
 
 
-def event_payloads(events: Iterable[Event]) -> Iterator[bytes]:
-    """Yields the events in their order, packed, in payloads of bounded size; nothing if there are none."""
-    return _payloads(events)
-
-
 def _payloads(items: Iterable[Document] | Iterable[Event]) -> Iterator[bytes]:
     compress = _zstd.compress
     buffer, count = bytearray(), 0
@@ -126,3 +129,63 @@ def _payloads(items: Iterable[Document] | Iterable[Event]) -> Iterator[bytes]:
             buffer, count = bytearray(), 0
     if count:
         yield compress(array_header(count) + buffer)
+
+
+class Outcome:
+    """Collects changes of entries, events for later stages, partials for the own accumulators, and documents.
+
+    Attributes:
+        changes: Of entries; each name at most once.
+        live_bytes: By how much names and values of the live entries grow.
+        documents: By view, in the order in which they were added.
+        partials: For the accumulate part of the same bucket.
+    """
+
+    def __init__(self, buckets: int) -> None:
+        """Makes an empty outcome.
+
+        Args:
+            buckets: The number of buckets of every stage of the pipeline.
+        """
+        self.changes: list[Change] = []
+        self.live_bytes = 0
+        self.documents: dict[int, list[Document]] = {}
+        self.partials: list[Partial] = []
+        self._buckets = buckets
+        self._events: dict[tuple[int, int], list[Event]] = {}
+
+    def change(self, name: bytes, old: bytes | None, new: bytes | None) -> None:
+        """Changes an entry, unless it stays as it is."""
+        if old != new:
+            self.changes.append((name, new))
+            before = 0 if old is None else len(name) + len(old)
+            self.live_bytes += (0 if new is None else len(name) + len(new)) - before
+
+    def event(self, stage: int, lsn: int, number: int, key: bytes, identity: bytes, row: PackedRow) -> None:
+        """Adds an event for a later stage."""
+        bucket = bucket_of(key, self._buckets)
+        event = (lsn, number, key, identity, row, 0)
+        of_bucket = self._events.get((stage, bucket))
+        if of_bucket is None:
+            self._events[stage, bucket] = [event]
+        else:
+            of_bucket.append(event)
+
+    def view(self, number: int) -> list[Document]:
+        """Returns the list to which the documents of a view are added."""
+        return self.documents.setdefault(number, [])
+
+    def payloads(self, stage: int, bucket: int) -> Iterator[PackedPayload]:
+        """Yields all that leaves the bucket, packed: a pure function of what was added.
+
+        Args:
+            stage: Number of the sending stage.
+            bucket: The sending bucket.
+        """
+        sequence = sequence_from(stage, bucket)
+        for target in sorted(self._events):
+            for payload in _payloads(self._events[target]):
+                yield (*target, sequence, payload)
+        for view in sorted(self.documents):
+            for part, payload in enumerate(document_payloads(self.documents[view])):
+                yield documents_stage(view), bucket, part, payload

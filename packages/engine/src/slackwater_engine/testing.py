@@ -8,7 +8,7 @@ from slackwater_engine.accumulate.groups import AccumulateEvaluation
 from slackwater_engine.evaluate.evaluators import ResultRows
 from slackwater_engine.evaluate.results import ResultPoints
 from slackwater_engine.index.contract import BucketIndex, IndexTransaction
-from slackwater_engine.outcome import Outcome, Partial
+from slackwater_engine.payloads import Outcome, Partial
 from slackwater_engine.state.entry import Change, Entry
 
 T = TypeVar("T")

@@ -35,11 +35,23 @@ from slackwater_protocol.errors import (
     UnsupportedVersionError,
 )
 from slackwater_protocol.folders import user_cache
-from slackwater_protocol.pipeline_records import (
+from slackwater_protocol.keys import SourceTopics
+from slackwater_protocol.records import (
+    AheadMarkers,
     BatchHeader,
     CommitRecord,
+    CommittedTransaction,
+    Cut,
+    Evidence,
+    LogRecord,
+    Marker,
     OffsetRange,
+    OpenTransaction,
+    PassDecision,
     ProgressRecord,
+    PublishedCut,
+    SkipDecision,
+    TimelineDecision,
     TopicState,
 )
 from slackwater_protocol.servers import (
@@ -48,19 +60,6 @@ from slackwater_protocol.servers import (
     RedisSettings,
     RegistrySettings,
     Servers,
-)
-from slackwater_protocol.source import Evidence, SourceTopics
-from slackwater_protocol.source_records import (
-    AheadMarkers,
-    CommittedTransaction,
-    Cut,
-    LogRecord,
-    Marker,
-    OpenTransaction,
-    PassDecision,
-    PublishedCut,
-    SkipDecision,
-    TimelineDecision,
 )
 
 __all__ = [

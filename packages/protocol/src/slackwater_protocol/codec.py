@@ -13,23 +13,21 @@ from typing import Any, TypeVar
 
 from slackwater_protocol.clock import END_OF_TIME_MS
 from slackwater_protocol.errors import MalformedRecordError, UnsupportedVersionError
-from slackwater_protocol.pipeline_records import (
+from slackwater_protocol.records import (
+    AheadMarkers,
     BatchHeader,
     CommitRecord,
-    OffsetRange,
-    ProgressRecord,
-    TopicState,
-)
-from slackwater_protocol.source_records import (
-    AheadMarkers,
     CommittedTransaction,
     Cut,
     LogRecord,
     Marker,
+    OffsetRange,
     OpenTransaction,
     PassDecision,
+    ProgressRecord,
     SkipDecision,
     TimelineDecision,
+    TopicState,
 )
 
 PROTOCOL_VERSION = 2

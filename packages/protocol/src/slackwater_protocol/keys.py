@@ -1,14 +1,15 @@
-"""Names of topics, Redis keys and record headers.
+"""Names of topics, also those of one source, of Redis keys and record headers.
 
 All Redis keys of a source share the hash tag ``{<source>}``: one slot in a Redis Cluster.
 """
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 HEADER_COMMIT_LSN = "slackwater-commit-lsn"
 HEADER_XID = "slackwater-xid"
 HEADER_PIPELINE = "slackwater-pipeline"
-
 PIPELINES_KEY = "slackwater:pipelines"
 
 
@@ -65,3 +66,31 @@ def progress_topic(pipeline: str) -> str:
 def data_topic(source: str, table: str) -> str:
     """Debezium's topic for ``schema.table``: characters Kafka does not allow become ``_``."""
     return re.sub(r"[^a-zA-Z0-9._\-]", "_", f"{source}.{table}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopics:
+    """The topics of one connector: Debezium's default names, unless they were routed elsewhere."""
+
+    source: str
+    """The connector's ``topic.prefix``."""
+    routed: Mapping[str, str] = field(default_factory=dict)
+    """Table (``schema.table``) to topic, for tables whose records a transform sends elsewhere."""
+    transaction_name: str | None = None
+    """Name of the transaction topic; None: ``<source>.transaction``."""
+    notification_name: str | None = None
+    """Name of the notification topic; None: ``<source>.notifications``."""
+
+    def data(self, table: str) -> str:
+        """Returns the topic with the rows of a table."""
+        return self.routed.get(table) or data_topic(self.source, table)
+
+    @property
+    def transactions(self) -> str:
+        """The topic with BEGIN and END."""
+        return self.transaction_name or transaction_topic(self.source)
+
+    @property
+    def notifications(self) -> str:
+        """The topic with the connector's notifications."""
+        return self.notification_name or notification_topic(self.source)

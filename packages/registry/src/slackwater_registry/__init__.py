@@ -1,12 +1,13 @@
 """Schemas of Avro records from a Confluent-compatible schema registry."""
 
 from slackwater_protocol import RegistrySettings
-from slackwater_registry.client import SchemaRegistry, avro_to_json
-from slackwater_registry.errors import (
+from slackwater_registry.client import (
     RegistryConfigError,
     RegistryError,
     RegistryInputError,
     RegistryUnavailableError,
+    SchemaRegistry,
+    avro_to_json,
 )
 
 __all__ = [

@@ -1,4 +1,12 @@
-"""Reads schemas from a registry over HTTP, and with them Avro."""
+"""Reads schemas from a registry over HTTP, and with them Avro.
+
+The errors say what can be done about them::
+
+    RegistryError
+    ├── RegistryConfigError        it refuses our credentials
+    ├── RegistryInputError         it does not have the schema that a record names, or one that cannot be used
+    └── RegistryUnavailableError   it does not answer; asking again later is right
+"""
 
 import base64
 import http.client
@@ -6,12 +14,11 @@ import json
 import ssl
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 from slackwater_cdc.avro import AvroToJson, ToJson
-from slackwater_protocol import RegistrySettings
-from slackwater_registry.errors import RegistryConfigError, RegistryInputError, RegistryUnavailableError
+from slackwater_protocol import RegistrySettings, SlackwaterError
 
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _REFUSALS = (401, 403)
@@ -19,9 +26,45 @@ _CHUNK_BYTES = 1 << 16
 MAX_ANSWER_BYTES: Final = 8 << 20
 """No schema is nearly as long; whatever answers with more is no schema registry."""
 
-
 Get = Callable[[RegistrySettings, str, str], tuple[int, bytes]]
 """Asks an address for a path; returns HTTP status and body. Raises like :func:`over_http`."""
+
+
+class RegistryError(SlackwaterError):
+    """Root of the errors that the client raises."""
+
+    hint: ClassVar[str]
+    """The advice what to do about it."""
+
+    def __init__(self, address: str, schema_id: int, problem: str) -> None:
+        super().__init__(address, schema_id, problem)
+        self.address = address
+        self.schema_id = schema_id
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"schema registry {self.address}: {self.problem}; {self.hint}"
+
+
+class RegistryConfigError(RegistryError):
+    """The registry wants other credentials."""
+
+    hint = "check user and password, and that the user may read schemas"
+
+
+class RegistryInputError(RegistryError):
+    """The registry has no schema with this id, or one that is no self-contained Avro."""
+
+    hint = (
+        "is this the registry that the connector's converter writes to, was the schema deleted, and is it "
+        "Avro without references, as Connect's AvroConverter registers it?"
+    )
+
+
+class RegistryUnavailableError(RegistryError):
+    """The registry does not answer. What is read already is not lost: ask again."""
+
+    hint = "check that the registry runs and that the address is right"
 
 
 def over_http(settings: RegistrySettings, address: str, path: str) -> tuple[int, bytes]:

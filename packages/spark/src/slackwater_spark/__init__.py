@@ -11,11 +11,10 @@ from slackwater_protocol import SlackwaterError
 if TYPE_CHECKING:
     from slackwater_spark.api.changes import Changes, ChangesOptions, changes
     from slackwater_spark.api.commit_batch import CommitBatch, Transaction, for_each_commit_batch
-    from slackwater_spark.api.documents import Documents
+    from slackwater_spark.api.documents import Documents, write_view
     from slackwater_spark.api.pipeline import Pipeline
     from slackwater_spark.api.session import check_session, missing_settings, session_builder
     from slackwater_spark.api.stateful import Rows, StatefulOptions, stateful
-    from slackwater_spark.api.write import write_view
     from slackwater_spark.errors import (
         PipelineConfigError,
         PipelineError,
@@ -54,11 +53,10 @@ __all__ = [
 _NAMES = {
     "api.changes": ("Changes", "ChangesOptions", "changes"),
     "api.commit_batch": ("CommitBatch", "Transaction", "for_each_commit_batch"),
-    "api.documents": ("Documents",),
+    "api.documents": ("Documents", "write_view"),
     "api.pipeline": ("Pipeline",),
     "api.session": ("check_session", "missing_settings", "session_builder"),
     "api.stateful": ("Rows", "StatefulOptions", "stateful"),
-    "api.write": ("write_view",),
     "errors": (
         "PipelineConfigError",
         "PipelineError",

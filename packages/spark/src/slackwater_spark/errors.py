@@ -24,9 +24,9 @@ class PipelineError(SlackwaterError):
     def __init__(self, problem: str, hint: str = "") -> None:
         super().__init__(problem, hint)
         self.problem = problem
-        """What was expected, what was found, and where."""
+        """It says what was expected, what was found, and where."""
         self.hint = hint
-        """What helps; empty when the problem says it."""
+        """It says what helps; empty when the problem says it."""
 
     def __str__(self) -> str:
         return f"{self.problem}; {self.hint}" if self.hint else self.problem
@@ -43,7 +43,7 @@ class OutputRefusedError(PipelineConfigError):
         super().__init__(f"pipeline {pipeline!r}: the output refuses {what}: {reason}", hint)
         self.args = pipeline, what, reason, hint
         self.reason = reason
-        """What the output says itself."""
+        """The output's own words."""
 
 
 class PipelineInputError(PipelineError):
@@ -51,7 +51,7 @@ class PipelineInputError(PipelineError):
 
 
 class PipelineStateError(PipelineError):
-    """What earlier runs left (checkpoint, topics, output) is not as they left it, or does not fit."""
+    """Checkpoint, topics or output are not as earlier runs left them, or do not fit."""
 
 
 class RecordsGoneError(PipelineStateError):

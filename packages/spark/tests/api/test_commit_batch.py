@@ -10,8 +10,7 @@ import pytest
 
 from slackwater_engine.payloads import Document, document_payloads, documents_stage
 from slackwater_engine.settings import Scope
-from slackwater_spark.api.checkpoint_files import file_reader
-from slackwater_spark.api.commit_batch import CommitBatches
+from slackwater_spark.api.commit_batch import CommitBatches, file_reader
 from slackwater_spark.api.document_rows import document_unpacker
 from slackwater_spark.errors import PipelineConfigError, PipelineStateError
 from slackwater_spark.source.options import SourceOptions

@@ -10,7 +10,7 @@ from pyspark.sql.types import DateType, DecimalType, IntegerType, StringType, St
 
 from slackwater_engine.local import LocalEngine
 from slackwater_spark import CommitBatch
-from slackwater_spark.api.function_stage import FunctionStage
+from slackwater_spark.api.stateful import FunctionStage
 from slackwater_sql.postgres import parse_catalog
 
 ORDERS, LINES = "inventory.orders", "inventory.order_lines"

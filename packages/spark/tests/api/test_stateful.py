@@ -26,8 +26,8 @@ from pyspark.sql.types import (
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.local import LocalEngine
 from slackwater_spark.api.document_encoder import DocumentEncoder, ValueFault, encoder
-from slackwater_spark.api.function_stage import FunctionStage, KeyColumns
 from slackwater_spark.api.python_evaluator import KeyFunction, PickledFunction, Rows
+from slackwater_spark.api.stateful import FunctionStage, KeyColumns, StatefulOptions
 from slackwater_spark.errors import PipelineConfigError, PipelineError, PipelineInputError
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
@@ -77,9 +77,9 @@ def engine(
     key: KeyColumns | None = None,
     document: StructType = TOTALS,
     every_commit: bool = False,
-    options: dict[str, Any] | None = None,
+    options: StatefulOptions | None = None,
 ) -> LocalEngine:
-    stage = FunctionStage(name="totals", key=key or KEY, document=document, **(options or {}))
+    stage = FunctionStage(name="totals", key=key or KEY, document=document, options=options or {})
     plan, pickled = planned(stage, function)
     return LocalEngine(plan, every_commit=every_commit, evaluators=pickled)
 
@@ -282,13 +282,16 @@ def test_state_of_another_version_is_refused() -> None:
         ({"s.orders": "id"}, SCHEMA, {"as_text": {"s.orders": ["x"]}}, "kept are id"),
         ({"s.orders": "id"}, SCHEMA, {"key_names": ["a", "b"]}, "one name for each"),
         ({"s.other": "id"}, SCHEMA, {}, "known are s.orders, s.lines"),
+        ({"s.orders": "id"}, SCHEMA, {"colums": {}}, "colums is no option; known: as_text, buckets"),
+        ({"s.orders": "id"}, SCHEMA, {"emit": "all"}, "emit is 'all'; expected 'latest'"),
+        ({"s.orders": "id"}, SCHEMA, {"buckets": 0}, "buckets is 0; expected a positive number"),
     ],
 )
 def test_arguments_that_make_no_stage_are_refused(
-    key: KeyColumns, schema: str, options: dict[str, Any], told: str
+    key: KeyColumns, schema: str, options: StatefulOptions, told: str
 ) -> None:
     with pytest.raises(PipelineError, match=told):
-        planned(FunctionStage(name="totals", key=key, document=TOTALS, **options), totals, schema)
+        planned(FunctionStage(name="totals", key=key, document=TOTALS, options=options), totals, schema)
 
 
 def test_keys_of_unlike_types_are_refused() -> None:

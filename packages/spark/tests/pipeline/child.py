@@ -33,7 +33,7 @@ class KillAt:
     def __init__(self, step: str, batch_id: int) -> None:
         self._place = (step, batch_id)
 
-    def reached(self, step: SinkStep, batch_id: int) -> None:
+    def __call__(self, step: SinkStep, batch_id: int) -> None:
         if (str(step), batch_id) == self._place:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -2,8 +2,7 @@ import pytest
 
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import ViewOutput
-from slackwater_spark.pipeline.folder import read_outputs
-from slackwater_spark.pipeline.toml import TomlTable
+from slackwater_spark.pipeline.folder import TomlTable, read_outputs
 
 VIEWS = ("orders", "totals")
 

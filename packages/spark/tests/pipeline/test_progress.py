@@ -3,8 +3,7 @@ from datetime import UTC, datetime, timedelta
 from slackwater_markers import InMemoryMarkerStore, MarkerStoreUnavailableError, PipelineStatus
 from slackwater_protocol import BatchHeader, SystemClock
 from slackwater_spark.pipeline import PipelineDefinition, ViewOutput
-from slackwater_spark.pipeline.progress import ProgressQueue
-from slackwater_spark.pipeline.status import StatusReporter
+from slackwater_spark.pipeline.progress import ProgressQueue, StatusReporter
 from slackwater_spark.sink import Emit, WriteReport
 from slackwater_sql.plan import EnginePlan
 

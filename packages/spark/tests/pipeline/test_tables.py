@@ -4,7 +4,8 @@ import pytest
 
 from slackwater_protocol import SourceTopics
 from slackwater_spark.pipeline import pipeline_definition
-from slackwater_spark.pipeline.tables import keys_move, table_names, tables_without_topic, view_inputs
+from slackwater_spark.pipeline.definition import keys_move, table_names, view_inputs
+from slackwater_spark.pipeline.runner import tables_without_topic
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
 

@@ -270,7 +270,7 @@ def test_partitions_that_are_added_within_a_transaction_are_seen_before_it_is_vi
     """Twin of a run that accepts them: there the same batch becomes visible."""
 
     class GrowAtBatchOne:
-        def reached(self, step: SinkStep, batch_id: int) -> None:
+        def __call__(self, step: SinkStep, batch_id: int) -> None:
             if (step, batch_id) == (SinkStep.PRODUCED, 1):
                 add_partitions(broker, settings)
 
@@ -319,7 +319,7 @@ class OpenAt:
     def __init__(self, other: KafkaSink, step: SinkStep) -> None:
         self._other, self._step = other, step
 
-    def reached(self, step: SinkStep, batch_id: int) -> None:
+    def __call__(self, step: SinkStep, batch_id: int) -> None:
         if step is self._step:
             self._other.open()
 

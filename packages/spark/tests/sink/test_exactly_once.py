@@ -44,7 +44,7 @@ class CrashAt:
     def __init__(self, step: SinkStep, batch_id: int) -> None:
         self._place: tuple[SinkStep, int] | None = (step, batch_id)
 
-    def reached(self, step: SinkStep, batch_id: int) -> None:
+    def __call__(self, step: SinkStep, batch_id: int) -> None:
         if self._place == (step, batch_id):
             self._place = None
             raise CrashError(step)
@@ -57,7 +57,7 @@ class LookAt:
         self._step = step
         self._look = look
 
-    def reached(self, step: SinkStep, batch_id: int) -> None:
+    def __call__(self, step: SinkStep, batch_id: int) -> None:
         if step is self._step:
             self._look()
 

@@ -5,7 +5,8 @@ import pytest
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState
 from slackwater_spark.errors import PipelineStateError
-from slackwater_spark.sink.kafka.topic_changes import (
+from slackwater_spark.sink.batch import check_owner, is_covered
+from slackwater_spark.sink.kafka.guard import (
     TopicChange,
     compare_commits,
     compare_topic,
@@ -14,7 +15,6 @@ from slackwater_spark.sink.kafka.topic_changes import (
     offset_gaps,
     state_after,
 )
-from slackwater_spark.sink.progress import check_owner, is_covered
 
 MakeBatch = Callable[..., DocumentBatch]
 
@@ -33,7 +33,7 @@ def progress(batch_id: int = 3, commit_lsn: int = 40, timeline: int = 1) -> Prog
 def covered(
     batch: DocumentBatch, record: ProgressRecord | None, without_output: frozenset[int] = frozenset()
 ) -> bool:
-    return is_covered("orders", batch.batch_id, batch.header, record, without_output)
+    return is_covered("orders", batch, record, lambda: without_output)
 
 
 def test_the_newest_batch_repeated_is_covered(make_batch: MakeBatch) -> None:

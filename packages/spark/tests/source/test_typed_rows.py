@@ -24,8 +24,7 @@ from slackwater_spark.source.typed_rows import (
 from slackwater_sql.column_type import ColumnType, TypeKind
 from slackwater_sql.errors import RowContradictsSchemaError
 from slackwater_sql.postgres import parse_catalog
-from slackwater_sql.row_codec import UNAVAILABLE
-from slackwater_sql.value_text import date_text, timestamp_text, value_text
+from slackwater_sql.row_codec import UNAVAILABLE, date_text, timestamp_text, value_text
 
 KINDS = """
 CREATE TYPE mood AS ENUM ('rough', 'calm');

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from slackwater_engine.bucket.processor import BucketProcessor
+from slackwater_engine.bucket import BucketProcessor
 from slackwater_engine.evaluate.evaluators import SqlEvaluators
 from slackwater_engine.index.lmdb_index import LmdbIndex
 from slackwater_engine.local import MemoryCell

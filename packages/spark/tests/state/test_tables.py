@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame
 
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.state.contents import find_entries
 from slackwater_engine.state.entry import Change, input_tag, part
 from slackwater_engine.state.log import encode_changes
-from slackwater_engine.state.lookup import find_entries
 from slackwater_spark.state.tables import BucketResult, map_buckets
 
 

@@ -16,8 +16,7 @@ from slackwater_sql.logical import (
     Window,
 )
 from slackwater_sql.plan import Reads
-from slackwater_sql.planner.partitioning import Key, Leaves, Partitioning, keys_of_group, keys_of_join
-from slackwater_sql.planner.reads import reads
+from slackwater_sql.planner.partitioning import Key, Leaves, Partitioning, keys_of_group, keys_of_join, reads
 
 NOWHERE = Span(0, 0)
 LEFT = Leaf(0, ("a", "b"), ("a",))

@@ -1,14 +1,31 @@
-"""The command ``python -m slackwater_testing``."""
+"""The command ``python -m slackwater_testing``: its arguments, its progress and what it prints at the end."""
 
 import argparse
+import random
+import shutil
+import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
-from slackwater_testing.chaos import command as chaos
+from slackwater_certify import CertifyError
+from slackwater_devstack import DevStackError
+from slackwater_protocol import SystemClock
+from slackwater_testing.chaos.result import ChaosResult, keep, newest_table
+from slackwater_testing.chaos.run import run_session
+from slackwater_testing.chaos.schedule import Round, random_schedule, short_schedule, text
+from slackwater_testing.chaos.system import EXECUTORS, LOCAL, System, SystemSettings
 from slackwater_testing.differential import Differential
 from slackwater_testing.differential.engines import ENGINES
-from slackwater_testing.seeds.command import add_arguments, run_command
+from slackwater_testing.errors import TestingError
+from slackwater_testing.seeds import CheckResult, Plan, Subject, Tally, explain, run
+from slackwater_testing.seeds.subject import CaseT, ResultT
 from slackwater_testing.simulator import Reduction, Simulator
+from slackwater_testing.workloads import WORKLOADS
 
 _SIMULATE = """\
 Simulates database, connector, broker, Redis, sidecars and a reader in one process and checks the promises of
@@ -40,6 +57,33 @@ reading a failure:
   crashed: the engine raised; needless: it published something that says nothing new.
   What the planner refuses is no failure; --verbose lists the reasons.
 """
+_CHAOS = """\
+Kills, pauses, fills, cuts and delays the running product, then judges every record it published.
+
+Starts PostgreSQL, two brokers, Connect with Debezium, Redis, two sidecars and a pipeline; writers commit
+business transactions all the time. Whatever dies is started again after a second. At the end everything is
+healed, the last commit becomes visible, and the certifier compares each document with the committed states
+of the database.
+
+Faults, their times and the workload follow from the seed: the same seed gives the same schedule. The exit
+code is 0 only if nothing was torn, lost, repeated or late by minutes. Logs are kept when it is not.
+"""
+_CHAOS_EXAMPLES = """\
+examples:
+  python -m slackwater_testing chaos --minutes 30 --seed 7
+  python -m slackwater_testing chaos --short
+  python -m slackwater_testing chaos --seed 7 --show schedule
+"""
+_SHOWN = 100
+"""Rounds of an endless schedule that are printed."""
+_SIZE = 500
+"""Main rows of the workload."""
+_PROGRESS_SECONDS = 2.0
+_LARGEST_DRAWN = 10**9
+_EXPLAINED = 3
+"""So many failures are made small; the others are listed."""
+_MOST_CHARACTERS = 200
+"""Of the problem of a listed failure."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,21 +98,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     subcommands = parser.add_subparsers(required=True, metavar="COMMAND")
     simulate = _add(subcommands, "simulate", "random histories of the sidecar", _SIMULATE, _SIMULATE_EXAMPLES)
-    add_arguments(simulate, Simulator.features, Simulator.faults, seeds=1000)
+    _add_seed_arguments(simulate, Simulator, seeds=1000)
     simulate.add_argument("--without", default="", metavar="PARTS", help="what shrinking left out")
     simulate.add_argument("--schedule", type=int, default=0, metavar="N", help="another order of steps")
     simulate.set_defaults(run=_simulate)
     summary = "random views against DuckDB"
     differential = _add(subcommands, "differential", summary, _DIFFERENTIAL, _DIFFERENTIAL_EXAMPLES)
-    add_arguments(differential, Differential.features, Differential.faults, seeds=300)
+    _add_seed_arguments(differential, Differential, seeds=300)
     judged = "what is judged (default local): " + ", ".join(ENGINES)
     differential.add_argument(
         "--engine", choices=sorted(ENGINES), default="local", metavar="NAME", help=judged
     )
-    differential.set_defaults(run=lambda options: run_command(Differential(options.engine), options))
-    disturb = _add(subcommands, "chaos", chaos.SUMMARY, chaos.DESCRIPTION, chaos.EXAMPLES)
-    chaos.add_arguments(disturb)
-    disturb.set_defaults(run=chaos.run_command)
+    differential.set_defaults(run=lambda options: _run_seeds(Differential(options.engine), options))
+    chaos = _add(subcommands, "chaos", "faults done to the running product", _CHAOS, _CHAOS_EXAMPLES)
+    _add_chaos_arguments(chaos)
+    chaos.set_defaults(run=_disturb)
     return parser
 
 
@@ -94,7 +138,187 @@ def _simulate(options: argparse.Namespace) -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    return run_command(Simulator(reduction), options)
+    return _run_seeds(Simulator(reduction), options)
+
+
+def _add_seed_arguments(
+    parser: argparse.ArgumentParser, subject: type[Simulator | Differential], seeds: int
+) -> None:
+    add = parser.add_argument
+    add("--seeds", type=int, default=seeds, metavar="N", help=f"how many (default {seeds})")
+    first = "the first seed (default 0); random: drawn, and printed"
+    add("--from", type=_first_seed, default=0, dest="first", metavar="N", help=first)
+    add("--jobs", type=int, default=1, metavar="N", help="processes (default 1)")
+    only = "comma separated; without it all may occur: " + ", ".join(subject.features)
+    add("--only", type=_words, default=(), metavar="FEATURES", help=only)
+    planted = "plants a fault, to see it found: " + ", ".join(subject.faults)
+    add("--fault", choices=sorted(subject.faults), metavar="NAME", help=planted)
+    add("--stop", action="store_true", help="end soon after the first failure")
+    add("--verbose", action="store_true", help="how often features occurred; what was set aside, and why")
+
+
+def _run_seeds(subject: Subject[CaseT, ResultT], options: argparse.Namespace) -> int:
+    """Runs the seeds that were asked for and shows what came of them; returns the exit code."""
+    unknown = [word for word in options.only if word not in subject.features]
+    if unknown:
+        known = ", ".join(subject.features)
+        sys.stderr.write(f"--only: no feature {', '.join(unknown)}; there are {known}\n")
+        return 2
+    plan = Plan(subject, options.first, options.seeds, options.only, options.fault, options.stop)
+    sys.stdout.write(f"seeds: --from {plan.first} --seeds {plan.count}\n")
+    sys.stdout.flush()
+    clock = SystemClock()
+    started = clock.monotonic()
+    tally = run(plan, options.jobs, _Progress(plan.count))
+    seconds = clock.monotonic() - started
+    _show_failures(tally, plan)
+    if options.verbose:
+        _show_details(tally, subject.features)
+    _show_sums(tally, seconds)
+    return 1 if tally.failed else 0
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.split(",") if word)
+
+
+def _first_seed(text: str) -> int:
+    return random.SystemRandom().randrange(_LARGEST_DRAWN) if text == "random" else int(text)
+
+
+class _Progress:
+    """A line on standard error every other second: rewritten in a terminal, else one below the other."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._clock = SystemClock()
+        self._shown_at = self._started_at = self._clock.monotonic()
+        self._end = "\r" if sys.stderr.isatty() else "\n"
+
+    def __call__(self, tally: Tally[Any]) -> None:
+        now = self._clock.monotonic()
+        if now - self._shown_at < _PROGRESS_SECONDS:
+            return
+        self._shown_at = now
+        rate = tally.seeds / (now - self._started_at)
+        left = (self._count - tally.seeds) / rate
+        line = f"{tally.seeds:,} of {self._count:,} seeds, {rate:.1f}/s, {len(tally.failed)} failed, "
+        sys.stderr.write(f"{line}{left:.0f} s left {self._end}")
+        sys.stderr.flush()
+
+
+def _show_failures(tally: Tally[ResultT], plan: Plan[CaseT, ResultT]) -> None:
+    for failed in tally.failed[:_EXPLAINED]:
+        sys.stdout.write(explain(failed, plan) + "\n")
+        sys.stdout.flush()
+    _list(tally.failed[_EXPLAINED:])
+
+
+def _show_details(tally: Tally[Any], features: Iterable[str]) -> None:
+    for feature in features:
+        sys.stdout.write(f"{tally.features[feature] / max(1, tally.checked):6.1%} {feature}\n")
+    _list(tally.set_aside)
+
+
+def _list(results: Iterable[CheckResult[Any]]) -> None:
+    for result in results:
+        line = f"seed {result.case.seed}: {result.verdict}: {result.problem[:_MOST_CHARACTERS]}"
+        sys.stdout.write(line + "\n")
+
+
+def _show_sums(tally: Tally[Any], seconds: float) -> None:
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items()))
+    counts = "".join(f", {count:,} {noun}" for noun, count in sorted(tally.counts.items()))
+    line = f"{tally.seeds:,} seeds ({verdicts}){counts} in {seconds:.0f} s: {len(tally.failed)} failed\n"
+    sys.stdout.write(line)
+
+
+def _add_chaos_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--minutes", type=float, default=30.0, metavar="N", help="of faults (default 30)")
+    add("--seed", type=int, default=1, metavar="N", help="of the schedule and the workload (default 1)")
+    add("--short", action="store_true", help="each fault once, as the tests do, instead of random ones")
+    rounds = "only these rounds of the schedule, to look at a failure"
+    add("--rounds", type=_range, metavar="A-B", help=rounds)
+    show = "print the schedule, or the table of the newest run that was kept; do nothing"
+    add("--show", choices=("schedule", "table"), help=show)
+    add("--rate", type=float, default=300.0, metavar="N", help="row changes per second (default 300)")
+    add("--folder", type=Path, metavar="FOLDER", help="data and logs (default: a temporary one)")
+
+
+def _disturb(options: argparse.Namespace) -> int:
+    try:
+        if options.show == "table":
+            sys.stdout.write(newest_table() + "\n")
+            return 0
+        if options.show == "schedule":
+            sys.stdout.write(text([*islice(_rounds(options), _SHOWN)]) + "\n")
+            return 0
+        return _run_chaos(options)
+    except (TestingError, CertifyError, DevStackError) as error:
+        sys.stderr.write(f"seed {options.seed}: {error}\n")
+        return 1
+
+
+def _run_chaos(options: argparse.Namespace) -> int:
+    clock, seed = SystemClock(), options.seed
+    place = options.folder or Path(tempfile.mkdtemp(prefix="slackwater-chaos-"))
+    settings = SystemSettings(
+        folder=place / "run",
+        workload=WORKLOADS["orders"](seed, _SIZE),
+        changes_per_second=options.rate,
+        master=LOCAL if options.short else EXECUTORS,
+    )
+    _say(f"seed {seed}; logs: {settings.logs}")
+    is_whole = options.short or options.rounds
+    with _terminated_as_interrupted(), System(settings, clock) as system:
+        found = run_session(
+            system, _rounds(options), _say, float("inf") if is_whole else options.minutes * 60
+        )
+    if options.rounds is None:
+        keep(found, seed=seed, kind="short" if options.short else f"{options.minutes:g} minutes", clock=clock)
+    sys.stdout.write(found.text + "\n")
+    return _finish_chaos(found, seed, place, is_ours=options.folder is None)
+
+
+def _finish_chaos(found: ChaosResult, seed: int, place: Path, *, is_ours: bool) -> int:
+    if not found.certificate.is_clean:
+        _say(f"violations with seed {seed}; logs and data: {place}")
+        return 1
+    if is_ours:
+        shutil.rmtree(place, ignore_errors=True)
+    return 0
+
+
+def _rounds(options: argparse.Namespace) -> Iterator[Round]:
+    rounds = iter(short_schedule(options.seed)) if options.short else random_schedule(options.seed)
+    if options.rounds is None:
+        return rounds
+    first, last = options.rounds
+    return islice(rounds, first - 1, last)
+
+
+def _range(words: str) -> tuple[int, int]:
+    first, _, last = words.partition("-")
+    try:
+        return int(first), int(last or first)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{words!r} is no range such as 5-8") from None
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Lets SIGTERM unwind the stack as Ctrl-C does, so that everything is stopped."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from slackwater_testing.errors import RunFailedError
 from slackwater_testing.workloads.workload import REPOSITORY
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
-MEASURED_PATHS = ("packages", "sidecar", "pipelines", "benchmarks/src", "requirements.lock")
+_MEASURED_PATHS = ("packages", "sidecar", "pipelines", "benchmarks/src", "requirements.lock")
 """A tree counts as dirty when something changed here: the rest does not touch numbers."""
 
 
@@ -54,7 +54,7 @@ def new_result(  # noqa: PLR0913 - the fields of a line
     versions: Mapping[str, str] | None = None,
 ) -> Result:
     """The result of a run of this tree on this machine, now."""
-    commit, is_dirty = code_state()
+    commit, is_dirty = _code_state()
     return Result(
         scenario=scenario,
         version=version,
@@ -81,11 +81,11 @@ def machine() -> dict[str, object]:
     }
 
 
-def code_state(root: Path = REPOSITORY) -> tuple[str, bool]:
+def _code_state(root: Path = REPOSITORY) -> tuple[str, bool]:
     """The commit and whether measured code differs from it; ``("unknown", True)`` outside of git."""
     try:
         commit = _git(root, "rev-parse", "--short=12", "HEAD").strip()
-        return commit, bool(_git(root, "status", "--porcelain", "--", *MEASURED_PATHS).strip())
+        return commit, bool(_git(root, "status", "--porcelain", "--", *_MEASURED_PATHS).strip())
     except (OSError, subprocess.CalledProcessError):
         return "unknown", True
 

@@ -21,12 +21,12 @@ def test_a_sink_is_killed_at_the_step_asked_for_and_only_once(control: ControlFo
     killed: list[tuple[int, int]] = []
     probe = KillProbe(control, lambda pid, number: killed.append((pid, number)))
     for step in SinkStep:
-        probe.reached(step, 1)
+        probe(step, 1)
     assert killed == []
     control.kill_sink_at(SinkStep.FLUSHED)
     for _ in range(2):
         for step in SinkStep:
-            probe.reached(step, 1)
+            probe(step, 1)
     assert killed == [(os.getpid(), signal.SIGKILL)]
     assert control.deadly_step() == ""
 

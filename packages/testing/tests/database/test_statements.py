@@ -1,7 +1,6 @@
 """Operations become few statements."""
 
-from slackwater_testing.database.statements import MAX_ROWS, grouped, statement, tables_of
-from slackwater_testing.database.tables import merge_inserts
+from slackwater_testing.database.statements import MAX_ROWS, grouped, merge_inserts, statement, tables_of
 from slackwater_testing.workloads.workload import Delete, Insert, Operation, Plus, Transaction, Undone, Update
 
 

@@ -13,8 +13,8 @@ from psycopg import sql
 from slackwater_devstack import DevStack
 from slackwater_protocol import SystemClock
 from slackwater_testing.database import WriterCounts, Writers, create_tables, write_first
-from slackwater_testing.database.session import is_committed
 from slackwater_testing.database.statements import send
+from slackwater_testing.database.writers import is_committed
 from slackwater_testing.generator.debezium_records import ConnectorIdentity
 from slackwater_testing.generator.share import Share
 from slackwater_testing.workloads.huge import HugeWorkload

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slackwater_testing.differential import FAULTS, Differential, Feature, Verdict, generate, report
+from slackwater_testing.differential import FAULTS, Differential, Feature, Verdict
 from slackwater_testing.differential.case import NOT_QUERIES
 from slackwater_testing.seeds import Plan, first_failure, run
 
@@ -21,7 +21,7 @@ def test_every_state_of_every_view_is_what_the_database_would_answer(first: int)
     tally = run(Plan(Differential(), first, PORTION))
 
     impossible = [result for result in tally.set_aside if result.verdict is Verdict.IMPOSSIBLE]
-    assert [report(result) for result in tally.failed] == []
+    assert [Differential().report(result) for result in tally.failed] == []
     assert [(result.case.seed, result.problem) for result in impossible] == []
     assert tally.checked > 0.8 * PORTION
     assert tally.counts["rows"] > 10 * PORTION
@@ -31,7 +31,7 @@ def test_every_state_of_every_view_is_what_the_database_would_answer(first: int)
 def test_every_feature_occurs_in_a_view_that_is_not_refused() -> None:
     unseen = set(Feature)
     for seed in range(SEEDS):
-        if unseen & set(generate(seed).features):
+        if unseen & set(Differential().generate(seed).features):
             unseen -= set(run(Plan(Differential(), seed, 1)).features)
 
     assert unseen == set()

@@ -15,8 +15,6 @@ from slackwater_testing.differential import (
     Differential,
     Feature,
     check,
-    generate,
-    report,
 )
 from slackwater_testing.differential.engines import Distort, Event, MakeEngine, NaiveEngine
 from slackwater_testing.seeds import shrink
@@ -28,7 +26,7 @@ SOON = 40
 
 @lru_cache
 def naive_results() -> tuple[Checked, ...]:
-    return tuple(check(generate(seed), NaiveEngine) for seed in range(SEEDS))
+    return tuple(check(Differential().generate(seed), NaiveEngine) for seed in range(SEEDS))
 
 
 def test_an_engine_that_asks_the_reference_is_always_right() -> None:
@@ -38,8 +36,8 @@ def test_an_engine_that_asks_the_reference_is_always_right() -> None:
 
 
 def test_the_same_seed_gives_the_same_case() -> None:
-    assert generate(7) == generate(7)
-    assert generate(7) != generate(8)
+    assert Differential().generate(7) == Differential().generate(7)
+    assert Differential().generate(7) != Differential().generate(8)
 
 
 def test_views_are_seldom_always_empty() -> None:
@@ -47,14 +45,14 @@ def test_views_are_seldom_always_empty() -> None:
 
 
 def test_every_feature_occurs() -> None:
-    used = [generate(seed).features for seed in range(600)]
+    used = [Differential().generate(seed).features for seed in range(600)]
 
     assert {f: n for f in Feature if (n := sum(f in features for features in used)) < 15} == {}
 
 
 @pytest.mark.parametrize("feature", [Feature.FULL_JOIN, Feature.WINDOW, Feature.UNION, Feature.SCALAR])
 def test_only_the_wanted_features_occur(feature: Feature) -> None:
-    cases = [generate(seed, [feature, "latest"]) for seed in range(20)]
+    cases = [Differential().generate(seed, [feature, "latest"]) for seed in range(20)]
 
     assert {f for case in cases for f in case.features} == {feature, Feature.LATEST}
 
@@ -87,7 +85,10 @@ def hides_every_fifth_row(event: Event) -> Event | None:
     ],
 )
 def test_an_engine_that_does_not_see_everything_is_found_out(distort: Distort, only: Sequence[str]) -> None:
-    results = (check(generate(seed, only), lambda case: NaiveEngine(case, distort)) for seed in range(SOON))
+    results = (
+        check(Differential().generate(seed, only), lambda case: NaiveEngine(case, distort))
+        for seed in range(SOON)
+    )
 
     assert any(result.verdict == "wrong" for result in results)
 
@@ -115,7 +116,9 @@ class Broken(NaiveEngine):
     ("engine", "verdict"), [(Repeating, "needless"), (Late, "wrong"), (Broken, "crashed")]
 )
 def test_other_misbehaviour_is_found_out(engine: type[NaiveEngine], verdict: str) -> None:
-    results = [check(generate(seed, ("every-commit", "group")), engine) for seed in range(SOON)]
+    results = [
+        check(Differential().generate(seed, ("every-commit", "group")), engine) for seed in range(SOON)
+    ]
 
     assert verdict in {result.verdict for result in results}
 
@@ -133,7 +136,7 @@ def interrupted_at_once(case: Case) -> NaiveEngine:
 def test_a_time_limit_that_ends_a_query_is_no_finding(engine: MakeEngine) -> None:
     """What DuckDB raises when a signal comes, whatever the signal's handler raises."""
     with pytest.raises(RuntimeError, match="Query interrupted"):
-        check(generate(0), engine)
+        check(Differential().generate(0), engine)
 
 
 def first_wrong(distort: Distort) -> tuple[Case, Case, str]:
@@ -141,10 +144,10 @@ def first_wrong(distort: Distort) -> tuple[Case, Case, str]:
         return NaiveEngine(case, distort)
 
     for seed in range(SOON):
-        failed = check(generate(seed), engine)
+        failed = check(Differential().generate(seed), engine)
         if failed.verdict == "wrong" and failed.case.views[0].sql().count("JOIN") > 1:
             small = shrink(failed, Differential(engine), most_checks=1_000)
-            return failed.case, small.case, report(small)
+            return failed.case, small.case, Differential().report(small)
     raise AssertionError("nothing was found")
 
 

@@ -15,10 +15,10 @@ from slackwater_protocol import Cut, KafkaSettings, Servers, SystemClock
 from slackwater_sidecar import SidecarSettings, run_sidecar
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.generator import Filled, HoldBack, TopicFiller
-from slackwater_testing.generator.output import TopicOutput, kafka_partition
+from slackwater_testing.generator.fill import TopicOutput, kafka_partition
+from slackwater_testing.workloads import WORKLOADS
 from slackwater_testing.workloads.huge import HugeWorkload
 from slackwater_testing.workloads.orders import OrdersWorkload
-from slackwater_testing.workloads.registry import WORKLOADS
 from slackwater_testing.workloads.workload import Workload
 
 pytestmark = pytest.mark.integration

@@ -9,10 +9,10 @@ import pytest
 
 from slackwater_cdc import Frontier, Partition
 from slackwater_testing.generator.debezium_records import ConnectorIdentity, Headers
-from slackwater_testing.generator.output import kafka_partition
+from slackwater_testing.generator.fill import kafka_partition
 from slackwater_testing.generator.share import TRANSACTIONS, Share
+from slackwater_testing.workloads import WORKLOADS
 from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.registry import WORKLOADS
 from slackwater_testing.workloads.workload import Transaction, Workload
 
 PARTITIONS = 3

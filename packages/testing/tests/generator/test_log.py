@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from slackwater_testing.generator.log import ROW_BYTES, Committed, SimulatedLog
+from slackwater_testing.generator.share import ROW_BYTES, Committed, SimulatedLog
 from slackwater_testing.workloads.workload import Delete, Read, Transaction
 
 

@@ -14,8 +14,8 @@ from slackwater_spark.pipeline import load_pipeline
 from slackwater_sql.plan import EnginePlan
 from slackwater_testing.generator.debezium_records import ConnectorIdentity
 from slackwater_testing.generator.share import Share
+from slackwater_testing.workloads import WORKLOADS
 from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.registry import WORKLOADS
 from slackwater_testing.workloads.workload import Workload
 
 SIZE = 30

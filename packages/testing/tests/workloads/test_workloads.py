@@ -14,8 +14,8 @@ import pytest
 from slackwater_certify import load_specification
 from slackwater_spark.pipeline import load_pipeline
 from slackwater_sql.catalog import Table
+from slackwater_testing.workloads import WORKLOADS
 from slackwater_testing.workloads.huge import HugeWorkload
-from slackwater_testing.workloads.registry import WORKLOADS
 from slackwater_testing.workloads.workload import (
     Delete,
     Insert,

@@ -1,16 +1,22 @@
 """``slackwater doctor``."""
 
 import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
 
 import click
 
 from slackwater.conversion import sources_of
-from slackwater.doctor.causes import diagnose
+from slackwater.doctor.diagnosis import diagnose
 from slackwater.doctor.examination import examine, open_sources
-from slackwater.doctor.report import report_json, report_lines
+from slackwater.doctor.facts import Finding, SourceFacts
 from slackwater.invocation import setting, start_command
-from slackwater.output import Output
+from slackwater.output import Output, ago, aligned
 from slackwater.settings import Settings
+from slackwater_protocol import OpenTransaction, format_position
+
+_SHOWN_PARTITIONS = 12
 
 
 @click.command()
@@ -53,3 +59,117 @@ def _examined(settings: Settings, source: str, *, as_json: bool) -> bool:
         for line in report_lines(facts, findings):
             output.line(line)
     return not findings
+
+
+def report_lines(facts: SourceFacts, findings: Sequence[Finding]) -> list[str]:
+    """Writes what is known and what is wrong, for people."""
+    lines = aligned(_overview(facts))
+    for transaction in facts.open:
+        lines += ["", *_open_lines(transaction, facts)]
+    for finding in findings:
+        lines += ["", f"{finding.cause.replace('_', ' ')}: {finding.what}"]
+        lines += [f"  because  {text}" for text in finding.evidence]
+        lines += [f"  try      {text}" for text in finding.advice]
+    return [*lines, "", _verdict(facts.source, findings)]
+
+
+def report_json(facts: SourceFacts, findings: Sequence[Finding]) -> dict[str, object]:
+    """Writes the same for programs."""
+    cut, status = facts.cut, facts.status
+    return {
+        "source": facts.source,
+        "is_healthy": not findings,
+        "state": str(status.state) if status else None,
+        "timeline": cut.timeline if cut else None,
+        "frontier": format_position(cut.lsn) if cut else None,
+        "lag_ms": facts.now_ms - cut.commit_ts_ms if cut else None,
+        "newest_end": format_position(facts.newest_end.commit_lsn) if facts.newest_end else None,
+        "without_topic": list(facts.without_topic),
+        "open_transactions": [_open_json(t, facts) for t in facts.open],
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def _overview(facts: SourceFacts) -> Iterator[tuple[str, str]]:
+    cut, status = facts.cut, facts.status
+    yield "source", facts.source
+    yield "state", f"{status.state}" if status else "unknown"
+    if cut is not None:
+        yield (
+            "frontier",
+            f"{format_position(cut.lsn)} on timeline {cut.timeline}, {cut.event_count:,} change events",
+        )
+        yield "newest commit", ago(cut.commit_ts_ms, facts.now_ms)
+    else:
+        yield "frontier", "no cut yet"
+    if facts.newest_end is not None:
+        end = facts.newest_end
+        yield (
+            "newest END",
+            f"{format_position(end.commit_lsn)}, committed {ago(end.commit_ts_ms, facts.now_ms)}",
+        )
+    yield "topics", f"{len(facts.data_topics)} of tables with {len(facts.partitions)} partitions"
+    if facts.without_topic:
+        yield (
+            "without topic",
+            f"{', '.join(facts.without_topic)}: empty until the connector writes a first row; is a table "
+            "partitioned, its publication needs publish_via_partition_root",
+        )
+    yield "open", f"{len(facts.open)} transactions for longer than the threshold"
+
+
+def _open_lines(transaction: OpenTransaction, facts: SourceFacts) -> list[str]:
+    lsn = transaction.commit_lsn
+    since = datetime.fromtimestamp(transaction.since_ms / 1000, UTC)
+    at = f"commit {format_position(lsn)}" if lsn else "END not read"
+    lines = [f"transaction {transaction.xid}: {at}, waited for since {since:%Y-%m-%d %H:%M:%S} UTC"]
+    tables = sorted({*transaction.expected, *transaction.received})
+    rows = [("  table", "received", "expected")]
+    rows += [
+        (f"  {t}", str(transaction.received.get(t, 0)), str(transaction.expected.get(t, "?"))) for t in tables
+    ]
+    lines += aligned(rows) if tables else []
+    partitions = [("  partition", "first row", "read next", "end now")]
+    names = sorted(transaction.places)
+    partitions += [_partition_row(name, transaction, facts) for name in names[:_SHOWN_PARTITIONS]]
+    lines += aligned(partitions) if names else []
+    if len(names) > _SHOWN_PARTITIONS:
+        lines.append(f"  … and {len(names) - _SHOWN_PARTITIONS} more partitions (--json lists all)")
+    return lines
+
+
+def _partition_row(name: str, transaction: OpenTransaction, facts: SourceFacts) -> tuple[str, str, str, str]:
+    first, position = transaction.places[name]
+    end = _end_of(name, facts)
+    return f"  {name}", str(first) if first >= 0 else "-", str(position), "?" if end is None else str(end)
+
+
+def _end_of(name: str, facts: SourceFacts) -> int | None:
+    topic, _, number = name.rpartition("/")
+    known = facts.partitions.get((topic, int(number)))
+    return None if known is None else known.stable_end
+
+
+def _open_json(transaction: OpenTransaction, facts: SourceFacts) -> dict[str, object]:
+    return {
+        "xid": transaction.xid,
+        "commit_lsn": format_position(transaction.commit_lsn) if transaction.commit_lsn else None,
+        "since_ms": transaction.since_ms,
+        "expected": transaction.expected,
+        "received": transaction.received,
+        "partitions": {
+            name: {
+                "first": first if first >= 0 else None,
+                "next": position,
+                "end": _end_of(name, facts),
+            }
+            for name, (first, position) in sorted(transaction.places.items())
+        },
+    }
+
+
+def _verdict(source: str, findings: Sequence[Finding]) -> str:
+    if not findings:
+        return f"source {source} is healthy"
+    causes = ", ".join(dict.fromkeys(str(finding.cause).replace("_", " ") for finding in findings))
+    return f"source {source} needs attention: {causes}"

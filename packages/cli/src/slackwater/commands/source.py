@@ -2,25 +2,26 @@
 
 import getpass
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import click
 
-from slackwater.decisions import (
-    Decision,
-    damage_at,
-    pipeline_lines,
-    plan_skip,
-    plan_timeline,
-    show_lines,
-    skip_lines,
-    timeline_lines,
-)
+from slackwater.decisions import Decision, SkipPlan, TimelinePlan, damage_at, plan_skip, plan_timeline
 from slackwater.doctor.examination import Sources, examine, open_sources
 from slackwater.invocation import Command, required, setting, start_command
-from slackwater.output import Output
-from slackwater_protocol import PassDecision, SkipDecision, TimelineDecision, parse_position
+from slackwater.output import Output, aligned
+from slackwater_markers import FrontierStatus, PipelineStatus
+from slackwater_protocol import (
+    PassDecision,
+    PublishedCut,
+    SkipDecision,
+    TimelineDecision,
+    format_position,
+    parse_position,
+)
+from slackwater_sidecar import describe_open
 
 LOOKED_BACK = 20_000
 """Records of the cut log in which decisions are looked for."""
@@ -66,7 +67,7 @@ def show(ctx: click.Context) -> None:
     with _opened(ctx) as sources:
         name = sources.topics.source
         status = sources.store.status(name)
-        for line in show_lines(name, sources.log.newest(), status, _decided(sources)):
+        for line in _show_lines(name, sources.log.newest(), status, _decided(sources)):
             Output().line(line)
 
 
@@ -93,7 +94,7 @@ def skip(ctx: click.Context, to_lsn: str, reason: str, yes: bool) -> None:
     with _opened(ctx) as sources:
         facts = examine(sources)
         plan = plan_skip(facts, lsn)
-        for line in skip_lines(facts.source, plan):
+        for line in _skip_lines(facts.source, plan):
             output.line(line)
         _confirm("Let them pass?", yes=yes)
         decision = SkipDecision(
@@ -130,7 +131,7 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
     with _opened(ctx) as sources:
         facts = examine(sources)
         plan = plan_timeline(facts, _decided(sources), without_snapshot=without_snapshot)
-        for line in timeline_lines(facts.source, plan):
+        for line in _timeline_lines(facts.source, plan):
             output.line(line)
         _confirm(f"Begin timeline {plan.timeline}?", yes=yes)
         decision = TimelineDecision(
@@ -142,7 +143,7 @@ def new_timeline(ctx: click.Context, without_snapshot: bool, reason: str, yes: b
             reason=reason,
         )
         _record(sources, decision, output)
-        for line in pipeline_lines(facts.source, plan.timeline, sources.store.pipelines()):
+        for line in _pipeline_lines(facts.source, plan.timeline, sources.store.pipelines()):
             output.line(line)
 
 
@@ -206,3 +207,68 @@ def _who() -> str:
 
 def _wall_ms(sources: Sources) -> int:
     return int(sources.clock.now().timestamp() * 1000)
+
+
+def _show_lines(
+    source: str, newest: PublishedCut | None, status: FrontierStatus | None, decided: Sequence[Decision]
+) -> Iterator[str]:
+    """Writes the newest cut, the state and the decisions of a source."""
+    rows = [("source", source)]
+    if status is not None:
+        detail = f": {status.detail}" if status.detail else ""
+        rows.append(("state", f"{status.state}{detail}"))
+    if newest is None:
+        rows.append(("newest cut", "none yet"))
+    else:
+        cut = newest.cut
+        rows.append(("newest cut", f"{format_position(cut.lsn)} on timeline {cut.timeline}"))
+        rows.append(("in the cut log", f"at offset {newest.log_offset}"))
+    yield from aligned(rows)
+    if not decided:
+        yield "decisions: none"
+        return
+    yield ""
+    table = [("decided", "by", "what", "reason")]
+    yield from aligned(table + [(_time(d.wall_ms), d.decided_by, _what(d), d.reason or "-") for d in decided])
+
+
+def _skip_lines(source: str, plan: SkipPlan) -> Iterator[str]:
+    """Writes what would be let pass."""
+    yield f"source {source}, timeline {plan.timeline}: up to commit {format_position(plan.to_lsn)} would pass"
+    for transaction in plan.passed:
+        yield f"  {describe_open(transaction)}"
+    yield "What was not read of these transactions will be missing from every pipeline."
+
+
+def _timeline_lines(source: str, plan: TimelinePlan) -> Iterator[str]:
+    """Writes where the new timeline would begin."""
+    found = plan.regression
+    yield f"source {source}: timeline {plan.timeline} would begin where LSNs went back"
+    what = f"transaction {found.xid}" if found.xid else "an initial snapshot"
+    yield f"  {what} at {format_position(found.commit_lsn)}, after {format_position(found.newest_lsn)}"
+    yield f"  offset {found.transaction_offset} of the transaction topic; data topics from the newest cut"
+    seen = "a new snapshot was seen behind it" if found.has_snapshot else "NO new snapshot was seen behind it"
+    yield f"  {seen}"
+
+
+def _pipeline_lines(source: str, timeline: int, pipelines: Sequence[PipelineStatus]) -> Iterator[str]:
+    """Writes what has to be done with the pipelines of a source."""
+    yield f"Pipelines of {source} end at the last cut of the old timeline. For each of them:"
+    yield "  1. stop it"
+    yield f"  2. set timeline = {timeline} in slackwater.toml (or SLACKWATER_TIMELINE={timeline})"
+    yield "  3. start it with a new --checkpoint, and a new output topic (a new revision) if readers must"
+    yield "     not see documents of the old database until they are replaced"
+    names = sorted(p.name for p in pipelines if p.source == source)
+    yield f"Registered: {', '.join(names) or 'none'}"
+
+
+def _what(decision: Decision) -> str:
+    if isinstance(decision, SkipDecision):
+        return f"skip to {format_position(decision.to_lsn)} on timeline {decision.timeline}"
+    if isinstance(decision, PassDecision):
+        return f"read on past offset {decision.log_offset} of the cut log"
+    return f"begin timeline {decision.timeline} at transaction offset {decision.transaction_offset}"
+
+
+def _time(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -10,9 +10,8 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from slackwater.demo.judge import count_orders, demo_specification, judge
 from slackwater.demo.naive import ORDER_LINES, ORDERS, NaiveReader
-from slackwater.demo.report import DemoReport
+from slackwater.demo.verdict import DemoReport, count_orders, demo_specification, judge
 from slackwater.errors import CommandInputError
 from slackwater.output import Output
 from slackwater_devstack import DevStack, DevStackSettings

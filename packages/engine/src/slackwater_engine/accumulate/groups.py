@@ -12,15 +12,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from slackwater_engine.accumulate.additions import Additions, Step
-from slackwater_engine.accumulate.multiset import OrderedMultiset, Refusal, multiset_prefix
+from slackwater_engine.accumulate.multiset import OrderedMultiset, Refusal, multiset_prefix, sort_key_of
 from slackwater_engine.accumulate.numbers import AccumulatorLayout, Numbers, Shown
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.evaluate.calls import Call
 from slackwater_engine.evaluate.evaluators import ResultRows
 from slackwater_engine.evaluate.results import BEFORE, ResultPoints
 from slackwater_engine.index.contract import IndexTransaction
-from slackwater_engine.outcome import Outcome, Partial
+from slackwater_engine.payloads import TOUCH_INPUT, Outcome, Partial, array_header
 from slackwater_engine.state.entry import ACCUMULATORS_TAG, is_digest, part
 from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
 from slackwater_sql.plan import (
@@ -38,6 +37,11 @@ MAX_POINTS_PER_CALL: Final = 100_000
 """Bounds the memory of one evaluation."""
 
 _decode_key = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
+_NUMBERS: Final = -1
+"""Number of a partial that adds to the group's numbers; others name a multiset."""
+
+_NOTHING: Final = b"\x90"
+_decode_rests = msgspec.msgpack.Decoder(list[list[Any]]).decode
 
 
 class _GroupPoints(NamedTuple):
@@ -111,7 +115,7 @@ class AccumulateEvaluation:
             EngineStateError: More is taken from a group than was ever added.
             EvaluationError: The part's SQL fails on a group.
         """
-        additions = Additions(self._layout, partials, every_commit=self._every_commit)
+        additions = _Additions(self._layout, partials, every_commit=self._every_commit)
         prefixes = {key: part(key) for key in sorted(additions.groups)}
         stored = contents.get_many([prefix + ACCUMULATORS_TAG for prefix in prefixes.values()])
         groups = (
@@ -126,7 +130,7 @@ class AccumulateEvaluation:
         return _Group(key, prefix, data, numbers, {})
 
     def _applied(
-        self, group: "_Group", additions: Additions, contents: IndexTransaction, outcome: Outcome
+        self, group: "_Group", additions: "_Additions", contents: IndexTransaction, outcome: Outcome
     ) -> _GroupPoints | None:
         """Returns the points at which a group differs; None if there are none."""
         steps = additions.groups[group.key]
@@ -146,7 +150,7 @@ class AccumulateEvaluation:
         self._keep(group, outcome)
         return _GroupPoints(group.key, lsns, shown, is_fresh) if is_fresh or len(lsns) > 1 else None
 
-    def _advance(self, group: "_Group", step: Step, different: Numbers, lsn: int) -> None:
+    def _advance(self, group: "_Group", step: "_Step", different: Numbers, lsn: int) -> None:
         """Makes a step; `different` says how many values the multisets had before the batch."""
 
         def refusal(what: str, count: int) -> Exception:
@@ -260,3 +264,75 @@ def _value_refusal(refusal: Refusal, aggregate: str) -> Refusal:
 def _table(schema: pa.Schema, *columns: Sequence[int]) -> pa.Table:
     arrays = [pa.array(values, column.type) for column, values in zip(schema, columns, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+@dataclass(slots=True)
+class _Step:
+    """The additions to a group at one commit.
+
+    Attributes:
+        numbers: To the first numbers; None: nothing.
+        values: To the multisets, by number and sort key; None: nothing.
+    """
+
+    numbers: Numbers | None = None
+    values: dict[int, dict[bytes, int]] | None = None
+
+
+class _Additions:
+    """The partials of a batch; many of one group and commit are one step.
+
+    Attributes:
+        groups: By packed key and commit LSN; with `latest` one step, at the newest commit.
+    """
+
+    def __init__(self, layout: AccumulatorLayout, partials: Sequence[Partial], *, every_commit: bool) -> None:
+        self.groups: dict[bytes, dict[int, _Step]] = {}
+        self._texts: dict[int, dict[bytes, str]] = {number: {} for number in layout.multisets}
+        self._every_commit = every_commit
+        groups, addition = self.groups, layout.addition
+        rests = b"".join([rest or _NOTHING for _, _, _, rest in partials])
+        decoded = _decode_rests(array_header(len(partials)) + rests)
+        for (lsn, number, key, _), values in zip(partials, decoded, strict=True):
+            steps = groups.get(key)
+            if steps is None:
+                steps = groups[key] = {}
+            step = steps.get(lsn)
+            if step is None:
+                step = self._step(steps, lsn)
+            if number == _NUMBERS:
+                more = addition(values)
+                step.numbers = more if step.numbers is None else list(map(add, step.numbers, more))
+            elif number != TOUCH_INPUT:
+                self._add_value(step, number, values)
+
+    def touched(self, steps: dict[int, _Step], number: int) -> dict[bytes, str]:
+        """Sort keys and texts of the values of a multiset that these steps add to."""
+        texts = self._texts[number]
+        return {
+            sort_key: texts[sort_key]
+            for step in steps.values()
+            if step.values is not None
+            for sort_key in step.values.get(number, ())
+        }
+
+    def _step(self, steps: dict[int, _Step], lsn: int) -> _Step:
+        if self._every_commit or not steps:
+            step = steps[lsn] = _Step()
+            return step
+        ((newest, step),) = steps.items()
+        if newest < lsn:
+            del steps[newest]
+            steps[lsn] = step
+        return step
+
+    def _add_value(self, step: "_Step", number: int, values: Sequence[Any]) -> None:
+        text, more = values[1], values[2]
+        sort_key = sort_key_of(values[0])
+        if step.values is None:
+            step.values = {}
+        of_multiset = step.values.get(number)
+        if of_multiset is None:
+            of_multiset = step.values[number] = {}
+        of_multiset[sort_key] = of_multiset.get(sort_key, 0) + more
+        self._texts[number].setdefault(sort_key, text)

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from slackwater_engine.index.contract import IndexTransaction
-from slackwater_engine.outcome import Outcome
+from slackwater_engine.payloads import Outcome
 from slackwater_engine.state.entry import MULTISET_TAG, digest
 
 SORT_KEY_BYTES: Final = 248

@@ -12,8 +12,7 @@ from slackwater_engine.evaluate.calls import MAX_ROWS_PER_CALL, Call
 from slackwater_engine.evaluate.evaluators import PartEvaluator
 from slackwater_engine.evaluate.touched_keys import OWN_LSN, TouchedKeys
 from slackwater_engine.index.contract import IndexTransaction
-from slackwater_engine.outcome import Outcome
-from slackwater_engine.payloads import Event
+from slackwater_engine.payloads import Event, Outcome
 from slackwater_engine.state.entry import (
     DOCUMENT_TAG,
     HASH_BYTES,

@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from slackwater_engine.evaluate.evaluators import ResultRows
-from slackwater_engine.outcome import Outcome
-from slackwater_engine.payloads import Document
+from slackwater_engine.payloads import Document, Outcome
 from slackwater_sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
 
 BEFORE: Final = 0

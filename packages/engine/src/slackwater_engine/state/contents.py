@@ -1,25 +1,40 @@
-"""Counts a bucket's entries by their kind and finds its largest keys, with memory for a few entries only."""
+"""A bucket's state as people look into it: its log read, its entries counted by kind and in the plan's words.
+
+Memory is needed for a few entries only.
+"""
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeVar
 
+import msgspec
+
+from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.lmdb_index import LmdbIndex
 from slackwater_engine.state.entry import (
     ACCUMULATORS_TAG,
     DOCUMENT_TAG,
     MULTISET_TAG,
     OWNER_TAG,
+    Change,
     Entry,
     group_width,
+    input_tag,
+    is_digest,
 )
+from slackwater_engine.state.log import decode_changes, unreadable_state
+from slackwater_sql.plan import InputPlan, StagePlan
+from slackwater_sql.row_codec import RowCodec
 
 DOCUMENTS: Final = "documents"
 GROUPS: Final = "groups"
 VALUES: Final = "values"
 OWNERS: Final = "partitions"
-
 _KINDS: Final = {DOCUMENT_TAG: DOCUMENTS, ACCUMULATORS_TAG: GROUPS, MULTISET_TAG: VALUES, OWNER_TAG: OWNERS}
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -67,7 +82,7 @@ class BucketContents:
         self.largest = heapq.nlargest(top, [*self.largest, *other.largest])
 
 
-def kind_of(tag: bytes) -> str:
+def _kind_of(tag: bytes) -> str:
     """Names the kind of entries with this tag."""
     return _KINDS.get(tag) or f"input {tag[0] - 1}"
 
@@ -92,8 +107,138 @@ def count_contents(entries: Iterable[Entry], top: int) -> BucketContents:
             group, of_group = name[: group_width(name)], Amount()
         amount = Amount(1, len(name) + len(value))
         of_group.add(amount)
-        kind = kind_of(name[len(group) : len(group) + 1])
+        kind = _kind_of(name[len(group) : len(group) + 1])
         contents.kinds.setdefault(kind, Amount()).add(amount)
     end_of_group()
     contents.largest = sorted(largest, reverse=True)
     return contents
+
+
+class BlobReader:
+    """Decodes the blobs of a bucket's log and counts them.
+
+    Args:
+        bucket: The bucket's number, for errors.
+        blobs: Number and blob, ascending.
+    """
+
+    def __init__(self, bucket: int, blobs: Iterable[tuple[int, bytes]]) -> None:
+        self._bucket = bucket
+        self._blobs = blobs
+        self.blobs = 0
+        """The number of blobs that were read."""
+        self.compressed_bytes = 0
+        """The size of the blobs that were read."""
+
+    def changes(self) -> Iterator[list[Change]]:
+        """Yields the changes of each blob.
+
+        Raises:
+            EngineStateError: a blob is damaged or not in its place.
+        """
+        before = -1
+        for number, blob in self._blobs:
+            if number <= before:
+                raise unreadable_state(self._bucket, f"blob {number} follows blob {before}")
+            before = number
+            self.blobs += 1
+            self.compressed_bytes += len(blob)
+            yield decode_changes(self._bucket, blob)
+
+
+def read_contents(changes: Iterator[list[Change]], read: Callable[[IndexTransaction], T]) -> T:
+    """Returns what `read` finds in the contents that these changes amount to.
+
+    They are in an index on the local disk, which is gone afterwards.
+    """
+    with TemporaryDirectory(prefix="slackwater-state-") as folder:
+        index = LmdbIndex(Path(folder) / "index")
+        try:
+            index.load(changes, b"read")
+            return index.update(read)
+        finally:
+            index.close()
+
+
+def key_names(stage: StagePlan) -> tuple[str, ...]:
+    """Returns the names of the columns of a stage's key."""
+    return tuple(column.name for column in stage.key)
+
+
+def show_key(stage: StagePlan | None, group: bytes) -> str:
+    """Writes a key, as it stands in entries' names, as JSON for people; without a stage it has no names."""
+    if is_digest(group):
+        return f"(a long key with digest {group[1:].hex()})"
+    values = msgspec.msgpack.decode(group)
+    if stage is None or len(values) != len(stage.key):
+        return msgspec.json.encode(values).decode()
+    return msgspec.json.encode(dict(zip(key_names(stage), values, strict=True))).decode()
+
+
+def name_kinds(kinds: Iterable[str], stage: StagePlan | None) -> list[str]:
+    """Names kinds of entries for people: rows by their input's alias and the table or stage they are from."""
+    names = {
+        DOCUMENTS: "digests of documents",
+        GROUPS: "groups of aggregates",
+        VALUES: "values of min, max and distinct",
+        OWNERS: "partitions of keys",
+    }
+    if stage is not None and stage.rows is not None:
+        for number, plan in enumerate(stage.rows.inputs):
+            names[_kind_of(input_tag(number))] = f"rows of {_input_name(plan)}"
+    return [names.get(kind, f"rows of {kind}") for kind in kinds]
+
+
+def find_entries(contents: IndexTransaction, group: bytes, limit: int) -> list[Entry]:
+    """Finds the entries of a key; of each kind at most `limit`, those with the smallest names.
+
+    Args:
+        contents: The contents of the key's bucket.
+        group: The key as it stands in entries' names.
+        limit: A number of entries.
+    """
+    found: dict[bytes, list[Entry]] = {}
+    for entry in contents.scan(group):
+        of_kind = found.setdefault(entry[0][len(group) : len(group) + 1], [])
+        if len(of_kind) < limit:
+            of_kind.append(entry)
+    return [entry for of_kind in found.values() for entry in of_kind]
+
+
+def decode_entries(
+    stage: StagePlan, group: bytes, entries: Iterable[Entry]
+) -> dict[str, tuple[Mapping[str, Any], ...]]:
+    """Decodes entries of one key; by the name of the input they are rows of, or else by their kind."""
+    readers = dict(_readers(stage))
+    result: dict[str, tuple[Mapping[str, Any], ...]] = {}
+    for name, value in entries:
+        tag = name[len(group) : len(group) + 1]
+        if (reader := readers.get(tag)) is not None:
+            kind, codec = reader
+            names = [column.name for column in codec.columns]
+            decoded: Mapping[str, Any] = dict(zip(names, codec.unpack(value), strict=True))
+        else:
+            kind, decoded = _kind_of(tag), _decode_value(_kind_of(tag), value)
+        result[kind] = (*result.get(kind, ()), decoded)
+    return result
+
+
+def _readers(stage: StagePlan) -> Iterator[tuple[bytes, tuple[str, RowCodec]]]:
+    if stage.rows is None:
+        return
+    for number, plan in enumerate(stage.rows.inputs):
+        yield input_tag(number), (_input_name(plan), RowCodec(plan.table, plan.column_names))
+
+
+def _input_name(plan: InputPlan) -> str:
+    name = plan.table.full_name if plan.table.schema else plan.table.name
+    return name if plan.alias in {name, plan.table.name} else f"{plan.alias} ({name})"
+
+
+def _decode_value(kind: str, value: bytes) -> Mapping[str, Any]:
+    if kind == DOCUMENTS:
+        return {"digest": value.hex()}
+    if kind == OWNERS:
+        return {"partition": int.from_bytes(value, "big")}
+    stored = msgspec.msgpack.decode(value)
+    return {"numbers": stored[0]} if kind == GROUPS else {"value": stored}

@@ -2,6 +2,14 @@
 
 The log is the truth; an index is rebuilt from it. A blob is ``zstd(msgpack([(name, value or nil), ...]))``;
 each is an entry of its own in the state store, so nobody ever holds more than a few of them in memory.
+
+A log is kept short without a pause: a small bucket's log is written anew. Of a large one each batch takes the
+oldest blobs, adds what of them is still live to its own changes and drops them: as much as it adds itself and
+a bit more, so the work of a batch stays in proportion to its changes.
+
+What is live is decided by the index: a change of the oldest blobs is live if the index has its value. Should
+a later blob have the same value for it, it is added once more than needed, which changes nothing. A removal
+in the oldest blob has nothing older to remove.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,11 +20,13 @@ import msgspec
 import zstandard
 
 from slackwater_engine.errors import EngineStateError
+from slackwater_engine.index.contract import IndexTransaction
 from slackwater_engine.state.entry import Change
 
 LOG_VERSION: Final = 2
 LOG_KEY_SCHEMA: Final = "number BINARY"
 """Big-endian, so that the state store's order is that of the numbers."""
+
 LOG_SCHEMA: Final = "changes BINARY"
 META_SCHEMA: Final = (
     "version INT, view STRING, token BINARY, log_bytes BIGINT, live_bytes BIGINT, first BIGINT, next BIGINT"
@@ -35,6 +45,14 @@ _NUMBER_BYTES: Final = 8
 _COMPRESSION_LEVEL: Final = 1
 _CHANGES = msgspec.msgpack.Decoder(list[Change])
 _ENCODER = msgspec.msgpack.Encoder()
+SMALL_BYTES: Final = 1 << 20
+"""Live contents up to which a log is written anew as a whole."""
+
+MIN_STEP_BYTES: Final = 1 << 20
+"""The least of old blobs that a batch may read, so that a few changes make headway, too."""
+
+MAX_STEP_BLOBS: Final = 64
+"""The most old blobs that a batch drops, each of which costs two round trips."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,3 +256,51 @@ def _key(number: int) -> tuple[bytes]:
 def _unexpected(expected: int | None, found: int | None) -> str:
     names = ["no blob" if number is None else f"blob {number}" for number in (expected, found)]
     return f"expected {names[0]}, found {names[1]}"
+
+
+def log_write(
+    bucket: int, changes: list[Change], meta: LogMeta, log: StateLog, contents: IndexTransaction
+) -> LogWrite:
+    """Decides on the blobs that the log gets and drops for the changes of a batch; only reads.
+
+    Args:
+        bucket: The bucket, for errors.
+        changes: The batch's.
+        meta: The log's after the batch, if nothing is dropped.
+        log: The log before the batch.
+        contents: The entries after the batch.
+
+    Raises:
+        EngineStateError: A blob is damaged or missing.
+    """
+    if not meta.is_worth_compacting:
+        return LogWrite(changes, meta)
+    if meta.live_bytes <= SMALL_BYTES:
+        live: list[Change] = list(contents.entries())
+        size = changes_bytes(live)
+        return LogWrite(live, replace(meta, log_bytes=size, live_bytes=size), len(meta.blobs))
+    return _without_oldest(bucket, changes, meta, log, contents)
+
+
+def _without_oldest(
+    bucket: int, changes: list[Change], meta: LogMeta, log: StateLog, contents: IndexTransaction
+) -> LogWrite:
+    budget = MIN_STEP_BYTES + 2 * changes_bytes(changes)
+    added = list(changes)
+    left, blobs = meta, meta.blobs
+    while budget > 0 and left.is_worth_compacting and len(blobs) - len(left.blobs) < MAX_STEP_BLOBS:
+        if not left.blobs:
+            break
+        old = log.blob(bucket, left.blobs.start)
+        live = _live(old, contents)
+        added += live
+        size = changes_bytes(old)
+        budget -= size
+        left = replace(left, log_bytes=left.log_bytes - size + changes_bytes(live), blobs=left.blobs[1:])
+    return LogWrite(added, replace(left, blobs=blobs), len(blobs) - len(left.blobs))
+
+
+def _live(old: list[Change], contents: IndexTransaction) -> list[Change]:
+    last = {name: value for name, value in old if value is not None}
+    now = contents.get_many(last)
+    return [(name, value) for name, value in last.items() if now.get(name) == value]

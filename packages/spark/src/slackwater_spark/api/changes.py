@@ -8,11 +8,10 @@ from typing import Literal, TypedDict, Unpack
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater_spark.api.schema import Schema, declared_tables, find_table, undeclared_table
-from slackwater_spark.api.typed_frame import typed_frame
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.source.data_source import FORMAT
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.typed_rows import TypedTable, unsupported_columns
+from slackwater_spark.source.typed_rows import TypedTable, typed_frame, unsupported_columns
 from slackwater_sql.catalog import Catalog
 
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater_engine.settings import Scope
-from slackwater_spark.api.checkpoint_files import ReadFile, file_reader
 from slackwater_spark.errors import PipelineConfigError, PipelineStateError
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.planner import Planner
@@ -21,6 +20,10 @@ from slackwater_spark.state.checkpoint import PlannedBatch
 _OUR_FIELDS = {"version", "source", "timeline", "log"}
 """Fields that only our source's offsets have all of."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL = "file:"
+
+ReadFile = Callable[[str], str | None]
+"""Reads the text of a file below the checkpoint; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +215,37 @@ class CommitBatches:
             )
             for each in content.transactions
         )
+
+
+def file_reader(session: SparkSession, checkpoint: str) -> ReadFile:
+    """Makes the function that reads files below a checkpoint: here directly, elsewhere as Spark does."""
+    local = Path(
+        "/" + checkpoint.removeprefix(_LOCAL).lstrip("/") if checkpoint.startswith(_LOCAL) else checkpoint
+    )
+
+    def read(name: str) -> str | None:
+        is_local = checkpoint.startswith(_LOCAL) or ("://" not in checkpoint and local.is_dir())
+        return _local_text(local / name) if is_local else _hadoop_text(session, f"{checkpoint}/{name}")
+
+    return read
+
+
+def _local_text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _hadoop_text(session: SparkSession, path: str) -> str | None:
+    jvm: Any = session._jvm  # noqa: SLF001 - the only way to Spark's own file systems
+    hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
+    conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - as above
+    files = hadoop_path.getFileSystem(conf)
+    if not files.exists(hadoop_path):
+        return None
+    stream = files.open(hadoop_path)
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()

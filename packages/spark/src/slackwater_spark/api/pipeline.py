@@ -131,4 +131,4 @@ class Pipeline:
             redis_url=redis_url,
             **options,
         )
-        return Documents.of(source, definition)
+        return Documents(source, definition)

@@ -2,8 +2,10 @@
 
 import json
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from operator import itemgetter
 from typing import Any, Final
 
@@ -12,10 +14,13 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from slackwater_spark.api.document_encoder import DocumentEncoder, ValueFault
-from slackwater_spark.api.python_rows import PythonRows
 from slackwater_spark.errors import PipelineInputError
+from slackwater_spark.source.typed_rows import converter, value_out_of_range
+from slackwater_sql.catalog import Column
+from slackwater_sql.column_type import ColumnType, TypeKind
 from slackwater_sql.limits import StatementLimits
 from slackwater_sql.plan import EnginePlan, InputPlan, KeyColumn, StagePlan
+from slackwater_sql.row_codec import time_text, wire_text
 from slackwater_sql.stage_evaluation import OPEN_LSN, PointColumns, RowVersions, StepColumns, key_text
 from slackwater_sql.statement_evaluator import ResultRows
 
@@ -27,11 +32,23 @@ Document = Mapping[str, Any]
 KeyFunction = Callable[[Any, Rows], Document | None]
 """Takes a key (its value; a tuple if it has several columns) and its rows; returns the key's document."""
 
-_LIVE: Final = (0, OPEN_LSN)
-
-
 _KeyRows = list[list[tuple[tuple[Any, ...], int, int]]]
 """The rows of one key: by input ``(wire row, from LSN, to LSN)``."""
+
+_LIVE: Final = (0, OPEN_LSN)
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_DAY_US: Final = 86_400_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_PYTHON_TYPES: Final[dict[TypeKind, type]] = {
+    TypeKind.NUMERIC: Decimal,
+    TypeKind.DATE: date,
+    TypeKind.TIMESTAMP: datetime,
+    TypeKind.TIMESTAMPTZ: datetime,
+    TypeKind.TIME: time,
+    TypeKind.BYTEA: bytes,
+}
+"""Python's types of values, where they are not those that JSON has: int, float, bool, str, list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +75,13 @@ class PickledFunction:
         pickled: bytes = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]  # has no types
         return cls(stage, pickled, schema, as_text)
 
-    def rows(self, plan: EnginePlan, stage: StagePlan, limits: StatementLimits) -> "PythonEvaluator":
+    def rows(self, plan: EnginePlan, stage: StagePlan, limits: StatementLimits) -> "_PythonEvaluator":
         """Makes the evaluator of a stage's rows part."""
         assert stage.rows is not None  # noqa: S101 - this plan's only stage has one
-        return PythonEvaluator(self, stage.key, stage.rows.inputs)
+        return _PythonEvaluator(self, stage.key, stage.rows.inputs)
 
 
-class PythonEvaluator:
+class _PythonEvaluator:
     """Calls a function for each key at each point; for one thread.
 
     Args:
@@ -82,7 +99,7 @@ class PythonEvaluator:
         self._key_names = [column.name for column in key]
         self._tables = [each.table.full_name for each in inputs]
         self._rows = [
-            PythonRows(each.table.full_name, each.columns, as_text)
+            _PythonRows(each.table.full_name, each.columns, as_text)
             for each, as_text in zip(inputs, function.as_text, strict=True)
         ]
         self._order = [itemgetter(*each.primary_key_positions) for each in inputs]
@@ -201,3 +218,67 @@ def _place(error: BaseException, function: KeyFunction) -> str:
     frame = (own or frames)[-1]
     text = f": {frame.line}" if frame.line else ""
     return f"{frame.filename}, line {frame.lineno}, in {frame.name}{text}"
+
+
+class _PythonRows:
+    """Makes dicts of a table's wire rows. Columns named in `as_text` are shown as text."""
+
+    def __init__(self, table: str, columns: Sequence[Column], as_text: Collection[str]) -> None:
+        self._table = table
+        self._columns = tuple(columns)
+        self._names = tuple(column.name for column in columns)
+        self._converters = [
+            (n, convert)
+            for n, column in enumerate(columns)
+            if (convert := _text(column.type) if column.name in as_text else _converter(column.type))
+        ]
+
+    def row(self, wire: Sequence[Any]) -> dict[str, Any]:
+        """Returns the row by column name.
+
+        Raises:
+            PipelineInputError: Python's type cannot hold a value: an infinite time, a year above 9999.
+        """
+        values = list(wire)
+        for position, convert in self._converters:
+            value = values[position]
+            if value is not None:
+                try:
+                    values[position] = convert(value)
+                except ValueError as error:
+                    raise self._unheld(self._columns[position], str(error)) from error
+        return dict(zip(self._names, values, strict=True))
+
+    def _unheld(self, column: Column, value: str) -> PipelineInputError:
+        kind = (column.type.element or column.type).kind
+        python = _PYTHON_TYPES.get(kind, str).__name__
+        return value_out_of_range(self._table, column, value, f"Python's {python}")
+
+
+def _time(microseconds: int) -> time:
+    if microseconds >= _DAY_US:
+        raise ValueError(time_text(microseconds))
+    return (_EPOCH + timedelta(microseconds=microseconds)).time()
+
+
+_FROM_ARROW: Final[dict[TypeKind, Callable[[Any], Any]]] = {
+    TypeKind.DATE: lambda days: date.fromordinal(days + _EPOCH_DAY),
+    TypeKind.TIMESTAMP: lambda us: (_EPOCH + timedelta(microseconds=us)).replace(tzinfo=None),
+    TypeKind.TIME: _time,
+}
+
+
+def _text(column_type: ColumnType) -> Callable[[Any], Any]:
+    return lambda value: wire_text(column_type, value)
+
+
+def _converter(column_type: ColumnType) -> Callable[[Any], Any] | None:
+    if column_type.element is not None:
+        of_element = _converter(column_type.element)
+        if of_element is None:
+            return None
+        return lambda values: [None if value is None else of_element(value) for value in values]
+    to_arrow, from_arrow = converter(column_type), _FROM_ARROW.get(column_type.kind)
+    if to_arrow is None or from_arrow is None:
+        return to_arrow or from_arrow
+    return lambda value: from_arrow(to_arrow(value))

@@ -1,20 +1,44 @@
 """A stage whose documents a user's Python function makes."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final, Literal, TypedDict, Unpack
 
+import msgspec
+from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 from slackwater_spark.api.changes import Changes
+from slackwater_spark.api.document_encoder import encoder
 from slackwater_spark.api.documents import Documents
-from slackwater_spark.api.function_stage import FunctionStage, KeyColumns, unusable_argument
-from slackwater_spark.api.python_evaluator import KeyFunction, Rows
+from slackwater_spark.api.python_evaluator import KeyFunction, PickledFunction, Rows
+from slackwater_spark.api.schema import find_table
 from slackwater_spark.api.session import check_session
+from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import PipelineDefinition, ViewOutput, table_names
 from slackwater_spark.pipeline.definition import DEFAULT_BUCKETS
 from slackwater_spark.sink import Emit
+from slackwater_sql.catalog import Catalog, Column, Table
+from slackwater_sql.plan import (
+    DocumentsOutput,
+    EnginePlan,
+    InputPlan,
+    KeyColumn,
+    OutputColumn,
+    PublishedView,
+    Reads,
+    RowsPart,
+    StagePlan,
+)
 
 __all__ = ["Rows", "StatefulOptions", "stateful"]
+
+KeyColumns = Mapping[str, str | Sequence[str]] | str | Sequence[str]
+"""By table the key's column or columns; or one column, or several, that all tables have."""
+
+_DOCUMENT_HINT: Final = 'expected the fields as Spark writes them, e.g. "id BIGINT, total DECIMAL(12,2)"'
 
 
 class StatefulOptions(TypedDict, total=False):
@@ -70,16 +94,7 @@ def stateful(
             read, or the settings that the session lacks; or the changes are not all there are.
     """
     check_session(changes.session)
-    _check_options(name, options)
-    stage = FunctionStage(
-        name=name,
-        key=key,
-        document=document,
-        columns=options.get("columns", {}),
-        as_text=options.get("as_text", {}),
-        key_names=options.get("key_names"),
-        version=options.get("version", "1"),
-    )
+    stage = FunctionStage(name=name, key=key, document=document, options=options)
     plan, pickled = stage.plan(function, changes.catalog, changes.tables)
     tables = table_names(plan)
     definition = PipelineDefinition(
@@ -92,19 +107,154 @@ def stateful(
         plan=plan,
         evaluators=pickled,
     )
-    return Documents.of(changes, definition)
+    return Documents(changes, definition)
 
 
-def _check_options(name: str, options: StatefulOptions) -> None:
-    known = StatefulOptions.__optional_keys__
-    for option, value in options.items():
-        if option not in known:
-            raise unusable_argument(name, option, "is no option", f"known: {', '.join(sorted(known))}")
-        _check_value(name, option, value)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionStage:
+    """The arguments of :func:`stateful` that its stage is planned by; :meth:`plan` checks them."""
 
+    name: str
+    """The name of the stage and of its view."""
+    key: KeyColumns
+    document: StructType | str
+    """The documents' type."""
+    options: StatefulOptions = field(default_factory=StatefulOptions)
 
-def _check_value(name: str, option: str, value: Any) -> None:
-    if option == "emit" and value not in ("latest", "transactions"):
-        raise unusable_argument(name, option, f"is {value!r}", "expected 'latest' or 'transactions'")
-    if option == "buckets" and (not isinstance(value, int) or value < 1):
-        raise unusable_argument(name, option, f"is {value!r}", "expected a positive number")
+    def plan(
+        self, function: KeyFunction, catalog: Catalog | None, read: Collection[str]
+    ) -> tuple[EnginePlan, PickledFunction]:
+        """Plans one stage whose rows part calls the function.
+
+        Args:
+            function: The user's function.
+            catalog: The declared tables.
+            read: Full names of the tables that are read; those of the stage unless its key names them.
+
+        Raises:
+            PipelineConfigError: an argument cannot be used, or a table is not declared, or not read.
+        """
+        self._check_options()
+        inputs = tuple(
+            self._input(find_table(catalog, table, read), columns)
+            for table, columns in self._key_columns(read).items()
+        )
+        key, document = self._key(inputs), self._document_type()
+        as_text = tuple(map(self._text_columns, inputs))
+        schema = json.dumps(document.jsonValue(), sort_keys=True)
+        meaning = json.dumps(["python", self.name, self.options.get("version", "1"), schema, as_text])
+        rows = RowsPart(inputs=inputs, statement=meaning, latest_statement=meaning, output=DocumentsOutput(0))
+        stage = StagePlan(1, key, rows, None, "the key of a Python function")
+        view = PublishedView(
+            name=self.name,
+            sql="",
+            key=tuple(column.name for column in key),
+            outputs=tuple(OutputColumn(f.name, f.dataType.simpleString()) for f in document.fields),
+            fingerprint=sha256(msgspec.json.encode((self.name, stage))).hexdigest(),
+            stages=(1,),
+        )
+        return EnginePlan((stage,), (view,)), PickledFunction.pickle(function, self.name, schema, as_text)
+
+    def _check_options(self) -> None:
+        known = StatefulOptions.__optional_keys__
+        for option in self.options:
+            if option not in known:
+                raise self._error(option, "is no option", f"known: {', '.join(sorted(known))}")
+        emit, buckets = self.options.get("emit", "latest"), self.options.get("buckets", DEFAULT_BUCKETS)
+        if emit not in ("latest", "transactions"):
+            raise self._error("emit", f"is {emit!r}", "expected 'latest' or 'transactions'")
+        if not isinstance(buckets, int) or buckets < 1:
+            raise self._error("buckets", f"is {buckets!r}", "expected a positive number")
+
+    def _key_columns(self, read: Collection[str]) -> dict[str, tuple[str, ...]]:
+        by_table = self.key if isinstance(self.key, Mapping) else dict.fromkeys(read, self.key)
+        columns_of = {t: (each,) if isinstance(each, str) else tuple(each) for t, each in by_table.items()}
+        widths = {len(columns) for columns in columns_of.values()}
+        if len(widths) != 1 or 0 in widths:
+            shown = {table: list(columns) for table, columns in columns_of.items()}
+            hint = "expected at least one table, and for each equally many columns"
+            raise self._error("key", f"is {shown}", hint)
+        return columns_of
+
+    def _input(self, table: Table, key: tuple[str, ...]) -> InputPlan:
+        for column in key:
+            self._key_column(table, column)
+        if not table.primary_key:
+            hint = "rows are told apart by it: declare PRIMARY KEY"
+            raise self._error("key", f"names {table.full_name}, which has no primary key", hint)
+        moves = not set(key) <= set(table.primary_key)
+        if moves and not table.replica_identity_full:
+            problem = f"of {table.full_name} may change by an update, and old rows do not say from what"
+            hint = f"ALTER TABLE {table.full_name} REPLICA IDENTITY FULL, in the database and in the schema"
+            raise self._error("key", problem, hint)
+        needed = {*key, *table.primary_key, *self._kept_columns(table)}
+        return InputPlan(
+            alias=table.full_name,
+            table=table,
+            columns=tuple(column for column in table.columns if column.name in needed),
+            key=key,
+            needs_replica_identity_full=moves,
+            keeps_null_keys=False,
+            origin=0,
+            reads=Reads.GROUP,
+        )
+
+    def _kept_columns(self, table: Table) -> list[str]:
+        wanted = self.options.get("columns", {}).get(table.full_name)
+        if wanted is None:
+            return [column.name for column in table.columns if column.type.is_supported]
+        for each in wanted:
+            column = table.column(each)
+            if column is None or not column.type.is_supported:
+                reason = "is not declared" if column is None else column.type.reason
+                names = ", ".join(c.name for c in table.columns if c.type.is_supported)
+                problem = f"names {table.full_name}.{each}: {reason}"
+                raise self._error("columns", problem, f"supported: {names}")
+        return list(wanted)
+
+    def _key_column(self, table: Table, name: str) -> Column:
+        column = table.column(name)
+        if column is None:
+            hint = f"declared are {', '.join(each.name for each in table.columns)}"
+            raise self._error("key", f"names {table.full_name}.{name}", hint)
+        if not column.type.is_key_safe:
+            hint = "keys are smallint, integer, bigint, boolean, text, varchar, enum or uuid"
+            raise self._error("key", f"names {table.full_name}.{name} of type {column.type}", hint)
+        return column
+
+    def _key(self, inputs: tuple[InputPlan, ...]) -> tuple[KeyColumn, ...]:
+        first = [self._key_column(inputs[0].table, column) for column in inputs[0].key]
+        for each in inputs[1:]:
+            for mine, name in zip(first, each.key, strict=True):
+                column = self._key_column(each.table, name)
+                if column.type.wire_family != mine.type.wire_family:
+                    other = f"{each.alias}.{column.name} of {column.type}"
+                    problem = f"has {mine.name} of type {mine.type} and {other}"
+                    raise self._error("key", problem, "expected types alike in all tables")
+        names = tuple(self.options.get("key_names") or inputs[0].key)
+        if len(names) != len(first) or len(set(names)) < len(names):
+            problem = f"is {list(names)} for a key of {len(first)} columns"
+            raise self._error("key_names", problem, "expected one name for each, all different")
+        return tuple(KeyColumn(n, column.type) for n, column in zip(names, first, strict=True))
+
+    def _document_type(self) -> StructType:
+        try:
+            found = StructType.fromDDL(self.document) if isinstance(self.document, str) else self.document
+            if not isinstance(found, StructType):
+                raise self._error("document", "has no fields", _DOCUMENT_HINT)
+            encoder(found)
+        except (PySparkException, ValueError) as error:
+            raise self._error("document", f"is no usable type: {error}", _DOCUMENT_HINT) from error
+        return found
+
+    def _text_columns(self, each: InputPlan) -> tuple[str, ...]:
+        wanted = tuple(self.options.get("as_text", {}).get(each.alias, ()))
+        unknown = sorted(set(wanted) - set(each.column_names))
+        if unknown:
+            problem = f"names {each.alias}.{unknown[0]}, which is not kept"
+            raise self._error("as_text", problem, f"kept are {', '.join(each.column_names)}")
+        return wanted
+
+    def _error(self, argument: str, problem: str, hint: str) -> PipelineConfigError:
+        """Names an argument of which no stage can be made, what is wrong with it, and what helps."""
+        return PipelineConfigError(f"stage {self.name!r}: {argument} {problem}", hint)

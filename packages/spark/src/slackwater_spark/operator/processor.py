@@ -25,7 +25,7 @@ from slackwater_spark.operator.conf import check_conf
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from slackwater_engine.bucket.processor import BucketProcessor
+    from slackwater_engine.bucket import BucketProcessor
     from slackwater_engine.index.lmdb_index import OpenIndexes
     from slackwater_sql.plan import EnginePlan
 
@@ -53,7 +53,7 @@ def stages(
     """
     check_conf({key: str(value) for key, value in df.sparkSession.conf.getAll.items()})
     if settings.scope is Scope.AGGREGATE:
-        from slackwater_engine.bucket.owners import check_aggregate
+        from slackwater_engine.owners import check_aggregate
 
         check_aggregate(plan)
     for stage_plan in plan.stages:
@@ -111,7 +111,7 @@ def _engine_stage(
     plan: "EnginePlan", number: int, settings: StageSettings, evaluators: Evaluators
 ) -> "BucketProcessor":
     """Keeps one per Python worker: DuckDB's connection and its prepared objects outlive tasks."""
-    from slackwater_engine.bucket.processor import BucketProcessor
+    from slackwater_engine.bucket import BucketProcessor
 
     return BucketProcessor(plan, plan.stage(number), settings, evaluators)
 

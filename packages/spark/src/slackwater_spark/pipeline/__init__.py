@@ -6,14 +6,14 @@ from slackwater_spark.pipeline.definition import (
     PipelineSql,
     ViewOutput,
     pipeline_definition,
+    table_names,
+    view_inputs,
 )
 from slackwater_spark.pipeline.folder import load_pipeline, read_sql
 from slackwater_spark.pipeline.progress import BatchProgress
-from slackwater_spark.pipeline.query import packed_documents
 from slackwater_spark.pipeline.runner import run_pipeline
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.pipeline.spark_home import default_class_archives
-from slackwater_spark.pipeline.tables import table_names, view_inputs
 
 __all__ = [
     "BatchProgress",
@@ -24,7 +24,6 @@ __all__ = [
     "default_class_archives",
     "load_pipeline",
     "make_class_archive",
-    "packed_documents",
     "pipeline_definition",
     "read_sql",
     "run_pipeline",

@@ -1,18 +1,20 @@
 """The description of a pipeline: all that decides its results."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from slackwater_engine.evaluate.evaluators import Evaluators
 from slackwater_engine.settings import Scope
-from slackwater_spark.pipeline.tables import table_names
 from slackwater_spark.sink import Emit, SinkKind
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import EnginePlan
+from slackwater_sql.plan import DocumentsOutput, EnginePlan, InputPlan, PublishedView, StagePlan
 
 DEFAULT_BUCKETS = 64
+
+_TABLE_OF_THE_DATABASE = 0
+"""The origin of an input that is no other stage's result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +127,31 @@ def pipeline_definition(
 def revision_name(name: str, revision: int) -> str:
     """Returns the name of what belongs to a revision alone; it ends in ``.v<revision>`` from 2 on."""
     return name if revision == 1 else f"{name}.v{revision}"
+
+
+def table_names(plan: EnginePlan) -> tuple[str, ...]:
+    """Returns the full names of the tables the plan reads, each once, in order."""
+    return tuple(sorted({each.table.full_name for each in _table_inputs(plan.stages)}))
+
+
+def view_inputs(plan: EnginePlan, view: PublishedView) -> Iterator[InputPlan]:
+    """Yields the inputs of a view that are tables of the database, a table as often as it is one."""
+    return _table_inputs(plan.stage(number) for number in view.stages)
+
+
+def keys_move(plan: EnginePlan, view: int) -> bool:
+    """Tells whether a document of a view may go from one key of its last stage to another.
+
+    Not if there is one document for each stage key, or for each group.
+    """
+    (last,) = (stage for stage in plan.stages if stage.output == DocumentsOutput(view))
+    return last.accumulate is None and last.rows is not None and last.rows.latest_statement is None
+
+
+def _table_inputs(stages: Iterable[StagePlan]) -> Iterator[InputPlan]:
+    """Yields the inputs that are tables of the database, a table as often as it is one."""
+    for stage in stages:
+        if stage.rows is not None:
+            for each in stage.rows.inputs:
+                if each.origin == _TABLE_OF_THE_DATABASE:
+                    yield each

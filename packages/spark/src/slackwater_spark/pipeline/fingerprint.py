@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slackwater_spark.errors import PipelineStateError
-from slackwater_spark.pipeline.definition import PipelineDefinition
-from slackwater_spark.pipeline.tables import view_inputs
+from slackwater_spark.pipeline.definition import PipelineDefinition, view_inputs
 from slackwater_spark.state import Checkpoint
 from slackwater_sql.plan import EnginePlan, InputPlan, PublishedView, fingerprint
 

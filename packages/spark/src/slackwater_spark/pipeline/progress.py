@@ -1,5 +1,6 @@
-"""The progress of a run: what the sink and Spark say of each batch, put together for the run's thread."""
+"""The progress of a run: what the sink and Spark say of each batch, put together, and shown to others."""
 
+import logging
 import queue
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,15 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from slackwater_markers import MarkersError, MarkerStore, PipelineStatus, RedisMarkerStore
+from slackwater_protocol import Clock, ProgressRecord
+from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import WriteReport
+
+_REDIS_TIMEOUT = timedelta(seconds=1)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,30 +59,6 @@ class BatchProgress:
         return self.visible_at - self.committed_at
 
 
-class DurationListener(StreamingQueryListener):
-    """Passes on what Spark measured of each batch; Spark calls it from a thread of its own.
-
-    Args:
-        on_durations: Takes the batch's number and milliseconds by part.
-    """
-
-    def __init__(self, on_durations: Callable[[int, Mapping[str, int]], None]) -> None:
-        self._on_durations = on_durations
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Does nothing."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Passes the durations of a batch on that has ended."""
-        self._on_durations(event.progress.batchId, dict(event.progress.durationMs))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Does nothing."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Does nothing."""
-
-
 class ProgressQueue:
     """Brings together what sink and Spark say of a batch, each in its own thread, for the run's thread.
 
@@ -85,6 +70,8 @@ class ProgressQueue:
         self._pipeline = pipeline
         self._news: queue.Queue[BatchProgress | tuple[int, Mapping[str, int]]] = queue.Queue()
         self._written: dict[int, BatchProgress] = {}
+        self.listener: StreamingQueryListener = _DurationListener(self.put_durations)
+        """To be added to the session, so that Spark tells what it measures."""
 
     def put_written(self, report: WriteReport, collect_seconds: float) -> None:
         """Adds what the sink says of a batch, and how long it took to get there; called by its thread."""
@@ -144,3 +131,92 @@ class ProgressQueue:
         rest = [written for _, written in sorted(self._written.items())]
         self._written.clear()
         return rest
+
+
+class StatusReporter:
+    """Keeps the pipeline's entry in the marker store up to date, where ``slackwater status`` finds it.
+
+    A store that is away is logged once, and costs the run nothing else.
+
+    Args:
+        definition: The pipeline.
+        store: None: nothing is reported.
+        clock: Gives the time of each report.
+        timeline: The timeline that the run reads.
+    """
+
+    def __init__(
+        self, definition: PipelineDefinition, store: MarkerStore | None, clock: Clock, timeline: int = 1
+    ) -> None:
+        self._definition = definition
+        self._timeline = timeline
+        self._store = store
+        self._clock = clock
+        self._is_away = False
+
+    @classmethod
+    def connect(cls, definition: PipelineDefinition, settings: RunSettings, clock: Clock) -> "StatusReporter":
+        """Makes one that reports to Redis, if the settings have one."""
+        store = None
+        redis = settings.servers.redis
+        if redis is not None:
+            store = RedisMarkerStore.connect(redis.url, password=redis.password, timeout=_REDIS_TIMEOUT)
+        return cls(definition, store, clock, settings.timeline)
+
+    def report_start(self, query_id: str, progress: ProgressRecord | None) -> None:
+        """Reports that the run has begun where the progress says; None: nothing is visible yet."""
+        if progress is None:
+            self._register(query_id, batch_id=-1, timeline=self._timeline, commit_lsn=0)
+        else:
+            self._register(query_id, progress.batch_id, progress.timeline, progress.commit_lsn)
+
+    def report_batch(self, query_id: str, batch: BatchProgress) -> None:
+        """Reports that a batch has become visible."""
+        self._register(query_id, batch.batch_id, batch.timeline, batch.commit_lsn)
+
+    def close(self) -> None:
+        """Frees the connection."""
+        if self._store is not None:
+            self._store.close()
+
+    def _register(self, query_id: str, batch_id: int, timeline: int, commit_lsn: int) -> None:
+        if self._store is None:
+            return
+        status = PipelineStatus(
+            name=self._definition.name,
+            source=self._definition.source,
+            output=", ".join(output.topic for output in self._definition.outputs),
+            query_id=query_id,
+            batch_id=batch_id,
+            timeline=timeline,
+            commit_lsn=commit_lsn,
+            wall_ms=int(self._clock.now().timestamp() * 1000),
+        )
+        try:
+            self._store.register_pipeline(status)
+        except MarkersError as error:
+            if not self._is_away:
+                _log.warning("progress is not shown in the marker store: %s", error)
+            self._is_away = True
+        else:
+            self._is_away = False
+
+
+class _DurationListener(StreamingQueryListener):
+    """Passes on what Spark measured of each batch; Spark calls it from a thread of its own."""
+
+    def __init__(self, on_durations: Callable[[int, Mapping[str, int]], None]) -> None:
+        self._on_durations = on_durations
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Does nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Passes the durations of a batch on that has ended."""
+        self._on_durations(event.progress.batchId, dict(event.progress.durationMs))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Does nothing."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Does nothing."""

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,19 +20,16 @@ from slackwater_spark.pipeline.fingerprint import (
     claim_checkpoint,
 )
 from slackwater_spark.pipeline.jvm import explain_jvm_end
-from slackwater_spark.pipeline.progress import BatchProgress, DurationListener, ProgressQueue
-from slackwater_spark.pipeline.query import packed_documents
+from slackwater_spark.pipeline.progress import BatchProgress, ProgressQueue, StatusReporter
+from slackwater_spark.pipeline.query import BatchWriter, RunStoppedError, packed_documents
 from slackwater_spark.pipeline.session import spark_session
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.pipeline.sinks import make_sink
-from slackwater_spark.pipeline.status import StatusReporter
-from slackwater_spark.pipeline.tables import tables_without_topic
-from slackwater_spark.pipeline.writer import BatchWriter, RunStoppedError
 from slackwater_spark.sink import REQUEST_TIMEOUT, SinkProbe
 from slackwater_spark.source.kafka_reader import existing_topics
 from slackwater_spark.state import Checkpoint, CheckpointHold
 
-SPARK_LOG = "spark.log"
+_SPARK_LOG = "spark.log"
 
 _POLL_INTERVAL = timedelta(milliseconds=200)
 _LAST_PROGRESS_WAIT = timedelta(seconds=2)
@@ -122,7 +119,7 @@ class _PipelineRun:
     @property
     def spark_log(self) -> Path:
         """The file that Spark's JVM logs to."""
-        return self._settings.spark_log or self._checkpoint.folder / SPARK_LOG
+        return self._settings.spark_log or self._checkpoint.folder / _SPARK_LOG
 
     def check(self) -> None:
         """Refuses what can be refused before anything is started, written or fenced."""
@@ -158,8 +155,7 @@ class _PipelineRun:
 
     def _run(self, session: SparkSession, hold: CheckpointHold) -> None:
         status = StatusReporter.connect(self._definition, self._settings, self._clock)
-        listener = DurationListener(self._progress.put_durations)
-        session.streams.addListener(listener)
+        session.streams.addListener(self._progress.listener)
         try:
             claim_checkpoint(self._checkpoint, self._fingerprint)
             self._announce_wait_for_sink("its outputs")
@@ -175,7 +171,7 @@ class _PipelineRun:
                 self._watch(query, status)
         finally:
             self._sink.close()
-            session.streams.removeListener(listener)
+            session.streams.removeListener(self._progress.listener)
             status.close()
 
     def _new_writer(self) -> BatchWriter:
@@ -283,3 +279,23 @@ class _PipelineRun:
             message = f"checkpoint {self._checkpoint.folder} has no query id although a query runs"
             raise SlackwaterError(message)
         return query_id
+
+
+def tables_without_topic(
+    tables: Iterable[str], topics: SourceTopics, known: Collection[str]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Finds the tables whose topics do not exist, each with the topics that its partitions may have.
+
+    The connector makes a topic with the first row, so a new table has none. But the changes of a partitioned
+    table may go to topics of its partitions, whose names begin with its own as a rule.
+
+    Args:
+        tables: Full names.
+        topics: The topics of the source.
+        known: The topics that exist.
+    """
+    named = {table: topics.data(table) for table in tables}
+    for table, topic in named.items():
+        if topic not in known:
+            others = set(known).difference(named.values())
+            yield table, tuple(sorted(other for other in others if other.startswith(topic)))

@@ -52,7 +52,7 @@ _DEFAULTS = {
 }
 
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
-SPARK_HOME_FOLDER = "spark-home"
+_SPARK_HOME_FOLDER = "spark-home"
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._-/")
 """Characters that mean themselves in a Java properties file."""
@@ -190,7 +190,7 @@ def _start(conf: SparkConf, settings: RunSettings, spark_log: Path, home: SparkH
             SparkContext._gateway = None  # noqa: SLF001 - as below
         gateway = SparkContext._gateway  # noqa: SLF001 - the JVM of an earlier run in this process
         if gateway is None:
-            home = home or spark_home(settings, spark_log.parent / SPARK_HOME_FOLDER)
+            home = home or spark_home(settings, spark_log.parent / _SPARK_HOME_FOLDER)
             own = dict(conf.getAll())
             with logged_output() as output, started_from(home), submitted_settings(own), watched_start():
                 popen = {"stdout": output, "stderr": output}

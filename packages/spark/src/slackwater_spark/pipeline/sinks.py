@@ -1,18 +1,14 @@
 """The sink of a pipeline, by the kind that its outputs name."""
 
-from collections.abc import Callable
 from typing import assert_never
 
 from slackwater_protocol import Clock
 from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.definition import PipelineDefinition
+from slackwater_spark.pipeline.definition import PipelineDefinition, keys_move
 from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.pipeline.tables import keys_move
 from slackwater_spark.sink import Sink, SinkKind, SinkProbe
+from slackwater_spark.sink.batch import WithoutOutput
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
-
-WithoutOutput = Callable[[], frozenset[int]]
-"""Says which batches are never written: those without input, as far as the checkpoint still has them."""
 
 
 def make_sink(
@@ -38,7 +34,7 @@ def make_sink(
     kind = sink_kind(definition)
     match kind:
         case SinkKind.KAFKA:
-            kafka = kafka_sink_settings(definition, settings, without_output)
+            kafka = _kafka_sink_settings(definition, settings, without_output)
             return KafkaSink(kafka, probe=probe, clock=clock)
         case _:
             assert_never(kind)
@@ -58,7 +54,7 @@ def sink_kind(definition: PipelineDefinition) -> SinkKind:
     return kinds[0]
 
 
-def kafka_sink_settings(
+def _kafka_sink_settings(
     definition: PipelineDefinition, settings: RunSettings, without_output: WithoutOutput
 ) -> KafkaSinkSettings:
     """Returns the settings of a pipeline's Kafka sink."""

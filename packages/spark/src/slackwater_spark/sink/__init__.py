@@ -1,6 +1,6 @@
 """Sinks: where a pipeline's batches become visible. Each kind has its own module, as ``sink.kafka``."""
 
-from slackwater_spark.sink.commits import Emit
+from slackwater_spark.sink.batch import Emit
 from slackwater_spark.sink.contract import (
     REQUEST_TIMEOUT,
     Sink,

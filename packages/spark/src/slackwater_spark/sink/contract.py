@@ -5,13 +5,14 @@ that a batch becomes visible exactly once, and all at once, is not.
 
 A further kind of sink is one module beside ``kafka``, and three lines elsewhere:
 
-- its class has the methods of :class:`Sink`; ``progress.py`` says whether a batch continues what the output
-  holds, ``commits.py`` which documents it has and which commits they belong to;
+- its class has the methods of :class:`Sink`; ``batch.py`` says whether a batch continues what the output
+  holds, which documents it has and which commits they belong to;
 - :class:`SinkKind` names it, as ``kind`` of an output in ``pipeline.toml`` does;
 - ``pipeline/folder.py`` reads the keys of such an output;
 - ``make_sink`` in ``pipeline/sinks.py`` makes it; until then type checkers refuse the new kind.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -40,7 +41,7 @@ class WriteReport:
     """Records in the outputs, deletes included; 0 for a batch that was visible already."""
     deletes: int
     was_covered: bool
-    """Whether the output held the batch already (the run before ended between its commit and Spark's)."""
+    """True if the output held the batch already (the run before ended between its commit and Spark's)."""
     produce_seconds: float
     commit_seconds: float
     visible_at: datetime
@@ -121,19 +122,8 @@ class SinkStep(StrEnum):
     """Everything is visible; Spark does not know yet."""
 
 
-class SinkProbe(Protocol):
-    """Lets a test stop or kill a sink: is told of every step of every batch."""
+SinkProbe = Callable[[SinkStep, int], None]
+"""Lets a test stop or kill a sink: is told, in the thread that writes, of each step and the batch's number.
 
-    def reached(self, step: SinkStep, batch_id: int) -> None:
-        """Called in the thread that writes.
-
-        May block; may raise, which ends the run like a crash at this step.
-        """
-        ...
-
-
-class NoProbe:
-    """Watches nothing."""
-
-    def reached(self, step: SinkStep, batch_id: int) -> None:
-        """Does nothing."""
+May block; may raise, which ends the run like a crash at this step.
+"""

@@ -111,7 +111,7 @@ class Feed:
             CutLogError: Kafka does not answer, or has lost part of the log.
         """
         if self._beginning is None:
-            self._beginning = end_of_earlier_timelines(self._options, self._log)
+            self._beginning = _end_of_earlier_timelines(self._options, self._log)
         return self._beginning
 
     def newest(self) -> PublishedCut | None:
@@ -415,7 +415,7 @@ def connect_feed(options: SourceOptions) -> Feed:
     return Feed(options, store=store, log=log, monotonic=time.monotonic)
 
 
-def end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[str, Offsets]:
+def _end_of_earlier_timelines(options: SourceOptions, log: CutLog) -> Mapping[str, Offsets]:
     """Finds where a timeline begins in the data topics: at the newest cut before it.
 
     Records below are of another history, with transactions of the same xids. Sidecars begin there, too.

@@ -61,7 +61,7 @@ class SourceOptions:
     starting: str = "earliest"
     """Where a query without a checkpoint starts: ``earliest`` or ``latest``."""
     allow_truncated_start: bool = False
-    """Whether a query without a checkpoint may start with what is left of truncated topics."""
+    """True: a query without a checkpoint may start with what is left of truncated topics."""
     max_events_per_batch: int = 400_000
     """Records of the topics that are read, and transactions of the source; a single cut may exceed it."""
     parallelism: int = 2

@@ -274,7 +274,7 @@ def _group_plans(
 
 def _group_span(span: OffsetSpan, window: GroupWindow, end: Position) -> OffsetSpan:
     """Bounds a span of a partition that goes on by its own markers: it may hold parts of other batches."""
-    from slackwater_engine.bucket.owners import sequence_in_group
+    from slackwater_engine.owners import sequence_in_group
 
     next_offset = end.start_in(span.topic, span.partition)
     return replace(

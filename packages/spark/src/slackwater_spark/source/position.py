@@ -13,7 +13,7 @@ from slackwater_engine.settings import Scope
 from slackwater_protocol import PublishedCut
 from slackwater_spark.errors import PipelineStateError
 
-POSITION_VERSION = 3
+_POSITION_VERSION = 3
 """Version 1 was written in scope ``strict``, version 2 in scope ``aggregate``; both are still read."""
 
 OTHER_SIDECARS = 64
@@ -38,7 +38,7 @@ class TopicPosition:
     """
 
 
-NOTHING_READ = TopicPosition((), 0, ())
+_NOTHING_READ = TopicPosition((), 0, ())
 """In a topic that the position does not know."""
 
 
@@ -117,7 +117,7 @@ class Position:
     def to_json(self) -> dict[str, Any]:
         """Returns the offset as Spark wants it: only what JSON knows."""
         return {
-            "version": POSITION_VERSION,
+            "version": _POSITION_VERSION,
             "scope": self.scope.value,
             "source": self.source,
             "timeline": self.timeline,
@@ -142,8 +142,8 @@ class Position:
             PipelineStateError: another version, scope, source or timeline, or no offset at all.
         """
         version: Any = data.get("version") if isinstance(data, Mapping) else None
-        if version not in (1, 2, POSITION_VERSION):
-            problem = f"expected version {POSITION_VERSION}, or 1 or 2 of earlier releases"
+        if version not in (1, 2, _POSITION_VERSION):
+            problem = f"expected version {_POSITION_VERSION}, or 1 or 2 of earlier releases"
             raise _unusable_offset(problem, data)
         try:
             position = cls(**_FIELDS[version](data))
@@ -228,7 +228,7 @@ def _lsns_of_read(start: Position, end: Position, number: int) -> tuple[int, ...
 
 def _position(position: Position, topic: str, number: int) -> TopicPosition:
     positions = position.topics.get(topic)
-    return positions[number] if positions else NOTHING_READ
+    return positions[number] if positions else _NOTHING_READ
 
 
 def _topic_to_json(position: TopicPosition, lsn: int) -> list[int] | dict[str, Any]:
@@ -295,4 +295,4 @@ def _fields_of_version_2(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_FIELDS = {1: _fields_of_version_1, 2: _fields_of_version_2, POSITION_VERSION: _fields}
+_FIELDS = {1: _fields_of_version_1, 2: _fields_of_version_2, _POSITION_VERSION: _fields}

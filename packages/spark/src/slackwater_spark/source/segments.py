@@ -35,7 +35,7 @@ class Segment:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the record is a cut; otherwise it holds markers ahead of one."""
+        """True if the record is a cut; otherwise it holds markers ahead of one."""
         return self.event_count is not None
 
     @property

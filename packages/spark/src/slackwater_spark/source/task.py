@@ -35,7 +35,7 @@ def read_task(options: SourceOptions, schema: "StructType", task: BatchTask) -> 
 
 
 def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:
-    topics, to_json = options.source_topics, kept_decoder(options)
+    topics, to_json = options.source_topics, _kept_decoder(options)
     places = None
     with kept_consumer(options.servers.kafka.client_config) as consumer:
         reader = SpanReader(
@@ -64,7 +64,7 @@ def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iter
             yield from PackedWriter(options.packing, schema, changes).write(task.header, portions)
 
 
-def kept_decoder(options: SourceOptions) -> "ToJson | None":
+def _kept_decoder(options: SourceOptions) -> "ToJson | None":
     """Returns what makes JSON of keys and values in Avro; None when topics are JSON.
 
     The Python worker keeps it for further tasks, with the schemas that it knows. Its calls raise

@@ -1,14 +1,17 @@
-"""Changes of one declared table as rows with exact types: the types, the values, the Arrow batches."""
+"""Changes of one declared table as rows with exact types, made of records or of rows that have JSON."""
 
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -29,25 +32,31 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from slackwater_engine.errors import BadInputError
 from slackwater_engine.records.batch import OffsetSpan
 from slackwater_engine.records.changes import BatchChanges, Located
 from slackwater_engine.records.record import bad_input
 from slackwater_spark.errors import PipelineInputError
-from slackwater_spark.source.rows import NULL, RowWriter
+from slackwater_spark.source.rows import NULL, RowWriter, arrow_array
 from slackwater_sql.catalog import Column, Table
 from slackwater_sql.column_type import ColumnType, TypeKind
 from slackwater_sql.errors import RowContradictsSchemaError, SqlError
-from slackwater_sql.row_codec import UNAVAILABLE, RowCodec, WireRow
-from slackwater_sql.value_text import INFINITE_DAYS, INFINITE_TIMES, value_text
+from slackwater_sql.row_codec import INFINITE_DAYS, INFINITE_TIMES, UNAVAILABLE, RowCodec, WireRow, value_text
 
 Convert = Callable[[Any], Any]
 """From a wire value to what Arrow takes; raises ValueError with what the value is."""
 
-UNCHANGED_COLUMN: Final = "unchanged"
+_UNCHANGED_COLUMN: Final = "unchanged"
 
 Values = tuple[Any, ...]
-TypedImages = tuple[Values | None, Values | None, Values | None, list[str] | None]
+_TypedImages = tuple[Values | None, Values | None, Values | None, list[str] | None]
 """Returns key, old row, new row, and the names of the columns left out of the new row."""
+
+_JSON_COLUMNS = (
+    "source", "table", "op", "before", "after", "xid", "commit_lsn", "commit_ts", "order_in_transaction",
+    "partition", "offset",
+)  # fmt: skip
+"""The columns of ``ROW_SCHEMA`` that typed rows are made of."""
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
@@ -107,7 +116,7 @@ class TypedTable:
 
     def _field(self, column: Column) -> StructField:
         kept_as_text = column.name in self.as_text
-        return StructField(column.name, StringType() if kept_as_text else spark_type(column.type))
+        return StructField(column.name, StringType() if kept_as_text else _spark_type(column.type))
 
 
 class RowImages:
@@ -132,7 +141,7 @@ class RowImages:
         self._key_positions = tuple(exact.index(column) for column in key)
         self._row_key = tuple(table.columns.index(_column(table, name)) for name in table.primary_key)
 
-    def typed(self, op: str, before: bytes | None, after: bytes | None) -> TypedImages:
+    def typed(self, op: str, before: bytes | None, after: bytes | None) -> _TypedImages:
         """Returns key, old row, new row, and the columns that an update left out (null in the row).
 
         Raises:
@@ -190,7 +199,7 @@ class RowImages:
                     values[position] = convert(value)
                 except ValueError as error:
                     column = self._exact[position]
-                    holder = f"Spark's {spark_type(column.type).simpleString()}"
+                    holder = f"Spark's {_spark_type(column.type).simpleString()}"
                     raise value_out_of_range(self._table.full_name, column, str(error), holder) from error
         return tuple(values[position] for position in self._order)
 
@@ -219,7 +228,7 @@ def typed_row_schema(typed: TypedTable) -> StructType:
     if typed.table.primary_key:
         schema = schema.add("key", typed.key_type)
     schema = schema.add("before", typed.row_type).add("after", typed.row_type)
-    schema = schema.add(UNCHANGED_COLUMN, ArrayType(StringType())).add("xid", LongType())
+    schema = schema.add(_UNCHANGED_COLUMN, ArrayType(StringType())).add("xid", LongType())
     schema = schema.add("commit_lsn", LongType()).add("commit_ts", TimestampType())
     schema = schema.add("order_in_transaction", LongType())
     return schema.add("partition", IntegerType()).add("offset", LongType())
@@ -261,7 +270,27 @@ class TypedRowWriter(RowWriter):
         )
 
 
-def spark_type(column_type: ColumnType) -> DataType:
+def typed_frame(rows: DataFrame, typed: TypedTable, topic: str) -> DataFrame:
+    """Types the rows of one table, with structs instead of JSON: the columns of ``typed_row_schema``."""
+    of_table = rows.where(rows["table"] == typed.table.full_name).select(*_JSON_COLUMNS)
+    return of_table.mapInArrow(row_typer(typed, topic), typed_row_schema(typed))
+
+
+def row_typer(
+    typed: TypedTable, topic: str
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Makes the function for ``mapInArrow`` that types the rows of one table, as ``ROW_SCHEMA`` has them."""
+
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        images = RowImages(typed)
+        schema = to_arrow_schema(typed_row_schema(typed), timezone="UTC")
+        for batch in batches:
+            yield _converted(batch, images, topic, schema)
+
+    return convert
+
+
+def _spark_type(column_type: ColumnType) -> DataType:
     """Returns the Spark type that holds a column's values exactly.
 
     Raises:
@@ -270,7 +299,7 @@ def spark_type(column_type: ColumnType) -> DataType:
     if not column_type.is_supported:
         raise ValueError(column_type.reason or "the type is not supported")
     if column_type.element is not None:
-        return ArrayType(spark_type(column_type.element))
+        return ArrayType(_spark_type(column_type.element))
     if column_type.kind is TypeKind.NUMERIC:
         return DecimalType(column_type.digits, column_type.decimals)
     return _SPARK.get(column_type.kind, StringType())
@@ -303,6 +332,33 @@ def unsupported_columns(typed: TypedTable) -> Sequence[tuple[Column, str]]:
         for column in typed.table.columns
         if not column.type.is_supported and column.name not in typed.as_text
     ]
+
+
+def _converted(batch: pa.RecordBatch, images: RowImages, topic: str, schema: pa.Schema) -> pa.RecordBatch:
+    columns = {name: batch.column(name) for name in _JSON_COLUMNS}
+    found = _typed_columns(columns, images, topic)
+    arrays = [
+        arrow_array(found[field.name], field.type) if field.name in found else columns[field.name]
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(
+        [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)], schema=schema
+    )
+
+
+def _typed_columns(columns: dict[str, Any], images: RowImages, topic: str) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {"key": [], "before": [], "after": [], "unchanged": []}
+    places = zip(columns["partition"].to_pylist(), columns["offset"].to_pylist(), strict=True)
+    rows = zip(*(columns[name].to_pylist() for name in ("op", "before", "after")), strict=True)
+    for (op, before, after), (partition, offset) in zip(rows, places, strict=True):
+        try:
+            values = images.typed(op, before and before.encode(), after and after.encode())
+        except (SqlError, PipelineInputError) as error:
+            value = (after or before or "").encode()
+            raise BadInputError(topic, partition, offset, str(error), value[:200]) from error
+        for name, value in zip(found, values, strict=True):
+            found[name].append(value)
+    return found
 
 
 def _image(image: Any) -> bytes | None:

@@ -1,6 +1,6 @@
 """A pipeline's state from outside: looking into it, and changing its number of partitions."""
 
-from slackwater_engine.state.lookup import name_kinds, show_key
+from slackwater_engine.state.contents import name_kinds, show_key
 from slackwater_spark.state.checkpoint import Checkpoint, CheckpointHold
 from slackwater_spark.state.inspection import (
     BucketState,

@@ -10,10 +10,15 @@ from pyspark.sql import SparkSession
 
 from slackwater_engine.index.contract import IndexTransaction
 from slackwater_engine.payloads import bucket_of
-from slackwater_engine.state.contents import BucketContents, count_contents
+from slackwater_engine.state.contents import (
+    BucketContents,
+    count_contents,
+    decode_entries,
+    find_entries,
+    key_names,
+)
 from slackwater_engine.state.entry import Entry, part
 from slackwater_engine.state.log import LogMeta
-from slackwater_engine.state.lookup import decode_entries, find_entries, key_names
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.state.checkpoint import Checkpoint
 from slackwater_spark.state.tables import (

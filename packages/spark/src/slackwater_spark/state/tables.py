@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from slackwater_engine.index.contract import IndexTransaction
-from slackwater_engine.state.lookup import BlobReader, read_contents
+from slackwater_engine.state.contents import BlobReader, read_contents
 
 META: Final = "meta"
 LOG: Final = "log"

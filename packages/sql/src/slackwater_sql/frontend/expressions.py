@@ -14,11 +14,10 @@ from functools import lru_cache
 
 from slackwater_sql.errors import SqlTextError
 from slackwater_sql.frontend.context import BindContext, Environment, Step
-from slackwater_sql.frontend.dependencies import never_null
 from slackwater_sql.frontend.names import NameScope, ResolvedColumn
 from slackwater_sql.frontend.syntax import Node, is_expression, meaning
 from slackwater_sql.frontend.text import Splice, spliced
-from slackwater_sql.logical import Expression, Relation
+from slackwater_sql.logical import Expression, Relation, never_null
 from slackwater_sql.session import open_connection
 
 _REFUSED = {

@@ -12,7 +12,6 @@ from slackwater_sql.catalog import Table
 from slackwater_sql.duckdb_sql import identifier
 from slackwater_sql.errors import SqlTextError
 from slackwater_sql.frontend.context import BoundQuery, CommonQuery, Environment
-from slackwater_sql.frontend.dependencies import never_null
 from slackwater_sql.frontend.expressions import ExpressionBinder
 from slackwater_sql.frontend.names import NamedColumn, NamedRelation, NameScope
 from slackwater_sql.frontend.syntax import Item, Query, conjuncts
@@ -28,6 +27,7 @@ from slackwater_sql.logical import (
     Span,
     Union,
     conjunction,
+    never_null,
 )
 
 _JOINS = "Supported are JOIN, LEFT, RIGHT, FULL, SEMI, ANTI and CROSS JOIN with ON or USING"

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from slackwater_sql.duckdb_sql import identifier
 from slackwater_sql.errors import SqlTextError
 from slackwater_sql.frontend.calls import aggregate_call
-from slackwater_sql.frontend.dependencies import closure, dependencies, without_dependents
 from slackwater_sql.frontend.expressions import ExpressionBinder
 from slackwater_sql.frontend.names import ResolvedColumn
 from slackwater_sql.frontend.syntax import Node
 from slackwater_sql.frontend.text import Splice
-from slackwater_sql.logical import Aggregate, AggregateCall, Expression, Relation, Span
+from slackwater_sql.logical import (
+    Aggregate,
+    AggregateCall,
+    Expression,
+    Relation,
+    Span,
+    closure,
+    dependencies,
+    without_dependents,
+)
 
 _GROUP_BY = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
 

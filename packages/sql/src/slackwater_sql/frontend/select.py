@@ -7,14 +7,23 @@ from typing import Final
 from slackwater_sql.duckdb_sql import identifier
 from slackwater_sql.frontend.calls import Windows
 from slackwater_sql.frontend.context import BoundSelect, Environment, Step
-from slackwater_sql.frontend.dependencies import closure, dependencies, without_dependents
 from slackwater_sql.frontend.expressions import ExpressionBinder, is_aggregate
 from slackwater_sql.frontend.from_clause import Condition, Region, bind_from
 from slackwater_sql.frontend.groups import GroupBinder
 from slackwater_sql.frontend.names import NamedColumn, NamedRelation, NameScope, ResolvedColumn
 from slackwater_sql.frontend.subqueries import Correlation, Subqueries, is_correlated
 from slackwater_sql.frontend.syntax import Node, Query, Raw, Select, conjuncts
-from slackwater_sql.logical import Aggregate, Expression, Filter, Relation, Span, column_expression
+from slackwater_sql.logical import (
+    Aggregate,
+    Expression,
+    Filter,
+    Relation,
+    Span,
+    closure,
+    column_expression,
+    dependencies,
+    without_dependents,
+)
 
 MAX_QUERIES: Final = 300
 """SELECTs in a view, those of other views and of WITH as often as they are read."""

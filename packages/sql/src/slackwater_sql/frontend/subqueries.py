@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from slackwater_sql.duckdb_sql import identifier
 from slackwater_sql.frontend.context import BindContext, BoundSelect
-from slackwater_sql.frontend.dependencies import never_null
 from slackwater_sql.frontend.expressions import ExpressionBinder
 from slackwater_sql.frontend.syntax import Node, Query, Select
 from slackwater_sql.logical import (
@@ -18,6 +17,7 @@ from slackwater_sql.logical import (
     Relation,
     column_expression,
     conjunction,
+    never_null,
 )
 from slackwater_sql.rendering import render_over_tables
 

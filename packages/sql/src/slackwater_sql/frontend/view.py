@@ -23,7 +23,6 @@ from slackwater_sql.catalog import Catalog
 from slackwater_sql.duckdb_sql import identifier, unwritable_type
 from slackwater_sql.errors import SqlTextError
 from slackwater_sql.frontend.context import BindContext, BoundQuery, Environment
-from slackwater_sql.frontend.dependencies import dependencies, never_null, without_dependents
 from slackwater_sql.frontend.names import NamedColumn
 from slackwater_sql.frontend.normal_form import normalised
 from slackwater_sql.frontend.select import bind_select
@@ -40,6 +39,9 @@ from slackwater_sql.logical import (
     Relation,
     Span,
     Union,
+    dependencies,
+    never_null,
+    without_dependents,
 )
 from slackwater_sql.rendering import render_over_tables
 from slackwater_sql.session import scratch_database

@@ -21,8 +21,7 @@ from slackwater_sql.plan import (
     rows_table,
 )
 from slackwater_sql.planner.accumulating import Accumulation, Feed, accumulated_relation, partials_statement
-from slackwater_sql.planner.partitioning import LeafKey, Origin, Partitioning, StageRows
-from slackwater_sql.planner.reads import reads
+from slackwater_sql.planner.partitioning import LeafKey, Origin, Partitioning, StageRows, reads
 from slackwater_sql.rendering import AT, LeafInput, RenderLeaf, lifted_leaf, live_leaf, render
 from slackwater_sql.stage_evaluation import POINTS_SCHEMA, STEPS_SCHEMA, accumulators_schema, rows_schema
 

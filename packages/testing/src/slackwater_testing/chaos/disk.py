@@ -13,7 +13,7 @@ from typing import Protocol
 
 import psutil
 
-SIZE = "512m"
+_SIZE = "512m"
 _BALLAST = "ballast"
 _PIECE_BYTES = 1 << 20
 _REFILL_SECONDS = 0.01
@@ -41,14 +41,14 @@ class Disk(Protocol):
         ...
 
 
-class SmallDisk:
+class _SmallDisk:
     """A file system in memory of its own, filled by a ballast file; needs the right to mount.
 
     What others free while it is full is taken at once: a pipeline that deletes as much as it writes would
     not notice otherwise.
     """
 
-    how = f"a file system of {SIZE} filled to the last byte (ENOSPC)"
+    how = f"a file system of {_SIZE} filled to the last byte (ENOSPC)"
     says = os.strerror(errno.ENOSPC)
 
     def __init__(self, folder: Path) -> None:
@@ -56,7 +56,7 @@ class SmallDisk:
         self._is_free = threading.Event()
         self._filler: threading.Thread | None = None
         folder.mkdir(parents=True)
-        command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "slackwater-chaos", str(folder)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "slackwater-chaos", str(folder)]
         subprocess.run(command, check=True, capture_output=True)
         atexit.register(self.close)
 
@@ -129,7 +129,7 @@ def make_disk(folder: Path, processes: Callable[[], Iterable[int]]) -> Disk:
     """A small disk where that is allowed, else a folder whose users can be limited."""
     if os.geteuid() == 0:
         with contextlib.suppress(OSError, subprocess.CalledProcessError):
-            return SmallDisk(folder / "small-disk")
+            return _SmallDisk(folder / "small-disk")
     return ForbiddenGrowth(folder / "disk", processes)
 
 

@@ -13,9 +13,9 @@ from slackwater_devstack.processes import ManagedProcess
 from slackwater_testing.chaos.system import System
 from slackwater_testing.errors import NothingToDisturbError
 
-STEP_SECONDS = 300.0
+_STEP_SECONDS = 300.0
 """How long a sink may take to reach a step: Spark may just be starting."""
-ROLE_SECONDS = 300.0
+_ROLE_SECONDS = 300.0
 _PROGRAMS = ("sidecar-1", "sidecar-2", "pipeline")
 
 
@@ -62,9 +62,9 @@ class Disturber:
         """The pipeline's driver kills itself when its sink reaches that step; returns when it has."""
         system, control = self._system, self._system.control("pipeline")
         control.kill_sink_at(step)
-        if not system.wait(lambda: not control.deadly_step(), STEP_SECONDS):
+        if not system.wait(lambda: not control.deadly_step(), _STEP_SECONDS):
             control.spare_sink()
-            raise NothingToDisturbError(f"sink at step {step}", STEP_SECONDS)
+            raise NothingToDisturbError(f"sink at step {step}", _STEP_SECONDS)
 
     def flush_redis(self) -> None:
         """FLUSHALL."""
@@ -132,11 +132,11 @@ class Disturber:
         """A process of the pipeline, as soon as there is one."""
         pipeline = self._system.program("pipeline")
         find: Callable[[], list[ManagedProcess]] = functools.partial(pipeline.children, _ROLES[role])
-        if not self._system.wait(lambda: bool(find()), ROLE_SECONDS):
-            raise NothingToDisturbError(role, ROLE_SECONDS)
+        if not self._system.wait(lambda: bool(find()), _ROLE_SECONDS):
+            raise NothingToDisturbError(role, _ROLE_SECONDS)
         with contextlib.suppress(IndexError):
             return find()[0]
-        raise NothingToDisturbError(role, ROLE_SECONDS)
+        raise NothingToDisturbError(role, _ROLE_SECONDS)
 
 
 def _is_worker(process: psutil.Process) -> bool:

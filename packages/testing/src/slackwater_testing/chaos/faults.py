@@ -11,7 +11,7 @@ from slackwater_testing.chaos.disturber import Disturber
 Disturb = Callable[[Disturber], None]
 """Begins or ends a fault."""
 
-BLOW = (0.0, 0.0)
+_BLOW = (0.0, 0.0)
 """Over as soon as it is done."""
 
 
@@ -47,7 +47,7 @@ def _kill(part: str, reason: str, *, stops_pipeline: bool = False) -> Fault:
         name=f"{part} killed",
         reason=reason,
         how="SIGKILL to the process and its children",
-        seconds=BLOW,
+        seconds=_BLOW,
         back=f"{part}, started by the supervisor",
         begin=lambda it: it.kill(part),
         stops_pipeline=stops_pipeline,
@@ -76,7 +76,7 @@ def _sink(step: SinkStep, reason: str) -> Fault:
         name=f"sink killed: {step.replace('_', ' ')}",
         reason=reason,
         how="the driver sends SIGKILL to itself when its sink reaches the step",
-        seconds=BLOW,
+        seconds=_BLOW,
         back="pipeline, started by the supervisor with the same checkpoint",
         begin=lambda it: it.kill_sink_at(step),
         stops_pipeline=True,
@@ -101,7 +101,7 @@ def _cut(name: str, route: str, reason: str) -> Fault:
         name=f"network cut: {name}",
         reason=reason,
         how="a proxy resets all connections; new ones are accepted at once",
-        seconds=BLOW,
+        seconds=_BLOW,
         back="the clients, connected anew",
         begin=lambda it: it.cut_network(route),
     )
@@ -132,7 +132,7 @@ _SERVERS = (
         name="redis flushed",
         reason="a batch that was planned needs cuts that are not there any more",
         how="FLUSHALL",
-        seconds=BLOW,
+        seconds=_BLOW,
         back="Redis's content, put back by a sidecar",
         begin=lambda it: it.flush_redis(),
     ),
@@ -145,7 +145,7 @@ _SIDECARS = (
         name="both sidecars killed",
         reason="evidence kept in memory is gone; replays must still be recognised",
         how="SIGKILL to both at once",
-        seconds=BLOW,
+        seconds=_BLOW,
         back="both sidecars, started by the supervisor",
         begin=partial(_both, lambda it, part: it.kill(part)),
     ),
@@ -169,7 +169,7 @@ _SPARK = (
         name="python worker killed",
         reason="a bucket's index is ahead of its state when the task is repeated",
         how="SIGKILL to one of the pipeline's Python workers",
-        seconds=BLOW,
+        seconds=_BLOW,
         back="the task, repeated by Spark",
         begin=lambda it: it.kill_one("worker"),
     ),
@@ -186,7 +186,7 @@ _SPARK = (
         name="python planner killed",
         reason="a batch is planned by nobody, or planned again",
         how="SIGKILL to the Python process in which Spark runs the source's planning",
-        seconds=BLOW,
+        seconds=_BLOW,
         back="the query: Spark ends it, the run starts it again",
         begin=lambda it: it.kill_one("planner"),
         is_in_short=False,
@@ -195,7 +195,7 @@ _SPARK = (
         name="executor killed",
         reason="its buckets move to another executor without their index",
         how="SIGKILL to one of two executor JVMs (local-cluster)",
-        seconds=BLOW,
+        seconds=_BLOW,
         back="an executor, started by Spark",
         begin=lambda it: it.kill_one("executor"),
         needs_executors=True,

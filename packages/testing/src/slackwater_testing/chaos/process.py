@@ -69,8 +69,8 @@ class KillProbe:
         self._control = control
         self._kill = kill
 
-    def reached(self, step: SinkStep, batch_id: int) -> None:
-        """Called by the sink; ``batch_id`` does not matter."""
+    def __call__(self, step: SinkStep, batch_id: int) -> None:
+        """Obeys at a step of the sink; ``batch_id`` does not matter."""
         del batch_id
         if self._control.deadly_step() == step:
             self._control.spare_sink()
@@ -87,14 +87,14 @@ def moved_clock(control: ControlFolder) -> Callable[[Any], datetime]:
     return now
 
 
-def without_progress_check() -> None:
+def _without_progress_check() -> None:
     """The sink writes a batch that comes again although the output has it."""
     from slackwater_spark.sink.kafka import sink
 
     setattr(sink, "is_covered", lambda *_: False)  # noqa: B010 - a private name of that module
 
 
-MECHANISMS: dict[str, Callable[[], None]] = {"progress-check": without_progress_check}
+_MECHANISMS: dict[str, Callable[[], None]] = {"progress-check": _without_progress_check}
 
 
 def prepare(control: ControlFolder, mechanisms: list[str]) -> None:
@@ -105,7 +105,7 @@ def prepare(control: ControlFolder, mechanisms: list[str]) -> None:
     SystemClock.now = moved_clock(control)  # type: ignore[method-assign,assignment]
     pipeline.run_pipeline = partial(run, probe=KillProbe(control))
     for name in mechanisms:
-        MECHANISMS[name]()
+        _MECHANISMS[name]()
 
 
 def main(arguments: list[str]) -> None:

@@ -17,9 +17,9 @@ from slackwater_testing.chaos.schedule import ScheduledFault
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.results import RESULTS, append, new_result, read_results
 
-SCENARIO = "chaos"
-VERSION = 1
-HEADINGS = ("fault", "times", "changes", "lost", "repeated", "torn", "visible again after")
+_SCENARIO = "chaos"
+_VERSION = 1
+_HEADINGS = ("fault", "times", "changes", "lost", "repeated", "torn", "visible again after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +111,13 @@ def _row(name: str, occurrences: Sequence[Occurrence], certificate: Certificate)
         changes=sum(occurrence.changes for occurrence in occurrences),
         lost=None if certificate.lost else 0,
         repeated=None if certificate.repeated else 0,
-        torn=wrong_during(occurrences, certificate),
+        torn=_wrong_during(occurrences, certificate),
         recovery_seconds=round(median(recoveries), 1),
         longest_recovery_seconds=round(max(recoveries), 1),
     )
 
 
-def wrong_during(occurrences: Iterable[Occurrence], certificate: Certificate) -> int:
+def _wrong_during(occurrences: Iterable[Occurrence], certificate: Certificate) -> int:
     """Wrong outputs that were published during these occurrences."""
     spans = [(each.began_ms, each.recovered_ms) for each in occurrences]
     starts = [bucket.start_ms for bucket in certificate.timeline]
@@ -131,7 +131,7 @@ def wrong_during(occurrences: Iterable[Occurrence], certificate: Certificate) ->
 
 def markdown(table: Iterable[FaultRow], whole: RunTotals) -> str:
     """Writes a line per fault, and one for the whole run, for the README."""
-    lines = [_line(HEADINGS), "|---|---:|---:|---:|---:|---:|---:|"]
+    lines = [_line(_HEADINGS), "|---|---:|---:|---:|---:|---:|---:|"]
     listed = list(table)
     for row in listed:
         recovery = f"{row.recovery_seconds:.1f} s"
@@ -196,8 +196,8 @@ def keep(found: ChaosResult, *, seed: int, kind: str, clock: Clock, folder: Path
     """Appends the run to ``chaos.jsonl``."""
     certificate = found.certificate
     result = new_result(
-        SCENARIO,
-        VERSION,
+        _SCENARIO,
+        _VERSION,
         parameters={"kind": kind, "seed": seed},
         value=float(certificate.findings),
         unit="violations",
@@ -219,10 +219,10 @@ def newest_table(folder: Path = RESULTS) -> str:
     Raises:
         RunFailedError: no run was kept yet.
     """
-    runs = read_results(SCENARIO, folder)
+    runs = read_results(_SCENARIO, folder)
     if not runs:
         reason = "has no run; `python -m slackwater_testing chaos` makes one"
-        raise RunFailedError(str(folder / f"{SCENARIO}.jsonl"), reason)
+        raise RunFailedError(str(folder / f"{_SCENARIO}.jsonl"), reason)
     run = runs[-1]
     table, whole = from_details(run.details)
     details, run_of = run.details, run.parameters

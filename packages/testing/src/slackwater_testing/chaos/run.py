@@ -14,7 +14,7 @@ from slackwater_testing.chaos.schedule import Round, ScheduledFault
 from slackwater_testing.chaos.system import SOURCE, System
 from slackwater_testing.errors import NothingToDisturbError, RunFailedError
 
-RECOVERY_SECONDS = 600.0
+_RECOVERY_SECONDS = 600.0
 """So long after the end of a fault the output may stand still before that counts as a fault of the product.
 
 A broker waits 60 s for the transaction of a driver that died and a driver needs half a minute to start.
@@ -149,9 +149,9 @@ class ChaosRun:
             system.writers.raise_failure()
             return system.visible.newest_lsn >= lsn
 
-        if not system.wait(look, RECOVERY_SECONDS):
+        if not system.wait(look, _RECOVERY_SECONDS):
             seen, wanted = format_position(system.visible.newest_lsn), format_position(lsn)
-            reason = f"stands at {seen}, a commit at {wanted} is not visible {RECOVERY_SECONDS:.0f} s after"
+            reason = f"stands at {seen}, a commit at {wanted} is not visible {_RECOVERY_SECONDS:.0f} s after"
             raise self._not_recovered("the output", f"{reason} '{after}'")
         commit = system.visible.first_at(lsn)
         return system.clock.monotonic() if commit is None else commit.at

@@ -3,6 +3,7 @@
 import logging
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -10,23 +11,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 import psycopg
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_devstack import DevStack, DevStackSettings, TcpProxy
+from slackwater_devstack import ConnectWorker, DevStack, DevStackError, DevStackSettings, Server, TcpProxy
 from slackwater_protocol import Clock, SystemClock
 from slackwater_protocol.keys import data_topic, transaction_topic
 from slackwater_spark.pipeline import load_pipeline
 from slackwater_testing.chaos.disk import make_disk
-from slackwater_testing.chaos.parts import Part, ServerPart, Supervised
 from slackwater_testing.chaos.process import ControlFolder
 from slackwater_testing.database import Writers, create_tables, current_lsn, write_first, write_last
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.product import write_run_settings
-from slackwater_testing.programs import Program
+from slackwater_testing.programs import Program, write_run_settings
 from slackwater_testing.watching import Visibility
 from slackwater_testing.workloads.workload import Workload
 
@@ -34,14 +34,136 @@ SOURCE = "inv"
 LOCAL = "local[2]"
 EXECUTORS = "local-cluster[2,1,1024]"
 """Executors are processes of their own, apart from the driver."""
-PARTITIONS = 4
-SLOW = PARTITIONS - 1
+_PARTITIONS = 4
+_SLOW = _PARTITIONS - 1
 """The partition of each table that the second broker leads."""
-START_SECONDS = 600.0
+_START_SECONDS = 600.0
 _ADMIN_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
+_RESTART_PAUSE_SECONDS = 1.0
+"""As systemd's RestartSec: long enough that a fault is seen by the others, short enough not to bore."""
+_SUPERVISION_SECONDS = 0.25
+"""Between two looks of a supervisor at its part."""
+_ASK_SECONDS = 2.0
+"""Between two questions to Connect about its connector."""
 
 _log = logging.getLogger(__name__)
+
+
+class Part(Protocol):
+    """Something with processes. Used by one thread at a time, which :class:`Supervised` sees to."""
+
+    @property
+    def name(self) -> str:
+        """One word."""
+        ...
+
+    @property
+    def is_well(self) -> bool:
+        """True if nobody has to start it; paused counts as well."""
+        ...
+
+    def start(self) -> None:
+        """Starts it; may wait until it is ready."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL to its tree; nothing happens when it does not run."""
+        ...
+
+    def pause(self) -> None:
+        """SIGSTOP to its tree; nothing happens when it does not run."""
+        ...
+
+    def resume(self) -> None:
+        """SIGCONT to its tree; nothing happens when it does not run."""
+        ...
+
+
+class ServerPart:
+    """A server of the stack; a connector that failed counts as dead, as an operator would have it."""
+
+    def __init__(self, name: str, server: Server) -> None:
+        self.name = name
+        self._server = server
+        self._asked_at = float("-inf")
+
+    @property
+    def is_well(self) -> bool:
+        """True if it runs and, for Connect, its connector has not failed; paused counts as well."""
+        server = self._server
+        if not server.is_running:
+            return False
+        if not isinstance(server, ConnectWorker) or time.monotonic() - self._asked_at < _ASK_SECONDS:
+            return True
+        self._asked_at = time.monotonic()
+        return not server.state().trace
+
+    def start(self) -> None:
+        """Starts it and waits until clients can work with it."""
+        self.kill()
+        self._server.start()
+
+    def kill(self) -> None:
+        """SIGKILL to its tree, if it runs."""
+        if self._server.is_running:
+            self._server.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP to its tree, if it runs."""
+        if self._server.is_running:
+            self._server.pause()
+
+    def resume(self) -> None:
+        """SIGCONT to its tree, if it runs."""
+        if self._server.is_running:
+            self._server.resume()
+
+
+class Supervised:
+    """Starts a part again whenever it is dead, after a moment; on a thread of its own.
+
+    Args:
+        part: What to look after.
+        on_death: Told before each restart.
+    """
+
+    def __init__(self, part: Part, on_death: Callable[[Part], None]) -> None:
+        self.part = part
+        self.restarts = 0
+        self._on_death = on_death
+        self._using = threading.RLock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"supervisor-{part.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begins to look after it; the part may run already."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Lets it be, dead or alive. Idempotent."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def do(self, action: Callable[[Part], None]) -> None:
+        """Does something to the part while nobody else does; waits for a start in progress."""
+        with self._using:
+            action(self.part)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_SUPERVISION_SECONDS):
+            if self.part.is_well:
+                continue
+            self._on_death(self.part)
+            if self._stop.wait(_RESTART_PAUSE_SECONDS):
+                return
+            with self._using:
+                try:
+                    self.part.start()
+                    self.restarts += 1
+                except DevStackError as error:
+                    _log.warning("%s does not start: %s", self.part.name, error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +204,7 @@ class System:
             DevStackSettings(
                 folder=settings.folder / "stack",
                 prefix=SOURCE,
-                partitions=PARTITIONS,
+                partitions=_PARTITIONS,
                 second_kafka=True,
                 kafka_routes=("connect", "sidecar", "pipeline"),
                 offset_flush_interval=timedelta(seconds=2),
@@ -165,10 +287,10 @@ class System:
         self.visible.start()
         self._running.callback(self.visible.stop)
         self._supervise()
-        if not self.wait(lambda: self.visible.newest_lsn > 0, START_SECONDS):
+        if not self.wait(lambda: self.visible.newest_lsn > 0, _START_SECONDS):
             raise RunFailedError(
                 "the pipeline",
-                f"nothing was visible after {START_SECONDS:.0f} s, before any fault; logs: {settings.logs}\n"
+                f"nothing was visible after {_START_SECONDS:.0f} s, before any fault; logs: {settings.logs}\n"
                 f"{self.program('pipeline').last_words()}",
             )
         self.writers = Writers(
@@ -183,9 +305,9 @@ class System:
 
     def _create_topics(self) -> None:
         """Before the connector would: one partition of each table is led by the second broker."""
-        leaders = [[2] if number == SLOW else [1] for number in range(PARTITIONS)]
+        leaders = [[2] if number == _SLOW else [1] for number in range(_PARTITIONS)]
         topics = [
-            NewTopic(data_topic(SOURCE, table), PARTITIONS, replica_assignment=leaders)
+            NewTopic(data_topic(SOURCE, table), _PARTITIONS, replica_assignment=leaders)
             for table in self.definition.tables
         ]
         topics.append(NewTopic(transaction_topic(SOURCE), 1, replica_assignment=[[1]]))

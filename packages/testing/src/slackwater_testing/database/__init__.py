@@ -1,7 +1,12 @@
 """Executes workloads in PostgreSQL."""
 
-from slackwater_testing.database.statements import execute_transaction
-from slackwater_testing.database.tables import create_tables, current_lsn, write_first, write_last
+from slackwater_testing.database.statements import (
+    create_tables,
+    current_lsn,
+    execute_transaction,
+    write_first,
+    write_last,
+)
 from slackwater_testing.database.writers import WriterCounts, Writers
 
 __all__ = [

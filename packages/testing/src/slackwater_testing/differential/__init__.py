@@ -4,8 +4,6 @@ from slackwater_testing.differential.case import Batch, Case, Feature
 from slackwater_testing.differential.check import Checked, Verdict, check
 from slackwater_testing.differential.engines import ChangedDocument, Engine, MakeEngine, RefusedViewError
 from slackwater_testing.differential.faults import FAULTS
-from slackwater_testing.differential.generator import generate
-from slackwater_testing.differential.report import report
 from slackwater_testing.differential.subject import Differential
 
 __all__ = [
@@ -21,6 +19,4 @@ __all__ = [
     "RefusedViewError",
     "Verdict",
     "check",
-    "generate",
-    "report",
 ]

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slackwater_testing.differential.case import Feature
-from slackwater_testing.differential.choices import Choices
+from slackwater_testing.differential.case import Choices, Feature
 from slackwater_testing.differential.history import Table, quoted
 from slackwater_testing.differential.history_generator import is_reference, key_values
 from slackwater_testing.differential.query import Expression, Query, Source, written

@@ -10,7 +10,7 @@ from typing import Any
 
 from slackwater_engine.accumulate.multiset import OrderedMultiset
 from slackwater_engine.evaluate import latest as latest_logic
-from slackwater_engine.outcome import Outcome
+from slackwater_engine.payloads import Outcome
 from slackwater_engine.state.entry import HASH_BYTES
 from slackwater_sql.plan import AccumulatePart, EnginePlan, Output, Reads, RowsOutput, RowsPart
 from slackwater_testing.differential import engines

@@ -245,10 +245,10 @@ def _left_out(table: Table, old: Row, new: Row) -> frozenset[int]:
 
 def quoted(name: str) -> str:
     """A name in SQL."""
-    is_plain = name.isascii() and name.islower() and name.isidentifier() and not is_keyword(name)
+    is_plain = name.isascii() and name.islower() and name.isidentifier() and not _is_keyword(name)
     return name if is_plain else f'"{name}"'
 
 
-def is_keyword(name: str) -> bool:
+def _is_keyword(name: str) -> bool:
     """Says whether a generated name is a keyword."""
     return name in {"order", "select"}

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from slackwater_testing.differential.case import Feature
-from slackwater_testing.differential.choices import Choices
+from slackwater_testing.differential.case import Choices, Feature
 from slackwater_testing.differential.history import (
     Column,
     Delete,

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from slackwater_testing.differential.case import Feature
-from slackwater_testing.differential.choices import Choices
+from slackwater_testing.differential.case import Choices, Feature
 from slackwater_testing.differential.expression_generator import (
     FromClause,
     Output,

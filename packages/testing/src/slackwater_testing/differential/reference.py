@@ -36,7 +36,7 @@ def of_document(document: bytes) -> str:
     return _of_json(document.decode())
 
 
-def of_row(names: list[str], values: tuple[Any, ...], types: list[DuckDBPyType]) -> str:
+def _of_row(names: list[str], values: tuple[Any, ...], types: list[DuckDBPyType]) -> str:
     """The canonical text of the document of a row that DuckDB gave."""
     fields = zip(names, values, types, strict=True)
     return _object([(name, _of_value(value, of_type)) for name, value, of_type in fields])
@@ -176,7 +176,7 @@ class Reference:
         result = self._connection.execute(view.reference_sql())
         names = [column[0] for column in result.description]
         types = [column[1] for column in result.description]
-        return Counter(of_row(names, values, types) for values in result.fetchall())
+        return Counter(_of_row(names, values, types) for values in result.fetchall())
 
 
 _idle: list[duckdb.DuckDBPyConnection] = []

@@ -1,20 +1,39 @@
-"""The engine's comparison with DuckDB as a subject of the seed harness."""
+"""The comparison of an engine with DuckDB as a subject of the seed harness.
 
+It makes cases, runs them, makes those that fail smaller and writes a report, which is enough to understand a
+failure and to run it again.
+"""
+
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
-from slackwater_testing.differential.case import Batch, Case, Feature
-from slackwater_testing.differential.check import Checked, check
+from slackwater_testing.differential.case import Batch, Case, Choices, Feature
+from slackwater_testing.differential.check import Checked, batches_of, check
 from slackwater_testing.differential.engines import ENGINES, MakeEngine
 from slackwater_testing.differential.faults import FAULTS
-from slackwater_testing.differential.generator import generate
-from slackwater_testing.differential.history import PlannedChange, Put, Table, Transaction
+from slackwater_testing.differential.history import (
+    Commit,
+    PlannedChange,
+    Put,
+    Row,
+    RowChange,
+    Table,
+    Transaction,
+    play,
+    quoted,
+    schema_ddl,
+)
+from slackwater_testing.differential.history_generator import make_tables, make_transactions
 from slackwater_testing.differential.query import View, smaller_queries
-from slackwater_testing.differential.report import report
+from slackwater_testing.differential.query_generator import make_views
 from slackwater_testing.seeds import LeaveOut, PlantedFault, Simplify, Step
 
 T = TypeVar("T")
+_BUCKETS = (1, 2, 3, 5, 8)
+_SHOWN_ROWS = 12
+_SHOWN_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +48,27 @@ class Differential:
     features: ClassVar[tuple[str, ...]] = tuple(Feature)
     faults: ClassVar[Mapping[str, PlantedFault]] = FAULTS
 
-    def generate(self, seed: int, only: Sequence[str]) -> Case:
+    def generate(self, seed: int, only: Sequence[str] = ()) -> Case:
         """Makes the case of a seed."""
-        return generate(seed, only)
+        choices = Choices(seed, only)
+        tables = make_tables(choices)
+        views = make_views(choices, tables)
+        transactions = make_transactions(choices, tables)
+        every_commit = choices.is_allowed(Feature.EVERY_COMMIT) and (
+            choices.chance(0.6) or not choices.is_allowed(Feature.LATEST)
+        )
+        choices.may(Feature.EVERY_COMMIT if every_commit else Feature.LATEST, 1)
+        return Case(
+            seed=seed,
+            tables=tables,
+            views=views,
+            transactions=transactions,
+            batches=_batches(choices, len(transactions)),
+            buckets=choices.one(_BUCKETS),
+            every_commit=every_commit,
+            features=frozenset(choices.used),
+            only=tuple(only),
+        )
 
     def check(self, case: Case) -> Checked:
         """Runs a case and compares every state."""
@@ -55,7 +92,21 @@ class Differential:
 
     def report(self, result: Checked) -> str:
         """Shows schema, views, transactions, both results."""
-        return report(result)
+        case = result.case
+        lines = [
+            f"seed {case.seed}: {result.verdict}: {_shortened(result.problem, 1500)}",
+            "",
+            schema_ddl(case.tables),
+            "",
+            *(f"-- {view.name}.sql\n{view.sql()}\n" for view in case.views),
+            f"-- emit={'transactions' if case.every_commit else 'latest'}, {case.buckets} buckets",
+            *_history(case),
+            "",
+            *_rows(result),
+            f"repeat: {case.command()}",
+            "",
+        ]
+        return "\n".join(lines)
 
 
 def _without_what_does_not_matter(result: Checked) -> Iterator[Case]:
@@ -157,3 +208,86 @@ def _with_table(case: Case, number: int, table: Table) -> Case:
 
 def _replaced(parts: Sequence[T], number: int, part: T) -> tuple[T, ...]:
     return (*parts[:number], part, *parts[number + 1 :])
+
+
+def _batches(choices: Choices, transactions: int) -> tuple[Batch, ...]:
+    may_lose = choices.may(Feature.LOST_INDEX, 0.3)
+    may_repeat = choices.may(Feature.REPEATED_BATCH, 0.3)
+    most = choices.one((1, 3, 8, transactions))
+    batches = []
+    while transactions > 0:
+        size = min(transactions, choices.number(1, most))
+        transactions -= size
+        tasks = choices.one((1, 1, 2, 3))
+        loses, repeats = may_lose and choices.chance(0.3), may_repeat and choices.chance(0.3)
+        batches.append(Batch(size, tasks, loses, repeats))
+    return tuple(batches)
+
+
+def _history(case: Case) -> Iterator[str]:
+    for number, (batch, commits) in enumerate(batches_of(case, play(case.tables, case.transactions)), 1):
+        yield f"-- batch {number}{_circumstances(batch)}"
+        for commit in commits:
+            yield from _transaction(commit)
+
+
+def _circumstances(batch: Batch) -> str:
+    words = [f"{batch.tasks} tasks"] * (batch.tasks > 1)
+    words += ["after indexes were lost"] * batch.loses_index + ["run twice"] * batch.is_repeated
+    return ": " + ", ".join(words) if words else ""
+
+
+def _transaction(commit: Commit) -> Iterator[str]:
+    yield "BEGIN;"
+    for change in commit.changes:
+        yield f"  {_statement(change)};"
+    yield f"COMMIT; -- LSN {commit.lsn}"
+
+
+def _statement(change: RowChange) -> str:
+    table = change.table
+    if change.op == "t":
+        return f"TRUNCATE {table.name}"
+    if change.op == "d":
+        return f"DELETE FROM {table.name} WHERE {_key(table, change.before or ())}"
+    row = change.after or ()
+    values = ", ".join(_sql(row, column.position) for column in table.columns)
+    if change.op != "u":
+        note = " -- snapshot" if change.op == "r" else ""
+        return f"INSERT INTO {table.name} VALUES ({values}){note}"
+    left_out = [c.name for c in table.columns if c.position in change.left_out]
+    note = f" -- left out: {', '.join(left_out)}" if left_out else ""
+    return f"UPDATE {table.name} TO ({values}) WHERE {_key(table, row)}{note}"
+
+
+def _key(table: Table, row: Row) -> str:
+    pairs = zip(table.primary_key, table.key_positions, strict=True)
+    return " AND ".join(f"{quoted(name)} = {_sql(row, position)}" for name, position in pairs)
+
+
+def _sql(row: Row, position: int) -> str:
+    value = row[position]
+    return "NULL" if value is None else _shortened(value.sql)
+
+
+def _rows(checked: Checked) -> Iterator[str]:
+    if checked.view < 0:
+        yield f"at LSN {checked.lsn}"
+        return
+    yield f"{checked.case.views[checked.view].name} at LSN {checked.lsn}"
+    expected, got = Counter(checked.expected), Counter(checked.got)
+    for title, rows in (
+        ("missing (expected, not got)", expected - got),
+        ("too many (got, not expected)", got - expected),
+        ("right", expected & got),
+    ):
+        if rows:
+            yield f"  {title}:"
+            elements = sorted(rows.elements())
+            yield from (f"    {_shortened(row)}" for row in elements[:_SHOWN_ROWS])
+            if len(elements) > _SHOWN_ROWS:
+                yield f"    and {len(elements) - _SHOWN_ROWS} more"
+
+
+def _shortened(text: str, most: int = _SHOWN_CHARACTERS) -> str:
+    return text if len(text) <= most else text[:most] + "…"

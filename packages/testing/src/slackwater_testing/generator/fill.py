@@ -1,4 +1,4 @@
-"""Fills topics with what a connector would have written for a workload."""
+"""Fills topics with what a connector would have written for a workload, in processes that share them out."""
 
 import gc
 import multiprocessing
@@ -9,20 +9,36 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from multiprocessing.connection import Connection
 
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
 from slackwater_protocol import Clock, SystemClock
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.generator.debezium_records import ConnectorIdentity
-from slackwater_testing.generator.output import HoldBack, TopicOutput, create_topics
+from slackwater_testing.generator.debezium_records import ConnectorIdentity, Headers
 from slackwater_testing.generator.share import TRANSACTIONS, Share
 from slackwater_testing.workloads.workload import NO_CHANGES, Workload
 
-PROCESSES = 2
+_PROCESSES = 2
 _PROCESS = "a process of the generator"
 _SAMPLE = 2_000
 """So many transactions tell how busy each topic will be."""
-
 _STEP = 2_000
 """Change events between two looks at the clock while a partition is held back."""
+_FLUSH_SECONDS = 120.0
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class HoldBack:
+    """One partition whose records arrive late while all others go on."""
+
+    topic: str
+    partition: int
+    seconds: float
+    """After the beginning of the call that writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +76,15 @@ class TopicFiller:
     """
 
     def __init__(
-        self, bootstrap: str, workload: Workload, *, prefix: str, partitions: int, processes: int = PROCESSES
+        self, bootstrap: str, workload: Workload, *, prefix: str, partitions: int, processes: int = _PROCESSES
     ) -> None:
         connector = ConnectorIdentity(prefix)
         names = [*workload.tables, TRANSACTIONS]
-        create_topics(bootstrap, [f"{prefix}.{name}" for name in names], partitions)
+        _create_topics(bootstrap, [f"{prefix}.{name}" for name in names], partitions)
         context = multiprocessing.get_context("spawn")
         self._processes: list[tuple[multiprocessing.process.BaseProcess, Connection]] = []
         settings = _Task(bootstrap, workload, connector, partitions, frozenset())
-        for topics in shared_out(workload, names, processes):
+        for topics in _shared_out(workload, names, processes):
             ours, theirs = context.Pipe()
             process = context.Process(
                 target=_serve, args=(theirs, replace(settings, topics=topics)), daemon=True
@@ -108,6 +124,117 @@ class TopicFiller:
         self._processes = []
 
 
+class TopicOutput:
+    """Produces records; used by one thread.
+
+    Args:
+        bootstrap: The broker.
+        partitions: Of each data topic.
+    """
+
+    def __init__(self, bootstrap: str, partitions: int) -> None:
+        self._bootstrap = bootstrap
+        self._partitions = partitions
+        self._error: KafkaError | None = None
+        self._held: list[tuple[str, str | None, str, Headers]] = []
+        self._hold: HoldBack | None = None
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "compression.type": "lz4",
+                "linger.ms": 50,
+                "batch.size": 1_000_000,
+                "queue.buffering.max.messages": 500_000,
+                "error_cb": self._note,
+                "delivery.report.only.error": True,
+                "on_delivery": self._note_delivery,
+            }
+        )
+
+    def put(self, topic: str, value: str | None, key: str, headers: Headers) -> None:
+        """Takes one record."""
+        if self._hold is not None and self._is_held(topic, key):
+            self._held.append((topic, value, key, headers))
+            return
+        try:
+            self._producer.produce(topic, value, key, headers=headers)
+        except BufferError:
+            self._producer.poll(0.2)
+            self.put(topic, value, key, headers)
+
+    def hold(self, hold: HoldBack | None) -> None:
+        """Keeps one partition's records back from now on; None: lets those go that were kept."""
+        self._hold = hold
+        if hold is None:
+            held, self._held = self._held, []
+            for record in held:
+                self.put(*record)
+
+    def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
+        """Waits until the broker has all records but those held back.
+
+        Raises:
+            RunFailedError: it does not get them.
+        """
+        left = self._producer.flush(seconds)
+        if self._error is not None:
+            raise self._not_taken(self._error.str())
+        if left:
+            raise self._not_taken(f"{left} records are left after {seconds:g} s")
+
+    def _not_taken(self, reason: str) -> RunFailedError:
+        what = f"Kafka at {self._bootstrap} did not take all records"
+        return RunFailedError(what, f"{reason}; is it running?")
+
+    def _is_held(self, topic: str, key: str) -> bool:
+        hold = self._hold
+        if hold is None or topic != hold.topic:
+            return False
+        return kafka_partition(key.encode(), self._partitions) == hold.partition
+
+    def _note(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._error = error
+
+    def _note_delivery(self, error: KafkaError | None, _: Message) -> None:
+        self._error = error or self._error
+
+
+def _create_topics(bootstrap: str, topics: Sequence[str], partitions: int) -> None:
+    """Creates data topics with so many partitions; topics of transactions are created with one.
+
+    Raises:
+        confluent_kafka.KafkaException: one exists, or the broker does not answer.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = [NewTopic(name, 1 if name.endswith(".transaction") else partitions, 1) for name in topics]
+    for created in admin.create_topics(wanted).values():
+        created.result(30)
+
+
+def kafka_partition(key: bytes, partitions: int) -> int:
+    """The partition in which Kafka's producers put a key. Slow: a few microseconds."""
+    return (_murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def _murmur2(data: bytes) -> int:
+    """32 bits, unsigned."""
+    length = len(data)
+    h = _SEED ^ length
+    whole = length - length % 4
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = h * _M & _MASK ^ k
+    rest = data[whole:]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
 def _receive(process: multiprocessing.process.BaseProcess, connection: Connection) -> Filled:
     try:
         answer = connection.recv()
@@ -119,7 +246,7 @@ def _receive(process: multiprocessing.process.BaseProcess, connection: Connectio
     raise RunFailedError(_PROCESS, str(answer))
 
 
-def shared_out(workload: Workload, names: Sequence[str], processes: int) -> list[Collection[str]]:
+def _shared_out(workload: Workload, names: Sequence[str], processes: int) -> list[Collection[str]]:
     """The topics in about equal shares, by what a sample of the workload writes to them."""
     records: Counter[str] = Counter(dict.fromkeys(names, 1))
     for transaction in islice(workload.transactions(0, 1), _SAMPLE):

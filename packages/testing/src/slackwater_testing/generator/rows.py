@@ -35,7 +35,7 @@ def json_text(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class TableImages:
+class _TableImages:
     """The functions that keep and render the rows of a table."""
 
     index: Mapping[str, int]
@@ -58,7 +58,7 @@ class TableImages:
         return row
 
 
-def table_images(table: Table) -> TableImages:
+def _table_images(table: Table) -> _TableImages:
     """Compiles a table.
 
     Raises:
@@ -68,7 +68,7 @@ def table_images(table: Table) -> TableImages:
         raise _unsupported(table, "expected the primary key to be id bigint")
     coerce = {c.name: _rounding(c.type.scale or 0) for c in table.columns if c.type.kind is TypeKind.NUMERIC}
     key_parts = [_key_part(table, column) for column in table.columns]
-    return TableImages(
+    return _TableImages(
         index={column.name: number for number, column in enumerate(table.columns)},
         coerce=coerce,
         full=_compiled([_part(table, number) for number in range(len(table.columns))]),
@@ -159,7 +159,7 @@ class TableRows:
     def __init__(self, connector: ConnectorIdentity, table: Table, put: Put) -> None:
         self.topic = f"{connector.prefix}.{table.schema}.{table.name}"
         self.rows: dict[int, Row] = {}
-        images = table_images(table)
+        images = _table_images(table)
         self._connector = connector
         self._put = put
         self._new_row = images.row

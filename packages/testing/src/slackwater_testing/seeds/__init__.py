@@ -1,8 +1,7 @@
-"""One seed harness: plans, tallies, shrinking, planted faults and the command, for every subject."""
+"""One seed harness for every subject: plans, tallies, shrinking and planted faults. It prints nothing."""
 
 from slackwater_testing.seeds.faults import PlantedFault, edited, planted, replaced
-from slackwater_testing.seeds.run import Plan, Tally, explain, first_failure, run, smallest
-from slackwater_testing.seeds.shrink import shrink
+from slackwater_testing.seeds.run import Plan, Tally, explain, first_failure, run, shrink, smallest
 from slackwater_testing.seeds.subject import CRASHED, RIGHT, CheckResult, LeaveOut, Simplify, Step, Subject
 
 __all__ = [

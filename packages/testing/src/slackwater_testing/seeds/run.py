@@ -1,19 +1,20 @@
-"""Runs many seeds, in one or several processes."""
+"""Runs many seeds, in one or several processes, and makes a case that fails small."""
 
 import logging
 import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Any, Generic
 
 from slackwater_testing.seeds.faults import planted
-from slackwater_testing.seeds.shrink import shrink
-from slackwater_testing.seeds.subject import RIGHT, CaseT, ResultT, Subject
+from slackwater_testing.seeds.subject import CRASHED, RIGHT, CaseT, CheckResult, LeaveOut, ResultT, Subject
 
 _PORTION = 10
 """Seeds that a process takes at once."""
+_MOST_CHECKS = 3_000
+"""So many cases are checked at most to make one smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +165,67 @@ def _at_work(plan: Plan[CaseT, ResultT]) -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+def shrink(failed: ResultT, subject: Subject[CaseT, ResultT], most_checks: int = _MOST_CHECKS) -> ResultT:
+    """Finds the smallest failing case that it can; at worst the one that was given.
+
+    Args:
+        failed: The failure.
+        subject: What was tested.
+        most_checks: So many cases are tried.
+    """
+    return _Shrinker(failed, subject, most_checks).shrink()
+
+
+class _Shrinker(Generic[CaseT, ResultT]):
+    def __init__(self, failed: ResultT, subject: Subject[CaseT, ResultT], most_checks: int) -> None:
+        self._best = failed
+        self._subject = subject
+        self._checks_left = most_checks
+        self._kind = _kind(failed)
+
+    def shrink(self) -> ResultT:
+        before = None
+        while before is not self._best and self._checks_left > 0:
+            before = self._best
+            for step in self._subject.shrinking_steps():
+                if isinstance(step, LeaveOut):
+                    self._leave_out(step)
+                else:
+                    self._simplify(step.candidates)
+        return self._best
+
+    def _leave_out(self, step: LeaveOut[CaseT]) -> None:
+        parts = step.parts(self._best.case)
+        size = len(parts)
+        while size:
+            first = 0
+            while first < len(parts) and self._checks_left > 0:
+                fewer = (*parts[:first], *parts[first + size :])
+                if self._take_if_it_fails(step.keep(self._best.case, fewer)):
+                    parts = fewer
+                else:
+                    first += size
+            size //= 2
+
+    def _simplify(self, candidates: Callable[[ResultT], Iterable[CaseT]]) -> None:
+        while any(map(self._take_if_it_fails, candidates(self._best))):
+            pass
+
+    def _take_if_it_fails(self, candidate: CaseT) -> bool:
+        for variant in self._subject.variants(candidate):
+            if self._checks_left <= 0:
+                return False
+            self._checks_left -= 1
+            result = self._subject.check(variant)
+            if result.is_failure and _kind(result) == self._kind:
+                self._best = result
+                return True
+        return False
+
+
+def _kind(result: CheckResult[Any]) -> tuple[str, str]:
+    """Failures of one kind may be taken for the same one."""
+    error = result.problem.partition(":")[0] if result.verdict == CRASHED else ""
+    return result.verdict, error

@@ -4,8 +4,7 @@ from slackwater_testing.simulator.faults import FAULTS
 from slackwater_testing.simulator.generator import generate
 from slackwater_testing.simulator.oracle import Oracle, ViolationError
 from slackwater_testing.simulator.scenario import Feature, Reduction, Scenario
-from slackwater_testing.simulator.simulation import Simulated, simulate
-from slackwater_testing.simulator.subject import Simulator
+from slackwater_testing.simulator.simulation import Simulated, Simulator, simulate
 
 __all__ = [
     "FAULTS",

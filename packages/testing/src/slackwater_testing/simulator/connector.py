@@ -205,8 +205,8 @@ class Connector:
             change.op,
             position=(commit.xid, change.lsn),
             orders=(self._orders_of(place)[number], place.item - place.base),
-            before=row_fields(change.before),
-            after=row_fields(change.after),
+            before=_row_fields(change.before),
+            after=_row_fields(change.after),
             ts_ms=commit.ts_ms,
         )
         yield self._data_record(change, value, now_ms, (commit.lsn, number))
@@ -257,7 +257,7 @@ class Connector:
         """Rows of an incremental snapshot; they have no run header."""
         records = []
         for row in rows:
-            value = incremental_value(table, row_fields(row) or {}, ts_ms=now_ms)
+            value = incremental_value(table, _row_fields(row) or {}, ts_ms=now_ms)
             records.append(replace(self._to_table(table, row[0], value, now_ms, None), run=""))
         return records
 
@@ -266,7 +266,7 @@ class Connector:
         records = [_notification("STARTED", found[0].now_ms)]
         for table, rows, now_ms in found:
             for row in rows:
-                value = blocking_value(table, self._position_lsn(), row_fields(row) or {}, ts_ms=now_ms)
+                value = blocking_value(table, self._position_lsn(), _row_fields(row) or {}, ts_ms=now_ms)
                 records.append(self._to_table(table, row[0], value, now_ms, None))
             counts = {"scanned_collection": table, "total_rows_scanned": str(len(rows))}
             records.append(_notification("TABLE_SCAN_COMPLETED", now_ms, **counts))
@@ -304,7 +304,7 @@ class Connector:
                         "TABLE_SCAN_COMPLETED", scanned_collection=table, total_rows_scanned=str(len(found))
                     )
                 mark = "last" if done == total else "first" if done == 1 else "true"
-                value = snapshot_value(table, lsn, row_fields(row) or {}, snapshot=mark, ts_ms=now_ms)
+                value = snapshot_value(table, lsn, _row_fields(row) or {}, snapshot=mark, ts_ms=now_ms)
                 records.append(self._to_table(table, row[0], value, now_ms, (lsn, done - 1)))
             if not found:
                 announce("TABLE_SCAN_COMPLETED", scanned_collection=table, total_rows_scanned="0")
@@ -322,13 +322,13 @@ def _run_id(now_ms: int, number: int) -> str:
     return str(UUID(int=now_ms << 80 | 7 << 76 | 2 << 62 | number))
 
 
-def row_fields(row: Row | None) -> dict[str, int] | None:
+def _row_fields(row: Row | None) -> dict[str, int] | None:
     """A row as the connector shows it."""
     return None if row is None else {"id": row[0], "v": row[1]}
 
 
 def row_of(value: bytes | None) -> Row | None:
-    """Inverse of :func:`row_fields`, from JSON."""
+    """Reads the row of a JSON image; None where there is none."""
     if value is None:
         return None
     fields = json.loads(value)

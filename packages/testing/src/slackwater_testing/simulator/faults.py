@@ -9,13 +9,11 @@ from slackwater_cdc.avro import AvroToJson
 from slackwater_cdc.commits import Commits
 from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.cuts import Cuts
-from slackwater_cdc.fences import Fences
-from slackwater_cdc.partition_queues import PartitionQueue
+from slackwater_cdc.partition_queues import Fences, PartitionQueue
 from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.snapshots import Snapshots
 from slackwater_engine.records.batch import TransactionTable
-from slackwater_engine.records.changes import BatchChanges
-from slackwater_engine.records.snapshot_rows import SnapshotPlaces
+from slackwater_engine.records.changes import BatchChanges, SnapshotPlaces
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
 from slackwater_sidecar import resume as resuming
@@ -193,14 +191,14 @@ FAULTS: Mapping[str, PlantedFault] = {
     "any-order-is-original": _fault(
         "any run is taken for the original numbering",
         completeness,
-        "original_numbering_is_complete",
+        "_original_numbering_is_complete",
         _always,
         _CRASHES,
     ),
     "any-run-is-last": _fault(
         "any run is taken for the last numbering",
         completeness,
-        "last_numbering_is_complete",
+        "_last_numbering_is_complete",
         _always,
         _CRASHES,
     ),

@@ -26,7 +26,7 @@ _RESTARTS = {_F.CRASHES, _F.RENUMBERED, _F.TAIL}
 _APART: tuple[tuple[Feature, set[Feature]], ...] = (
     # When a topic has grown, rows of snapshots and what changes them may stand in two partitions; and nothing
     # may ever be written to a new one.
-    (_F.NEW_PARTITIONS, {_F.INCREMENTAL, _F.BLOCKING, _F.DROPPED}),
+    (_F.NEW_PARTITIONS, {_F.INCREMENTAL, _F.BLOCKING, _F.SNAPSHOT, _F.DROPPED}),
     # A later snapshot shows what a lost row has changed.
     (_F.LOST, {_F.INCREMENTAL, _F.BLOCKING}),
     (_F.SKIPS, {_F.INCREMENTAL, _F.BLOCKING}),

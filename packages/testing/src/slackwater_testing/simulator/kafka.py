@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_sidecar.segments import RUN_HEADER
+from slackwater_sidecar.consumption import RUN_HEADER
 
 Key = tuple[str, int]
 """Topic and partition."""

@@ -41,7 +41,7 @@ from slackwater_testing.simulator.scenario import SOURCE, Feature
 from slackwater_testing.simulator.stores import ProcessLog, ProcessStore
 from slackwater_testing.simulator.world import Era, World
 
-Seen = tuple[int, str, str, bytes | None, Row | None, Row | None, int]
+_Seen = tuple[int, str, str, bytes | None, Row | None, Row | None, int]
 """Commit LSN, table, operation, key, before, after, own LSN (-1: a snapshot row of no commit)."""
 
 _SILENCE_SECONDS = 60.0
@@ -49,7 +49,7 @@ _SILENCE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Durable:
+class _Durable:
     """The state that survives a crash: checkpoint and output."""
 
     offset: dict[str, Any] | None
@@ -81,11 +81,11 @@ class Pipeline(ABC):
             min_task_events=5,
             scope=scope,
         )
-        self._durable = Durable(None, None, {table: Counter() for table in self._options.tables})
+        self._durable = _Durable(None, None, {table: Counter() for table in self._options.tables})
         self._planner: Planner | None = None
         self._to_json = self._new_decoder()
-        self._read: list[Seen] | None = None
-        self._first_read: list[Seen] | None = None
+        self._read: list[_Seen] | None = None
+        self._first_read: list[_Seen] | None = None
         """What the first attempt at the planned batch read."""
         self.refusal = ""
         """Why the reader does not go on; empty while it does."""
@@ -118,7 +118,7 @@ class Pipeline(ABC):
         return 0 if self.position is None or not self.position.lsns else self.position.floor
 
     @abstractmethod
-    def _judge(self, rows: list[Seen], start: Position, end: Position) -> None:
+    def _judge(self, rows: list[_Seen], start: Position, end: Position) -> None:
         """G3: every change of the batch's commits once, and nothing else; of those skipped some at most."""
 
     @abstractmethod
@@ -188,7 +188,7 @@ class Pipeline(ABC):
             raise ViolationError("G3", f"batch {batch} has other rows at the second attempt")
         self._read = self._first_read = rows
 
-    def _rows(self, task: BatchTask) -> Iterator[tuple[Seen, bool]]:
+    def _rows(self, task: BatchTask) -> Iterator[tuple[_Seen, bool]]:
         """Yields the rows of a task, each with whether it is a snapshot's that belongs to no commit."""
         for span in task.spans:
             self._check_readable(span)
@@ -224,7 +224,7 @@ class Pipeline(ABC):
             )
 
     def _compare(
-        self, rows: list[Seen], commits: list[tuple[Expected, int]], skipped: Collection[int]
+        self, rows: list[_Seen], commits: list[tuple[Expected, int]], skipped: Collection[int]
     ) -> str:
         """Says what is wrong with the rows of a batch; empty when nothing is.
 
@@ -233,7 +233,7 @@ class Pipeline(ABC):
             commits: Commits and numbers of changes that have to be there.
             skipped: Transactions of which some may be missing.
         """
-        expected, may_miss = Counter[Seen](), Counter[Seen]()
+        expected, may_miss = Counter[_Seen](), Counter[_Seen]()
         for commit, number in commits:
             change = commit.changes[number]
             has_key = change.op != "t" and not self._world.is_keyless(change.table)
@@ -246,7 +246,7 @@ class Pipeline(ABC):
             return f"missing {_few(missing)}, too many {_few(too_many)}"
         return ""
 
-    def _commit(self, rows: list[Seen]) -> None:
+    def _commit(self, rows: list[_Seen]) -> None:
         durable = self._durable
         has_truncates = self._world.scenario.has(Feature.TRUNCATE)
         for _, table, op, key, before, after, _ in sorted(rows, key=lambda r: (r[0], r[6] * has_truncates)):
@@ -305,7 +305,7 @@ class StrictPipeline(Pipeline):
     def __init__(self, world: World, era: Era) -> None:
         super().__init__(world, era, Scope.STRICT, world.followed_tables)
 
-    def _judge(self, rows: list[Seen], start: Position, end: Position) -> None:
+    def _judge(self, rows: list[_Seen], start: Position, end: Position) -> None:
         skipped = self.planner.content(start, end).skipped
         commits = [c for c in self._era.oracle.between(start.lsn, end.lsn) if c.is_listed]
         batch = f"batch {start.lsn}..{end.lsn}"
@@ -334,7 +334,7 @@ def _nothing() -> None:
     """A reader writes nothing, so it is killed between steps only."""
 
 
-def _few(rows: Counter[Seen]) -> str:
+def _few(rows: Counter[_Seen]) -> str:
     listed = [str(row) for row in sorted(rows.elements(), key=str)]
     return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "") or "nothing"
 
@@ -365,7 +365,7 @@ class GroupPipeline(Pipeline):
     def _lsns(self) -> tuple[int, ...]:
         return () if self.position is None else self.position.lsns
 
-    def _judge(self, rows: list[Seen], start: Position, end: Position) -> None:
+    def _judge(self, rows: list[_Seen], start: Position, end: Position) -> None:
         """Each group goes from its LSN to its next one."""
         truncates = [row for row in rows if row[2] == "t"]
         if truncates:  # a stage refuses them

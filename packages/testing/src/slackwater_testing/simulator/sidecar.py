@@ -34,7 +34,7 @@ from slackwater_testing.simulator.stores import KilledError, ProcessLog, Process
 from slackwater_testing.simulator.world import World
 
 
-class SimulatedSourceReader(KafkaSourceReader):
+class _SimulatedSourceReader(KafkaSourceReader):
     """The real reader over simulated clients.
 
     Reads as much of each partition as chance has it, neglects one for a while, sees the ends of partitions
@@ -109,7 +109,7 @@ class SidecarProcess:
         self._world = world
         self.name = name
         self._sidecar: Sidecar | None = None
-        self._reader: SimulatedSourceReader | None = None
+        self._reader: _SimulatedSourceReader | None = None
         self._points_left = _NEVER
         self._next: Callable[[], None] = self.start
         self.refusal = ""
@@ -146,7 +146,7 @@ class SidecarProcess:
         settings = replace(settings, timeline=found.timeline)
         self._next = partial(self._follow, settings, log, publisher)
         self._starts = found.starts(settings.source_topics)
-        self._reader = SimulatedSourceReader(
+        self._reader = _SimulatedSourceReader(
             settings,
             world.broker,
             self._starts,

@@ -31,7 +31,7 @@ from slackwater_testing.simulator.kafka import Broker, PlainProducer, Record, Tr
 from slackwater_testing.simulator.oracle import Expected, Oracle, ViolationError
 from slackwater_testing.simulator.scenario import SOURCE, Feature, Restore, Scenario
 
-JUDGED_TABLE = "inv.a"
+_JUDGED_TABLE = "inv.a"
 """The table for which other evidence than counts is chosen."""
 
 
@@ -62,7 +62,7 @@ class VirtualClock:
 
 
 @dataclass(slots=True)
-class Trace:
+class _Trace:
     """A record of what happened, for people; empty unless somebody wants it."""
 
     is_wanted: bool
@@ -90,7 +90,7 @@ class World:
         self.scenario = scenario
         self.rng = rng = random.Random(f"{scenario.seed}/{scenario.reduction.schedule}")
         self.clock = VirtualClock()
-        self.trace = Trace(is_traced)
+        self.trace = _Trace(is_traced)
         self.step = 0
         self._tables = {table.name: table for table in scenario.tables}
         self.followed_tables = frozenset(t.name for t in scenario.tables if t.is_followed)
@@ -245,8 +245,8 @@ class World:
     def evidence(self) -> dict[str, Evidence]:
         """The kind of evidence by table, where it is not ``counts``."""
         if self.scenario.has(Feature.OFFSETS):
-            return {JUDGED_TABLE: Evidence.OFFSETS}
-        return {JUDGED_TABLE: Evidence.OVERTAKEN} if self.scenario.has(Feature.DROPPED) else {}
+            return {_JUDGED_TABLE: Evidence.OFFSETS}
+        return {_JUDGED_TABLE: Evidence.OVERTAKEN} if self.scenario.has(Feature.DROPPED) else {}
 
     @property
     def lost_commit(self) -> Expected | None:
@@ -396,7 +396,7 @@ class World:
 
     def is_dropped(self, table: str, row_id: int) -> bool:
         """Says whether a transform drops a row."""
-        return self.scenario.has(Feature.DROPPED) and table == JUDGED_TABLE and row_id % 3 == 1
+        return self.scenario.has(Feature.DROPPED) and table == _JUDGED_TABLE and row_id % 3 == 1
 
     def has_end(self, commit: Commit) -> bool:
         """Says whether END of a transaction is not lost."""

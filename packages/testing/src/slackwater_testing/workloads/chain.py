@@ -26,7 +26,7 @@ CUSTOMERS = "shop.customers"
 ORDERS = "shop.orders"
 LINES = "shop.lines"
 
-ORDERS_PER_CUSTOMER = 4
+_ORDERS_PER_CUSTOMER = 4
 FIRST_LINES = 3
 MAX_LINES = 12
 
@@ -47,7 +47,7 @@ class ChainWorkload(Workload):
     @property
     def customers(self) -> int:
         """There are so many."""
-        return max(2, self.size // ORDERS_PER_CUSTOMER)
+        return max(2, self.size // _ORDERS_PER_CUSTOMER)
 
     def first(self) -> Iterator[Transaction]:
         """Yields the customers, then the orders with three lines each."""

@@ -24,18 +24,18 @@ from slackwater_testing.workloads.workload import (
     workload_pipeline,
 )
 
-METERS = "metering.meters"
-READINGS = "metering.readings"
+_METERS = "metering.meters"
+_READINGS = "metering.readings"
 
-HOT_METER = 1
-HOT_SHARE = 0.9
-MAX_HOT = 1_000
+_HOT_METER = 1
+_HOT_SHARE = 0.9
+_MAX_HOT = 1_000
 """Readings of the hot meter, all writers together."""
-MAX_OTHER = 4
+_MAX_OTHER = 4
 """Readings of each other meter, on average."""
 
 
-class Reading(NamedTuple):
+class _Reading(NamedTuple):
     """A reading, as its writer knows it."""
 
     id: int
@@ -52,7 +52,7 @@ class HotKeyWorkload(Workload):
 
     name: ClassVar[str] = "hot-key"
     pipeline: Path = field(default=workload_pipeline("hot-key"), kw_only=True)
-    hot_share: float = HOT_SHARE
+    hot_share: float = _HOT_SHARE
     """Of the changes, those of the hot meter."""
 
     def first(self) -> Iterator[Transaction]:
@@ -60,7 +60,7 @@ class HotKeyWorkload(Workload):
         for meter in range(1, max(2, self.size) + 1):
             name = f"meter-{meter}"
             row: dict[str, Value] = {"id": meter, "name": name, "readings": 0, "consumed": money(0)}
-            yield Transaction((Insert(METERS, row),))
+            yield Transaction((Insert(_METERS, row),))
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
         """Yields new, corrected and removed readings."""
@@ -74,17 +74,17 @@ class _Writer:
         self._hot_share = workload.hot_share
         self._meters = meters
         self._ids = count(1 + writer, writers)
-        self._hot: deque[Reading] = deque()
-        self._others: deque[Reading] = deque()
-        self._max_hot = max(2, MAX_HOT // writers)
-        self._max_others = max(2, MAX_OTHER * meters // writers)
+        self._hot: deque[_Reading] = deque()
+        self._others: deque[_Reading] = deque()
+        self._max_hot = max(2, _MAX_HOT // writers)
+        self._max_others = max(2, _MAX_OTHER * meters // writers)
 
     def transactions(self) -> Iterator[Transaction]:
         rng = self._random.random
         while True:
             is_hot = rng() < self._hot_share
             own, most = (self._hot, self._max_hot) if is_hot else (self._others, self._max_others)
-            meter = HOT_METER if is_hot else 2 + int(rng() * (self._meters - 1))
+            meter = _HOT_METER if is_hot else 2 + int(rng() * (self._meters - 1))
             if rng() < 0.03:
                 yield Transaction(self._add(self._new(meter)), is_rolled_back=True)
             elif len(own) >= most:
@@ -95,23 +95,23 @@ class _Writer:
                 own.append(self._new(meter))
                 yield Transaction(self._add(own[-1]))
 
-    def _new(self, meter: int) -> Reading:
-        return Reading(next(self._ids), meter, 1 + int(self._random.random() * 10_000))
+    def _new(self, meter: int) -> _Reading:
+        return _Reading(next(self._ids), meter, 1 + int(self._random.random() * 10_000))
 
-    def _add(self, new: Reading) -> tuple[Operation, ...]:
+    def _add(self, new: _Reading) -> tuple[Operation, ...]:
         row: dict[str, Value] = {"id": new.id, "meter_id": new.meter, "amount": money(new.cents)}
-        return Insert(READINGS, row), _adjust(new.meter, 1, new.cents)
+        return Insert(_READINGS, row), _adjust(new.meter, 1, new.cents)
 
-    def _remove(self, old: Reading) -> tuple[Operation, ...]:
-        return Delete(READINGS, old.id), _adjust(old.meter, -1, -old.cents)
+    def _remove(self, old: _Reading) -> tuple[Operation, ...]:
+        return Delete(_READINGS, old.id), _adjust(old.meter, -1, -old.cents)
 
-    def _correct(self, own: deque[Reading]) -> tuple[Operation, ...]:
+    def _correct(self, own: deque[_Reading]) -> tuple[Operation, ...]:
         old = own.popleft()
         new = old._replace(cents=1 + int(self._random.random() * 10_000))
         own.append(new)
-        change = Update(READINGS, new.id, {"amount": money(new.cents)})
+        change = Update(_READINGS, new.id, {"amount": money(new.cents)})
         return change, _adjust(new.meter, 0, new.cents - old.cents)
 
 
 def _adjust(meter: int, readings: int, cents: int) -> Update:
-    return Update(METERS, meter, {"readings": Plus(readings), "consumed": Plus(money(cents))})
+    return Update(_METERS, meter, {"readings": Plus(readings), "consumed": Plus(money(cents))})

@@ -28,9 +28,9 @@ from slackwater_testing.workloads.orders import (
 from slackwater_testing.workloads.workload import Change, Transaction, Update, Workload, repository_pipeline
 
 LARGEST = 1_000_000
-SMALLEST = 100
-HUGE_SHARE = 0.02
-ROWS = 1 + FIRST_LINES
+_SMALLEST = 100
+_HUGE_SHARE = 0.02
+_ROWS = 1 + FIRST_LINES
 """Of an order."""
 _TABLES = {LINES: 0, ORDERS: 1}
 _QUANTITIES = tuple({"quantity": quantity} for quantity in range(10))
@@ -47,7 +47,7 @@ class HugeWorkload(Workload):
     pipeline: Path = field(default=repository_pipeline("orders"), kw_only=True)
     largest: int = LARGEST
     """Changes of a huge transaction, at most."""
-    smallest: int = SMALLEST
+    smallest: int = _SMALLEST
     """Changes of a huge transaction, at least; one that removes orders has fewer when few were imported."""
     shared: int = 0
     """The first so many orders are left alone."""
@@ -77,9 +77,9 @@ class _Writer:
         rng = self._random.random
         while True:
             orders = 1
-            if rng() < HUGE_SHARE:
+            if rng() < _HUGE_SHARE:
                 changes = self._smallest * (self._largest / self._smallest) ** rng()
-                orders = max(1, int(changes) // ROWS)
+                orders = max(1, int(changes) // _ROWS)
             yield Transaction(tuple(self._job(orders)))
 
     def _job(self, orders: int) -> list[Change]:

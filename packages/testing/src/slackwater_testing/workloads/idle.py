@@ -24,13 +24,13 @@ from slackwater_testing.workloads.workload import (
     workload_pipeline,
 )
 
-MACHINES = "plant.machines"
-RUNS = "plant.runs"
-SITES = "plant.sites"
+_MACHINES = "plant.machines"
+_RUNS = "plant.runs"
+_SITES = "plant.sites"
 
-RUNNING = 2
+_RUNNING = 2
 """Machines that run. Their changes go to two partitions at most."""
-MAX_RUNS = 200
+_MAX_RUNS = 200
 """Kept of a machine, all writers together."""
 
 
@@ -46,21 +46,21 @@ class IdleWorkload(Workload):
 
     def first(self) -> Iterator[Transaction]:
         """Yields the machines and their sites."""
-        for machine in range(1, max(RUNNING, self.size) + 1):
+        for machine in range(1, max(_RUNNING, self.size) + 1):
             row: dict[str, Value] = {"id": machine, "name": f"machine-{machine}", "runs": 0, "output": 0}
             site: dict[str, Value] = {"id": machine, "machine_id": machine, "place": f"hall {machine % 7}"}
-            yield Transaction((Insert(MACHINES, row), Insert(SITES, site)))
+            yield Transaction((Insert(_MACHINES, row), Insert(_SITES, site)))
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
         """Yields new runs and, from some number on, removals of old ones."""
         rng = self.new_random(writer, writers).random
         ids, own = count(1 + writer, writers), deque[tuple[int, int, int]]()
-        most = max(1, RUNNING * MAX_RUNS // writers)
+        most = max(1, _RUNNING * _MAX_RUNS // writers)
         while True:
             if len(own) >= most:
                 yield Transaction(_forget(*own.popleft()))
             else:
-                run = next(ids), 1 + int(rng() * RUNNING), 1 + int(rng() * 1_000)
+                run = next(ids), 1 + int(rng() * _RUNNING), 1 + int(rng() * 1_000)
                 is_rolled_back = rng() < 0.03
                 if not is_rolled_back:
                     own.append(run)
@@ -69,12 +69,12 @@ class IdleWorkload(Workload):
 
 def _run(run_id: int, machine: int, output: int) -> tuple[Operation, ...]:
     row: dict[str, Value] = {"id": run_id, "machine_id": machine, "output": output}
-    return Insert(RUNS, row), _adjust(machine, 1, output)
+    return Insert(_RUNS, row), _adjust(machine, 1, output)
 
 
 def _forget(run_id: int, machine: int, output: int) -> tuple[Operation, ...]:
-    return Delete(RUNS, run_id), _adjust(machine, -1, -output)
+    return Delete(_RUNS, run_id), _adjust(machine, -1, -output)
 
 
 def _adjust(machine: int, runs: int, output: int) -> Update:
-    return Update(MACHINES, machine, {"runs": Plus(runs), "output": Plus(output)})
+    return Update(_MACHINES, machine, {"runs": Plus(runs), "output": Plus(output)})

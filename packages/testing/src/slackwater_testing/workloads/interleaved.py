@@ -31,10 +31,10 @@ from slackwater_testing.workloads.workload import (
     repository_pipeline,
 )
 
-LONG_SHARE = 0.05
-MAX_HELD = 100
+_LONG_SHARE = 0.05
+_MAX_HELD = 100
 """Other transactions that commit while one is open."""
-MAX_ORDERS = 10
+_MAX_ORDERS = 10
 """Of a long transaction."""
 MAX_LINES = 6
 
@@ -72,9 +72,9 @@ class _Writer:
         for number in count():
             self._release(number)
             spare = len(self._free) - 1
-            if rng() < LONG_SHARE and spare > 0:
-                orders = [self._take() for _ in range(min(spare, 1 + int(rng() * MAX_ORDERS)))]
-                held = 1 + int(rng() * MAX_HELD)
+            if rng() < _LONG_SHARE and spare > 0:
+                orders = [self._take() for _ in range(min(spare, 1 + int(rng() * _MAX_ORDERS)))]
+                held = 1 + int(rng() * _MAX_HELD)
                 self._held.append((number + held, orders))
                 yield Transaction(self._change(orders), held_open_for=held)
             elif self._free:

@@ -16,10 +16,10 @@ from slackwater_testing.workloads.huge import HugeWorkload
 from slackwater_testing.workloads.orders import Line, OrdersWorkload, insert_line
 from slackwater_testing.workloads.workload import Transaction, Undone, Workload, repository_pipeline
 
-SMALLEST_HUGE = 1_500
-LARGEST_HUGE = 3_000
+_SMALLEST_HUGE = 1_500
+_LARGEST_HUGE = 3_000
 """Changes of a transaction that imports or changes many orders."""
-UNDONE_SHARE = 0.06
+_UNDONE_SHARE = 0.06
 """Of the transactions, those that undo a part of themselves."""
 
 
@@ -45,7 +45,7 @@ class MixedWorkload(Workload):
         """Yields orders with savepoints; the last of several writers, huge transactions."""
         if writers > 1 and writer == writers - 1:
             huge = HugeWorkload(
-                self.seed, self.size, LARGEST_HUGE, smallest=SMALLEST_HUGE, shared=self._orders.shared
+                self.seed, self.size, _LARGEST_HUGE, smallest=_SMALLEST_HUGE, shared=self._orders.shared
             )
             return huge.transactions(writer, writers)
         rng = self.new_random(writer, writers)
@@ -58,7 +58,7 @@ def _with_savepoints(
     """Lines that are taken back have ids below 0, and no order is told of them."""
     lines = count(first_line, -writers)
     for transaction in transactions:
-        if rng.random() < UNDONE_SHARE:
+        if rng.random() < _UNDONE_SHARE:
             added = tuple(insert_line(1, Line(next(lines), 1, 100)) for _ in range(rng.randint(1, 4)))
             yield replace(transaction, operations=(Undone(added), *transaction.operations))
         else:

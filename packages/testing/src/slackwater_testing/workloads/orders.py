@@ -105,10 +105,10 @@ def first_orders(size: int, seed: int, *, without_lines: int = 0) -> Iterator[Tr
         yield Transaction(tuple(insert_order(order_id, lines)))
 
 
-MAX_SHARED = 20
+_MAX_SHARED = 20
 MAX_LINES = 12
 """An order with so many lines gets no more."""
-SHARED_SHARE = 0.1
+_SHARED_SHARE = 0.1
 """Of the orders that are picked."""
 
 _QUANTITIES = tuple({"quantity": quantity} for quantity in range(10))
@@ -128,7 +128,7 @@ class OrdersWorkload(Workload):
     @property
     def shared(self) -> int:
         """Orders ``1..shared`` belong to all writers."""
-        return min(MAX_SHARED, self.size // 10)
+        return min(_MAX_SHARED, self.size // 10)
 
     def first(self) -> Iterator[Transaction]:
         """Yields the orders, those that are shared without lines."""
@@ -193,7 +193,7 @@ class _Writer:
 
     def _some_order(self) -> int:
         rng = self._random.random
-        if self._shared and rng() < SHARED_SHARE:
+        if self._shared and rng() < _SHARED_SHARE:
             return 1 + int(rng() * self._shared)
         return self._orders[int(rng() * len(self._orders))]
 

@@ -30,30 +30,30 @@ from slackwater_testing.workloads.workload import (
     workload_pipeline,
 )
 
-WAREHOUSE = "tpcc.warehouse"
-DISTRICT = "tpcc.district"
-CUSTOMER = "tpcc.customer"
-STOCK = "tpcc.stock"
-HISTORY = "tpcc.history"
+_WAREHOUSE = "tpcc.warehouse"
+_DISTRICT = "tpcc.district"
+_CUSTOMER = "tpcc.customer"
+_STOCK = "tpcc.stock"
+_HISTORY = "tpcc.history"
 ORDERS = "tpcc.orders"
-NEW_ORDERS = "tpcc.new_orders"
-ORDER_LINE = "tpcc.order_line"
+_NEW_ORDERS = "tpcc.new_orders"
+_ORDER_LINE = "tpcc.order_line"
 
-DISTRICTS = 10
+_DISTRICTS = 10
 """Of a warehouse."""
 CUSTOMERS = 30
 """Of a district."""
-ITEMS = 100
+_ITEMS = 100
 MAX_LINES = 15
-DELIVERED_AT_ONCE = 10
-KEPT = 20
+_DELIVERED_AT_ONCE = 10
+_KEPT = 20
 """Orders, and payments, kept for each district."""
-DISTRICT_YTD = 30_000_00
-ENTERED = "2026-01-02T03:04:05.678901Z"
-DELIVERED = "2026-01-03T03:04:05.678901Z"
+_DISTRICT_YTD = 30_000_00
+_ENTERED = "2026-01-02T03:04:05.678901Z"
+_DELIVERED = "2026-01-03T03:04:05.678901Z"
 
 
-class Order(NamedTuple):
+class _Order(NamedTuple):
     """An order, as its writer knows it."""
 
     id: int
@@ -76,7 +76,7 @@ class TpccWorkload(Workload):
     @property
     def warehouses(self) -> int:
         """The number of warehouses, at least one."""
-        return max(1, self.size // (DISTRICTS * CUSTOMERS))
+        return max(1, self.size // (_DISTRICTS * CUSTOMERS))
 
     def first(self) -> Iterator[Transaction]:
         """Yields whole warehouses."""
@@ -90,21 +90,21 @@ class TpccWorkload(Workload):
 
 def _first_rows(warehouse: int) -> Iterator[Insert]:
     name = f"warehouse-{warehouse}"
-    yield Insert(WAREHOUSE, {"id": warehouse, "name": name, "ytd": money(DISTRICTS * DISTRICT_YTD)})
-    for district in range((warehouse - 1) * DISTRICTS + 1, warehouse * DISTRICTS + 1):
-        row: dict[str, Value] = {"id": district, "warehouse_id": warehouse, "ytd": money(DISTRICT_YTD)}
-        yield Insert(DISTRICT, {**row, "name": f"district-{district}", "next_order": 1})
+    yield Insert(_WAREHOUSE, {"id": warehouse, "name": name, "ytd": money(_DISTRICTS * _DISTRICT_YTD)})
+    for district in range((warehouse - 1) * _DISTRICTS + 1, warehouse * _DISTRICTS + 1):
+        row: dict[str, Value] = {"id": district, "warehouse_id": warehouse, "ytd": money(_DISTRICT_YTD)}
+        yield Insert(_DISTRICT, {**row, "name": f"district-{district}", "next_order": 1})
         for customer in range((district - 1) * CUSTOMERS + 1, district * CUSTOMERS + 1):
             row = {"id": customer, "district_id": district, "name": f"customer-{customer}"}
             amounts: dict[str, Value] = {"balance": money(0), "ytd_payment": money(0)}
-            yield Insert(CUSTOMER, {**row, **amounts, "payments": 0, "deliveries": 0})
-    for item in range(1, ITEMS + 1):
+            yield Insert(_CUSTOMER, {**row, **amounts, "payments": 0, "deliveries": 0})
+    for item in range(1, _ITEMS + 1):
         row = {"id": _stock(warehouse, item), "warehouse_id": warehouse, "item": item, "quantity": 50}
-        yield Insert(STOCK, {**row, "ytd": 0, "order_count": 0})
+        yield Insert(_STOCK, {**row, "ytd": 0, "order_count": 0})
 
 
 def _stock(warehouse: int, item: int) -> int:
-    return (warehouse - 1) * ITEMS + item
+    return (warehouse - 1) * _ITEMS + item
 
 
 class _Terminal:
@@ -115,10 +115,10 @@ class _Terminal:
         self._warehouses = workload.warehouses
         self._order_ids = count(1 + writer, writers)
         self._payment_ids = count(1 + writer, writers)
-        self._waiting: deque[Order] = deque()
-        self._delivered: deque[Order] = deque()
+        self._waiting: deque[_Order] = deque()
+        self._delivered: deque[_Order] = deque()
         self._payments: deque[int] = deque()
-        self._kept = max(1, KEPT * DISTRICTS * self._warehouses // writers)
+        self._kept = max(1, _KEPT * _DISTRICTS * self._warehouses // writers)
 
     def transactions(self) -> Iterator[Transaction]:
         rng = self._random.random
@@ -138,18 +138,18 @@ class _Terminal:
     def _new_order(self, *, is_rolled_back: bool) -> Transaction:
         rng = self._random
         district, customer = self._customer()
-        items = sorted(rng.sample(range(1, ITEMS + 1), rng.randint(5, MAX_LINES)))
+        items = sorted(rng.sample(range(1, _ITEMS + 1), rng.randint(5, MAX_LINES)))
         order_id = next(self._order_ids)
         lines = tuple(order_id * MAX_LINES + number for number in range(len(items)))
         quantities = [rng.randint(1, 10) for _ in items]
         amounts = [quantity * _price(item) for item, quantity in zip(items, quantities, strict=True)]
-        order = Order(order_id, district, customer, lines, sum(amounts))
+        order = _Order(order_id, district, customer, lines, sum(amounts))
         operations: list[Operation] = [*_entered(order)]
         for line, item, quantity, cents in zip(lines, items, quantities, amounts, strict=True):
             row: dict[str, Value] = {"id": line, "order_id": order_id, "item": item, "quantity": quantity}
-            operations.append(Insert(ORDER_LINE, {**row, "amount": money(cents), "delivered": None}))
+            operations.append(Insert(_ORDER_LINE, {**row, "amount": money(cents), "delivered": None}))
         operations += self._taken(self._supplier(district), items, quantities)
-        operations.append(Update(DISTRICT, district, {"next_order": Plus(1)}))
+        operations.append(Update(_DISTRICT, district, {"next_order": Plus(1)}))
         if not is_rolled_back:
             self._waiting.append(order)
         return Transaction(tuple(operations), is_rolled_back=is_rolled_back)
@@ -160,7 +160,7 @@ class _Terminal:
             filled = 91 if self._random.random() < quantity / 91 else 0
             change: dict[str, Value | Plus] = {"quantity": Plus(filled - quantity)}
             change |= {"ytd": Plus(quantity), "order_count": Plus(1)}
-            yield Update(STOCK, _stock(warehouse, item), change)
+            yield Update(_STOCK, _stock(warehouse, item), change)
 
     def _supplier(self, district: int) -> int:
         if self._random.random() < 0.01:
@@ -171,65 +171,65 @@ class _Terminal:
         district, customer = self._customer()
         payment, cents = next(self._payment_ids), self._random.randint(1_00, 5_000_00)
         row: dict[str, Value] = {"id": payment, "customer_id": customer, "district_id": district}
-        yield Insert(HISTORY, {**row, "amount": money(cents)})
+        yield Insert(_HISTORY, {**row, "amount": money(cents)})
         self._payments.append(payment)
         if len(self._payments) > self._kept:
-            yield Delete(HISTORY, self._payments.popleft())
+            yield Delete(_HISTORY, self._payments.popleft())
         paid = Plus(money(cents))
         change = {"balance": Plus(money(-cents)), "ytd_payment": paid, "payments": Plus(1)}
-        yield Update(CUSTOMER, customer, change)
-        yield Update(DISTRICT, district, {"ytd": paid})
-        yield Update(WAREHOUSE, _warehouse(district), {"ytd": paid})
+        yield Update(_CUSTOMER, customer, change)
+        yield Update(_DISTRICT, district, {"ytd": paid})
+        yield Update(_WAREHOUSE, _warehouse(district), {"ytd": paid})
 
     def _delivery(self) -> Iterator[Operation]:
         """The oldest orders of this terminal; those delivered long ago are removed."""
         customers: dict[int, tuple[int, int]] = {}
         carrier = self._random.randint(1, 10)
-        for _ in range(min(len(self._waiting), DELIVERED_AT_ONCE + len(self._waiting) // 10)):
+        for _ in range(min(len(self._waiting), _DELIVERED_AT_ONCE + len(self._waiting) // 10)):
             order = self._waiting.popleft()
             self._delivered.append(order)
-            yield Delete(NEW_ORDERS, order.id)
+            yield Delete(_NEW_ORDERS, order.id)
             yield Update(ORDERS, order.id, {"carrier": carrier})
             for line in order.lines:
-                yield Update(ORDER_LINE, line, {"delivered": DELIVERED})
+                yield Update(_ORDER_LINE, line, {"delivered": _DELIVERED})
             number, cents = customers.get(order.customer, (0, 0))
             customers[order.customer] = number + 1, cents + order.cents
         while len(self._delivered) > self._kept:
             order = self._delivered.popleft()
             for line in order.lines:
-                yield Delete(ORDER_LINE, line)
+                yield Delete(_ORDER_LINE, line)
             yield Delete(ORDERS, order.id)
         for customer, (number, cents) in sorted(customers.items()):
-            yield Update(CUSTOMER, customer, {"balance": Plus(money(cents)), "deliveries": Plus(number)})
+            yield Update(_CUSTOMER, customer, {"balance": Plus(money(cents)), "deliveries": Plus(number)})
 
     def _order_status(self) -> Iterator[Operation]:
-        yield Read(CUSTOMER, self._customer()[1])
+        yield Read(_CUSTOMER, self._customer()[1])
         if self._waiting:
             order = self._waiting[-1]
             yield Read(ORDERS, order.id)
             for line in order.lines:
-                yield Read(ORDER_LINE, line)
+                yield Read(_ORDER_LINE, line)
 
     def _stock_level(self) -> Iterator[Operation]:
         district = self._customer()[0]
-        yield Read(DISTRICT, district)
+        yield Read(_DISTRICT, district)
         for item in range(1, MAX_LINES + 1):
-            yield Read(STOCK, _stock(_warehouse(district), item))
+            yield Read(_STOCK, _stock(_warehouse(district), item))
 
     def _customer(self) -> tuple[int, int]:
         """A district and one of its customers."""
-        district = int(self._random.random() * DISTRICTS * self._warehouses)
+        district = int(self._random.random() * _DISTRICTS * self._warehouses)
         return district + 1, district * CUSTOMERS + 1 + int(self._random.random() * CUSTOMERS)
 
 
-def _entered(order: Order) -> Iterator[Insert]:
+def _entered(order: _Order) -> Iterator[Insert]:
     row: dict[str, Value] = {"id": order.id, "district_id": order.district, "customer_id": order.customer}
-    yield Insert(ORDERS, {**row, "carrier": None, "line_count": len(order.lines), "entered": ENTERED})
-    yield Insert(NEW_ORDERS, {"id": order.id, "district_id": order.district})
+    yield Insert(ORDERS, {**row, "carrier": None, "line_count": len(order.lines), "entered": _ENTERED})
+    yield Insert(_NEW_ORDERS, {"id": order.id, "district_id": order.district})
 
 
 def _warehouse(district: int) -> int:
-    return (district - 1) // DISTRICTS + 1
+    return (district - 1) // _DISTRICTS + 1
 
 
 def _price(item: int) -> int:

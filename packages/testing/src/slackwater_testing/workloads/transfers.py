@@ -28,16 +28,16 @@ from slackwater_testing.workloads.workload import (
     workload_pipeline,
 )
 
-ACCOUNTS = "bank.accounts"
-ENTRIES = "bank.entries"
-TRANSFERS = "bank.transfers"
+_ACCOUNTS = "bank.accounts"
+_ENTRIES = "bank.entries"
+_TRANSFERS = "bank.transfers"
 
-OPENING_CENTS = 1_000_00
-KEPT_PER_ACCOUNT = 20
+_OPENING_CENTS = 1_000_00
+_KEPT_PER_ACCOUNT = 20
 """Entries that an account has on average, at most: older transfers are settled, which removes them."""
 
 
-class Transfer(NamedTuple):
+class _Transfer(NamedTuple):
     """A transfer, as its writer knows it. Its entries are ``2 * id`` and ``2 * id + 1``."""
 
     id: int
@@ -58,7 +58,7 @@ class TransfersWorkload(Workload):
 
     def first(self) -> Iterator[Transaction]:
         """Yields the accounts with their opening balances."""
-        opening = money(OPENING_CENTS)
+        opening = money(_OPENING_CENTS)
         for account in range(1, max(2, self.size) + 1):
             row: dict[str, Value] = {
                 "id": account,
@@ -66,7 +66,7 @@ class TransfersWorkload(Workload):
                 "opening": opening,
                 "balance": opening,
             }
-            yield Transaction((Insert(ACCOUNTS, row),))
+            yield Transaction((Insert(_ACCOUNTS, row),))
 
     def transactions(self, writer: int, writers: int) -> Iterator[Transaction]:
         """Yields transfers, corrections and settlements."""
@@ -78,8 +78,8 @@ class _Writer:
         accounts = self._accounts = max(2, workload.size)
         self._random = workload.new_random(writer, writers)
         self._ids = count(1 + writer, writers)
-        self._own: deque[Transfer] = deque()
-        self._kept = max(1, KEPT_PER_ACCOUNT * accounts // (2 * writers))
+        self._own: deque[_Transfer] = deque()
+        self._kept = max(1, _KEPT_PER_ACCOUNT * accounts // (2 * writers))
 
     def transactions(self) -> Iterator[Transaction]:
         rng = self._random.random
@@ -96,13 +96,13 @@ class _Writer:
                 self._own.append(transfer)
                 yield Transaction(self._insert(transfer))
 
-    def _new(self, transfer_id: int) -> Transfer:
+    def _new(self, transfer_id: int) -> _Transfer:
         rng, accounts = self._random.random, self._accounts
         source = int(rng() * accounts)
         target = (source + 1 + int(rng() * (accounts - 1))) % accounts
-        return Transfer(transfer_id, source + 1, target + 1, 1 + int(rng() * 10_000))
+        return _Transfer(transfer_id, source + 1, target + 1, 1 + int(rng() * 10_000))
 
-    def _insert(self, new: Transfer) -> tuple[Operation, ...]:
+    def _insert(self, new: _Transfer) -> tuple[Operation, ...]:
         amount, minus = money(new.cents), money(-new.cents)
         row: dict[str, Value] = {
             "id": new.id,
@@ -112,21 +112,21 @@ class _Writer:
             "note": None if new.id % 3 else f'transfer "{new.id}"\tto {new.target}',
         }
         entries = (
-            Insert(TRANSFERS, row),
+            Insert(_TRANSFERS, row),
             self._entry(2 * new.id, new, new.source, minus),
             self._entry(2 * new.id + 1, new, new.target, amount),
         )
         return entries + self._both(new, "balance", new.cents)
 
     @staticmethod
-    def _entry(entry_id: int, transfer: Transfer, account: int, amount: Decimal) -> Insert:
+    def _entry(entry_id: int, transfer: _Transfer, account: int, amount: Decimal) -> Insert:
         row: dict[str, Value] = {
             "id": entry_id,
             "account_id": account,
             "transfer_id": transfer.id,
             "amount": amount,
         }
-        return Insert(ENTRIES, row)
+        return Insert(_ENTRIES, row)
 
     def _correct(self) -> tuple[Operation, ...]:
         old = self._own.popleft()
@@ -134,9 +134,9 @@ class _Writer:
         self._own.append(new)
         amount = money(new.cents)
         return (
-            Update(TRANSFERS, new.id, {"amount": amount}),
-            Update(ENTRIES, 2 * new.id, {"amount": money(-new.cents)}),
-            Update(ENTRIES, 2 * new.id + 1, {"amount": amount}),
+            Update(_TRANSFERS, new.id, {"amount": amount}),
+            Update(_ENTRIES, 2 * new.id, {"amount": money(-new.cents)}),
+            Update(_ENTRIES, 2 * new.id + 1, {"amount": amount}),
             *self._both(new, "balance", new.cents - old.cents),
         )
 
@@ -144,14 +144,14 @@ class _Writer:
         """An old transfer and its entries go into the opening balances."""
         old = self._own.popleft()
         return (
-            Delete(ENTRIES, 2 * old.id),
-            Delete(ENTRIES, 2 * old.id + 1),
-            Delete(TRANSFERS, old.id),
+            Delete(_ENTRIES, 2 * old.id),
+            Delete(_ENTRIES, 2 * old.id + 1),
+            Delete(_TRANSFERS, old.id),
             *self._both(old, "opening", old.cents),
         )
 
-    def _both(self, transfer: Transfer, column: str, cents: int) -> tuple[Operation, Operation]:
+    def _both(self, transfer: _Transfer, column: str, cents: int) -> tuple[Operation, Operation]:
         """Both accounts, in the order of their ids: no two writers wait for each other."""
-        debit = Update(ACCOUNTS, transfer.source, {column: Plus(money(-cents))})
-        credit = Update(ACCOUNTS, transfer.target, {column: Plus(money(cents))})
+        debit = Update(_ACCOUNTS, transfer.source, {column: Plus(money(-cents))})
+        credit = Update(_ACCOUNTS, transfer.target, {column: Plus(money(cents))})
         return (debit, credit) if transfer.source < transfer.target else (credit, debit)

@@ -1,24 +1,19 @@
-"""Compares a sink's topics with what the pipeline left of them."""
+"""Compares a sink's topics with what the pipeline left of them.
+
+:class:`TopicGuard` asks Kafka and refuses; the functions behind it are pure and find the differences.
+"""
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from slackwater_protocol import CommitRecord, ProgressRecord, TopicState, format_position
-from slackwater_spark.sink.kafka.reading import NOTHING_VISIBLE, first_visible, newest_commit
+from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState, format_position
+from slackwater_spark.sink.kafka.reading import first_visible, newest_commit, visible_progress
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic
-from slackwater_spark.sink.kafka.topic_changes import (
-    TopicChange,
-    compare_commits,
-    compare_topic,
-    compare_written,
-    first_unknown_offsets,
-    offset_gaps,
-    state_after,
-)
-from slackwater_spark.sink.kafka.topics import SinkTopics, unusable_topic
+from slackwater_spark.sink.kafka.topics import UNKNOWN_ID, SinkTopics, unusable_topic
 from slackwater_spark.sink.kafka.transaction import WrittenRanges
 
-ADVICE = (
+_ADVICE = (
     "docs/runbooks/output-changed.md says how to build the output anew; --accept-changed-output goes on with "
     "it as it is, and what is missing stays missing"
 )
@@ -26,6 +21,14 @@ _OURS = "nothing but what the pipeline has written"
 _UNWRITTEN = "a topic that nobody has written to yet"
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """A difference between a topic and what the pipeline left of it."""
+
+    expected: str
+    found: str
 
 
 class TopicGuard:
@@ -46,7 +49,7 @@ class TopicGuard:
         """Makes the topics that are not there, unless the newest progress record says that they were."""
         missing = self._topics.missing()
         for rule in missing:
-            if _is_visible(record):
+            if visible_progress(record) is not None:
                 self._found(
                     rule.name,
                     TopicChange("the topic that the pipeline has written", "none: it was deleted"),
@@ -75,7 +78,7 @@ class TopicGuard:
         for name, was in self.states.items():
             if name not in identities:
                 raise unusable_topic(
-                    name, "the topic that the pipeline writes", "none: it was deleted", ADVICE
+                    name, "the topic that the pipeline writes", "none: it was deleted", _ADVICE
                 )
             topic_id, partitions = identities[name]
             ranges = written.get(name, {})
@@ -105,13 +108,14 @@ class TopicGuard:
         found: TopicState,
     ) -> TopicChange | None:
         change = None if left is None else compare_topic(left, found)
-        if record is None or not _is_visible(record):
+        visible = visible_progress(record)
+        if visible is None:
             return self._foreign(output, name, None if change else left, found)
         if change is not None:
             return change
         if name == output.commits:
             is_as_left = left is not None and left.end == found.end
-            return None if is_as_left else compare_commits(record, newest_commit(self._settings, name))
+            return None if is_as_left else compare_commits(visible, newest_commit(self._settings, name))
         return None if left is None else self._foreign(output, name, left, found)
 
     def _foreign(
@@ -127,7 +131,7 @@ class TopicGuard:
 
     def _found(self, topic: str, change: TopicChange) -> None:
         if not self._settings.accept_changed_output:
-            raise unusable_topic(topic, change.expected, change.found, ADVICE)
+            raise unusable_topic(topic, change.expected, change.found, _ADVICE)
         _log.warning(
             "topic %r: expected %s, found %s; accepted: the pipeline goes on with it as it is",
             topic,
@@ -136,13 +140,109 @@ class TopicGuard:
         )
 
 
+def compare_topic(left: TopicState, found: TopicState) -> TopicChange | None:
+    """Finds whether a topic lost what the pipeline wrote to it, or its keys would move.
+
+    Compaction is no change: it leaves the first offset where it was.
+    """
+    if UNKNOWN_ID not in (left.topic_id, found.topic_id) and left.topic_id != found.topic_id:
+        return TopicChange(
+            f"the topic that the pipeline has written (id {left.topic_id})",
+            f"another one of this name (id {found.topic_id}): it was deleted and made anew",
+        )
+    if len(left.end) != len(found.end):
+        return TopicChange(
+            f"{len(left.end)} partition(s), as when the pipeline wrote to it",
+            f"{len(found.end)}: documents of a key would go to another partition than before",
+        )
+    for partition, (start, end) in enumerate(zip(left.start, left.end, strict=True)):
+        if found.end[partition] < end:
+            return TopicChange(
+                f"records up to offset {end - 1} in partition {partition}",
+                f"that it ends at offset {found.end[partition]}: newer records were lost, "
+                "or the topic was deleted and made anew",
+            )
+        if found.start[partition] > start:
+            return TopicChange(
+                f"all records since offset {start} in partition {partition}",
+                f"that it begins at offset {found.start[partition]}: older records were removed, "
+                "by retention (cleanup.policy=delete) or by hand",
+            )
+    return None
+
+
+def first_unknown_offsets(left: TopicState | None, found: TopicState) -> dict[int, int]:
+    """Returns by partition the offset from which a topic may hold records that are not the pipeline's."""
+    ours = found.start if left is None else left.end
+    return {
+        partition: max(start, own)
+        for partition, (start, own, end) in enumerate(zip(found.start, ours, found.end, strict=True))
+        if max(start, own) < end
+    }
+
+
+def compare_commits(progress: ProgressRecord, newest: CommitRecord | None) -> TopicChange | None:
+    """Finds whether the newest commit record is not the newest batch's: both became visible at once."""
+    expected = f"the commit record of batch {progress.batch_id}, at {format_position(progress.commit_lsn)}"
+    if newest is None:
+        return TopicChange(expected, "no commit record at all: they were removed")
+    if newest.pipeline != progress.pipeline:
+        return TopicChange(expected, f"one that pipeline {newest.pipeline!r} wrote")
+    if (newest.timeline, newest.commit_lsn) != (progress.timeline, progress.commit_lsn):
+        found = f"{format_position(newest.commit_lsn)} of timeline {newest.timeline} as the newest one"
+        return TopicChange(expected, f"{found}: commit records or progress records were removed")
+    return None
+
+
+def compare_written(
+    left: TopicState, topic_id: str, partitions: int, written: Mapping[int, OffsetRange]
+) -> TopicChange | None:
+    """Finds whether a topic was changed while a batch was being written to it.
+
+    Args:
+        left: The topic before the batch.
+        topic_id: After its records were acknowledged.
+        partitions: Their number then: it never falls, so it was no larger when keys were assigned.
+        written: Offsets that the records were given, by partition.
+    """
+    found = TopicState(topic_id, left.start, left.end)
+    partitions = max(partitions, max(written, default=-1) + 1)
+    if partitions != len(left.end):
+        found = replace(found, start=(0,) * partitions, end=(0,) * partitions)
+    if (change := compare_topic(left, found)) is not None:
+        return change
+    for partition, offsets in written.items():
+        if offsets.first_offset < left.end[partition]:
+            return TopicChange(
+                f"new records of partition {partition} behind offset {left.end[partition] - 1}",
+                f"that they went to offset {offsets.first_offset}: the topic was deleted and made anew",
+            )
+    return None
+
+
+def offset_gaps(left: TopicState, written: Mapping[int, OffsetRange]) -> dict[int, int]:
+    """Returns by partition where more stands between two batches than a transaction's marker.
+
+    That may be records of others, of transactions that were aborted, or of the broker's own.
+    """
+    return {
+        partition: left.end[partition]
+        for partition, offsets in written.items()
+        if offsets.first_offset > left.end[partition] + 1
+    }
+
+
+def state_after(left: TopicState, written: Mapping[int, OffsetRange]) -> TopicState:
+    """Returns a topic's state behind a batch."""
+    end = list(left.end)
+    for partition, offsets in written.items():
+        end[partition] = offsets.last_offset + 1
+    return replace(left, end=tuple(end))
+
+
 def _stray(place: tuple[int, int], expected: str = _OURS) -> TopicChange:
     partition, offset = place
     return TopicChange(expected, f"a record of somebody else at offset {offset} of partition {partition}")
-
-
-def _is_visible(record: ProgressRecord | None) -> bool:
-    return record is not None and record.batch_id != NOTHING_VISIBLE
 
 
 def _written(newest: CommitRecord | None) -> str:

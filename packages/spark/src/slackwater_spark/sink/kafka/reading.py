@@ -36,7 +36,7 @@ def read_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -
         ProtocolError: the newest record is no progress record or is of a newer version.
     """
     record = newest_progress(settings, may_be_absent=may_be_absent)
-    return None if record is None or record.batch_id == NOTHING_VISIBLE else record
+    return visible_progress(record)
 
 
 def newest_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False) -> ProgressRecord | None:
@@ -46,6 +46,11 @@ def newest_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False)
     """
     value = _newest_value(settings, settings.progress_topic, may_be_absent=may_be_absent)
     return None if value is None else decode_progress_record(value)
+
+
+def visible_progress(record: ProgressRecord | None) -> ProgressRecord | None:
+    """Returns the record if it is of a visible batch; None if it only says which run may write."""
+    return None if record is None or record.batch_id == NOTHING_VISIBLE else record
 
 
 def newest_commit(settings: KafkaSinkSettings, topic: str) -> CommitRecord | None:

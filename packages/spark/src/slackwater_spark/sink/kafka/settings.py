@@ -1,19 +1,18 @@
 """The settings of a Kafka sink."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from slackwater_engine.settings import Scope
 from slackwater_protocol import KafkaSettings
 from slackwater_protocol.keys import commit_topic, progress_topic
-from slackwater_spark.sink.commits import Emit
+from slackwater_spark.sink.batch import Emit, WithoutOutput
 from slackwater_spark.sink.contract import REQUEST_TIMEOUT
 
 _SLOWEST_BYTES_PER_SECOND = 2_000_000
 """A twentieth of what one producer writes on two quiet cores."""
 _LONGEST_TRANSACTION = timedelta(minutes=15)
-"""What brokers allow by default (``transaction.max.timeout.ms``)."""
+"""Brokers allow this by default (``transaction.max.timeout.ms``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class OutputTopic:
     """None takes an existing topic as it is and creates one with four partitions."""
 
     keys_move: bool = False
-    """Whether a document's key may move from one bucket to another, which sends its delete beside it."""
+    """True if a document's key may move from one bucket to another, which sends its delete beside it."""
 
     view: str = ""
     """Its name, for people; empty: that of the topic."""
@@ -51,8 +50,8 @@ class KafkaSinkSettings:
     """The cluster of the outputs."""
     replication_factor: int = -1
     """Replicas of topics that have to be created; -1 is the broker's default."""
-    without_output: Callable[[], frozenset[int]] = frozenset
-    """Says which batches are never written: those without input, as far as the checkpoint still has them."""
+    without_output: WithoutOutput = frozenset
+    """Says which batches are never written."""
     accept_changed_output: bool = False
     """Go on with topics that are not as the pipeline left them: what is missing in them stays missing."""
     transaction_timeout: timedelta = timedelta(seconds=60)

@@ -12,7 +12,6 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import count
 
 from slackwater_engine.documents import DocumentBatch
@@ -25,7 +24,8 @@ from slackwater_protocol import (
     encode_progress_record,
 )
 from slackwater_spark.errors import RunOvertakenError
-from slackwater_spark.sink.contract import NoProbe, SinkProbe, SinkStep, WriteReport
+from slackwater_spark.sink.batch import check_owner, is_covered
+from slackwater_spark.sink.contract import SinkProbe, SinkStep, WriteReport
 from slackwater_spark.sink.kafka.answers import unavailable
 from slackwater_spark.sink.kafka.guard import TopicGuard
 from slackwater_spark.sink.kafka.producer import (
@@ -33,10 +33,14 @@ from slackwater_spark.sink.kafka.producer import (
     TransactionalProducer,
     TransactionFailedError,
 )
-from slackwater_spark.sink.kafka.reading import NOTHING_VISIBLE, newest_progress, read_progress
+from slackwater_spark.sink.kafka.reading import (
+    NOTHING_VISIBLE,
+    newest_progress,
+    read_progress,
+    visible_progress,
+)
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 from slackwater_spark.sink.kafka.transaction import BatchTransaction, Written
-from slackwater_spark.sink.progress import check_owner, is_covered
 
 _BATCH_BYTES = 1_000_000
 """librdkafka's own limit."""
@@ -58,13 +62,13 @@ class KafkaSink:
         self._settings = settings
         self._patient = replace(settings, request_timeout=settings.patience)
         """For what is asked while a batch is being written: a broker that is away for a while ends no run."""
-        self._probe = probe or NoProbe()
+        self._probe: SinkProbe = probe or (lambda step, batch_id: None)
         self._clock = clock or SystemClock()
         self._connect = connect
         self._guard = TopicGuard(self._patient)
         self._producer: OutputProducer | None = None
         self._timeout = settings.transaction_timeout
-        """Of the producer's transactions."""
+        """The time that the producer's transactions may stand open."""
         self._limits: Mapping[str, int] = {}
         self._is_open_transaction = False
         self._run = uuid.uuid4().hex
@@ -117,7 +121,7 @@ class KafkaSink:
         """
         if self._fenced is not None:
             raise self._fenced
-        self._probe.reached(SinkStep.COLLECTED, batch.batch_id)
+        self._probe(SinkStep.COLLECTED, batch.batch_id)
         patience = self._settings.patience.total_seconds()
         retry = KafkaRetry(f"batch {batch.batch_id}", patience, clock=self._clock)
         for attempt in count(1):
@@ -171,7 +175,7 @@ class KafkaSink:
             None,
         )
         producer.commit()
-        return _visible(claim)
+        return visible_progress(claim)
 
     def _producer_for(self, batch: DocumentBatch) -> OutputProducer:
         """Returns the producer, or a new one when the batch takes longer than its transactions may."""
@@ -205,7 +209,7 @@ class KafkaSink:
             raise self._fenced
         if newest is not None:  # a transaction whose answer was lost may have become visible
             self._guard.states = newest.topics
-        return _visible(newest)
+        return visible_progress(newest)
 
     def _connect_producer(self, begin: Callable[[OutputProducer], ProgressRecord | None]) -> OutputProducer:
         """Connects a producer that fences earlier ones; keeps it if `begin` can tell what is visible then."""
@@ -251,7 +255,7 @@ class KafkaSink:
             self._settings,
             producer,
             batch,
-            partial(self._probe.reached, batch_id=batch.batch_id),
+            lambda step: self._probe(step, batch.batch_id),
             self._guard.states_after,
             self._limits,
         )
@@ -262,20 +266,11 @@ class KafkaSink:
         transaction.commit()
         self._progress, self._guard.states = progress, progress.topics
         report = self._report(batch, written, started, produced, was_covered=False)
-        self._probe.reached(SinkStep.COMMITTED, batch.batch_id)
+        self._probe(SinkStep.COMMITTED, batch.batch_id)
         return report
 
     def _is_covered(self, batch: DocumentBatch) -> bool:
-        newest = NOTHING_VISIBLE if self._progress is None else self._progress.batch_id
-        is_next = batch.batch_id <= newest + 1
-        without_output: frozenset[int] = frozenset() if is_next else self._settings.without_output()
-        return is_covered(
-            self._settings.pipeline,
-            batch.batch_id,
-            batch.header,
-            self._progress,
-            without_output,
-        )
+        return is_covered(self._settings.pipeline, batch, self._progress, self._settings.without_output)
 
     def _progress_after(self, query_id: str, batch: DocumentBatch) -> ProgressRecord:
         return ProgressRecord(
@@ -301,10 +296,6 @@ class KafkaSink:
             commit_seconds=self._clock.monotonic() - produced,
             visible_at=self._clock.now(),
         )
-
-
-def _visible(record: ProgressRecord | None) -> ProgressRecord | None:
-    return None if record is None or record.batch_id == NOTHING_VISIBLE else record
 
 
 def _batch_size(limits: Mapping[str, int]) -> dict[str, str]:

@@ -15,14 +15,16 @@ from confluent_kafka.cimpl import NewTopic
 
 from slackwater_protocol import TopicState
 from slackwater_spark.errors import OutputRefusedError, PipelineStateError, PipelineUnavailableError
-from slackwater_spark.sink.commits import Emit
+from slackwater_spark.sink.batch import Emit
 from slackwater_spark.sink.kafka.answers import until_answered
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
-from slackwater_spark.sink.kafka.topic_changes import UNKNOWN_ID
 
 T = TypeVar("T")
 
-DEFAULT_PARTITIONS = 4
+UNKNOWN_ID = ""
+"""The id of topics of a broker that gives them none."""
+
+_DEFAULT_PARTITIONS = 4
 _ADVICE = "delete it, or use other names"
 _ID_OF_NONE = "A" * 22
 """How Kafka spells the id of a topic without one."""
@@ -51,7 +53,7 @@ def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
     output_config = {"cleanup.policy": "compact"} if settings.emit is Emit.LATEST else for_ever
     rules = [TopicRule(settings.progress_topic, 1, 1, {"cleanup.policy": "compact"}, compacted=True)]
     for output in settings.outputs:
-        create = output.partitions or DEFAULT_PARTITIONS
+        create = output.partitions or _DEFAULT_PARTITIONS
         rules += [
             TopicRule(output.name, create, output.partitions, output_config),
             TopicRule(output.commits, 1, 1, for_ever),

@@ -21,7 +21,7 @@ from slackwater_protocol import (
 )
 from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
 from slackwater_spark.errors import OutputRefusedError, PipelineError
-from slackwater_spark.sink.commits import BatchCommits, CommitUnit, Emit
+from slackwater_spark.sink.batch import BatchCommits, CommitUnit, Emit
 from slackwater_spark.sink.contract import SinkStep
 from slackwater_spark.sink.kafka.answers import refusal
 from slackwater_spark.sink.kafka.producer import Headers, OutputProducer, TransactionFailedError
@@ -29,7 +29,7 @@ from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic
 
 WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]
 """Offsets of a batch's documents by output topic and partition."""
-TopicsAfter = Callable[[WrittenRanges], Mapping[str, TopicState]]
+_TopicsAfter = Callable[[WrittenRanges], Mapping[str, TopicState]]
 
 _SERVE_EVERY = 1000
 _SHOWN_KEY = 200
@@ -44,7 +44,7 @@ class Written:
     deletes: int = 0
 
 
-class DeliveredOffsets:
+class _DeliveredOffsets:
     """Counts delivery reports per partition.
 
     Reports come in the thread that polls or flushes the producer. One instance covers the documents of one
@@ -117,7 +117,7 @@ class BatchTransaction:
         producer: OutputProducer,
         batch: DocumentBatch,
         reached: Callable[[SinkStep], None],
-        topics_after: TopicsAfter = lambda _: {},
+        topics_after: _TopicsAfter = lambda _: {},
         limits: Mapping[str, int] | None = None,
     ) -> None:
         self._settings = settings
@@ -128,7 +128,7 @@ class BatchTransaction:
         self._limits = limits or {}
         self._commits = BatchCommits(batch, settings.emit, settings.scope)
         self._units = self._commits.units
-        self._offsets: Mapping[int, dict[str, DeliveredOffsets]] = {u.commit_lsn: {} for u in self._units}
+        self._offsets: Mapping[int, dict[str, _DeliveredOffsets]] = {u.commit_lsn: {} for u in self._units}
         """By commit record and output topic."""
         self._written = Written()
 
@@ -150,7 +150,9 @@ class BatchTransaction:
         try:
             for view, output in enumerate(self._settings.outputs):
                 for found in self._commits.documents(view, keys_move=output.keys_move):
-                    offsets = self._offsets[found.unit.commit_lsn].setdefault(output.name, DeliveredOffsets())
+                    offsets = self._offsets[found.unit.commit_lsn].setdefault(
+                        output.name, _DeliveredOffsets()
+                    )
                     headers = self._headers(found.commit_lsn, found.xid)
                     self._produce_documents(output, offsets, headers, found.documents)
             self._reached(SinkStep.PRODUCED)
@@ -176,7 +178,7 @@ class BatchTransaction:
         self._producer.commit()
 
     def _produce_documents(
-        self, output: OutputTopic, offsets: DeliveredOffsets, headers: Headers, documents: Iterable[Document]
+        self, output: OutputTopic, offsets: _DeliveredOffsets, headers: Headers, documents: Iterable[Document]
     ) -> None:
         produce, serve = self._producer.produce, self._producer.serve
         topic, report = output.name, offsets.report
@@ -192,7 +194,7 @@ class BatchTransaction:
             if not written.documents % _SERVE_EVERY:
                 serve()
 
-    def _reports(self) -> Iterator[DeliveredOffsets]:
+    def _reports(self) -> Iterator[_DeliveredOffsets]:
         return chain.from_iterable(each.values() for each in self._offsets.values())
 
     def _first_error(self) -> KafkaError | None:

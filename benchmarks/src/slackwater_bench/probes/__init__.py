@@ -1,1 +1,0 @@
-"""Scripts that run in the environment of the measured commit; they import the product, not the benchmark."""

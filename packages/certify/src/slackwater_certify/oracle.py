@@ -1,0 +1,367 @@
+"""Judges outputs by the committed states of their documents.
+
+Outputs that claim commits are each the state of their LSN, and each change is published exactly once. Others
+are each a committed state of their document, and no document goes back; of a table, all documents of a
+snapshot are at one commit, and commits only go forward.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, pairwise
+
+from slackwater_certify.certificate import Findings, Kind
+from slackwater_certify.committed_states import CommittedStates, DocumentVersions
+from slackwater_certify.observations import Observations, ReadOutput, describe
+from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
+from slackwater_certify.replay import DocumentKey
+
+
+def judge_by_states(
+    outputs: Iterator[ReadOutput],
+    records: OutputRecords,
+    committed: CommittedStates,
+    observed: Observations,
+    since_ms: int | None,
+) -> None:
+    """Judges outputs by what was committed; ``since_ms`` leaves out delays of transactions before it."""
+    has_claims = bool(records.commits)
+    if not has_claims:
+        outputs, has_claims = _peek_claims(outputs)
+    if records.snapshots is not None:
+        snapshots = _SnapshotJudge(committed.by_key, [lsn for lsn, _ in committed.transactions])
+        outputs = snapshots.judge(outputs, observed.findings)
+    judging: _ClaimJudge | _SequenceJudge
+    if has_claims:
+        judging = _ClaimJudge(committed.by_key, observed, records.commits)
+    else:
+        judging = _SequenceJudge(committed.by_key, observed, since_ms)
+    judging.judge(outputs)
+    judging.finish()
+    if records.commits:
+        _add_commit_delays(records.commits, committed.transactions, observed, since_ms)
+
+
+def _peek_claims(outputs: Iterator[ReadOutput]) -> tuple[Iterator[ReadOutput], bool]:
+    """Says if outputs have LSNs, which the first one tells; returns all of them with it."""
+    first = next(outputs, None)
+    if first is None:
+        return iter(()), False
+    return chain([first], outputs), first.output.lsn is not None
+
+
+class _CommitCoverage:
+    """Knows which commit record covers which records; checks that both account for each other."""
+
+    def __init__(self, commits: Sequence[Commit]) -> None:
+        self._ranges: dict[int, list[tuple[int, int, int]]] = {}
+        self._announced: list[tuple[Commit, OffsetRange]] = []
+        for number, commit in enumerate(commits):
+            for each in commit.ranges:
+                self._ranges.setdefault(each.partition, []).append((each.first, each.last, number))
+                self._announced.append((commit, each))
+        for ranges in self._ranges.values():
+            ranges.sort()
+        self._commits = commits
+        self._found: Counter[tuple[int, int]] = Counter()
+
+    def commit_of(self, output: Output) -> Commit | None:
+        """Finds the commit record that covers an output; counts the output there."""
+        ranges = self._ranges.get(output.partition, [])
+        position = bisect_right(ranges, output.place[1], key=lambda each: each[0]) - 1
+        if position < 0 or ranges[position][1] < output.place[1]:
+            return None
+        number = ranges[position][2]
+        self._found[output.partition, ranges[position][0]] += 1
+        return self._commits[number]
+
+    def check(self, findings: Findings) -> None:
+        """Compares how many records were announced with how many were there."""
+        for commit, each in self._announced:
+            found = self._found[each.partition, each.first]
+            if found == each.count:
+                continue
+            text = f"commit {commit.lsn} announces {each.count} records in partition {each.partition}"
+            kind = Kind.LOST if found < each.count else Kind.REPEATED
+            place = f"at offsets {each.first} to {each.last}"
+            findings.add(kind, f"{text} {place}, {found} are there", abs(found - each.count))
+
+
+class _ClaimJudge:
+    """Takes outputs with an LSN, from a header or from the commit record that covers them."""
+
+    def __init__(
+        self,
+        versions: Mapping[DocumentKey, DocumentVersions],
+        observed: Observations,
+        commits: Sequence[Commit],
+    ) -> None:
+        self._versions = versions
+        self._observed = observed
+        self._commits = commits
+        self._coverage = _CommitCoverage(commits)
+        self._published: dict[DocumentKey, list[int]] = {}
+        self._last: dict[int, int] = {}
+        """By partition: the LSN of its newest output."""
+
+    def judge(self, outputs: Iterable[ReadOutput]) -> None:
+        """Judges them all."""
+        for read in outputs:
+            lsn = self._claimed(read.output)
+            if read.problem is None:
+                self._judge(read, lsn)
+
+    def finish(self) -> None:
+        """Checks the commit records, and that every change was published once."""
+        _check_chain(self._commits, self._observed.findings)
+        if self._commits:
+            self._coverage.check(self._observed.findings)
+            boundaries = sorted({commit.lsn for commit in self._commits})
+        else:
+            boundaries = sorted({lsn for lsns in self._published.values() for lsn in lsns})
+        for key, versions in self._versions.items():
+            self._check_published(key, versions, boundaries)
+        for key in self._published.keys() - self._versions.keys():
+            self._repeated(key, Counter(self._published[key]))
+
+    def _claimed(self, output: Output) -> int | None:
+        commit = self._coverage.commit_of(output) if self._commits else None
+        lsn = output.lsn if output.lsn is not None else commit.lsn if commit else None
+        findings = self._observed.findings
+        if self._commits and commit is None:
+            findings.add(Kind.UNCOVERED, f"{describe(output)}: no commit record covers it")
+        elif lsn is None:
+            findings.add(Kind.UNCOVERED, f"{describe(output)}: it has no commit LSN")
+        elif commit is not None and commit.lsn != lsn:
+            findings.add(Kind.UNCOVERED, f"{describe(output)}: lies in the range of commit {commit.lsn}")
+        if lsn is not None:
+            if lsn < self._last.get(output.partition, lsn):
+                text = f"follows commit LSN {self._last[output.partition]}"
+                findings.add(Kind.ORDER, f"{describe(output)}: {text}")
+            self._last[output.partition] = lsn
+        return lsn
+
+    def _judge(self, read: ReadOutput, lsn: int | None) -> None:
+        versions = self._versions.get(read.key)
+        digests: list[bytes | None] = versions.digests if versions else [None]
+        if lsn is not None:
+            self._published.setdefault(read.key, []).append(lsn)
+        if read.digest not in digests:
+            self._observed.record_wrong(read, Kind.TORN, f"{read.document} is no committed state of it")
+            return
+        number = versions.at(lsn) if versions and lsn is not None else 0
+        if lsn is not None and digests[number] != read.digest and versions is not None:
+            other = versions.lsns[digests.index(read.digest)]
+            self._observed.record_wrong(read, Kind.WRONG_LSN, f"it is the state of LSN {other}")
+            return
+        self._observed.record_right(read)
+        if not self._commits and versions is not None and lsn is not None and number:
+            self._observed.record_delay(read.output.visible_ms, versions.times[number])
+
+    def _check_published(
+        self, key: DocumentKey, versions: DocumentVersions, boundaries: Sequence[int]
+    ) -> None:
+        """Compares what was published with what changed from boundary to boundary."""
+        published = Counter(self._published.get(key, ()))
+        before: bytes | None = None
+        for number, lsn in enumerate(versions.lsns):
+            boundary = bisect_left(boundaries, lsn)
+            is_last = number + 1 == len(versions.lsns)
+            if not is_last and bisect_left(boundaries, versions.lsns[number + 1]) == boundary:
+                continue
+            value = versions.digests[number]
+            if value == before:
+                continue
+            before = value
+            if boundary == len(boundaries):
+                text = f"changed by commit {lsn}, after the last that was published"
+                self._observed.findings.add(Kind.LOST, f"document {key}: {text}")
+            elif published[boundaries[boundary]]:
+                published[boundaries[boundary]] -= 1
+            else:
+                text = f"changed by commit {lsn}, but commit {boundaries[boundary]} does not publish it"
+                self._observed.findings.add(Kind.LOST, f"document {key}: {text}")
+        self._repeated(key, +published)
+
+    def _repeated(self, key: DocumentKey, published: Mapping[int, int]) -> None:
+        for lsn, count in published.items():
+            text = f"{count} more than commit {lsn} changed"
+            self._observed.findings.add(Kind.REPEATED, f"document {key}: {text}", count)
+
+
+def _check_chain(commits: Sequence[Commit], findings: Findings) -> None:
+    """Commit LSNs rise, and every commit record goes on where the one before ended."""
+    for before, after in pairwise(commits):
+        text = f"commit record {after.lsn} follows {before.lsn}"
+        if (after.timeline, after.lsn) <= (before.timeline, before.lsn):
+            findings.add(Kind.ORDER, text)
+        elif after.timeline == before.timeline and after.previous_lsn != before.lsn:
+            findings.add(Kind.ORDER, f"{text}, but continues {after.previous_lsn}")
+
+
+def _add_commit_delays(
+    commits: Sequence[Commit],
+    transactions: Iterable[tuple[int, int]],
+    observed: Observations,
+    since_ms: int | None,
+) -> None:
+    """Notes when each transaction, (LSN, commit time) in commit order, was covered by a commit record."""
+    number = 0
+    for lsn, time_ms in transactions:
+        while number < len(commits) and commits[number].lsn < lsn:
+            number += 1
+        if number == len(commits):
+            return
+        if since_ms is None or time_ms >= since_ms:
+            observed.record_delay(commits[number].visible_ms, time_ms)
+
+
+_NOTHING = DocumentVersions()
+_NOTHING.add(0, 0, None)
+
+
+class _SequenceJudge:
+    """Takes the outputs of each document in their order.
+
+    An output is matched with the next committed state that equals it: states may be skipped, since an output
+    may show the newest of several at once, but not shown again.
+    """
+
+    def __init__(
+        self,
+        versions: Mapping[DocumentKey, DocumentVersions],
+        observed: Observations,
+        timed_since_ms: int | None = None,
+    ) -> None:
+        self._versions = versions
+        self._observed = observed
+        self._timed_since_ms = timed_since_ms or 0
+        self._reached: dict[DocumentKey, int] = {}
+
+    def judge(self, outputs: Iterable[ReadOutput]) -> None:
+        """Judges them all."""
+        for read in outputs:
+            if read.problem is None:
+                self._judge(read)
+
+    def finish(self) -> None:
+        """Counts as lost what was never shown."""
+        for key, versions in self._versions.items():
+            reached = self._reached.get(key, -1)
+            shown = versions.digests[reached] if reached >= 0 else None
+            if shown == versions.final:
+                continue
+            text = f"its last committed state, of LSN {versions.lsns[-1]}, was never shown"
+            self._observed.findings.add(Kind.LOST, f"document {key}: {text}")
+
+    def _judge(self, read: ReadOutput) -> None:
+        versions = self._versions.get(read.key, _NOTHING)
+        reached = self._reached.get(read.key, -1)
+        found = _index(versions.digests, read.digest, reached + 1)
+        if found is not None:
+            self._reached[read.key] = found
+            self._observed.record_right(read)
+            if found and versions.times[found] >= self._timed_since_ms:
+                self._observed.record_delay(read.output.visible_ms, versions.times[found])
+        elif reached >= 0 and versions.digests[reached] == read.digest:
+            self._observed.record_right(read)
+            self._observed.findings.add(
+                Kind.REPEATED, f"document {read.key} at {read.output.place}: shown before"
+            )
+        else:
+            self._judge_unexpected(read, versions)
+
+    def _judge_unexpected(self, read: ReadOutput, versions: DocumentVersions) -> None:
+        older = _index(versions.digests, read.digest, 0)
+        if older is None:
+            self._observed.record_wrong(read, Kind.TORN, f"{read.document} is no committed state of it")
+            return
+        self._reached[read.key] = older
+        text = f"goes back to the state of LSN {versions.lsns[older]}"
+        self._observed.record_right(read)
+        self._observed.findings.add(Kind.ORDER, f"document {read.key} at {read.output.place}: {text}")
+
+
+def _index(digests: list[bytes | None], wanted: bytes | None, start: int) -> int | None:
+    try:
+        return digests.index(wanted, start)
+    except ValueError:
+        return None
+
+
+class _SnapshotJudge:
+    """Counts for every commit how many documents show their state of that commit.
+
+    A snapshot is consistent if there is a commit for which that is all of them. Changes are noted where a
+    count begins and ends to hold, so one document costs the number of its versions, a snapshot the number of
+    commits.
+    """
+
+    def __init__(self, versions: Mapping[DocumentKey, DocumentVersions], lsns: Sequence[int]) -> None:
+        self._versions = versions
+        self._lsns = [0, *lsns]
+        self._steps = array("q", bytes(8 * (len(self._lsns) + 1)))
+        self._shown: dict[DocumentKey, bytes | None] = {}
+        self._strange: set[DocumentKey] = set()
+        """Documents that show what no version of them, or no document at all, has."""
+        self._reached = 0
+        for each in versions.values():
+            self._count(each, None, 1)
+
+    def judge(self, outputs: Iterable[ReadOutput], findings: Findings) -> Iterator[ReadOutput]:
+        """Passes outputs on, and judges every snapshot when its last one has passed."""
+        number: int | None = None
+        for read in outputs:
+            if number is not None and read.output.place[0] != number:
+                self._check(number, findings)
+            number = read.output.place[0]
+            if read.problem is None:
+                self._change(read.key, read.digest)
+            else:
+                self._strange.add(read.output.place)
+            yield read
+        if number is not None:
+            self._check(number, findings)
+
+    def _change(self, key: DocumentKey, value: bytes | None) -> None:
+        """Notes that a document shows another value from the next snapshot on."""
+        versions = self._versions.get(key)
+        if versions is not None:
+            self._count(versions, self._shown.get(key), -1)
+            self._count(versions, value, 1)
+        self._shown[key] = value
+        if value is not None and (versions is None or value not in versions.digests):
+            self._strange.add(key)
+        else:
+            self._strange.discard(key)
+
+    def _check(self, number: int, findings: Findings) -> None:
+        """Judges the snapshot that all changes so far have led to."""
+        counts = list(accumulate(self._steps[:-1]))
+        wanted = len(self._versions)
+        if not self._strange:
+            for position in range(self._reached, len(counts)):
+                if counts[position] == wanted:
+                    self._reached = position
+                    return
+        best = max(counts)
+        if best == wanted and not self._strange:
+            lsn = self._lsns[counts.index(best)]
+            text = f"snapshot {number} goes back behind commit {self._lsns[self._reached]}"
+            findings.add(Kind.ORDER, f"{text}, to {lsn}")
+            return
+        off = wanted - best + len(self._strange)
+        text = f"at no commit are all {wanted:,} documents as snapshot {number} shows them"
+        findings.add(Kind.STATE, f"{text}; at least {off:,} are not, at the best one")
+
+    def _count(self, versions: DocumentVersions, value: bytes | None, step: int) -> None:
+        for number, digest in enumerate(versions.digests):
+            if digest == value:
+                self._steps[self._position(versions.lsns[number])] += step
+                is_last = number + 1 == len(versions.digests)
+                end = len(self._lsns) if is_last else self._position(versions.lsns[number + 1])
+                self._steps[end] -= step
+
+    def _position(self, lsn: int) -> int:
+        return bisect_right(self._lsns, lsn) - 1

@@ -1,0 +1,401 @@
+"""Finds everything that is wrong with a source, and its likely cause: a pure function of the facts."""
+
+from collections.abc import Callable, Iterator
+
+from slackwater.doctor.facts import Cause, Finding, PartitionFacts, PartitionId, SourceFacts, absence
+from slackwater_markers import FrontierState
+from slackwater_protocol import SNAPSHOT_XID, Evidence, OpenTransaction, format_position
+from slackwater_sidecar import describe_open
+
+_LISTED = 12
+_ANY_COMMIT = (
+    "any later commit shows them; an idle database needs one now and then: heartbeat.interval.ms with "
+    "heartbeat.action.query"
+)
+
+
+def diagnose(facts: SourceFacts) -> list[Finding]:
+    """Everything that is wrong, most fundamental first; empty: the source is healthy."""
+    findings = [*_reachability(facts), *_sidecar(facts), *_state(facts), *_transaction_topic(facts)]
+    if facts.kafka_error is None:
+        findings += [_likely_cause(transaction, facts) for transaction in facts.open]
+    return findings
+
+
+def _reachability(facts: SourceFacts) -> Iterator[Finding]:
+    if facts.kafka_error is not None:
+        yield Finding(
+            cause=Cause.KAFKA_AWAY,
+            what=facts.kafka_error,
+            advice=("check brokers, address and permissions; nothing can be said of the topics meanwhile",),
+        )
+    if facts.redis_error is not None:
+        yield Finding(
+            cause=Cause.REDIS_AWAY,
+            what=facts.redis_error,
+            advice=(
+                "nothing is lost: readers use the cut log, and the sidecar fills Redis when it is back",
+                "docs/runbooks/redis-lost.md",
+            ),
+        )
+    if facts.redis_wrong is not None:
+        yield Finding(
+            cause=Cause.REDIS_WRONG,
+            what=facts.redis_wrong,
+            advice=(
+                "nothing is lost: readers use the cut log, and a running sidecar puts Redis right",
+                "does it come back? somebody else writes to keys slackwater:*; see users in docs/redis.md",
+            ),
+        )
+    if facts.cut_log_error is not None:
+        yield Finding(cause=Cause.CUT_LOG, what=facts.cut_log_error, advice=("docs/runbooks/cut-log.md",))
+
+
+def _sidecar(facts: SourceFacts) -> Iterator[Finding]:
+    if facts.redis_error is not None or (facts.redis_wrong is not None and facts.status is None):
+        return
+    what = absence(facts.status, facts.now_ms)
+    if what is not None:
+        yield Finding(
+            cause=Cause.NO_SIDECAR,
+            what=what,
+            advice=(
+                f"slackwater sidecar --source {facts.source} --bootstrap HOST:PORT --redis-url …",
+                "docs/runbooks/sidecar-restart.md",
+            ),
+        )
+
+
+def _state(facts: SourceFacts) -> Iterator[Finding]:
+    status = facts.status
+    if status is None:
+        return
+    if status.state is FrontierState.REGRESSED:
+        yield Finding(
+            cause=Cause.REGRESSED,
+            what=status.detail,
+            advice=(
+                f"slackwater source new-timeline --source {facts.source}",
+                "docs/runbooks/regressed.md",
+            ),
+        )
+    elif status.state is FrontierState.BAD_INPUT:
+        yield Finding(
+            cause=Cause.BAD_INPUT,
+            what=status.detail,
+            advice=(
+                "look at the record; is the topic written by the connector only, in a known format?",
+                f"in {facts.topics.transactions}: slackwater source skip --source {facts.source} --to LSN "
+                "passes it, with the LSN of a commit behind it",
+                "in a data topic: delete the records up to it (kafka-delete-records.sh), have the connector "
+                "take a new snapshot, begin a new cut log",
+            ),
+        )
+    elif status.state is FrontierState.MISCONFIGURED:
+        yield Finding(
+            cause=Cause.MISCONFIGURED, what=status.detail, advice=("change the connector as it says",)
+        )
+    elif status.state is FrontierState.WAITING and not facts.open:
+        yield Finding(cause=Cause.WAITING, what=status.detail, advice=("it goes on by itself",))
+
+
+def _transaction_topic(facts: SourceFacts) -> Iterator[Finding]:
+    """Absent before the first streamed transaction, so it is missed only when rows wait for their END."""
+    has_streamed = facts.cut is not None and facts.cut.transaction_offset > 0
+    waits = any(t.commit_lsn is None and t.xid != SNAPSHOT_XID for t in facts.open)
+    if facts.kafka_error is None and facts.transactions is None and (waits or has_streamed):
+        topic = facts.topics.transactions
+        yield Finding(
+            cause=Cause.TRANSACTION_TOPIC_MISSING,
+            what=f"there is no topic {topic}",
+            evidence=("rows wait for their END" if waits else "cuts were made from it before",),
+            advice=(
+                "the connector needs provide.transaction.metadata=true",
+                "has it another name (topic.transaction, a transform)? --transaction-topic TOPIC",
+            ),
+        )
+
+
+_Rule = Callable[["_OpenCase"], Finding | None]
+
+
+class _OpenCase:
+    """Holds an open transaction together with the facts about its partitions."""
+
+    def __init__(self, transaction: OpenTransaction, facts: SourceFacts) -> None:
+        self.transaction = transaction
+        self.facts = facts
+        self.positions = {_partition(name): offsets[1] for name, offsets in transaction.places.items()}
+        """Where the sidecar reads next, by partition."""
+
+    @property
+    def incomplete(self) -> list[str]:
+        """Tables of which fewer rows were read than END announced."""
+        expected, received = self.transaction.expected, self.transaction.received
+        return [table for table, count in sorted(expected.items()) if received.get(table, 0) < count]
+
+    def partitions(self) -> Iterator[tuple[PartitionId, PartitionFacts, int]]:
+        """Yields partitions of incomplete tables (before END: all) with facts and the sidecar's position."""
+        topics = {self.facts.topics.data(table) for table in self.incomplete}
+        for partition, position in sorted(self.positions.items()):
+            known = self.facts.partitions.get(partition)
+            if known is not None and (not topics or partition[0] in topics):
+                yield partition, known, position
+
+    def finding(self, cause: Cause, evidence: list[str], *advice: str) -> Finding:
+        """Returns a finding about this transaction."""
+        what = describe_open(self.transaction)
+        return Finding(cause=cause, what=what, evidence=tuple(evidence), advice=advice)
+
+    @property
+    def skip(self) -> str:
+        """Returns the command that lets it pass."""
+        lsn = self.transaction.commit_lsn
+        to = format_position(lsn) if lsn else "LSN"
+        return f"slackwater source skip --source {self.facts.source} --to {to}"
+
+
+def _likely_cause(transaction: OpenTransaction, facts: SourceFacts) -> Finding:
+    """Finds the first cause that the facts show: what only needs patience before what needs a decision.
+
+    Needs Kafka's side of the facts.
+    """
+    case = _OpenCase(transaction, facts)
+    for rule in _RULES:
+        finding = rule(case)
+        if finding is not None:
+            return finding
+    return case.finding(Cause.WAITS_FOR_OTHERS, ["all rows that END announced were read"])
+
+
+def _snapshot(case: _OpenCase) -> Finding | None:
+    if case.transaction.xid != SNAPSHOT_XID:
+        return None
+    if case.transaction.hint.startswith("initial snapshot, its announcements do not fit"):
+        return case.finding(
+            Cause.SNAPSHOT,
+            [case.transaction.hint],
+            "is the sidecar still reading, or the connector not running? Then wait, or start it",
+            "if both have finished, records were lost on the way: have the connector take the snapshot again "
+            "(stop it, DELETE http://CONNECT:8083/connectors/NAME/offsets, resume it); nothing of this "
+            "snapshot has been published",
+            "were all rows deleted before it was taken again? Insert one first: without any it has no LSN",
+            "are rows older than their announcement every time? Their 'ts_ms' must be the connector's time",
+            "docs/runbooks/open-transaction.md",
+        )
+    if "wait" in case.transaction.hint:
+        return case.finding(Cause.SNAPSHOT, [case.transaction.hint], _ANY_COMMIT)
+    topic = case.facts.topics.notifications
+    return case.finding(
+        Cause.SNAPSHOT,
+        [case.transaction.hint],
+        "wait until the connector has written it; `slackwater status` counts the rows",
+        f"if the connector has long finished: it must announce that in {topic} "
+        "(notification.enabled.channels=sink, notification.sink.topic.name)",
+    )
+
+
+def _missing_topic(case: _OpenCase) -> Finding | None:
+    facts = case.facts
+    missing = {
+        t: facts.topics.data(t) for t in case.incomplete if facts.topics.data(t) not in facts.data_topics
+    }
+    if not missing:
+        return None
+    pairs = ",".join(f"{table}=TOPIC" for table in missing)
+    return case.finding(
+        Cause.TOPIC_MISSING,
+        [f"there is no topic {topic} for {table}" for table, topic in missing.items()],
+        f"written elsewhere by a transform? name the topic: --topics {pairs} (sidecar.topics)",
+        "not needed? name the tables to follow (sidecar.tables), without this one",
+        f"deleted? {case.skip}, after the connector has written a new snapshot",
+    )
+
+
+def _gone(case: _OpenCase) -> Finding | None:
+    evidence = [
+        f"{_named(partition)}: offset {position} is wanted, the topic begins at {known.low}"
+        for partition, known, position in case.partitions()
+        if position < known.low
+    ]
+    if not evidence:
+        return None
+    return case.finding(
+        Cause.RETENTION,
+        evidence,
+        "raise retention.ms of the data topics above the longest time a sidecar may be away",
+        "rows are lost: have the connector take a new snapshot, then " + case.skip,
+    )
+
+
+def _made_anew(case: _OpenCase) -> Finding | None:
+    evidence = [
+        f"{_named(partition)} ends at {known.end}, but was read up to {position}"
+        for partition, known, position in case.partitions()
+        if position > known.end
+    ]
+    if not evidence:
+        return None
+    return case.finding(
+        Cause.TOPIC_MADE_ANEW,
+        evidence,
+        "the topic was deleted and made anew: have the connector take a new snapshot, begin a new cut log",
+    )
+
+
+def _hanging(case: _OpenCase) -> Finding | None:
+    evidence = [
+        f"{_named(partition)}: readable up to {known.stable_end} of {known.end}"
+        for partition, known, position in case.partitions()
+        if known.hangs and position >= known.stable_end
+    ]
+    transactions = case.facts.transactions
+    if case.transaction.commit_lsn is None and transactions is not None and transactions.hangs:
+        topic = case.facts.topics.transactions
+        evidence.append(f"{topic}/0: readable up to {transactions.stable_end} of {transactions.end}")
+    if not evidence:
+        return None
+    return case.finding(
+        Cause.HANGING,
+        evidence,
+        "an exactly-once connector has left a Kafka transaction open: restart its task",
+        "or wait for transaction.timeout.ms of its producer",
+        "or find and abort it: kafka-transactions.sh --bootstrap-server … find-hanging / abort",
+    )
+
+
+def _behind(case: _OpenCase) -> Finding | None:
+    evidence = [
+        f"{_named(partition)}: read up to {position} of {known.stable_end}"
+        for partition, known, position in case.partitions()
+        if position < known.stable_end
+    ]
+    if not evidence:
+        return None
+    return case.finding(
+        Cause.SIDECAR_BEHIND,
+        evidence,
+        "the sidecar is only slow, or has paused what is far ahead: wait",
+        "still growing? more processes: --workers N, or a sidecar of its own for this source",
+    )
+
+
+def _without_end(case: _OpenCase) -> Finding | None:
+    if case.transaction.commit_lsn is not None:
+        return None
+    newest, topic = case.facts.newest_end, case.facts.topics.transactions
+    if newest is None or newest.commit_ts_ms <= case.transaction.since_ms:
+        return _connector_down(case)
+    return case.finding(
+        Cause.END_LOST,
+        [
+            f"{topic} has newer ENDs, up to xid {newest.xid} at {format_position(newest.commit_lsn)}, "
+            "but not this one"
+        ],
+        "is something between the connector and the topic dropping records (transforms, errors.tolerance)?",
+        "cleanup.policy of the transaction topic must be delete, not compact",
+        f"slackwater source skip --source {case.facts.source} --to {format_position(newest.commit_lsn)}",
+    )
+
+
+def _renumbered(case: _OpenCase) -> Finding | None:
+    if not case.transaction.hint.startswith("rows were numbered again") or _later_rows(case):
+        return None
+    return case.finding(
+        Cause.RENUMBERED,
+        ["the connector was restarted within this transaction and has written rows of it twice"],
+        "wait: any later change in every partition of its tables, or the connector's next repeat, decides",
+    )
+
+
+def _not_overtaken(case: _OpenCase) -> Finding | None:
+    """Tables judged by overtaking need a later row in every partition, whether rows are missing or not."""
+    facts, lsn = case.facts, case.transaction.commit_lsn
+    judged = [t for t in case.transaction.expected if facts.evidence.get(t) is Evidence.OVERTAKEN]
+    topics = {facts.topics.data(table) for table in judged}
+    quiet = [
+        partition
+        for partition, known in sorted(facts.partitions.items())
+        if partition[0] in topics and lsn is not None and (known.newest_row_lsn or 0) <= lsn
+    ]
+    if not quiet:
+        return None
+    return case.finding(
+        Cause.NOT_OVERTAKEN,
+        [f"{_named(partition)}: no row of a later transaction yet" for partition in quiet[:_LISTED]],
+        "wait: a table judged by `overtaken` needs a later row in each of its partitions",
+        f"a table with little traffic? judge it by counts: --evidence {judged[0]}=counts (sidecar.evidence)",
+    )
+
+
+def _missing_rows(case: _OpenCase) -> Finding | None:
+    if not case.incomplete:
+        return None
+    later, newest = _later_rows(case), case.facts.newest_end
+    lsn = case.transaction.commit_lsn or 0
+    if not later and (newest is None or newest.commit_lsn <= lsn):
+        return _connector_down(case)
+    tables = ", ".join(case.incomplete)
+    evidence = [f"{tables}: every partition was read to its end"]
+    evidence += [
+        f"{_named(partition)}: rows of later transactions came, up to {text}" for partition, text in later
+    ]
+    if newest is not None and newest.commit_lsn > lsn:
+        evidence.append(f"ENDs of later transactions came, up to {format_position(newest.commit_lsn)}")
+    overtaken = ",".join(f"{table}=overtaken" for table in case.incomplete)
+    return case.finding(
+        Cause.DROPPED,
+        evidence,
+        "look for what drops records: the connector's transforms, errors.tolerance=all, compaction",
+        f"dropped on purpose? --evidence {overtaken} (sidecar.evidence): counts are then not relied on",
+        f"lost? {case.skip} lets it pass without the missing rows, for all pipelines",
+    )
+
+
+def _connector_down(case: _OpenCase) -> Finding:
+    newest = case.facts.newest_end
+    seconds = (case.facts.now_ms - newest.commit_ts_ms) / 1000 if newest else None
+    said = (
+        f"the newest END is that of xid {newest.xid}, committed {seconds:,.0f} s ago"
+        if newest
+        else f"{case.facts.topics.transactions} holds no END"
+    )
+    return case.finding(
+        Cause.CONNECTOR_DOWN,
+        ["everything that stands in the topics was read, and nothing later came", said],
+        "is the connector running? curl http://CONNECT:8083/connectors/NAME/status",
+        "does it reach the database, and is its replication slot active? select * from pg_replication_slots",
+    )
+
+
+def _later_rows(case: _OpenCase) -> list[tuple[PartitionId, str]]:
+    """Returns partitions with a row of a later commit: none of the transaction can follow there."""
+    lsn = case.transaction.commit_lsn
+    return [
+        (partition, format_position(known.newest_row_lsn))
+        for partition, known, _ in case.partitions()
+        if lsn is not None and known.newest_row_lsn is not None and known.newest_row_lsn > lsn
+    ]
+
+
+def _partition(name: str) -> PartitionId:
+    topic, _, number = name.rpartition("/")
+    return topic, int(number)
+
+
+def _named(partition: PartitionId) -> str:
+    return f"{partition[0]}/{partition[1]}"
+
+
+_RULES: tuple[_Rule, ...] = (
+    _snapshot,
+    _missing_topic,
+    _gone,
+    _made_anew,
+    _hanging,
+    _behind,
+    _without_end,
+    _not_overtaken,
+    _renumbered,
+    _missing_rows,
+)

@@ -1,0 +1,332 @@
+"""Java servers: the pinned jars of Kafka, Connect and Debezium, and how one of them is run and configured.
+
+The Ivy inside PySpark downloads the jars once into a user cache. What counts is ``data/jars.sha256``: a
+folder of the cache is used only if every jar has the SHA-256 written there, each time anew. An archive of
+loaded classes beside them halves the start time of the servers.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import logging
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from slackwater_devstack.errors import DevStackUnavailableError, missing_prerequisite
+from slackwater_devstack.programs import InstalledProgram, find_java
+from slackwater_devstack.settings import Collector
+from slackwater_protocol import user_cache
+
+logger = logging.getLogger(__name__)
+Progress = Callable[[str], None]
+"""Called with one line for a person, from the thread that resolves."""
+Properties = dict[str, str]
+"""The content of a Java properties file."""
+
+Fetch = Callable[[Path, Progress], None]
+"""Puts all jars into a folder that does not exist yet."""
+_DATA = resources.files("slackwater_devstack") / "data"
+_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
+_TAIL_LINES = 15
+_PROGRESS_STEP = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedJar:
+    """One line of the manifest."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """A folder with all jars of broker and Connect."""
+
+    folder: Path
+    jars: tuple[PinnedJar, ...]
+
+    @property
+    def classpath(self) -> str:
+        """All jars in a fixed order, so that an archive of loaded classes stays valid."""
+        return os.pathsep.join(str(self.folder / jar.name) for jar in self.jars)
+
+    def version_of(self, artifact: str) -> str:
+        """The pinned version of an artifact, for example of ``kafka_2.13``; empty when it is not there."""
+        names = (jar.name for jar in self.jars)
+        found = (
+            name.removeprefix(f"{artifact}-").removesuffix(".jar")
+            for name in names
+            if name.startswith(f"{artifact}-")
+        )
+        return next(found, "")
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Returns where downloads are kept, see :func:`slackwater_protocol.user_cache`.
+
+    Raises:
+        DevStackUnavailableError: the account has no home folder, and no other place was named.
+    """
+    found = user_cache(environment)
+    if found is None:
+        what = "a folder for downloads"
+        raise missing_prerequisite(what, "this account has no home folder", "set SLACKWATER_CACHE")
+    return found
+
+
+def parse_manifest(text: str) -> tuple[PinnedJar, ...]:
+    """The jars of a manifest: lines of SHA-256, size in bytes, file name."""
+    fields = (line.split() for line in text.splitlines() if line.strip())
+    return tuple(PinnedJar(name, int(size), digest) for digest, size, name in fields)
+
+
+def resolve_jars(cache: Path | None = None, progress: Progress | None = None) -> JarSet:
+    """The jars, downloaded if the cache has them not. Safe in several processes at once; blocks them.
+
+    Every jar is read and compared with its checksum each time, since others may write to the cache; one that
+    differs is fetched again.
+
+    Raises:
+        DevStackUnavailableError: the download failed or brought other bytes than the pinned ones, or there is
+            no suitable Java, or a PySpark without Ivy, and the cache is empty.
+    """
+    manifest = (_DATA / "jars.sha256").read_text()
+    jars = parse_manifest(manifest)
+    key = hashlib.sha256(manifest.encode()).hexdigest()[:12]
+    root = (cache or cache_folder()) / "jars"
+    wanted = JarSet(root / key, jars)
+    ensure_jars(wanted, _fetch_with_ivy, progress or (lambda line: logger.info("%s", line)))
+    return wanted
+
+
+def ensure_jars(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
+    """Fill the set's folder unless it is complete. One process fetches, the others wait for it.
+
+    The folder appears at once and only with jars that have the pinned checksums.
+    """
+    if find_damage(wanted) is None:
+        return
+    wanted.folder.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(wanted.folder.with_name(f"{wanted.folder.name}.lock"), tell):
+        problem = find_damage(wanted)
+        if problem is None:
+            return
+        if wanted.folder.exists():
+            tell(problem)
+        _fill(wanted, fetch, tell)
+
+
+def find_damage(found: JarSet) -> str | None:
+    """Reads every jar and compares it with the manifest.
+
+    Returns:
+        Why the set cannot be used; None if every jar is there with the pinned bytes.
+    """
+    for jar in found.jars:
+        path = found.folder / jar.name
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            return f"{jar.name} is missing in {found.folder}"
+        except OSError as error:
+            return f"{path} cannot be read: {error}"
+        if digest != jar.sha256:
+            return f"{path} has SHA-256 {digest}, pinned is {jar.sha256}"
+    return None
+
+
+@contextlib.contextmanager
+def _lock(path: Path, tell: Progress) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("another process is downloading the jars; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield  # closing the file unlocks
+
+
+def _fill(wanted: JarSet, fetch: Fetch, tell: Progress) -> None:
+    """Runs under the lock, so leftovers of a killed download are nobody's."""
+    incoming = wanted.folder.with_name(f".{wanted.folder.name}.incoming")
+    shutil.rmtree(incoming, ignore_errors=True)
+    tell(f"downloading {len(wanted.jars)} jars into {wanted.folder}")
+    fetch(incoming, tell)
+    problem = find_damage(JarSet(incoming, wanted.jars))
+    if problem is not None:
+        raise _unresolved(problem, f"delete {wanted.folder.parent} and try again")
+    shutil.rmtree(wanted.folder, ignore_errors=True)
+    incoming.rename(wanted.folder)
+    tell(f"{len(wanted.jars)} jars are there and have the pinned checksums")
+
+
+def _fetch_with_ivy(target: Path, tell: Progress) -> None:
+    with resources.as_file(_DATA / "ivy-pinned.xml") as ivy:
+        ivy_fetch(ivy)(target, tell)
+
+
+def ivy_fetch(ivy: Path) -> Fetch:
+    """A download of exactly the artifacts that an Ivy file names, for :func:`ensure_jars`."""
+
+    def fetch(target: Path, tell: Progress) -> None:
+        ivy_cache = target.with_name(f"{target.name}.ivy")  # outlives a failure, so that a retry goes on
+        with resources.as_file(_DATA / "ivysettings-pinned.xml") as settings:
+            _run_ivy(ivy, settings, ivy_cache, target, tell)
+        shutil.rmtree(ivy_cache, ignore_errors=True)
+
+    return fetch
+
+
+def _run_ivy(ivy: Path, settings: Path, ivy_cache: Path, target: Path, tell: Progress) -> None:
+    argv = [str(find_java().path), "-Xmx256m", "-jar", str(_find_ivy_jar())]
+    argv += ["-settings", str(settings), "-ivy", str(ivy), "-cache", str(ivy_cache)]
+    argv += ["-retrieve", f"{target}/{_PATTERN}", "-types", "jar", "bundle"]
+    lines: list[str] = []
+    done = 0
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        for line in process.stdout or ():
+            lines.append(line.rstrip())
+            done += "[SUCCESSFUL ]" in line
+            if "[SUCCESSFUL ]" in line and done % _PROGRESS_STEP == 0:
+                tell(f"{done} jars downloaded")
+    failed = any("UNRESOLVED DEPENDENCIES" in line or "[FAILED" in line for line in lines)
+    if process.returncode != 0 or failed:
+        reason = f"the download failed (exit code {process.returncode})"
+        raise _unresolved(reason, "is the network there?", "\n".join(lines[-_TAIL_LINES:]))
+
+
+def _unresolved(reason: str, hint: str, log_tail: str = "") -> DevStackUnavailableError:
+    problem = f"the Kafka and Debezium jars could not be resolved: {reason}"
+    return DevStackUnavailableError(problem, hint, log_tail)
+
+
+def _find_ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        hint = "install the package slackwater-devstack with its dependencies"
+        raise missing_prerequisite("PySpark", "it is not installed", hint)
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
+    if not found:
+        where = f"{Path(spec.origin).parent} has none"
+        raise missing_prerequisite("the Ivy jar of PySpark", where, "install `pyspark`, not `pyspark-client`")
+    return found[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaProgram:
+    """A main class with all that is needed to run it."""
+
+    java: InstalledProgram
+    jars: JarSet
+    main: str
+    heap: str
+    collector: Collector = Collector.SERIAL
+
+    def command(self, arguments: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+        """The argument list. Uses the class archive, or records one into the folder when there is none."""
+        log4j = resources.files("slackwater_devstack") / "data" / "log4j2.properties"
+        archive = self.archive()
+        # Without the check, Java crashes when bytes of the file have changed.
+        sharing = (
+            (f"-XX:ArchiveClassesAtExit={self.recording(folder)}",)
+            if archive is None
+            else ("-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}")
+        )
+        return (
+            str(self.java.path),
+            f"-Xmx{self.heap}",
+            self.collector.value,
+            "-XX:-UsePerfData",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={Path(str(log4j)).as_uri()}",
+            *sharing,
+            "-cp",
+            self.jars.classpath,
+            self.main,
+            *arguments,
+        )
+
+    def archive(self) -> Path | None:
+        """The class archive of this Java, these jars and this program, if it was recorded and is whole.
+
+        Java crashes with a file that lacks its end, so the file's name tells how long it must be.
+        """
+        recorded = self._archives().glob(f"{self._archive_stem()}-*.jsa")
+        return next((path for path in recorded if path.name == self._archive_name(path)), None)
+
+    def recording(self, folder: Path) -> Path:
+        """The file to which a run without archive writes one when it ends in order."""
+        return folder / "classes.jsa"
+
+    def publish_recording(self, folder: Path) -> None:
+        """Move a recorded archive into the cache.
+
+        Only after the program ended by itself: otherwise the archive may be half written.
+        """
+        recorded = self.recording(folder)
+        with contextlib.suppress(OSError):  # another file system or no space: next time
+            if recorded.is_file() and self.archive() is None:
+                self._archives().mkdir(parents=True, exist_ok=True)
+                recorded.rename(self._archives() / self._archive_name(recorded))
+        recorded.unlink(missing_ok=True)
+
+    def _archives(self) -> Path:
+        return self.jars.folder.parent.parent / "classes"
+
+    def _archive_name(self, archive: Path) -> str:
+        return f"{self._archive_stem()}-{archive.stat().st_size}.jsa"
+
+    def _archive_stem(self) -> str:
+        parts = (
+            str(self.java.path.resolve()),
+            self.java.version.text,
+            str(self.jars.folder),
+            self.main,
+            self.collector.name,
+        )
+        key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+        return f"{self.main.rpartition('.')[2]}-{key}"
+
+
+def java_program(main: str, heap: str, collector: Collector, progress: Progress | None = None) -> JavaProgram:
+    """Find Java and the jars; downloads them the first time.
+
+    Raises:
+        DevStackUnavailableError: Java is missing or too old, or the jars could not be downloaded.
+    """
+    java = find_java()
+    jars = resolve_jars(cache_folder(os.environ), progress)
+    return JavaProgram(java=java, jars=jars, main=main, heap=heap, collector=collector)
+
+
+def render_properties(properties: Mapping[str, str]) -> str:
+    """The text of a Java properties file; the values arrive unchanged."""
+    return "".join(f"{_escaped(key, key=True)}={_escaped(value)}\n" for key, value in properties.items())
+
+
+def _escaped(text: str, *, key: bool = False) -> str:
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    if key:
+        escaped = re.sub(r"([=: #!])", r"\\\1", escaped)
+    elif escaped.startswith(" "):
+        escaped = "\\" + escaped
+    return _unicode_escaped(escaped)
+
+
+def _unicode_escaped(text: str) -> str:
+    units = text.encode("utf-16-be")
+    codes = (int.from_bytes(units[i : i + 2], "big") for i in range(0, len(units), 2))
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

@@ -1,0 +1,236 @@
+"""The network of the servers: free loopback ports that stay ours while a server is down, and a proxy.
+
+The proxy holds back, slows down and cuts what passes: a network that fails on demand.
+"""
+
+import asyncio
+import random
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+LOOPBACK = "127.0.0.1"
+_FIRST_PORT = 10_000
+_LAST_PORT_IF_UNKNOWN = 30_000
+_ATTEMPTS = 200
+_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+T = TypeVar("T")
+_Waiting = asyncio.Queue[tuple[float, bytes]]
+"""Chunks with the time of their arrival; an empty one is the end."""
+_CHUNK_BYTES = 256 * 1024
+_CHUNKS_IN_FLIGHT = 64
+_ANSWER_SECONDS = 10.0
+
+
+def free_port() -> int:
+    """A loopback port on which nothing listens, below the range of outgoing connections.
+
+    A port that the kernel hands out may be taken by any outgoing connection while a restarted server
+    is down (a client that retries can even connect to itself), so these are drawn by hand.
+
+    Raises:
+        OSError: no free port was found.
+    """
+    last = _last_port()
+    for _ in range(_ATTEMPTS):
+        port = random.randint(_FIRST_PORT, last)  # noqa: S311 - no secret
+        if is_free(port):
+            return port
+    message = f"no free port between {_FIRST_PORT} and {last} on {LOOPBACK} in {_ATTEMPTS} attempts"
+    raise OSError(message)
+
+
+def is_free(port: int) -> bool:
+    """Says whether a server could listen on the port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def accepts_connections(port: int) -> bool:
+    """Says whether something listens on the port."""
+    try:
+        with socket.create_connection((LOOPBACK, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def _last_port() -> int:
+    try:
+        first_outgoing = int(_RANGE_FILE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _LAST_PORT_IF_UNKNOWN
+    return first_outgoing - 1 if first_outgoing > _FIRST_PORT + _ATTEMPTS else _LAST_PORT_IF_UNKNOWN
+
+
+class TcpProxy:
+    """Forwards connections from its port to a target on loopback; works on a thread of its own.
+
+    All methods may be called from any thread and return when done. What was held back is never lost, so the
+    clients see a slow network, not a broken one; only :meth:`cut` breaks connections.
+
+    Args:
+        target: Port on loopback; asked for at each new connection, so the target may move.
+        port: Own port; None: a free one.
+    """
+
+    def __init__(self, target: Callable[[], int], port: int | None = None) -> None:
+        self.port = free_port() if port is None else port
+        self._target = target
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._server: asyncio.Server | None = None
+        self._open = asyncio.Event()
+        self._open.set()
+        self._delay_seconds = 0.0
+        self._connections: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_running(self) -> bool:
+        """True if connections are accepted."""
+        return self._loop is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """True if nothing passes."""
+        return not self._open.is_set()
+
+    @property
+    def connections(self) -> int:
+        """Number of connected clients."""
+        return len(self._connections) // 2
+
+    def start(self) -> None:
+        """Accept connections; nothing happens when it does already.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        if self._loop is not None:
+            return
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy-{self.port}", daemon=True)
+        self._thread.start()
+        try:
+            self._await(self._listen())
+        except BaseException:
+            self._end_loop()
+            raise
+
+    def stop(self) -> None:
+        """Close everything; idempotent. May be started again on the same port."""
+        if self._loop is not None:
+            self._await(self._close())
+            self._end_loop()
+
+    def pause(self) -> None:
+        """Nothing passes in either direction, as if packets were lost; connections stay, new ones hang."""
+        self._call(self._open.clear)
+
+    def resume(self) -> None:
+        """Let pass what was held back since :meth:`pause`."""
+        self._call(self._open.set)
+
+    def delay(self, duration: timedelta) -> None:
+        """Everything passes so much later, in each direction; zero: at once."""
+        self._delay_seconds = duration.total_seconds()
+
+    def cut(self) -> None:
+        """Reset all connections; what was on its way is lost. New ones are accepted at once."""
+        self._call(self._reset)
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(self._accept, LOOPBACK, self.port, limit=_CHUNK_BYTES)
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._reset()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from its first byte to its end."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        ends = [writer]
+        try:
+            await self._open.wait()
+            far_reader, far = await asyncio.open_connection(LOOPBACK, self._target(), limit=_CHUNK_BYTES)
+            ends.append(far)
+            self._connections |= {*ends}
+            async with asyncio.TaskGroup() as both:  # an error on one side ends the connection as a whole
+                for source, sink in ((reader, far), (far_reader, writer)):
+                    waiting: _Waiting = asyncio.Queue(_CHUNKS_IN_FLIGHT)
+                    both.create_task(self._receive(source, waiting))
+                    both.create_task(self._deliver(waiting, sink))
+        except* OSError:
+            pass  # the target is down or a side is gone: both connections end below
+        finally:
+            self._connections -= {*ends}
+            for end in ends:
+                end.transport.abort()
+
+    async def _receive(self, source: asyncio.StreamReader, waiting: _Waiting) -> None:
+        while chunk := await source.read(_CHUNK_BYTES):
+            await waiting.put((self._now(), chunk))
+        await waiting.put((self._now(), b""))
+
+    async def _deliver(self, waiting: _Waiting, sink: asyncio.StreamWriter) -> None:
+        while True:
+            arrived, chunk = await waiting.get()
+            rest = arrived + self._delay_seconds - self._now()
+            if rest > 0:
+                await asyncio.sleep(rest)
+            await self._open.wait()
+            if not chunk:
+                sink.write_eof()
+                await sink.drain()
+                return
+            sink.write(chunk)
+            await sink.drain()
+
+    def _reset(self) -> None:
+        for writer in self._connections:
+            writer.transport.abort()
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _call(self, action: Callable[[], object]) -> None:
+        async def run() -> None:
+            action()
+
+        if self._loop is not None:
+            self._await(run())
+        else:
+            action()
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            raise RuntimeError(f"the proxy on port {self.port} does not run")
+        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.result(_ANSWER_SECONDS)
+
+    def _end_loop(self) -> None:
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()

@@ -1,0 +1,278 @@
+"""The records of the protocol: about a source, and about a pipeline.
+
+A source has cuts, markers and decisions in its cut log, and open transactions. Cuts and markers are written
+by the sidecar, decisions by operators; every sidecar obeys these, since the cut log keeps them. By what a
+transaction counts as complete is said for each table (:class:`Evidence`). A pipeline has its progress, the
+commits in its output, and the header of a batch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from slackwater_protocol.commit_position import SNAPSHOT_XID, CommitPosition
+
+
+class Evidence(StrEnum):
+    """The proof that all records of a transaction are in the topic of a table and read."""
+
+    COUNTS = "counts"
+    """All of 1 … n were read, n from END. Needs that no record is dropped on the way."""
+    OVERTAKEN = "overtaken"
+    """A record of a later transaction was read in every partition. For topics where records are dropped (by a
+    transform, by compaction); needs traffic in all partitions and a key in every record."""
+    OFFSETS = "offsets"
+    """Read past the end offsets asked for after END was readable. Only for exactly-once connectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedTransaction:
+    """One line of a cut's transaction table."""
+
+    xid: int
+    """Top-level transaction id, 32 bits; :data:`SNAPSHOT_XID` for the rows of an initial snapshot."""
+    commit_lsn: int
+    """LSN in the id of the transaction's END record; the snapshot's LSN for an initial snapshot."""
+    commit_ts_ms: int
+    """Commit time in the database, milliseconds since the epoch."""
+
+    @property
+    def is_snapshot(self) -> bool:
+        """True if this is the pseudo-transaction of an initial snapshot."""
+        return self.xid == SNAPSHOT_XID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A commit LSN on the frontier, with all that a reader needs to take everything up to it, no more.
+
+    All records of commits at or below ``lsn`` lie below the end offsets; first occurrences of all later ones
+    lie at or above them. Records of an earlier commit may be *repeated* above them (connector restarts).
+    """
+
+    source: str
+    """The ``topic.prefix`` of the connector."""
+    timeline: int
+    lsn: int
+    previous_lsn: int
+    """The transaction table covers commits in ``(previous_lsn, lsn]``."""
+    commit_ts_ms: int
+    """Commit time of the newest transaction, milliseconds since the epoch."""
+    event_count: int
+    """Change events of the source in commits at or below ``lsn``; a running number, for choosing by size."""
+    transactions: tuple[CommittedTransaction, ...]
+    """Transactions with at least one change event, in commit order."""
+    end_offsets: Mapping[str, tuple[int, ...]]
+    """The end offsets of the partitions of each data topic, by partition number."""
+    transaction_offset: int
+    """End offset in the transaction topic (its partition 0)."""
+    repeated: frozenset[int] = field(default=frozenset())
+    """Commit LSNs (of this or earlier cuts) of which rows were read more than once since the previous cut."""
+    late_snapshots: tuple[int, ...] = ()
+    """``source.lsn`` of snapshots with rows in its range that are newer than that LSN: ad hoc ones that block
+    the stream, and initial ones that were repeated after a crash."""
+    has_incremental_rows: bool = False
+    """Whether rows of an incremental snapshot stand in its range."""
+    skipped: tuple[int, ...] = ()
+    """Top-level xids that an operator let pass though rows were missing, with this cut; in commit order."""
+
+    @property
+    def position(self) -> CommitPosition:
+        """The place of this cut in the source's commit order."""
+        return CommitPosition(self.timeline, self.lsn)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedCut:
+    """A cut together with its place in the cut log."""
+
+    cut: Cut
+    log_offset: int
+    """Offset of the cut's record in the cut log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The place up to which one partition may be processed."""
+
+    safe_commit_lsn: int
+    """Every record of a commit at or below this LSN is in the partition, below ``safe_offset``."""
+    safe_offset: int
+    """First offset that may belong to a later commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AheadMarkers:
+    """Markers of partitions that are further than the frontier, while a sibling holds it back.
+
+    Order within a partition is commit order, so all before the newest transaction seen in a partition is
+    complete there. Sound for one partition at a time: for scope ``aggregate``, never for a whole view.
+    """
+
+    source: str
+    timeline: int
+    previous_lsn: int
+    """The transaction table covers commits in ``(previous_lsn, lsn]``; not below the frontier at the time."""
+    lsn: int
+    """The largest ``safe_commit_lsn`` of the markers."""
+    transactions: tuple[CommittedTransaction, ...]
+    """Transactions with at least one change event, in commit order."""
+    markers: Mapping[tuple[str, int], Marker]
+    """The markers by topic and partition; only those that are ahead of the frontier."""
+    repeated: frozenset[int] = field(default=frozenset())
+    """Commit LSNs of which rows may stand in Kafka more than once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkipDecision:
+    """An operator lets everything up to a commit LSN pass, complete or not."""
+
+    source: str
+    timeline: int
+    to_lsn: int
+    """Incomplete transactions with a commit LSN at or below this are passed and named in ``Cut.skipped``."""
+    wall_ms: int
+    """The time of the decision, milliseconds since the epoch."""
+    decided_by: str
+    """The operator: free text, e.g. user@host."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineDecision:
+    """An operator begins a new timeline: the source's LSNs have started over."""
+
+    source: str
+    timeline: int
+    """The new one; larger than every timeline before."""
+    transaction_offset: int
+    """Its beginning in the transaction topic; data topics are read on from the newest cut."""
+    wall_ms: int
+    """The time of the decision, milliseconds since the epoch."""
+    decided_by: str
+    """The operator: free text, e.g. user@host."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassDecision:
+    """An operator has readers pass a damaged record of the cut log: its contents are lost."""
+
+    source: str
+    log_offset: int
+    """The record's offset in the cut log."""
+    wall_ms: int
+    """The time of the decision, milliseconds since the epoch."""
+    decided_by: str
+    """The operator: free text, e.g. user@host."""
+    reason: str = ""
+
+
+LogRecord = Cut | AheadMarkers | SkipDecision | TimelineDecision | PassDecision
+"""Everything that may stand in a cut log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTransaction:
+    """A transaction the frontier waits for, as an operator sees it."""
+
+    xid: int
+    commit_lsn: int | None
+    """None while the END record has not been read."""
+    since_ms: int
+    """The time at which the sidecar first saw it, milliseconds since the epoch."""
+    expected: dict[str, int]
+    """Change events per table that END announced; empty before END."""
+    received: dict[str, int]
+    """Change events per table that were read."""
+    hint: str = ""
+    """Likely cause, where one is known."""
+    places: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The offset of its first row (-1: none was read) and the next offset to be read, by
+    ``<topic>/<partition>`` of its tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Records of one output partition that belong together."""
+
+    count: int
+    first_offset: int
+    last_offset: int
+    """Inclusive. ``last - first + 1`` may exceed ``count``: transaction markers take offsets too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRecord:
+    """Says which source transactions an output holds and where.
+
+    With ``emit = transactions`` there is one per source transaction; with ``emit = latest`` one per batch,
+    standing for all transactions in ``(previous_lsn, commit_lsn]``.
+    """
+
+    pipeline: str
+    source: str
+    timeline: int
+    commit_lsn: int
+    previous_lsn: int
+    xid: int | None
+    """None when the record stands for a batch."""
+    commit_ts_ms: int
+    """Commit time of the (newest) transaction, milliseconds since the epoch."""
+    offsets: Mapping[str, Mapping[int, OffsetRange]]
+    """Output topic, then partition. Partitions without a record are absent."""
+    skipped: tuple[int, ...] = ()
+    """Xids of transactions in it that an operator let pass though rows were missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One of a pipeline's topics, as the pipeline left it; by this it sees whether others have changed it."""
+
+    topic_id: str
+    """Kafka's; empty where the broker gives none."""
+    start: tuple[int, ...]
+    """The first offset of each partition when the pipeline first wrote to the topic."""
+    end: tuple[int, ...]
+    """The offset behind the pipeline's newest document in each partition; in a commit topic the end
+    offset when the run began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressRecord:
+    """The newest batch a pipeline has made visible; written in the same Kafka transaction as the output.
+
+    Each run begins by writing it again in its own name: who wrote the newest one is the run that may write.
+    """
+
+    pipeline: str
+    query_id: str
+    """Spark's query id, kept in the checkpoint: tells two pipelines of one name apart."""
+    batch_id: int
+    """-1: nothing is visible yet; the fields that speak of the batch then mean nothing."""
+    source: str
+    timeline: int
+    commit_lsn: int
+    run: str = ""
+    """The run that wrote this; empty in records of older versions."""
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    """Output and commit topics by name; empty in records of older versions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHeader:
+    """The facts of a batch for its sink; travels through the query beside the data."""
+
+    source: str
+    timeline: int
+    from_lsn: int
+    """Exclusive."""
+    to_lsn: int
+    commit_ts_ms: int
+    """Commit time of the newest transaction, milliseconds since the epoch."""
+    event_count: int
+    """Change events of the source in ``(from_lsn, to_lsn]``, all tables."""
+    transactions: tuple[tuple[int, int, int], ...]
+    """``(xid, commit LSN, commit time in ms)`` of every transaction with a change event, in commit order."""
+    skipped: tuple[int, ...] = ()
+    """Xids of transactions in it that an operator let pass though rows were missing."""

@@ -1,0 +1,382 @@
+"""A pipeline in words: what each stage reads, keeps, computes and sends, and what could make it cheaper.
+
+:func:`explain` finds them, for tools; :func:`explanation_lines` lays them out, for people.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from slackwater_spark.pipeline import PipelineDefinition, PipelineSql, ViewOutput, table_names
+from slackwater_spark.sink import Emit
+from slackwater_sql.catalog import Catalog, Table
+from slackwater_sql.plan import (
+    AccumulatePart,
+    Accumulator,
+    AccumulatorKind,
+    DocumentsOutput,
+    Edge,
+    EnginePlan,
+    InputPlan,
+    KeyColumn,
+    PartialsOutput,
+    PublishedView,
+    Reads,
+    StagePlan,
+)
+
+_WIDTH = 100
+"""Characters in a line of text."""
+
+_READS = {
+    Reads.GROUP: "if only {input} changed, all rows of the key are evaluated",
+    Reads.CHANGED: "if only {input} changed, its changed rows with the others' rows of the key are evaluated",
+    Reads.CHANGED_AND_WITNESS: (
+        "if only {input} changed, its changed rows and one other of them with the others' rows of the key "
+        "are evaluated"
+    ),
+    Reads.ALONE: "each changed row of {input} by itself",
+}
+_ACCUMULATORS = {
+    AccumulatorKind.COUNT: "a number for {text}",
+    AccumulatorKind.SUM: "an exact sum and a number for {text}",
+    AccumulatorKind.MIN: "the ordered values of {text}",
+    AccumulatorKind.MAX: "the ordered values of {text}",
+    AccumulatorKind.DISTINCT: "the different values of {text}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedInput:
+    """An input of a stage."""
+
+    alias: str
+    table: str
+    """``schema.table``, or ``stage n``."""
+    stage: int
+    """The number of the stage that its rows come from; 0: a table of the database."""
+    key: tuple[str, ...]
+    """The columns that its rows are spread by."""
+    columns: dict[str, str]
+    """Name and type of the columns that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedStage:
+    """A step with state."""
+
+    number: int
+    key: tuple[str, ...]
+    why: str
+    inputs: tuple[ExplainedInput, ...]
+    keeps: tuple[str, ...]
+    computes: tuple[str, ...]
+    sends: str
+    sql: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedView:
+    """A view that is published."""
+
+    name: str
+    topic: str
+    partitions: int | None
+    key: dict[str, str]
+    """The record key's columns; an empty type: the column is in the key only."""
+    columns: dict[str, str]
+    stages: tuple[int, ...]
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A pipeline in words."""
+
+    name: str
+    source: str
+    scope: str
+    emit: str
+    buckets: int
+    revision: int
+    tables: tuple[str, ...]
+    stages: tuple[ExplainedStage, ...]
+    views: tuple[ExplainedView, ...]
+    hints: tuple[str, ...] = ()
+
+
+def explain(definition: PipelineDefinition, *, with_sql: bool) -> Explanation:
+    """Says of a pipeline everything that can be said without running it.
+
+    Args:
+        definition: The pipeline.
+        with_sql: Include the statements that stages evaluate.
+    """
+    plan = definition.plan
+    return Explanation(
+        name=definition.name,
+        source=definition.source,
+        scope=str(definition.scope),
+        emit=str(definition.emit),
+        buckets=definition.buckets,
+        revision=definition.revision,
+        tables=definition.tables,
+        stages=tuple(_stage(stage, plan, definition.emit, with_sql=with_sql) for stage in plan.stages),
+        views=tuple(map(_view, plan.views, definition.outputs)),
+        hints=tuple(_hints(definition)),
+    )
+
+
+def explain_pipeline(definition: PipelineDefinition, *, with_sql: bool = False) -> str:
+    """Writes what ``slackwater explain`` prints of a pipeline."""
+    return "\n".join(explanation_lines(explain(definition, with_sql=with_sql)))
+
+
+def explanation_lines(explanation: Explanation) -> Iterator[str]:
+    """Yields the lines of the text; statements where the explanation has them."""
+    stages, views = len(explanation.stages), len(explanation.views)
+    yield (
+        f"pipeline {explanation.name}: {_counted(views, 'view')} over "
+        f"{_counted(len(explanation.tables), 'table')} of source {explanation.source}, in "
+        f"{_counted(stages, 'stage')}; emit = {explanation.emit}, scope = {explanation.scope}"
+    )
+    for stage in explanation.stages:
+        yield ""
+        yield from _stage_lines(stage)
+    for view in explanation.views:
+        yield ""
+        yield from _view_lines(view)
+    if explanation.hints:
+        yield ""
+        yield "hints"
+        for hint in explanation.hints:
+            yield from _folded("  - ", hint)
+
+
+def _stage(stage: StagePlan, plan: EnginePlan, emit: Emit, *, with_sql: bool) -> ExplainedStage:
+    rows = stage.rows
+    labels = dict(stage.labels)
+    inputs = () if rows is None else tuple(_input(each, labels) for each in rows.inputs)
+    return ExplainedStage(
+        number=stage.number,
+        key=_key_columns(stage.key, labels),
+        why=stage.why,
+        inputs=inputs,
+        keeps=tuple(_keeps(stage, inputs, emit)),
+        computes=tuple(_computes(stage)),
+        sends=_sends(stage, plan),
+        sql=dict(_statements(stage, emit)) if with_sql else {},
+    )
+
+
+def _input(plan: InputPlan, labels: Mapping[str, str]) -> ExplainedInput:
+    return ExplainedInput(
+        alias=plan.alias,
+        table=plan.table.name if plan.origin else plan.table.full_name,
+        stage=plan.origin,
+        key=tuple(labels.get(name, name) for name in plan.key),
+        columns=_columns(plan, labels),
+    )
+
+
+def _columns(plan: InputPlan, labels: Mapping[str, str]) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for column in plan.columns:
+        label = labels.get(column.name, column.name)
+        columns[f"{label} ({column.name})" if label in columns else label] = str(column.type)
+    return columns
+
+
+def _keeps(stage: StagePlan, inputs: tuple[ExplainedInput, ...], emit: Emit) -> Iterator[str]:
+    if inputs:
+        names = dict.fromkeys(
+            f"the rows of {each.table}" if not each.stage else f"the rows of stage {each.stage}"
+            for each in inputs
+        )
+        yield _listed(list(names))
+    if stage.accumulate is not None:
+        yield _accumulated(stage.accumulate, dict(stage.labels))
+    rows = stage.rows
+    if emit is Emit.TRANSACTIONS or rows is None or rows.latest_statement is None:
+        return
+    if isinstance(rows.output, DocumentsOutput):
+        yield "a digest of each key's newest document (emit = latest)"
+
+
+def _statements(stage: StagePlan, emit: Emit) -> Iterator[tuple[str, str]]:
+    if stage.rows is not None:
+        yield "rows", stage.rows.statement
+        if emit is Emit.LATEST and stage.rows.latest_statement is not None:
+            yield "latest", stage.rows.latest_statement
+    if stage.accumulate is not None:
+        yield "accumulate", stage.accumulate.statement
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Joins words to a list in a sentence."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _key_columns(key: Sequence[KeyColumn], labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Lists name and type of each column; labels replace the names that the planner made up."""
+    return tuple(f"{labels.get(column.name, column.name)} {column.type}" for column in key)
+
+
+def _accumulated(part: AccumulatePart, labels: Mapping[str, str]) -> str:
+    """Says what is kept of groups."""
+    kept = ["the number of rows", *(_accumulator(each) for each in part.accumulators)]
+    of = "for the one group" if part.is_global else f"per group ({', '.join(_key_columns(part.key, labels))})"
+    return f"{of}, not its rows: {_listed(kept)}"
+
+
+def _computes(stage: StagePlan) -> Iterator[str]:
+    """Says what is evaluated when something changes."""
+    rows = stage.rows
+    if rows is not None:
+        if set(rows.reads) == {Reads.ALONE}:
+            yield "each changed row by itself"
+        else:
+            for each in rows.inputs:
+                yield _READS[each.reads].format(input=each.alias)
+            if len(rows.inputs) > 1 and not set(rows.reads) <= {Reads.GROUP, Reads.ALONE}:
+                yield "if several changed, all rows of the key are evaluated"
+    if stage.accumulate is not None:
+        yield "what changed is added to the groups; only changed groups are evaluated"
+
+
+def _sends(stage: StagePlan, plan: EnginePlan) -> str:
+    """Says where results go."""
+    match stage.output:
+        case DocumentsOutput(view=view):
+            return f"changed documents to view {plan.views[view].name}"
+        case PartialsOutput(stage=target):
+            return f"what changes add to groups to stage {target}"
+        case other:
+            return f"changed rows to {_listed([_receiver(edge, plan) for edge in other.edges])}"
+
+
+def _receiver(edge: Edge, plan: EnginePlan) -> str:
+    rows = plan.stage(edge.stage).rows
+    alias = "" if rows is None else f" as {rows.inputs[edge.input].alias}"
+    return f"stage {edge.stage}{alias}"
+
+
+def _accumulator(each: Accumulator) -> str:
+    return _ACCUMULATORS[each.kind].format(text=each.text)
+
+
+def _view(view: PublishedView, output: ViewOutput) -> ExplainedView:
+    columns = {each.name: each.type for each in view.outputs}
+    return ExplainedView(
+        name=view.name,
+        topic=output.topic,
+        partitions=output.partitions,
+        key={name: columns.get(name, "") for name in view.key},
+        columns=columns,
+        stages=view.stages,
+        fingerprint=view.fingerprint,
+    )
+
+
+def _hints(definition: PipelineDefinition) -> Iterator[str]:
+    """Says what could make the pipeline cheaper, each time with the reason."""
+    if definition.sql is not None:
+        published = [output.view for output in definition.outputs]
+        yield from _replica_identities(definition.plan, definition.sql, published)
+    yield from _global_groups(definition.plan)
+
+
+def _replica_identities(plan: EnginePlan, sql: PipelineSql, published: list[str]) -> Iterator[str]:
+    """Finds tables whose old rows would make stages unnecessary, by planning with them."""
+    read = table_names(plan)
+    for table in sql.catalog.tables:
+        if table.full_name not in read or table.replica_identity_full:
+            continue
+        other = sql.plan(published, _with_old_rows(sql.catalog, table))
+        saved = len(plan.stages) - len(other.stages)
+        if saved > 0:
+            yield (
+                f"ALTER TABLE {table.full_name} REPLICA IDENTITY FULL would save {saved} "
+                f"stage{'' if saved == 1 else 's'}: without old rows, a stage has to remember which key "
+                "a row leaves"
+            )
+
+
+def _with_old_rows(catalog: Catalog, table: Table) -> Catalog:
+    return Catalog(
+        tuple(replace(each, replica_identity_full=True) if each is table else each for each in catalog.tables)
+    )
+
+
+def _global_groups(plan: EnginePlan) -> Iterator[str]:
+    fed = {stage.output.stage for stage in plan.stages if isinstance(stage.output, PartialsOutput)}
+    for stage in plan.stages:
+        if not stage.key:
+            parallel = (
+                "; what changes add to it is summed up in parallel before" if stage.number in fed else ""
+            )
+            yield f"stage {stage.number} has one group, so it runs in one task{parallel}"
+
+
+def _stage_lines(stage: ExplainedStage) -> Iterator[str]:
+    key = ", ".join(stage.key) if stage.key else "nothing: one group"
+    yield f"stage {stage.number}, keyed by {key}: {stage.why}"
+    for each in stage.inputs:
+        yield from _folded("  reads     ", _input_text(each))
+    for kept in stage.keeps:
+        yield from _folded("  keeps     ", kept)
+    for computed in stage.computes:
+        yield from _folded("  computes  ", computed)
+    yield from _folded("  sends     ", stage.sends)
+    for name, statement in stage.sql.items():
+        yield f"  SQL ({name})"
+        for line in statement.splitlines():
+            yield f"    {line}"
+
+
+def _input_text(each: ExplainedInput) -> str:
+    name = each.table if each.alias == each.table else f"{each.table} as {each.alias}"
+    return f"{name}, by {', '.join(each.key) or 'nothing'}: {_columns_text(each.columns)}"
+
+
+def _view_lines(view: ExplainedView) -> Iterator[str]:
+    partitions = "" if view.partitions is None else f", {_counted(view.partitions, 'partition')}"
+    of = ", ".join(map(str, view.stages))
+    yield f"view {view.name}: topic {view.topic}{partitions}; made by stage{'s' if ',' in of else ''} {of}"
+    yield from _folded("  order     ", _order(view.partitions))
+    rows = [("key", name, kind or "(in the record key only)") for name, kind in view.key.items()]
+    rows += [("column", name, kind) for name, kind in view.columns.items()]
+    yield from _table_lines(rows)
+
+
+def _order(partitions: int | None) -> str:
+    if partitions == 1:
+        return "one partition: documents are read in the order in which they became visible"
+    return (
+        "per key only: a plain consumer reads different keys of two commits in any order (docs/views.md, "
+        "Several partitions)"
+    )
+
+
+def _table_lines(rows: Sequence[tuple[str, str, str]]) -> Iterator[str]:
+    width = max(len(name) for _, name, _ in rows)
+    for what, name, kind in rows:
+        yield f"  {what:<8}  {name:<{width}}  {kind}"
+
+
+def _columns_text(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _folded(start: str, text: str) -> Iterator[str]:
+    """Folds a text into lines of a readable width."""
+    line, lead = start, " " * len(start)
+    for word in text.split():
+        if len(line) + len(word) > _WIDTH and line.strip() not in ("", "-"):
+            yield line.rstrip()
+            line = lead
+        line += word + " "
+    yield line.rstrip()

@@ -1,0 +1,236 @@
+"""The rules of a batch that are the same for every sink. Pure.
+
+They say whether a batch continues what the output holds, which commits it makes visible, and which documents
+belong to each of them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from slackwater_engine.documents import DocumentBatch, in_commit_order, malformed_batch
+from slackwater_engine.payloads import Document
+from slackwater_engine.settings import Scope
+from slackwater_protocol import BatchHeader, ProgressRecord, format_position
+from slackwater_spark.errors import PipelineStateError
+
+WithoutOutput = Callable[[], frozenset[int]]
+"""Says which batches are never written: those without input, as far as the checkpoint still has them."""
+
+_OUTPUT = "the pipeline's outputs with their commits and progress"
+
+
+def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | None, kept_in: str) -> None:
+    """Refuses a run whose checkpoint did not write the pipeline's progress.
+
+    Args:
+        pipeline: Its name.
+        progress: What the output holds; None: nothing.
+        query_id: Of the run's checkpoint; None: the checkpoint is new.
+        kept_in: Names the place of the progress, for people.
+
+    Raises:
+        PipelineStateError: the progress is of another query.
+    """
+    if progress is not None and progress.query_id != query_id:
+        mine = f"is of query {query_id}" if query_id else "is new"
+        raise PipelineStateError(
+            f"the name {pipeline!r} is taken: {kept_in} was written by query {progress.query_id}, the given "
+            f"checkpoint {mine}",
+            "use the checkpoint of that query to go on, or another pipeline name for a second pipeline; to "
+            f"start over, delete {_OUTPUT}",
+        )
+
+
+def is_covered(
+    pipeline: str,
+    batch: DocumentBatch,
+    progress: ProgressRecord | None,
+    without_output: WithoutOutput = frozenset,
+) -> bool:
+    """Says whether the output already holds this batch.
+
+    True for the repetition of the newest batch. False for the batch that continues where the newest one
+    ended. LSNs alone do not tell: in scope ``aggregate`` they may stay while batches go on. Batches that
+    `without_output` names have no rows and are never written; it is asked only where numbers are missing.
+
+    Raises:
+        PipelineStateError: it is neither. A checkpoint that is older than the output (a restored copy) would
+            repeat records; one that is ahead of it (the output or its progress was replaced) would leave some
+            out.
+    """
+    batch_id, header = batch.batch_id, batch.header
+    reason = None
+    if progress is None:
+        if _is_any_written(range(batch_id), without_output):
+            reason = "its progress has lost its records"
+    elif (batch_id, header.timeline, header.to_lsn) == (
+        progress.batch_id,
+        progress.timeline,
+        progress.commit_lsn,
+    ):
+        return True
+    elif batch_id <= progress.batch_id or (header.timeline, header.from_lsn) < (
+        progress.timeline,
+        progress.commit_lsn,
+    ):
+        reason = "the checkpoint is older than the output"
+    elif header.timeline == progress.timeline and (
+        header.from_lsn > progress.commit_lsn
+        or _is_any_written(range(progress.batch_id + 1, batch_id), without_output)
+    ):
+        reason = "batches in between were never written"
+    if reason is not None:
+        raise _mismatch(pipeline, batch_id, header, progress, reason)
+    return False
+
+
+class Emit(StrEnum):
+    """Which states of a view are published."""
+
+    LATEST = "latest"
+    """The state at each cut: at most one document per key and batch."""
+    TRANSACTIONS = "transactions"
+    """The state after each source transaction that changes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitUnit:
+    """Commits of the source that one commit record stands for: those in ``(previous_lsn, commit_lsn]``."""
+
+    commit_lsn: int
+    previous_lsn: int
+    xid: int | None
+    """The source's transaction, when it is exactly one."""
+    commit_ts_ms: int
+    skipped: tuple[int, ...] = ()
+    """Transactions in it that an operator let pass though rows were missing."""
+
+
+class CommittedDocuments(NamedTuple):
+    """Some documents of a view that carry the same commit."""
+
+    unit: CommitUnit
+    commit_lsn: int
+    """The commit that the documents are stamped with."""
+    xid: int | None
+    """Its transaction, when ``emit`` tells single transactions apart."""
+    documents: Iterable[Document]
+
+
+def commit_units(header: BatchHeader, emit: Emit, scope: Scope = Scope.STRICT) -> list[CommitUnit]:
+    """Lists the commit records of a batch, ascending, covering ``(from_lsn, to_lsn]`` without a hole.
+
+    ``latest`` has one for the batch, and so has scope ``aggregate``: its LSN is the one that all groups have
+    reached. ``transactions`` has one for each source transaction with a change event, also if it changed
+    nothing in the view; if the batch ends above the last of them (or holds none), one without xid closes it.
+    Each names the transactions in it that were skipped; the last one those of which the header has no commit.
+    """
+    if emit is Emit.LATEST or scope is Scope.AGGREGATE:
+        return [CommitUnit(header.to_lsn, header.from_lsn, None, header.commit_ts_ms, header.skipped)]
+    units = []
+    previous = header.from_lsn
+    unnamed = dict.fromkeys(header.skipped)
+    for xid, commit_lsn, commit_ts_ms in header.transactions:
+        skipped = (xid,) if xid in unnamed else ()
+        unnamed.pop(xid, None)
+        units.append(CommitUnit(commit_lsn, previous, xid, commit_ts_ms, skipped))
+        previous = commit_lsn
+    if previous < header.to_lsn or not units:
+        units.append(CommitUnit(header.to_lsn, previous, None, header.commit_ts_ms))
+    units[-1] = replace(units[-1], skipped=(*units[-1].skipped, *unnamed))
+    return units
+
+
+class BatchCommits:
+    """The commits of one batch, and the documents of each view in the order in which they are to be written.
+
+    Args:
+        batch: The batch.
+        emit: Which states are published.
+        scope: In ``aggregate`` a batch has documents of different commits and one commit record.
+    """
+
+    def __init__(self, batch: DocumentBatch, emit: Emit, scope: Scope) -> None:
+        self._batch = batch
+        self._emit = emit
+        self._scope = scope
+        self.units = commit_units(batch.header, emit, scope)
+        """The commit records, ascending."""
+
+    def check_views(self, outputs: int) -> None:
+        """Refuses documents of a view that has no output.
+
+        Raises:
+            EngineStateError: names such a view.
+        """
+        foreign = sorted(set(self._batch.payloads) - set(range(outputs)))
+        if foreign:
+            reason = f"documents of view {foreign[0]}, of {outputs} view(s)"
+            raise malformed_batch(self._batch.batch_id, reason)
+
+    def documents(self, view: int, *, keys_move: bool) -> Iterator[CommittedDocuments]:
+        """Yields a view's documents, those of a key in the order of its commits.
+
+        Args:
+            view: Its number.
+            keys_move: Whether a document's key may move from one bucket to another, which sends a delete
+                beside it: then that delete is left out.
+
+        Raises:
+            EngineStateError: a document belongs to no commit of the batch, or cannot be read.
+        """
+        whole = self.units[0]
+        is_latest, is_strict = self._emit is Emit.LATEST, self._scope is Scope.STRICT
+        if is_latest and is_strict:
+            for chunk in self._chunks(view, keys_move=keys_move):
+                yield CommittedDocuments(whole, whole.commit_lsn, None, chunk)
+            return
+        xids = {commit_lsn: xid for xid, commit_lsn, _ in self._batch.header.transactions}
+        by_lsn = {unit.commit_lsn: unit for unit in self.units}
+        in_order = self._in_commit_order(view, keys_move=keys_move)
+        for commit_lsn, documents in groupby(in_order, itemgetter(0)):
+            unit = by_lsn.get(commit_lsn)
+            if not is_strict:  # rows of snapshots may be shown at LSNs that no transaction has
+                unit = whole if commit_lsn > whole.previous_lsn else None
+            if unit is None:
+                raise malformed_batch(
+                    self._batch.batch_id,
+                    f"a document of commit LSN {commit_lsn}, which is not in the batch's header",
+                )
+            xid = None if is_latest else xids.get(commit_lsn)
+            yield CommittedDocuments(unit, commit_lsn, xid, documents)
+
+    def _in_commit_order(self, view: int, *, keys_move: bool) -> Iterable[Document]:
+        """Sorts a view's documents, unless they are of one commit: there may be more than memory holds."""
+        if self._scope is Scope.STRICT and len(self.units) == 1:
+            return chain.from_iterable(self._chunks(view, keys_move=keys_move))
+        return in_commit_order(self._chunks(view, keys_move=keys_move))
+
+    def _chunks(self, view: int, *, keys_move: bool) -> Iterator[list[Document]]:
+        if not keys_move:
+            return self._batch.chunks(view)
+        return self._batch.settled(view, every_commit=self._emit is Emit.TRANSACTIONS)
+
+
+def _is_any_written(batches: range, without_output: WithoutOutput) -> bool:
+    return bool(batches) and not without_output().issuperset(batches)
+
+
+def _mismatch(
+    pipeline: str, batch_id: int, header: BatchHeader, progress: ProgressRecord | None, reason: str
+) -> PipelineStateError:
+    span = f"({format_position(header.from_lsn)}, {format_position(header.to_lsn)}]"
+    held = "no batch at all"
+    if progress is not None:
+        at = format_position(progress.commit_lsn)
+        held = f"batch {progress.batch_id} at {at} of timeline {progress.timeline}"
+    return PipelineStateError(
+        f"pipeline {pipeline!r}: the checkpoint goes on with batch {batch_id} {span} of timeline "
+        f"{header.timeline}, but the output holds {held}: {reason}",
+        "writing it would repeat or lose records: use the newest checkpoint of this pipeline, or start over: "
+        f"delete the checkpoint and {_OUTPUT}",
+    )

@@ -1,0 +1,264 @@
+"""Offers tests a source without database and connector, and logs and stores that fail."""
+
+import uuid
+from collections.abc import Sequence
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_cdc.testing import RUN_HEADER, Oracle, partition_of, transaction_values
+from slackwater_markers import (
+    CutLogUnavailableError,
+    FrontierState,
+    FrontierStatus,
+    InMemoryCutLog,
+    InMemoryMarkerStore,
+    KafkaCutLog,
+    MarkerStoreContentError,
+    MarkerStoreUnavailableError,
+    RedisMarkerStore,
+    StoredPosition,
+)
+from slackwater_protocol import (
+    AheadMarkers,
+    CommittedTransaction,
+    Cut,
+    LogRecord,
+    Marker,
+    PublishedCut,
+    SystemClock,
+)
+from slackwater_sidecar.mirror import MARKERS_INTERVAL
+from slackwater_sidecar.publisher import Publisher
+
+SOURCE = "inv"
+STATUS = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="me")
+OTHER = FrontierStatus(state=FrontierState.RUNNING, wall_ms=1, sidecar="other")
+_ANSWER_SECONDS = 300
+
+
+class SyntheticSource:
+    """Writes transactions to Kafka, knows which cuts are right, and reads those that were published.
+
+    Args:
+        bootstrap: The brokers.
+        redis_url: Where sidecars publish.
+        tables: Its tables, ``schema.table``; rows go to them in turn.
+        partitions: Of each data topic.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        redis_url: str,
+        *,
+        tables: tuple[str, ...] = ("shop.orders", "shop.lines"),
+        partitions: int = 4,
+    ) -> None:
+        self.name = f"s{uuid.uuid4().hex[:10]}"
+        self.bootstrap = bootstrap
+        self.redis_url = redis_url
+        self.tables = tables
+        self.partitions = partitions
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.log = KafkaCutLog(self.name, bootstrap)
+        self.store = RedisMarkerStore.connect(redis_url)
+        self.oracle = Oracle()
+        self.offsets: dict[tuple[str, int], int] = {}
+        """End offsets of what was written, by topic without the source's name, and partition."""
+        self.newest_lsn = 0
+        self._lsn_base = 0
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 1, "enable.idempotence": True}
+        )
+
+    def create(self, *topics: str, partitions: int | None = None) -> None:
+        """Makes topics, named without the source's name."""
+        count = self.partitions if partitions is None else partitions
+        new = [NewTopic(f"{self.name}.{topic}", count, 1) for topic in topics]
+        for made in self.admin.create_topics(new).values():
+            made.result(_ANSWER_SECONDS)
+
+    def create_all(self) -> None:
+        """Makes all topics of the source."""
+        self.create(*self.tables)
+        self.create("transaction", "notifications", partitions=1)
+
+    def put(self, topic: str, partition: int, value: bytes | None, key: bytes = b"k") -> int:
+        """Writes a record; returns the offset it will have."""
+        headers: list[tuple[str, str | bytes | None]] = [(RUN_HEADER, b"run1")]
+        self._producer.produce(f"{self.name}.{topic}", value, key=key, partition=partition, headers=headers)
+        spot = topic, partition
+        self.offsets[spot] = self.offsets.get(spot, 0) + 1
+        return self.offsets[spot] - 1
+
+    def flush(self) -> None:
+        """Returns when everything is acknowledged."""
+        self._producer.flush(_ANSWER_SECONDS)
+
+    def commit(self, first: int, last: int) -> None:
+        """Commits transactions with the xids in ``[first, last)``, of three rows each."""
+        for xid in range(first, last):
+            keys = [(self.tables[n % len(self.tables)], xid * 7 + n) for n in range(3)]
+            lsn = self._lsn_base + xid * 100
+            begin, rows, end = transaction_values(xid, lsn, [(t, {"id": k}) for t, k in keys], xid)
+            self.newest_lsn = lsn + 3
+            self.oracle.add_commit(xid, self.newest_lsn)
+            self.put("transaction", 0, begin)
+            for (table, value), (_, key) in zip(rows, keys, strict=True):
+                number = partition_of(str(key).encode(), self.partitions)
+                offset = self.put(table, number, value)
+                self.oracle.add_row(self.newest_lsn, key, (f"{self.name}.{table}", number, offset))
+            self.put("transaction", 0, end)
+        self.flush()
+
+    def start_lsns_over(self, next_xid: int) -> None:
+        """Gives low LSNs to what is committed from now on, and judges it alone: a database restored."""
+        self._lsn_base = 50 - next_xid * 100
+        self.oracle = Oracle()
+
+    def logged(self) -> list[Cut]:
+        """Returns the cuts of the log that rise; the others are repeats of a second sidecar."""
+        cuts: list[Cut] = []
+        for published in self.log.tail(-1):
+            if not cuts or published.cut.position > cuts[-1].position:
+                cuts.append(published.cut)
+        return cuts
+
+    def in_redis(self) -> int:
+        """Returns the LSN of the newest cut in Redis; 0 when there is none."""
+        held = self.store.position(self.name)
+        return held.position.lsn if held else 0
+
+    def has_moved_beyond(self, lsn: int) -> bool:
+        """Says if Redis has a cut above an LSN."""
+        return self.in_redis() > lsn
+
+    def is_published(self) -> bool:
+        """Says if everything that was committed is in Redis."""
+        return self.in_redis() == self.newest_lsn
+
+    def close(self) -> None:
+        """Frees connections."""
+        self.flush()
+        self.log.close()
+        self.store.close()
+
+
+class StillClock(SystemClock):
+    """Keeps a monotonic time that moves only when told to."""
+
+    seconds = 1000.0
+
+    def monotonic(self) -> float:
+        """Returns the time that was set, in seconds."""
+        return self.seconds
+
+
+class FailingStore(InMemoryMarkerStore):
+    """Can be away, and slow to say so, or hold what somebody else wrote until it is cleared."""
+
+    is_away = False
+    answers_after = 0.0
+    clock: StillClock | None = None
+    questions = 0
+    clears_after = 0.0
+    refuses = False
+    is_damaged = False
+    forged_position: tuple[StoredPosition | None, ...] = ()
+    forged_newest: tuple[PublishedCut | None, ...] = ()
+
+    def position(self, source: str) -> StoredPosition | None:
+        """Returns the forged one, if there is one."""
+        self._answer()
+        return self.forged_position[0] if self.forged_position else super().position(source)
+
+    def newest(self, source: str, timeline: int) -> PublishedCut | None:
+        """Returns the forged one, if there is one."""
+        self._answer()
+        return self.forged_newest[0] if self.forged_newest else super().newest(source, timeline)
+
+    def put_cut(self, cut: PublishedCut, status: FrontierStatus) -> bool:
+        """Returns False while it refuses."""
+        return not self.refuses and super().put_cut(cut, status)
+
+    def clear(self, source: str, timeline: int) -> None:
+        """Ends all damage; takes its time."""
+        self.refuses = self.is_damaged = False
+        self.forged_position = self.forged_newest = ()
+        if self.clock is not None:
+            self.clock.seconds += self.clears_after
+        super().clear(source, timeline)
+
+    def set_status(self, source: str, status: FrontierStatus) -> None:
+        """Fails while it is away."""
+        self._answer()
+        super().set_status(source, status)
+
+    def _answer(self) -> None:
+        self.questions += 1
+        if self.clock is not None:
+            self.clock.seconds += self.answers_after
+        if self.is_away:
+            raise MarkerStoreUnavailableError("ask", "h:1", "refused")
+        if self.is_damaged:
+            raise MarkerStoreContentError("ask", "h:1", "WRONGTYPE")
+
+
+class FailingLog(InMemoryCutLog):
+    """Can be away."""
+
+    is_away = False
+
+    def append_records(self, records: Sequence[LogRecord]) -> list[int]:
+        """Fails while it is away."""
+        if self.is_away:
+            raise CutLogUnavailableError("append", "inv.slackwater.cuts", "refused")
+        return super().append_records(records)
+
+
+def cut(lsn: int, source: str = SOURCE) -> Cut:
+    """Returns a cut of one transaction; the cut before it is at the LSN before."""
+    return Cut(
+        source=source,
+        timeline=1,
+        lsn=lsn,
+        previous_lsn=lsn - 1,
+        commit_ts_ms=5,
+        event_count=lsn,
+        transactions=(CommittedTransaction(700 + lsn, lsn, 5),),
+        end_offsets={f"{source}.s.a": (lsn, 2 * lsn)},
+        transaction_offset=lsn,
+    )
+
+
+def ahead(lsn: int, partition: int = 0) -> AheadMarkers:
+    """Returns a marker of one partition."""
+    return AheadMarkers(
+        source=SOURCE,
+        timeline=1,
+        previous_lsn=lsn - 1,
+        lsn=lsn,
+        transactions=(),
+        markers={("inv.s.a", partition): Marker(lsn, lsn)},
+    )
+
+
+def held(store: InMemoryMarkerStore) -> list[int]:
+    """Returns the LSNs of the cuts of the first timeline in a store."""
+    return [c.cut.lsn for c in store.cuts_after(SOURCE, 1, 0, limit=1000)]
+
+
+def logged(log: InMemoryCutLog) -> list[int]:
+    """Returns the LSNs of the cuts in a log."""
+    return [c.cut.lsn for c in log.tail(-1)]
+
+
+def shown(
+    publisher: Publisher, store: InMemoryMarkerStore, clock: StillClock
+) -> dict[tuple[str, int], Marker]:
+    """Returns the markers in the store when they are due again."""
+    clock.seconds += MARKERS_INTERVAL.total_seconds()
+    publisher.show_markers()
+    return store.markers(SOURCE)
