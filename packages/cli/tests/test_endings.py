@@ -96,10 +96,8 @@ def test_a_second_signal_ends_it_at_once(sent: signal.Signals) -> None:
     child.send_signal(sent)
     assert f"is asked to stop by {sent.name}" in child.stderr.readline()
     child.send_signal(sent)
-    found, errors = outcome(child)
-    assert found == (130 if sent == signal.SIGINT else -sent)
-    if sent == signal.SIGINT:
-        assert "interrupted" in errors
+    found, _ = outcome(child)
+    assert found == -sent
 
 
 def test_nohup_stays_in_force() -> None:

@@ -31,8 +31,9 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals(what: str) -> Iterator[StopRequest]:
-    """Turns the first SIGINT, SIGTERM or SIGHUP into a request; a second one ends the process as usual.
+    """Turns the first SIGINT, SIGTERM or SIGHUP into a request; the same signal again ends the process.
 
+    The kernel ends it, since a handler in Python may have to wait until the main thread gets a lock.
     However the block ends, a line in the log says so; ``nohup`` stays in force.
 
     Args:
@@ -49,7 +50,7 @@ def stop_on_signals(what: str) -> Iterator[StopRequest]:
 
     def handle(number: int, _frame: FrameType | None) -> None:
         request.signal_number = number
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(number, signal.SIG_DFL)
         signals.put(number)
 
     for number in handled:
