@@ -11,24 +11,11 @@
 All can be pickled: workers send theirs to the process they read for.
 """
 
-from slackwater_protocol import SlackwaterError
+from slackwater_protocol import ExplainedError
 
 
-class SidecarError(SlackwaterError):
-    """Root of everything this package raises.
-
-    Args:
-        problem: What is wrong, with the values.
-        hint: What to do about it; may be empty.
-    """
-
-    def __init__(self, problem: str, hint: str = "") -> None:
-        super().__init__(problem, hint)
-        self.problem = problem
-        self.hint = hint
-
-    def __str__(self) -> str:
-        return f"{self.problem}; {self.hint}" if self.hint else self.problem
+class SidecarError(ExplainedError):
+    """Root of everything this package raises."""
 
 
 class SidecarConfigError(SidecarError):

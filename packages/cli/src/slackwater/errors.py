@@ -10,22 +10,13 @@
 
 from typing import ClassVar
 
-from slackwater_protocol import SlackwaterError
+from slackwater_protocol import ExplainedError
 
 
-class CommandError(SlackwaterError):
+class CommandError(ExplainedError):
     """Root of everything this package raises."""
 
     exit_code: ClassVar[int] = 1
-
-    def __init__(self, problem: str, hint: str = "") -> None:
-        super().__init__(problem, hint)
-        self.problem = problem
-        self.hint = hint
-        """What to do; empty where the problem says so itself."""
-
-    def __str__(self) -> str:
-        return f"{self.problem}; {self.hint}" if self.hint else self.problem
 
 
 class CommandConfigError(CommandError):

@@ -28,6 +28,7 @@ from slackwater_protocol.commit_position import (
     parse_position,
 )
 from slackwater_protocol.errors import (
+    ExplainedError,
     MalformedRecordError,
     ProtocolError,
     ServersConfigError,
@@ -75,6 +76,7 @@ __all__ = [
     "CommittedTransaction",
     "Cut",
     "Evidence",
+    "ExplainedError",
     "KafkaSettings",
     "LogRecord",
     "MalformedRecordError",

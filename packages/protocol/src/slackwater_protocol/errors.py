@@ -3,6 +3,7 @@
 ::
 
     SlackwaterError
+    ├── ExplainedError                 a problem and a hint: the base of other packages' roots
     └── ProtocolError
         ├── MalformedRecordError       bytes that are no record of this protocol
         ├── ServersConfigError         an address of a server that cannot be used
@@ -12,6 +13,20 @@
 
 class SlackwaterError(Exception):
     """Root of the errors that Slackwater's packages raise."""
+
+
+class ExplainedError(SlackwaterError):
+    """An error that is a problem and what to do about it."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem, hint)
+        self.problem = problem
+        """It says what was expected, what was found, and where."""
+        self.hint = hint
+        """It says what helps; empty where the problem says it."""
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.hint}" if self.hint else self.problem
 
 
 class ProtocolError(SlackwaterError):

@@ -15,21 +15,11 @@
 Spark carries errors between processes, so all can be pickled: their data are their positional arguments.
 """
 
-from slackwater_protocol import SlackwaterError
+from slackwater_protocol import ExplainedError
 
 
-class PipelineError(SlackwaterError):
+class PipelineError(ExplainedError):
     """Root of the package's errors."""
-
-    def __init__(self, problem: str, hint: str = "") -> None:
-        super().__init__(problem, hint)
-        self.problem = problem
-        """It says what was expected, what was found, and where."""
-        self.hint = hint
-        """It says what helps; empty when the problem says it."""
-
-    def __str__(self) -> str:
-        return f"{self.problem}; {self.hint}" if self.hint else self.problem
 
 
 class PipelineConfigError(PipelineError):

@@ -69,10 +69,6 @@ class PackingSpec:
         """Full names of the tables whose changes are packed."""
         return frozenset(i.table.full_name for i in self.inputs)
 
-    def inputs_of(self, table: str) -> list[PackingInput]:
-        """The inputs that read a table."""
-        return [each for each in self.inputs if each.table.full_name == table]
-
     def key_json(self, key: bytes) -> bytes:
         """A packed stage key as documents have it."""
         return msgspec.json.encode(dict(zip(self.key, msgspec.msgpack.decode(key), strict=True)))
