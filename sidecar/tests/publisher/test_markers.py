@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_markers import InMemoryCutLog, markers_of
+from slackwater_markers import InMemoryCutLog, LoggedRecord, markers_of
 from slackwater_protocol import AheadMarkers, Marker
 from slackwater_sidecar import Publisher
 from slackwater_sidecar.testing import (
@@ -73,6 +73,25 @@ def test_markers_that_another_sidecar_has_written_are_not_appended_again(
     other.publish_ahead(ahead(4, partition=1))
 
     assert others_in(log) == [4, 4]
+
+
+def test_markers_in_the_log_are_read_once(
+    publisher: Publisher, other: Publisher, log: FailingLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    read = log.records
+
+    def records(after_offset: int, *, limit: int | None = None, with_cuts: bool = True) -> list[LoggedRecord]:
+        asked.append(after_offset)
+        return read(after_offset, limit=limit, with_cuts=with_cuts)
+
+    publisher.publish([cut(1)], STATUS)
+    monkeypatch.setattr(log, "records", records)
+    for lsn in (4, 5, 6):
+        other.publish_ahead(ahead(lsn))
+        asked.clear()
+        publisher.publish_ahead(ahead(lsn, partition=1))
+        assert asked == [log.end() - 3 - (lsn > 4)], "what both have written since"
 
 
 def test_markers_of_an_earlier_timeline_do_not_stand_for_those_of_this_one(

@@ -77,6 +77,14 @@ def test_the_header_has_a_place_for_rows_of_snapshots_where_groups_end(world: Wo
     assert [transaction[:2] for transaction in header.transactions] == [(0, 11)]
 
 
+def test_a_batch_that_holds_repeated_rows_is_read_group_by_group_all_the_same(published: Published) -> None:
+    world = World(published, Scope.AGGREGATE, packing="{}", parallelism="2", min_task_events="10")
+    world.cut(10, 0, [300, 300], [5, 5], repeated=frozenset({10}))
+    tasks = world.planner.tasks(BEGINNING, world.next(BEGINNING))
+    assert [task.has_whole_topics for task in tasks] == [False] * len(tasks)
+    assert {10} in [task.repeated for task in tasks]
+
+
 def test_a_batch_is_planned_again_from_the_log_alone(world: World) -> None:
     start = stalled(world)
     end = world.next(start)
@@ -172,7 +180,10 @@ def test_records_of_other_kinds_and_timelines_are_passed_over(world: World, publ
     decision = TimelineDecision(source="inv", timeline=2, transaction_offset=9, wall_ms=0, decided_by="me")
     world.log.append_records([decision])
     world.log.append([published(7, 0, timeline=2, end_offsets={"inv.s.a": (9, 9)}).cut])
-    assert world.next(BEGINNING).lsns == (10, 10)
+    start = world.next(BEGINNING)
+    assert start.lsns == (10, 10)
+    world.ahead(40, 10, {("a", 0): (30, 20), ("b", 0): (35, 25)}, timeline=2)
+    assert world.next(start) == start
 
 
 def test_a_cut_beyond_a_hole_is_an_error_and_markers_beyond_one_wait(world: World) -> None:

@@ -98,7 +98,24 @@ def test_used_cuts_are_forgotten(world: World) -> None:
     first = world.cut(10, 0)
     world.cut(20, 10)
     world.after()
-    assert world.after(world.at(first)) == [20]
+    start = world.at(first)
+    assert world.after(start) == [20]
+    [history] = world.feed.known_markers.histories["inv.s.a"]
+    assert history.lsns(0, 100) == [20]
+
+
+def test_a_batch_that_needs_more_of_the_log_than_the_one_before_it_is_planned_from_there(
+    world: World,
+) -> None:
+    """The same place in the data topics may be reached by records that lie lower in the log."""
+    world.cut(10, 0)
+    world.cut(30, 20)
+    here = world.at(world.cut(20, 10))
+    world.feed.move_to(replace(here, floor=here.log))
+    world.cut(40, 30)
+    while world.feed.read_page():
+        pass
+    assert world.after(replace(here, log=world.feed.log_position, floor=0)) == [30, 40]
 
 
 def test_reading_stops_when_the_limit_is_exceeded(world: World) -> None:

@@ -334,3 +334,14 @@ def test_in_scope_strict_a_header_has_no_places_for_rows_of_snapshots(published:
     world.cut(11, 10, [6], transactions={}, has_incremental_rows=True)
     [task] = world.tasks(start, world.next(start))
     assert decode_batch_header(task.header or b"").transactions == ()
+
+
+def test_the_header_of_groups_names_no_transaction_that_they_have_passed_before(published: Published) -> None:
+    """Where no marker told exactly where a group's LSN ends, earlier commits are read again, and known."""
+    world = World(published, Scope.AGGREGATE)
+    start = world.at(world.cut(10, 0, [5]))
+    end = world.at(world.cut(30, 10, [9], transactions={1: 15, 2: 25}))
+    content = world.planner.content(start, end)
+    assert [t.commit_lsn for t in content.transactions] == [15, 25]
+    header = batch_header(start, end, [GroupWindow(0, 20, 30, 10)], content)
+    assert [lsn for _, lsn, _ in header.transactions] == [25]

@@ -85,6 +85,15 @@ def test_the_form_in_the_checkpoint_stays_as_it_is() -> None:
     assert (expected.lsn, expected.known_from_lsn) == (10, 10)
 
 
+@pytest.mark.parametrize(
+    "known",
+    [TopicPosition((20,), 30, (21,)), TopicPosition((20,), 25, (20,)), TopicPosition((20,), 30, (20,))],
+)
+def test_what_does_not_follow_from_the_offsets_is_written_beside_them(known: TopicPosition) -> None:
+    position = replace(STRICT, lsns=(30,), topics={"inv.s.a": (known,)})
+    assert read(position.to_json()) == position
+
+
 def test_the_first_version_of_scope_strict_is_read() -> None:
     text = (
         '{"version": 1, "source": "inv", "timeline": 2, "lsn": 5, "event_count": 9, "log": 70,'

@@ -113,14 +113,21 @@ class World:
             self.to_store(appended)
         return appended
 
-    def ahead(self, lsn: int, previous: int, markers: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+    def ahead(
+        self,
+        lsn: int,
+        previous: int,
+        markers: Mapping[tuple[str, int], tuple[int, int]],
+        *,
+        timeline: int = 1,
+    ) -> None:
         """Appends markers ahead of the frontier, by the last letter of the table and partition.
 
         Redis does not tell of them; a second later the log is looked at all the same.
         """
         record = AheadMarkers(
             source="inv",
-            timeline=1,
+            timeline=timeline,
             previous_lsn=previous,
             lsn=lsn,
             transactions=tuple(CommittedTransaction(x, x, x) for x in range(previous + 1, lsn + 1)),
