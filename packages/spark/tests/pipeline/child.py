@@ -55,7 +55,9 @@ def main(order: dict[str, Any]) -> int:
     )
     archives = default_class_archives(os.environ)
     given = dict(order["settings"])
-    servers = Servers(KafkaSettings(given.pop("bootstrap")), RedisSettings(given.pop("redis_url")))
+    servers = Servers(
+        KafkaSettings(given.pop("bootstrap"), given.pop("kafka", {})), RedisSettings(given.pop("redis_url"))
+    )
     given |= {"checkpoint": Path(given["checkpoint"]), "servers": servers}
     settings = RunSettings(**{"class_archives": archives, **given})
     stop = threading.Event()
