@@ -33,8 +33,8 @@ class StopRequest:
 def stop_on_signals(what: str) -> Iterator[StopRequest]:
     """Turns the first SIGINT, SIGTERM or SIGHUP into a request; the same signal again ends the process.
 
-    The kernel ends it, since a handler in Python may have to wait until the main thread gets a lock.
-    However the block ends, a line in the log says so; ``nohup`` stays in force.
+    However the block ends by itself, a line in the log says so; ``nohup`` stays in force. A second signal is
+    left to the kernel, since a handler in Python may have to wait until the main thread gets a lock.
 
     Args:
         what: What runs within the block.

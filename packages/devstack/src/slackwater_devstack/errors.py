@@ -10,23 +10,21 @@
 
 from pathlib import Path
 
-from slackwater_protocol import SlackwaterError
+from slackwater_protocol import ExplainedError
 
 
-class DevStackError(SlackwaterError):
+class DevStackError(ExplainedError):
     """Root of everything this package raises."""
 
     def __init__(self, problem: str, hint: str, log_tail: str = "") -> None:
-        super().__init__(problem, hint, log_tail)
-        self.problem = problem
-        self.hint = hint
-        """What to do, or where to look."""
+        super().__init__(problem, hint)
+        self.args = problem, hint, log_tail
         self.log_tail = log_tail
         """Last lines of what a server or a download said; may be empty."""
 
     def __str__(self) -> str:
         tail = f"; its last lines:\n{self.log_tail}" if self.log_tail else ""
-        return f"{self.problem}; {self.hint}{tail}"
+        return f"{super().__str__()}{tail}"
 
 
 class DevStackConfigError(DevStackError):

@@ -15,10 +15,10 @@
 be pickled: their data are their positional arguments.
 """
 
-from slackwater_protocol import SlackwaterError
+from slackwater_protocol import ExplainedError
 
 
-class MarkersError(SlackwaterError):
+class MarkersError(ExplainedError):
     """Root of everything this package raises.
 
     Args:
@@ -28,12 +28,8 @@ class MarkersError(SlackwaterError):
     """
 
     def __init__(self, *values: object, problem: str, hint: str) -> None:
-        super().__init__(*values)
-        self.problem = problem
-        self.hint = hint
-
-    def __str__(self) -> str:
-        return f"{self.problem}; {self.hint}"
+        super().__init__(problem, hint)
+        self.args = values
 
 
 class MarkerStoreUnavailableError(MarkersError):

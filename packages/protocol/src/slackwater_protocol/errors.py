@@ -3,7 +3,7 @@
 ::
 
     SlackwaterError
-    ├── ExplainedError                 a problem and a hint: the base of other packages' roots
+    ├── ExplainedError                 a problem and a hint: the base of most packages' roots
     └── ProtocolError
         ├── MalformedRecordError       bytes that are no record of this protocol
         ├── ServersConfigError         an address of a server that cannot be used

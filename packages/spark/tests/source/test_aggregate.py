@@ -81,7 +81,7 @@ def test_a_batch_that_holds_repeated_rows_is_read_group_by_group_all_the_same(pu
     world = World(published, Scope.AGGREGATE, packing="{}", parallelism="2", min_task_events="10")
     world.cut(10, 0, [300, 300], [5, 5], repeated=frozenset({10}))
     tasks = world.planner.tasks(BEGINNING, world.next(BEGINNING))
-    assert [task.has_whole_topics for task in tasks] == [False] * len(tasks)
+    assert not any(task.has_whole_topics for task in tasks)
     assert {10} in [task.repeated for task in tasks]
 
 
