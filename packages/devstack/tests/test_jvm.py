@@ -1,9 +1,12 @@
-"""A class archive is used only if it is whole: Java crashes with one that lacks its end."""
+"""Command lines of Java programs. A class archive is used only if it is whole: else Java crashes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from slackwater_devstack import kafka
+from slackwater_devstack.errors import DevStackUnavailableError, missing_prerequisite
 from slackwater_devstack.java import JarSet, JavaProgram
 from slackwater_devstack.programs import InstalledProgram, Version
 from slackwater_devstack.settings import Collector
@@ -25,6 +28,28 @@ def record(program: JavaProgram, folder: Path, content: bytes = b"classes") -> N
     folder.mkdir(exist_ok=True)
     program.recording(folder).write_bytes(content)
     program.publish_recording(folder)
+
+
+def test_options_stand_before_the_class_and_arguments_behind_it(program: JavaProgram, tmp_path: Path) -> None:
+    command = replace(program, options=("-Xint",)).command(("server.properties",), tmp_path)
+
+    assert command.index("-Xint") < command.index("kafka.Kafka") < command.index("server.properties")
+
+
+def test_a_broker_starts_without_the_second_compiler(
+    program: JavaProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[str, ...]] = []
+
+    def make(main: str, *_: object, options: tuple[str, ...]) -> JavaProgram:
+        given.append(options)
+        raise missing_prerequisite("Java", "this test needs only the options", "none")
+
+    monkeypatch.setattr(kafka, "java_program", make)
+    with pytest.raises(DevStackUnavailableError):
+        kafka.KafkaBroker(tmp_path).start()
+
+    assert given == [("-XX:TieredStopAtLevel=1",)]
 
 
 def test_without_an_archive_the_program_records_one(program: JavaProgram, tmp_path: Path) -> None:

@@ -233,6 +233,9 @@ class JavaProgram:
     main: str
     heap: str
     collector: Collector = Collector.SERIAL
+    options: tuple[str, ...] = ()
+    """Further options of the JVM. They must not change which classes it loads: an archive is shared by
+    programs that differ in nothing else."""
 
     def command(self, arguments: tuple[str, ...], folder: Path) -> tuple[str, ...]:
         """The argument list. Uses the class archive, or records one into the folder when there is none."""
@@ -251,6 +254,7 @@ class JavaProgram:
             "-XX:-UsePerfData",
             "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true",
+            *self.options,
             f"-Dlog4j2.configurationFile={Path(str(log4j)).as_uri()}",
             *sharing,
             "-cp",
@@ -301,15 +305,29 @@ class JavaProgram:
         return f"{self.main.rpartition('.')[2]}-{key}"
 
 
-def java_program(main: str, heap: str, collector: Collector, progress: Progress | None = None) -> JavaProgram:
+def java_program(
+    main: str,
+    heap: str,
+    collector: Collector,
+    progress: Progress | None = None,
+    *,
+    options: tuple[str, ...] = (),
+) -> JavaProgram:
     """Find Java and the jars; downloads them the first time.
+
+    Args:
+        main: The class to run.
+        heap: Of its JVM.
+        collector: Of its JVM.
+        progress: Told of the download.
+        options: Further options of its JVM.
 
     Raises:
         DevStackUnavailableError: Java is missing or too old, or the jars could not be downloaded.
     """
     java = find_java()
     jars = resolve_jars(cache_folder(os.environ), progress)
-    return JavaProgram(java=java, jars=jars, main=main, heap=heap, collector=collector)
+    return JavaProgram(java=java, jars=jars, main=main, heap=heap, collector=collector, options=options)
 
 
 def render_properties(properties: Mapping[str, str]) -> str:

@@ -22,6 +22,9 @@ from slackwater_devstack.settings import Collector
 logger = logging.getLogger(__name__)
 
 _KAFKA_HEAP = "128m"
+# The second compiler's threads take up to 80 % of a core in the first minutes, on the machine of whoever
+# develops or tests; a broker that runs for minutes or hours never gets that back.
+_JAVA_OPTIONS = ("-XX:TieredStopAtLevel=1",)
 _INTERNAL_PARTITIONS = "2"
 _CLEANER_BUFFER_BYTES = "4194304"
 
@@ -124,7 +127,9 @@ class KafkaBroker(Server):
         return self._folder() / "data"
 
     def _prepare(self) -> None:
-        self._program = java_program("kafka.Kafka", self._heap, Collector.SERIAL, self.progress)
+        self._program = java_program(
+            "kafka.Kafka", self._heap, Collector.SERIAL, self.progress, options=_JAVA_OPTIONS
+        )
         self.version = self._program.jars.version_of("kafka_2.13")
         self._format()
         for proxy in self._proxies.values():
