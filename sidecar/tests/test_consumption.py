@@ -10,7 +10,7 @@ from slackwater_cdc.columns import ParsedRows
 from slackwater_protocol import KafkaSettings, RegistrySettings, Servers
 from slackwater_sidecar import consumption
 from slackwater_sidecar.avro import AvroValues
-from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId
+from slackwater_sidecar.consumption import Consumption, Failure, Pairs, PartitionId, consumer_config
 from slackwater_sidecar.errors import SchemasUnavailableError
 from slackwater_sidecar.settings import SidecarSettings
 
@@ -152,3 +152,15 @@ def test_records_that_waited_are_taken_once(kafka: list[Kafka], sink: Sink) -> N
         reading.read(sink, 0)
 
     assert sink.told == [(("x", 0), [(4, b"v", 77)])]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "least_bytes", "wait_ms"),
+    [(1, 16_384, 10), (200, 16_384, 10), (201, 12_864, 10), (1_000, 64_000, 50), (10_000, 640_000, 100)],
+)
+def test_a_fetch_is_answered_when_it_is_worth_it_or_after_a_moment(
+    partitions: int, least_bytes: int, wait_ms: int
+) -> None:
+    config = consumer_config(settings(), partitions)
+
+    assert (config["fetch.min.bytes"], config["fetch.wait.max.ms"]) == (least_bytes, wait_ms)

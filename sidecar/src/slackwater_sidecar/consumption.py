@@ -28,6 +28,11 @@ _ASK_SECONDS = 3.0
 _LOST = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - no public name
 _AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - no public name
 
+_FETCH_WAIT_MS = 10
+_FETCH_BYTES = 16 * 1024
+"""The broker answers a fetch when it has so many bytes, or after the wait. If it answered with the first
+record, low rates would mean a response for every few: the sidecar would take a quarter to two thirds more
+processor time, for 4 to 10 ms less delay at the median. High rates fill this in less than the wait."""
 _FETCH_PAUSE_MS = 10
 """The pause once a partition's queue is full; librdkafka's default of a second leaves the sidecar idle in
 catch-up."""
@@ -237,8 +242,8 @@ def consumer_config(settings: SidecarSettings, partitions: int) -> dict[str, str
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
         "allow.auto.create.topics": False,
-        "fetch.wait.max.ms": min(100, partitions // 20) if is_wide else 10,
-        "fetch.min.bytes": 64 * partitions if is_wide else 1,
+        "fetch.wait.max.ms": min(100, partitions // 20) if is_wide else _FETCH_WAIT_MS,
+        "fetch.min.bytes": 64 * partitions if is_wide else _FETCH_BYTES,
         "fetch.queue.backoff.ms": _FETCH_PAUSE_MS,
         "fetch.message.max.bytes": 1024 * min(_FETCH_KIB, max(least, queue_kib // 4)),
         "queued.min.messages": 50_000,
