@@ -15,6 +15,7 @@ from slackwater_bench.scenarios.probes import (
     SINK_ALONE,
 )
 from slackwater_bench.scenarios.sidecar import SIDECAR, SIDECAR_DELAY, SIDECAR_PARTITIONS
+from slackwater_bench.scenarios.start import START
 from slackwater_bench.scenarios.throughput import (
     CORES,
     LOCAL_CLUSTER,
@@ -23,6 +24,7 @@ from slackwater_bench.scenarios.throughput import (
     THROUGHPUT,
     TRANSACTION_SIZE,
 )
+from slackwater_bench.scenarios.wide import WIDE
 from slackwater_testing.errors import RunFailedError
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -32,6 +34,8 @@ SCENARIOS: Mapping[str, Scenario] = {
         LATENCY,
         LIVE,
         ARRIVALS,
+        START,
+        WIDE,
         STATE_SIZE,
         PARTITIONS,
         CORES,

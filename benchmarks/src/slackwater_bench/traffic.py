@@ -119,12 +119,21 @@ class TransactionAppender:
         source: The ``topic.prefix``.
         partitions: Of each data topic.
         append_time: Whether BEGIN and END bear the time at which the broker appended them.
+        tables: Full names of those that it writes.
     """
 
-    def __init__(self, bootstrap: str, source: str, partitions: int, *, append_time: bool = False) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        source: str,
+        partitions: int,
+        *,
+        append_time: bool = False,
+        tables: Sequence[str] = (ORDERS, LINES),
+    ) -> None:
         self._connector = ConnectorIdentity(source)
         self._headers = self._connector.headers()
-        self._topics = {name: data_topic(source, name) for name in (ORDERS, LINES)}
+        self._topics = {name: data_topic(source, name) for name in tables}
         self._render = {name: row_renderer(self._connector, *name.split(".")) for name in self._topics}
         self._transaction_topic = transaction_topic(source)
         self._lsn, self._xid = FIRST_LSN, FIRST_XID

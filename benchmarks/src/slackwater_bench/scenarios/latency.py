@@ -74,8 +74,8 @@ LATENCY = Scenario(
     " fixed rate, so a system that stalls is charged for every transaction that had to wait (no coordinated"
     " omission).",
     why="What Slackwater adds, without database and connector: the time from the topics to the view.",
-    points=tuple({"changes_per_second": rate, "seconds": 30} for rate in (2_000, 8_000, 20_000)),
-    quick_points=({"changes_per_second": 2_000, "seconds": 15},),
+    points=tuple({"changes_per_second": rate, "seconds": 30} for rate in (500, 2_000, 5_000, 20_000)),
+    quick_points=tuple({"changes_per_second": rate, "seconds": 8} for rate in (500, 5_000)),
     run=run_latency,
     axis="changes_per_second",
     columns=(
