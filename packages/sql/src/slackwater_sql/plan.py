@@ -309,6 +309,17 @@ class StagePlan:
         assert part is not None  # noqa: S101 - a stage has a part
         return part.output
 
+    @property
+    def receivers(self) -> tuple[int, ...]:
+        """Numbers of the stages that take the output, ascending; none take documents."""
+        match self.output:
+            case RowsOutput(edges=edges):
+                return tuple(sorted({edge.stage for edge in edges}))
+            case PartialsOutput(stage=stage):
+                return (stage,)
+            case DocumentsOutput():
+                return ()
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedView:
@@ -347,6 +358,25 @@ class EnginePlan:
     def stage(self, number: int) -> StagePlan:
         """Returns the stage of this number."""
         return self.stages[number - 1]
+
+    @property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the stages by level, both ascending; found anew each time.
+
+        The stages of the first level read only tables of the database. Those of each later level take only
+        what earlier levels send, at least some of it from the level just before. Stages of one level send
+        nothing to each other, so a batch takes as many exchanges as there are levels.
+        """
+        before = dict.fromkeys((stage.number for stage in self.stages), 0)
+        levels: list[list[int]] = []
+        for stage in self.stages:
+            level = before[stage.number]
+            if level == len(levels):
+                levels.append([])
+            levels[level].append(stage.number)
+            for receiver in stage.receivers:
+                before[receiver] = max(before[receiver], level + 1)
+        return tuple(map(tuple, levels))
 
 
 def fingerprint(stages: Iterable[StagePlan]) -> str:

@@ -11,7 +11,6 @@ from slackwater_sql.plan import (
     InputPlan,
     KeyColumn,
     Output,
-    PartialsOutput,
     RowsOutput,
     RowsPart,
     StagePlan,
@@ -46,14 +45,7 @@ class StageList:
         """Numbers of the stages whose results reach the documents of a view, ascending."""
         needed: set[int] = set()
         for stage in reversed(self.stages):
-            match stage.output:
-                case RowsOutput(edges=edges):
-                    is_needed = any(edge.stage in needed for edge in edges)
-                case DocumentsOutput(view=written):
-                    is_needed = written == view
-                case PartialsOutput(stage=adding):
-                    is_needed = adding in needed
-            if is_needed:
+            if stage.output == DocumentsOutput(view) or not needed.isdisjoint(stage.receivers):
                 needed.add(stage.number)
         return tuple(sorted(needed))
 
