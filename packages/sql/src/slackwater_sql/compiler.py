@@ -7,6 +7,7 @@ from slackwater_sql.catalog import Catalog
 from slackwater_sql.frontend import ViewText, planning, read_view
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.planner.cutting import Cutter
+from slackwater_sql.planner.sharing import shared
 from slackwater_sql.session import open_connection
 
 
@@ -37,4 +38,4 @@ def compile_pipeline(
                 view = read_view(text, catalog, texts)
                 with planning(connection, text):
                     cutter.cut(view)
-        return cutter.plan()
+        return shared(cutter.plan(), [text.text for text in texts.values()])

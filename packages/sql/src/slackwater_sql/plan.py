@@ -406,12 +406,17 @@ def _input(plan: InputPlan) -> list[object]:
     return facts if plan.origin else [plan.table.full_name, plan.column_names, *facts]
 
 
-def _words(statement: str) -> list[str]:
-    """Returns the words of a statement without spacing and comments, ids numbered as they come."""
+def statement_words(statement: str) -> list[str]:
+    """Returns the words of a statement: without spacing and comments."""
     without_comments = _COMMENT.sub(lambda found: found.group(1) or " ", statement)
+    return _WORD.findall(without_comments)
+
+
+def _words(statement: str) -> list[str]:
+    """Returns the words of a statement in lower case, ids numbered as they come."""
     ids: dict[str, str] = {}
     words = []
-    for word in _WORD.findall(without_comments):
+    for word in statement_words(statement):
         if _ID.fullmatch(word):
             words.append(ids.setdefault(word, f"#{len(ids)}"))
         else:

@@ -185,7 +185,7 @@ def assemble(fragment: Fragment, wanted: Sequence[str], leaves: Mapping[int, Ori
         of_leaf = used.get(part.leaf.number, ())
         mode = modes[part.leaf.number]
         if isinstance(origin, Scan):
-            alias = _unused(origin.alias, {each.plan.alias for each in inputs.values()})
+            alias = unused_name(origin.alias, {each.plan.alias for each in inputs.values()})
             plan, names = table_input(origin, alias, of_leaf, part, mode)
         else:
             plan, names = stage_input(origin, of_leaf, part, mode)
@@ -250,7 +250,8 @@ def _on_accumulators(fragment: Fragment, accumulated: KeptGroups) -> Assembly:
     return Assembly(fragment, (), leaf, None, tables | {POINTS_TABLE: POINTS_SCHEMA.empty_table()})
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def unused_name(name: str, taken: set[str]) -> str:
+    """Returns the name, with a number behind it if it is taken."""
     candidate, number = name, 2
     while candidate in taken:
         candidate, number = f"{name} {number}", number + 1

@@ -38,7 +38,7 @@ class StageList:
     def stages(self) -> tuple[StagePlan, ...]:
         """All stages so far, ascending."""
         return tuple(
-            _with_edges(self._stages[number], self._edges.get(number, ())) for number in sorted(self._stages)
+            with_edges(self._stages[number], self._edges.get(number, ())) for number in sorted(self._stages)
         )
 
     def needed_by(self, view: int) -> tuple[int, ...]:
@@ -126,7 +126,7 @@ class StageList:
         return tuple((name, self.labels[name]) for name in dict.fromkeys(names) if name in self.labels)
 
 
-def _with_edges(stage: StagePlan, edges: Iterable[Edge]) -> StagePlan:
+def with_edges(stage: StagePlan, edges: Iterable[Edge]) -> StagePlan:
     """Returns a stage whose rows go to these inputs."""
     output = stage.output
     if not isinstance(output, RowsOutput):

@@ -1,0 +1,208 @@
+"""Equal stages of a pipeline become one, whose rows go to the receivers of all of them.
+
+Stages are equal if they compute the same rows, in the same order of columns, from the same tables and stages:
+nothing but made-up names, spacing and words for people may differ. What feeds an accumulate part is shared
+together with it. Only what comes to rows is shared: documents have one receiver.
+"""
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from slackwater_sql.plan import (
+    AccumulatePart,
+    Edge,
+    EnginePlan,
+    InputPlan,
+    Output,
+    PartialsOutput,
+    RowsOutput,
+    RowsPart,
+    StagePlan,
+    statement_words,
+)
+from slackwater_sql.planner.fragments import unused_name
+from slackwater_sql.planner.stage_list import with_edges
+
+_ID_LIKE = re.compile(r"\b[ck]\d+\b", re.IGNORECASE)
+_ID = re.compile(r"""(?P<qualifier>\br ?\. ?)?(?P<quote>["'])(?P<name>[ck]\d+)(?P=quote)""")
+_OPAQUE = re.compile(r"[$\\]")
+"""Signs of strings in which spacing and comments cannot be told from what they say."""
+
+
+def shared(plan: EnginePlan, texts: Iterable[str]) -> EnginePlan:
+    """Returns a plan of the same views in which no two stages of rows are equal.
+
+    The views' fingerprints stay: they do not say what other views there are.
+
+    Args:
+        plan: A plan, perhaps with equal stages.
+        texts: The texts of all views that the planned ones may read: names that users wrote there are not
+            taken for names that the planner made up.
+    """
+    written = frozenset(found.lower() for text in texts for found in _ID_LIKE.findall(text))
+    stands_for = {stage.number: stage.number for stage in plan.stages}
+    columns_taken = {
+        (edge.stage, edge.input): edge.columns
+        for stage in plan.stages
+        if isinstance(stage.output, RowsOutput)
+        for edge in stage.output.edges
+    }
+    known: dict[Hashable, tuple[StagePlan, ...]] = {}
+    for unit in _units(plan):
+        if isinstance(unit[-1].output, RowsOutput):
+            meaning = _Meaning(unit, columns_taken, stands_for, written).facts()
+            for stage, other in zip(unit, known.setdefault(meaning, unit), strict=True):
+                stands_for[stage.number] = other.number
+    return _merged(plan, stands_for)
+
+
+def _units(plan: EnginePlan) -> Iterator[tuple[StagePlan, ...]]:
+    """Yields what can be shared only as a whole: a stage with all that add to its groups.
+
+    A unit comes after those that it takes rows of.
+    """
+    feeding: dict[int, list[StagePlan]] = {}
+    for stage in plan.stages:
+        unit = (*feeding.pop(stage.number, ()), stage)
+        if isinstance(stage.output, PartialsOutput):
+            feeding.setdefault(stage.output.stage, []).extend(unit)
+        else:
+            yield unit
+
+
+class _Meaning:
+    """What a unit computes, in a form that is equal for equal ones.
+
+    Args:
+        unit: The stages.
+        columns_taken: For number of stage and input the positions of its columns in the rows that it takes.
+        stands_for: For each earlier stage the one whose rows it shares.
+        written: Names that users wrote.
+    """
+
+    def __init__(
+        self,
+        unit: tuple[StagePlan, ...],
+        columns_taken: Mapping[tuple[int, int], tuple[int, ...]],
+        stands_for: Mapping[int, int],
+        written: frozenset[str],
+    ) -> None:
+        self._unit = unit
+        self._columns_taken = columns_taken
+        self._stands_for = stands_for
+        self._written = written
+
+    def facts(self) -> Hashable:
+        """Returns the facts about all stages of the unit."""
+        return tuple(map(self._stage, self._unit))
+
+    def _stage(self, stage: StagePlan) -> Hashable:
+        return (
+            tuple(column.type for column in stage.key),
+            None if stage.rows is None else self._rows(stage.number, stage.rows),
+            None if stage.accumulate is None else self._accumulate(stage.accumulate),
+        )
+
+    def _rows(self, stage: int, part: RowsPart) -> Hashable:
+        columns: dict[str, list[str]] = {}
+        for number, each in enumerate(part.inputs):
+            for position, name in enumerate(each.column_names):
+                of_table = "" if each.origin else f" {name}"
+                columns.setdefault(name, []).append(f"{number}.{position}{of_table}")
+        statements = [part.statement, part.latest_statement or ""]
+        return (
+            tuple(self._input(stage, number, each) for number, each in enumerate(part.inputs)),
+            tuple(_canonical(each, columns, self._written) for each in statements),
+            self._output(part.output),
+        )
+
+    def _input(self, stage: int, number: int, plan: InputPlan) -> Hashable:
+        facts = (plan.key_positions, plan.needs_replica_identity_full, plan.keeps_null_keys, plan.reads)
+        if not plan.origin:
+            return plan.table, plan.columns, *facts
+        types = tuple((column.type, column.nullable) for column in plan.columns)
+        taken = self._columns_taken[stage, number]
+        return self._stands_for[plan.origin], taken, types, plan.primary_key_positions, *facts
+
+    def _accumulate(self, part: AccumulatePart) -> Hashable:
+        transport = {f"k{number}" for number in range(len(part.key))}
+        return (
+            tuple(column.type for column in part.key),
+            tuple((each.kind, each.scale, each.multiset) for each in part.accumulators),
+            part.is_global,
+            _canonical(part.statement, {}, self._written | transport),
+            self._output(part.output),
+        )
+
+    def _output(self, output: Output) -> Hashable:
+        if isinstance(output, RowsOutput):
+            return output.identity
+        if isinstance(output, PartialsOutput):
+            return output.key, [stage.number for stage in self._unit].index(output.stage)
+        return output
+
+
+def _canonical(statement: str, columns: Mapping[str, list[str]], fixed: frozenset[str]) -> str:
+    """Returns a statement without spacing, comments and made-up names.
+
+    Args:
+        statement: The statement.
+        columns: For each name of inputs' columns the places of these columns.
+        fixed: Names that look as if they were made up, but are not.
+    """
+    ids: dict[str, str] = {}
+
+    def replaced(found: re.Match[str]) -> str:
+        name, qualifier, quote = found["name"], found["qualifier"] or "", found["quote"]
+        places = f"#({', '.join(columns[name])})" if qualifier and name in columns else ""
+        if name in fixed:
+            return found.group() + places
+        return f"{qualifier}{quote}{places or ids.setdefault(name, f'#{len(ids)}')}{quote}"
+
+    is_opaque = _OPAQUE.search(statement) is not None
+    return _ID.sub(replaced, statement if is_opaque else " ".join(statement_words(statement)))
+
+
+def _merged(plan: EnginePlan, stands_for: Mapping[int, int]) -> EnginePlan:
+    """Returns the plan with only the stages that stand for themselves or for others, numbered anew."""
+    kept = [stage for stage in plan.stages if stands_for[stage.number] == stage.number]
+    numbers = {stage.number: number for number, stage in enumerate(kept, 1)}
+    new = {old: numbers[other] for old, other in stands_for.items()}
+    edges: dict[int, list[Edge]] = {}
+    for stage in plan.stages:
+        if isinstance(stage.output, RowsOutput):
+            taken = [edge for edge in stage.output.edges if edge.stage in numbers]
+            edges.setdefault(stands_for[stage.number], []).extend(taken)
+    stages = (_renumbered(with_edges(stage, edges.get(stage.number, ())), new) for stage in kept)
+    views = (
+        replace(view, stages=tuple(sorted({new[number] for number in view.stages}))) for view in plan.views
+    )
+    return EnginePlan(tuple(stages), tuple(views))
+
+
+def _renumbered(stage: StagePlan, new: Mapping[int, int]) -> StagePlan:
+    rows, accumulate = stage.rows, stage.accumulate
+    if rows is not None:
+        rows = replace(rows, inputs=_inputs(rows.inputs, new), output=_output(rows.output, new))
+    if accumulate is not None:
+        accumulate = replace(accumulate, output=_output(accumulate.output, new))
+    return replace(stage, number=new[stage.number], rows=rows, accumulate=accumulate)
+
+
+def _output(output: Output, new: Mapping[int, int]) -> Output:
+    if isinstance(output, RowsOutput):
+        return replace(output, edges=tuple(replace(edge, stage=new[edge.stage]) for edge in output.edges))
+    return replace(output, stage=new[output.stage]) if isinstance(output, PartialsOutput) else output
+
+
+def _inputs(inputs: Iterable[InputPlan], new: Mapping[int, int]) -> tuple[InputPlan, ...]:
+    """Returns inputs that take rows of the renumbered stages; two may take those of one."""
+    result: list[InputPlan] = []
+    for plan in inputs:
+        if plan.origin:
+            name, taken = f"stage {new[plan.origin]}", {each.alias for each in result}
+            alias = unused_name(f"{name} again", taken) if name in taken else name
+            plan = replace(plan, alias=alias, table=replace(plan.table, name=name), origin=new[plan.origin])
+        result.append(plan)
+    return tuple(result)
