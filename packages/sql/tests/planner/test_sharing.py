@@ -11,6 +11,7 @@ from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.frontend import ViewText, read_view
 from slackwater_sql.plan import (
     AccumulatePart,
+    AccumulatorKind,
     Edge,
     EnginePlan,
     InputPlan,
@@ -29,10 +30,12 @@ TABLES = """
 CREATE TABLE s.customers (id bigint PRIMARY KEY, name text, region text);
 CREATE TABLE s.orders (id bigint PRIMARY KEY, customer_id bigint, status text, total numeric(10,2));
 CREATE TABLE s.lines (id bigint PRIMARY KEY, order_id bigint, product_id bigint, qty int);
+CREATE TABLE s.people (id bigint PRIMARY KEY, name text, region text);
 CREATE TABLE s.products (id bigint PRIMARY KEY, name text, c1 bigint, c2 bigint);
 ALTER TABLE s.customers REPLICA IDENTITY FULL;
 ALTER TABLE s.orders REPLICA IDENTITY FULL;
 ALTER TABLE s.lines REPLICA IDENTITY FULL;
+ALTER TABLE s.people REPLICA IDENTITY FULL;
 ALTER TABLE s.products REPLICA IDENTITY FULL;
 """
 CATALOG = parse_catalog({"schema.sql": TABLES})
@@ -110,6 +113,8 @@ def test_equal_stages_are_one(views: list[str], stages: list[str]) -> None:
     [
         pytest.param(filtered("o.total > 1"), filtered("o.total > 2"), id="WHERE"),
         pytest.param(WITH_LINES, WITH_LINES.replace("c.name", "c.region AS name"), id="columns"),
+        pytest.param(WITH_LINES, WITH_LINES.replace("customers", "people"), id="tables"),
+        pytest.param(WITH_ALL, WITH_ALL.replace("customers", "people"), id="stages that rows come from"),
         pytest.param(
             WITH_LINES, WITH_LINES.replace("JOIN customers", "LEFT JOIN customers"), id="kind of join"
         ),
@@ -232,6 +237,25 @@ def _with_other_columns(plan: InputPlan) -> InputPlan:
             _of_groups(lambda part: replace(part, accumulators=(replace(part.accumulators[0], scale=3),))),
             id="scale of a sum",
         ),
+        pytest.param(
+            [RICH] * 2,
+            2,
+            _of_groups(lambda part: replace(part, accumulators=(replace(part.accumulators[0], multiset=0),))),
+            id="values of an accumulator",
+        ),
+        pytest.param(
+            [RICH] * 2,
+            2,
+            _of_groups(
+                lambda part: replace(
+                    part, accumulators=(replace(part.accumulators[0], kind=AccumulatorKind.MIN),)
+                )
+            ),
+            id="kind of an accumulator",
+        ),
+        pytest.param(
+            [RICH] * 2, 2, _of_groups(lambda part: replace(part, key=part.key[::-1])), id="types of groups"
+        ),
         pytest.param([RICH] * 2, 2, _of_statement("n > 0", "n > 1"), id="statement over accumulators"),
         pytest.param(
             [RICH] * 2,
@@ -261,6 +285,28 @@ def test_stages_that_take_other_columns_of_the_same_rows_are_not_shared() -> Non
 
     assert len(shared(plan, views).stages) == len(plan.stages) - 2
     assert len(shared(distorted, views).stages) == len(plan.stages) - 1, "the first stages stay equal"
+
+
+@pytest.mark.parametrize("written", [[], ["c1 c2 c3 c4 c5 c6 c7 c8 c9"]], ids=["made up", "as if written"])
+def test_stages_that_read_other_columns_of_their_input_are_not_shared(written: list[str]) -> None:
+    views = [
+        WITH_ALL.replace("c.name", "c.name, c.region").replace(
+            "o.name", "concat(o.name, ' of ', o.region) AS t"
+        )
+    ] * 2
+    plan = unshared(views)
+    second = plan.stages[1]
+    assert second.rows is not None
+    inputs = second.rows.inputs
+    number, rows = next((number, each) for number, each in enumerate(inputs) if each.origin)
+    swapped = replace(rows, columns=(rows.columns[0], *rows.columns[:0:-1]))
+    assert len(swapped.columns) == 3
+    changed = (*inputs[:number], swapped, *inputs[number + 1 :])
+    distorted = replace(second, rows=replace(second.rows, inputs=changed))
+    stages = (plan.stages[0], distorted, *plan.stages[2:])
+
+    assert len(shared(plan, written).stages) == len(plan.stages) - 2
+    assert len(shared(replace(plan, stages=stages), written).stages) == len(plan.stages) - 1
 
 
 def test_edges_say_which_columns_each_receiver_takes() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from slackwater_testing.differential import Batch, Case, check
-from slackwater_testing.differential.engines import ENGINES
+from slackwater_testing.differential.engines import ENGINES, make_plan
 from slackwater_testing.differential.history import (
     Column,
     Delete,
@@ -14,6 +14,7 @@ from slackwater_testing.differential.history import (
     Row,
     Table,
     Transaction,
+    schema_ddl,
 )
 from slackwater_testing.differential.query import Text, View
 from slackwater_testing.differential.sql_types import BIGINT, DOUBLE, INTEGER, TEXT, SqlType, integer, text
@@ -134,6 +135,48 @@ def test_a_global_aggregate_in_a_union_is_not_there_once_more_for_each_row_of_th
         [put("t", 4, 3, None)],
         [put("t", 5, 7, None)],
         [delete("t", 4)],
+    )
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_views_over_the_same_join_share_its_stage(together: bool) -> None:
+    joined = "(SELECT t.id AS i, t.a AS a, u.id AS j FROM t JOIN u ON t.id = u.r)"
+    views = [
+        f"SELECT TRANSACTIONALLY x.i, x.j, t.c FROM {joined} x JOIN t ON t.id = x.a",
+        f"SELECT TRANSACTIONALLY y.j, y.i, u.r FROM {joined} y LEFT JOIN u ON u.id = y.a",
+    ]
+    plan = make_plan(schema_ddl((T, U)), tuple((f"v{n}.sql", sql) for n, sql in enumerate(views)))
+
+    assert [view.stages for view in plan.views] == [(1, 2), (1, 3)]
+    assert_right(
+        [T, U],
+        views,
+        [put("t", 1, 2, 0, "x"), put("t", 2, 1, 0, "y"), put("u", 1, 1), put("u", 2, 2)],
+        [put("u", 1, 2), put("u", 3, 1), put("t", 1, None, 0, "x")],
+        [put("t", 1, 2, 0, "z"), delete("u", 2)],
+        [delete("t", 2), put("u", 2, 1)],
+        together=together,
+    )
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_groups_that_a_view_reads_twice_are_kept_once(together: bool) -> None:
+    groups = "WITH g AS (SELECT t.a AS a, sum(t.b)::INTEGER AS b, max(t.c) AS c FROM t GROUP BY t.a)"
+    views = [
+        f"{groups} SELECT TRANSACTIONALLY x.a, y.a AS other, x.c FROM g x LEFT JOIN g y ON x.b = y.a",
+        f"{groups} SELECT TRANSACTIONALLY u.id, g.b, g.c FROM u LEFT JOIN g ON g.a = u.id::INTEGER",
+    ]
+    plan = make_plan(schema_ddl((T, U)), tuple((f"v{n}.sql", sql) for n, sql in enumerate(views)))
+
+    assert len(set(plan.views[0].stages) & set(plan.views[1].stages)) == 2
+    assert_right(
+        [T, U],
+        views,
+        [put("t", 1, 2, 3, "x"), put("t", 2, 3, 2, "y"), put("u", 2, 1), put("u", 3, 2)],
+        [put("t", 1, 2, 2, "x"), put("t", 3, 2, 1, "w")],
+        [put("t", 2, 2, 0, "y"), put("t", 4, None, 2, "n")],
+        [delete("t", 1), delete("t", 3)],
+        together=together,
     )
 
 

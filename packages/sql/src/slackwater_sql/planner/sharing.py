@@ -108,8 +108,7 @@ class _Meaning:
         columns: dict[str, list[str]] = {}
         for number, each in enumerate(part.inputs):
             for position, name in enumerate(each.column_names):
-                of_table = "" if each.origin else f" {name}"
-                columns.setdefault(name, []).append(f"{number}.{position}{of_table}")
+                columns.setdefault(name, []).append(f"{number}.{position}")
         statements = [part.statement, part.latest_statement or ""]
         return (
             tuple(self._input(stage, number, each) for number, each in enumerate(part.inputs)),
@@ -121,9 +120,7 @@ class _Meaning:
         facts = (plan.key_positions, plan.needs_replica_identity_full, plan.keeps_null_keys, plan.reads)
         if not plan.origin:
             return plan.table, plan.columns, *facts
-        types = tuple((column.type, column.nullable) for column in plan.columns)
-        taken = self._columns_taken[stage, number]
-        return self._stands_for[plan.origin], taken, types, plan.primary_key_positions, *facts
+        return self._stands_for[plan.origin], self._columns_taken[stage, number], *facts
 
     def _accumulate(self, part: AccumulatePart) -> Hashable:
         transport = {f"k{number}" for number in range(len(part.key))}
