@@ -1,9 +1,9 @@
 """What the log of a bucket costs: changing it, keeping it short, and making a lost index of it again.
 
 Arguments: million rows, bytes of a row. One bucket is filled in order, then three times as many rows are
-changed in random order in batches of 5,000; the log is kept in memory, so that Spark's share is not in the
-numbers. Seconds are of CPU. Prints one JSON line: `rebuild_seconds_per_million` of the filled bucket and of
-the changed one, `batch_ms` (median, largest) of indexing and logging a batch's changes,
+changed in random order in batches of 5,000; the log is kept in memory, so that the store's share is not in
+the numbers. Seconds are of CPU. Prints one JSON line: `rebuild_seconds_per_million` of the filled bucket and
+of the changed one, `batch_ms` (median, largest) of indexing and logging a batch's changes,
 `write_amplification`: bytes logged per byte changed, `log_per_live`: the log's size in its contents', and
 `private_mib`: by how much the rebuild let private memory grow.
 """
@@ -23,48 +23,54 @@ import msgspec
 from slackwater_engine.bucket import update_current
 from slackwater_engine.index.contract import IndexTransaction
 from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.local import MemoryCell, MemoryMap
 from slackwater_engine.state.entry import Change, input_tag
-from slackwater_engine.state.log import LogMeta, LogWrite, StateLog, changes_bytes, log_write
+from slackwater_engine.state.log import EMPTY_LOG, BucketLog, LogWrite, changes_bytes, log_write, place_writes
+from slackwater_engine.state.manifest import segment_path
+from slackwater_engine.state.reader import SegmentReader
+from slackwater_engine.state.store import MemoryStore
 
 BATCH = 5_000
 ROWS_PER_KEY = 4
-VIEW = "probe"
 
 
 class Bucket:
     """A bucket that only keeps what it is told."""
 
     def __init__(self, folder: Path) -> None:
-        self.log = StateLog(MemoryCell(), MemoryMap())
+        self.head = EMPTY_LOG
         self.folder = folder
         self.index = LmdbIndex(folder / "0")
         self.changed = 0
         self.logged = 0
+        self._store = MemoryStore()
 
     @property
-    def meta(self) -> LogMeta:
-        """Of the log."""
-        return self.log.meta(0, VIEW) or LogMeta(VIEW, b"", 0, 0)
+    def log(self) -> BucketLog:
+        """As its head says."""
+        return BucketLog(1, 0, self.head, SegmentReader(self._store))
 
     def batch(self, changes: list[Change]) -> float:
         """Indexes and logs the changes; gives the seconds it took."""
-        before = self.log.meta(0, VIEW)
         started = thread_time()
-        write = update_current(0, before, self.log, self.index, lambda c: self._work(changes, c))
-        self.log.write(write)
+        log = self.log
+        write = update_current(log, self.index, lambda contents: self._work(log, changes, contents))
+        segment = secrets.token_hex(8)
+        data, (update,) = place_writes(segment, [write])
+        self._store.write(segment_path(segment), data)
+        gone = {blob.segment for blob in self.head.blobs}
+        self.head = update.after(self.head)
+        seconds = thread_time() - started
+        self._store.delete(map(segment_path, gone.difference(blob.segment for blob in self.head.blobs)))
         self.changed += changes_bytes(changes)
-        self.logged += changes_bytes(write.changes)
-        return thread_time() - started
+        self.logged += sum(blob.size for blob in write.blobs)
+        return seconds
 
-    def _work(self, changes: list[Change], contents: IndexTransaction) -> LogWrite:
+    def _work(self, log: BucketLog, changes: list[Change], contents: IndexTransaction) -> LogWrite:
         old = contents.get_many(name for name, _ in changes)
         contents.apply(changes)
-        meta, size = self.meta, changes_bytes(changes)
-        live = meta.live_bytes + size - changes_bytes(old.items())
-        after = LogMeta(VIEW, secrets.token_bytes(16), meta.log_bytes + size, live, meta.blobs)
-        contents.set_token(after.token)
-        return log_write(0, changes, after, self.log, contents)
+        write = log_write(log, changes, changes_bytes(changes) - changes_bytes(old.items()), contents)
+        contents.set_token(write.blobs[-1].token)
+        return write
 
     def rebuild(self) -> tuple[float, int]:
         """Seconds, and bytes of private memory, that a new index takes."""
@@ -72,7 +78,7 @@ class Bucket:
         self.index = LmdbIndex(self.folder / secrets.token_hex(4))
         base, watch = private_bytes(), PeakWatch()
         started = thread_time()
-        update_current(0, self.meta, self.log, self.index, lambda contents: contents.token)
+        update_current(self.log, self.index, lambda contents: contents.token)
         seconds = thread_time() - started
         return seconds, watch.stop() - base
 
@@ -127,11 +133,10 @@ def measure(folder: Path, rows: int, row_bytes: int) -> dict[str, object]:
         bucket.batch([entry(number, value()) for number in rng.sample(range(rows), BATCH)])
         for _ in range(3 * rows // BATCH)
     ]
-    meta = bucket.meta
     changed, private = bucket.rebuild()
     return {
         "rows": rows,
-        "live_mib": meta.live_bytes >> 20,
+        "live_mib": bucket.head.live_bytes >> 20,
         "rebuild_seconds_per_million": {
             "filled": round(filled * 1e6 / rows, 2),
             "changed": round(changed * 1e6 / rows, 2),
@@ -142,7 +147,7 @@ def measure(folder: Path, rows: int, row_bytes: int) -> dict[str, object]:
             "largest": round(max(seconds) * 1000, 1),
         },
         "write_amplification": round(bucket.logged / bucket.changed, 2),
-        "log_per_live": round(meta.log_bytes / meta.live_bytes, 2),
+        "log_per_live": round(bucket.head.log_bytes / bucket.head.live_bytes, 2),
     }
 
 

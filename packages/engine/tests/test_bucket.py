@@ -9,16 +9,16 @@ import pytest
 import zstandard
 
 from slackwater_engine.bucket import events_in_commit_order
-from slackwater_engine.errors import (
-    EngineInputError,
-    EngineStateError,
-)
+from slackwater_engine.errors import EngineInputError, EngineStateError
 from slackwater_engine.evaluate.latest import LARGE_KEY_ENTRIES
 from slackwater_engine.index.contract import BucketIndex
-from slackwater_engine.local import BucketState, ChangeEvent, LocalEngine, MemoryIndex
+from slackwater_engine.local import ChangeEvent, LocalEngine, MemoryIndex
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.payloads import Document, Event, document_payloads
-from slackwater_engine.state.log import COMPACTION_SLACK_BYTES, LogMeta, LogWrite, decode_changes
+from slackwater_engine.state import log
+from slackwater_engine.state.log import COMPACTION_SLACK_BYTES, BucketLog, LogHead
+from slackwater_engine.state.manifest import NO_STATE, segment_path
+from slackwater_engine.state.reader import SegmentReader
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
@@ -66,11 +66,15 @@ def contents(engine: LocalEngine) -> list[tuple[bytes, bytes]]:
     return engine.indexes[1, 0].update(lambda c: list(c.entries()))
 
 
+def head(engine: LocalEngine) -> LogHead:
+    return engine.state.head(1, 0)
+
+
 def logged(engine: LocalEngine) -> dict[bytes, bytes]:
     """What the log alone says the contents are."""
     result: dict[bytes, bytes] = {}
-    for _, (blob,) in engine.states[1, 0].blobs.iterator():
-        for name, value in decode_changes(0, blob):
+    for changes in BucketLog(1, 0, head(engine), SegmentReader(engine.store)).changes():
+        for name, value in changes:
             if value is None:
                 result.pop(name, None)
             else:
@@ -86,9 +90,9 @@ def test_a_document_is_exactly_the_json_of_the_view(engine: LocalEngine) -> None
 
 def test_a_row_written_again_unchanged_emits_and_logs_nothing(engine: LocalEngine) -> None:
     engine.run([order(100)])
-    before = dict(engine.states[1, 0].blobs.items), engine.states[1, 0].cell.value
+    before, batch = head(engine), engine.state.batch_id
     assert engine.run([order(200)])[0] == []
-    assert (engine.states[1, 0].blobs.items, engine.states[1, 0].cell.value) == before
+    assert (head(engine), engine.state.batch_id) == (before, batch + 1)
 
 
 @pytest.mark.parametrize("every_commit", [False, True])
@@ -247,43 +251,81 @@ def test_a_lost_index_is_rebuilt_from_the_log(engine: LocalEngine) -> None:
 
 
 def test_an_index_ahead_of_the_state_is_rebuilt(engine: LocalEngine) -> None:
-    """The task was killed after it had committed the index; Spark runs the batch again."""
+    """The task was killed after it had committed the index; the batch runs again."""
     engine.run([order(100)])
-    meta, blobs = engine.states[1, 0].cell.value, dict(engine.states[1, 0].blobs.items)
+    before = engine.state
     first = engine.run([order(200, "b"), order(200, "b", order_id=2)])[0]
-    engine.states[1, 0].cell.value, engine.states[1, 0].blobs.items = meta, blobs
+    engine.return_to(before)
     assert engine.run([order(200, "b"), order(200, "b", order_id=2)])[0] == first
+    assert dict(contents(engine)) == logged(engine)
+
+
+def test_an_index_behind_the_state_catches_up(make_engine: MakeEngine, make_index: MakeIndex) -> None:
+    """The batches in between ran on another executor."""
+    engine = make_engine()
+    engine.run([order(100), order(100, order_id=2), order(100, order_id=3)])
+    behind = engine.indexes[1, 0]
+    engine.indexes[1, 0] = make_index()
+    engine.run([order(200, "b"), no_order(200, 2)])
+    engine.run([order(300, "c", order_id=4)])
+    engine.indexes[1, 0] = behind
+    documents = engine.run([order(400, "b"), order(400, "a", order_id=2)])[0]
+    assert shown(documents) == [(400, 2, "a")]
     assert dict(contents(engine)) == logged(engine)
 
 
 def test_an_index_without_a_state_is_emptied(engine: LocalEngine) -> None:
     """The first batch was killed after it had committed the index."""
     first = engine.run([order(100)])[0]
-    engine.states[1, 0].cell.value, engine.states[1, 0].blobs.items = None, {}
+    engine.return_to(NO_STATE)
     assert engine.run([order(100)])[0] == first
 
 
 def test_without_the_token_check_a_repeated_batch_would_be_lost(engine: LocalEngine) -> None:
     """Shows that the tests above can fail: an index that lies about its token hides the batch."""
     engine.run([order(100)])
-    state = engine.states[1, 0]
-    meta, blobs = state.cell.value, dict(state.blobs.items)
+    before, token = engine.state, head(engine).token
+    assert token is not None
     engine.run([order(200, "b")])
-    state.cell.value, state.blobs.items = meta, blobs
-    assert meta is not None
-    engine.indexes[1, 0].update(lambda c: c.set_token(meta[2]))
+    engine.return_to(before)
+    engine.indexes[1, 0].update(lambda c: c.set_token(token))
     assert engine.run([order(200, "b")])[0] == []
+
+
+def test_an_index_is_as_far_as_the_log_however_many_blobs_a_batch_has(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "MAX_BLOB_BYTES", 30)
+    for lsn in (100, 200):
+        engine.run([order(lsn, str(lsn), order_id=number) for number in range(5)])
+        assert engine.indexes[1, 0].update(lambda contents: contents.token) == head(engine).token
+    assert len(head(engine).blobs) > 5
+
+
+def test_a_bucket_that_has_lost_its_last_entry_has_no_log(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "COMPACTION_SLACK_BYTES", 0)
+    engine.run([order(100)])
+    before = engine.state
+    assert shown(engine.run([no_order(200)])[0]) == [(200, 1, None)]
+    assert engine.state.heads == {}
+    assert contents(engine) == []
+
+    engine.return_to(before)
+    assert shown(engine.run([no_order(200)])[0]) == [(200, 1, None)]
+    assert shown(engine.run([order(300)])[0]) == [(300, 1, "a")]
+    assert dict(contents(engine)) == logged(engine)
 
 
 def test_the_log_is_compacted_to_what_is_live(engine: LocalEngine) -> None:
     rounds, customers = 40, 200
     for number in range(1, rounds):
         engine.run([order(number, f"{number} {'x' * 50}", order_id=i) for i in range(customers)])
-    meta = engine.states[1, 0].log.meta(0, engine.processors[1].view)
-    assert meta is not None
-    assert meta.live_bytes == sum(len(name) + len(value) for name, value in contents(engine))
-    assert meta.log_bytes <= 2 * meta.live_bytes + COMPACTION_SLACK_BYTES
-    assert len(engine.states[1, 0].blobs.items) < rounds - 1
+    live_bytes = head(engine).live_bytes
+    assert live_bytes == sum(len(name) + len(value) for name, value in contents(engine))
+    assert head(engine).log_bytes <= 2 * live_bytes + COMPACTION_SLACK_BYTES
+    assert len(head(engine).blobs) < rounds - 1
     assert logged(engine) == dict(contents(engine))
 
 
@@ -291,34 +333,15 @@ def test_live_bytes_follow_every_kind_of_change(engine: LocalEngine) -> None:
     engine.run([order(100), order(100, order_id=2), line(100, "c", None, LINE)])
     engine.run([order(200, "longer"), no_order(200, 2), line(200, "u", LINE, LINE | {"product": "y"})])
     engine.run([line(300, "d", LINE | {"product": "y"}, None)])
-    meta = engine.states[1, 0].log.meta(0, engine.processors[1].view)
-    assert meta is not None
-    assert meta.live_bytes == sum(len(name) + len(value) for name, value in contents(engine))
-
-
-def test_the_state_of_another_view_is_refused(engine: LocalEngine) -> None:
-    state = BucketState()
-    state.log.write(LogWrite([], LogMeta("another", b"", 0, 0)))
-    engine.states[1, 0] = state
-    with pytest.raises(EngineStateError, match="another"):
-        engine.run([order(100)])
-
-
-def test_a_state_of_a_newer_version_is_refused(engine: LocalEngine) -> None:
-    engine.run([order(100)])
-    value = engine.states[1, 0].cell.value
-    assert value is not None
-    engine.states[1, 0].cell.value = (99, *value[1:])
-    with pytest.raises(EngineStateError, match="99"):
-        engine.run([order(200)])
+    assert head(engine).live_bytes == sum(len(name) + len(value) for name, value in contents(engine))
 
 
 def test_a_damaged_log_is_an_error(engine: LocalEngine) -> None:
     engine.run([order(100)])
-    for key in engine.states[1, 0].blobs.items:
-        engine.states[1, 0].blobs.items[key] = (b"damaged",)
+    for blob in head(engine).blobs:
+        engine.store.files[segment_path(blob.segment)] = b"damaged"
     engine.lose_index(1, 0)
-    with pytest.raises(EngineStateError):
+    with pytest.raises(EngineStateError, match="stage 1, bucket 0"):
         engine.run([order(200)])
 
 
@@ -330,10 +353,10 @@ def test_a_payload_of_something_else_is_an_error(engine: LocalEngine) -> None:
 
 def test_an_error_in_a_batch_changes_neither_index_nor_state(engine: LocalEngine) -> None:
     engine.run([order(100)])
-    before = contents(engine), engine.states[1, 0].cell.value, dict(engine.states[1, 0].blobs.items)
+    before = contents(engine), engine.state, dict(engine.store.files)
     with pytest.raises(EngineInputError):
         engine.run([order(200, "b"), line(200, "d", LINE, None)])
-    assert (contents(engine), engine.states[1, 0].cell.value, engine.states[1, 0].blobs.items) == before
+    assert (contents(engine), engine.state, engine.store.files) == before
 
 
 def test_keys_longer_than_an_index_entry_work(make_index: MakeIndex) -> None:

@@ -247,13 +247,14 @@ def test_a_batch_adds_to_a_hot_group_once_per_bucket_of_rows() -> None:
     changes: list[ChangeEvent] = [
         ("shop.lines", "c", 100 * number, None, json.dumps(line(number)).encode()) for number in range(1, 301)
     ]
-    added = [
-        event
-        for (stage, bucket), packed in engine.payloads(changes, 1, 100).items()
-        if stage == 1
-        for *_, payload in engine.process_bucket(stage, bucket, packed).payloads(stage, bucket)
-        for event in decode_events(bucket, payload)
+    packed = [
+        (*name, *payload)
+        for name, payloads in engine.payloads(changes, 1, 100).items()
+        for payload in payloads
+        if name[0] == 1
     ]
+    sent = engine.process_stages(packed, stages={1}).rows
+    added = [event for _, bucket, _, payload in sent for event in decode_events(bucket, payload)]
     assert len(added) == buckets
 
 

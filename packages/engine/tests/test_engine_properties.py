@@ -212,7 +212,7 @@ def play(view: str, written: Sequence[Sequence[Write]], run: Run, *, every_commi
         history.append(database.commit(of_commit))
         expected.append(database.view(VIEWS[view]))
     engine = engine_of(view, run.buckets, every_commit=every_commit)
-    names = sorted(engine.states)
+    names = sorted(engine.indexes)
     for number, batch in enumerate(run.batches(history)):
         if number < len(run.losses):
             engine.lose_index(*names[run.losses[number] % len(names)])

@@ -1,12 +1,9 @@
 """Counting what a bucket's entries are."""
 
 import msgspec
-import pytest
 
-from slackwater_engine.errors import EngineStateError
 from slackwater_engine.state.contents import (
     Amount,
-    BlobReader,
     BucketContents,
     KeyAmount,
     count_contents,
@@ -23,7 +20,6 @@ from slackwater_engine.state.entry import (
     input_tag,
     part,
 )
-from slackwater_engine.state.log import encode_changes
 
 
 def packed(*values: object) -> bytes:
@@ -86,14 +82,6 @@ def test_a_bucket_without_entries_has_nothing() -> None:
 def test_a_long_key_is_shown_by_its_digest() -> None:
     assert show_key(None, part(LONG)) == f"(a long key with digest {digest(LONG).hex()})"
     assert show_key(None, packed("a", None, 5)) == '["a",null,5]'
-
-
-def test_blobs_out_of_order_are_an_error() -> None:
-    """Later blobs overwrite earlier ones: in another order they would make another state."""
-    changes: list[Change] = [row(packed(1), 1)]
-    blobs = [(number, encode_changes(changes)) for number in (4, 3)]
-    with pytest.raises(EngineStateError, match="blob 3 follows blob 4"):
-        list(BlobReader(0, blobs).changes())
 
 
 def test_an_index_to_look_into_is_gone_afterwards() -> None:

@@ -107,11 +107,11 @@ def test_it_survives_the_loss_of_the_index(plan: EnginePlan) -> None:
 def test_it_leaves_almost_nothing_in_the_state(plan: EnginePlan) -> None:
     engine = LocalEngine(plan, buckets=1)
     engine.run([order(n, (100, n), customer="x" * 100) for n in range(1, 2000)])
-    before = sum(len(blob) for (blob,) in engine.states[1, 0].blobs.items.values())
+    before = sum(blob.length for blob in engine.state.head(1, 0).blobs)
     engine.run([truncate(ORDERS, (200, 150))])
 
     assert list(engine.indexes[1, 0].update(lambda contents: list(contents.entries()))) == []
-    assert sum(len(blob) for (blob,) in engine.states[1, 0].blobs.items.values()) < before / 50
+    assert sum(blob.length for blob in engine.state.head(1, 0).blobs) < before / 50
 
 
 def test_keys_too_long_for_the_index_are_found_in_the_rows() -> None:

@@ -14,7 +14,6 @@ from slackwater_protocol import (
     END_OF_TIME_MS,
     PROTOCOL_VERSION,
     AheadMarkers,
-    BatchHeader,
     CommitRecord,
     CommittedTransaction,
     Cut,
@@ -28,14 +27,12 @@ from slackwater_protocol import (
     TimelineDecision,
     TopicState,
     UnsupportedVersionError,
-    decode_batch_header,
     decode_commit_record,
     decode_cut,
     decode_log_record,
     decode_marker,
     decode_open_transaction,
     decode_progress_record,
-    encode_batch_header,
     encode_commit_record,
     encode_cut,
     encode_log_record,
@@ -64,16 +61,6 @@ CUT = Cut(
     late_snapshots=(22270056,),
     has_incremental_rows=True,
 )
-HEADER = BatchHeader(
-    source="inv",
-    timeline=0,
-    from_lsn=22270008,
-    to_lsn=22270488,
-    commit_ts_ms=1795206861409,
-    event_count=3,
-    transactions=((4294967295, 22270100, 1795206861400), (3, 22270488, 1795206861409)),
-    skipped=(3,),
-)
 COMMIT = CommitRecord(
     pipeline="orders",
     source="inv",
@@ -91,6 +78,7 @@ PROGRESS = ProgressRecord(
 PROGRESS_WITH_TOPICS = replace(
     PROGRESS, run="9f", topics={"orders_with_lines": TopicState("tpIc", (0, 3), (8, 3))}
 )
+PROGRESS_WITH_STATE = replace(PROGRESS_WITH_TOPICS, state="00000000000000000007-1f")
 OPEN = OpenTransaction(
     xid=751,
     commit_lsn=None,
@@ -118,10 +106,10 @@ TIMELINE = TimelineDecision(
 PASS = PassDecision(source="inv", log_offset=17, wall_ms=1795206861409, decided_by="ann@host", reason="disk")
 CODECS: dict[str, tuple[Any, Any, Any]] = {
     "cut": (CUT, encode_cut, decode_cut),
-    "batch_header": (HEADER, encode_batch_header, decode_batch_header),
     "commit_record": (COMMIT, encode_commit_record, decode_commit_record),
     "progress_record": (PROGRESS, encode_progress_record, decode_progress_record),
     "progress_record_with_topics": (PROGRESS_WITH_TOPICS, encode_progress_record, decode_progress_record),
+    "progress_record_with_state": (PROGRESS_WITH_STATE, encode_progress_record, decode_progress_record),
     "marker": (Marker(22270488, 3), encode_marker, decode_marker),
     "open_transaction": (OPEN, encode_open_transaction, decode_open_transaction),
     "ahead_markers": (AHEAD, encode_log_record, decode_log_record),
@@ -131,7 +119,6 @@ CODECS: dict[str, tuple[Any, Any, Any]] = {
 }
 VERSION_1 = {
     "cut": replace(CUT, skipped=(), late_snapshots=(), has_incremental_rows=False),
-    "batch_header": replace(HEADER, skipped=()),
     "commit_record": replace(COMMIT, skipped=()),
     "progress_record": PROGRESS,
     "marker": Marker(22270488, 3),

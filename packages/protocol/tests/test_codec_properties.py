@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from slackwater_protocol import (
     AheadMarkers,
-    BatchHeader,
     CommitRecord,
     CommittedTransaction,
     Cut,
@@ -24,14 +23,12 @@ from slackwater_protocol import (
     TimelineDecision,
     TopicState,
     UnsupportedVersionError,
-    decode_batch_header,
     decode_commit_record,
     decode_cut,
     decode_log_record,
     decode_marker,
     decode_open_transaction,
     decode_progress_record,
-    encode_batch_header,
     encode_commit_record,
     encode_cut,
     encode_log_record,
@@ -106,17 +103,6 @@ passes = st.builds(
     decided_by=st.text(max_size=20),
     reason=st.text(max_size=20),
 )
-headers = st.builds(
-    BatchHeader,
-    source=names,
-    timeline=timelines,
-    from_lsn=lsns,
-    to_lsn=lsns,
-    commit_ts_ms=times,
-    event_count=st.integers(0, 2**60),
-    transactions=st.lists(st.tuples(xids, lsns, times), max_size=20).map(tuple),
-    skipped=skipped,
-)
 commits = st.builds(
     CommitRecord,
     pipeline=names,
@@ -148,6 +134,7 @@ progress = st.builds(
     commit_lsn=lsns,
     run=names,
     topics=st.dictionaries(names, topic_states, max_size=4),
+    state=names,
 )
 opened = st.builds(
     OpenTransaction,
@@ -168,7 +155,6 @@ CODECS: dict[str, Codec] = {
         encode_log_record,
         decode_log_record,
     ),
-    "batch header": (headers, encode_batch_header, decode_batch_header),
     "commit record": (commits, encode_commit_record, decode_commit_record),
     "progress record": (progress, encode_progress_record, decode_progress_record),
     "marker": (markers, encode_marker, decode_marker),

@@ -1,8 +1,7 @@
 """The documents of a batch, as the stages hand them to a sink.
 
-The last stage yields rows ``stage INT, bucket INT, sequence BIGINT, payload BINARY``. The row of stage 0
-holds the batch header; stage -1, -2, ... are documents of view 0, 1, ...: a payload is
-``zstd(msgpack([(commit LSN, key, document or nil), ...]))``.
+The stages hand on rows ``(stage, bucket, sequence, payload)``; stage -1, -2, ... are documents of view 0, 1,
+...: a payload is ``zstd(msgpack([(commit LSN, key, document or nil), ...]))``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,17 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import msgspec
 import zstandard
 
 from slackwater_engine.errors import EngineStateError
-from slackwater_engine.payloads import HEADER_STAGE, Document
-from slackwater_protocol import BatchHeader, ProtocolError, decode_batch_header
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from slackwater_engine.payloads import Document, PackedPayload
+from slackwater_protocol import BatchHeader
 
 _DECODER = msgspec.msgpack.Decoder(list[Document])
 
@@ -30,10 +25,12 @@ class DocumentBatch:
     """All that one batch changes in the views of a pipeline."""
 
     batch_id: int
-    """Spark's number of the batch; the same batch has the same number when it is repeated."""
+    """Batches of a pipeline are numbered from 0, without a hole."""
     header: BatchHeader
     payloads: Mapping[int, tuple[bytes, ...]]
     """Packed documents by number of the view, one payload per bucket or part of a bucket."""
+    state: str
+    """The name of the state's manifest: true from the moment on at which the documents are visible."""
 
     @property
     def size_bytes(self) -> int:
@@ -57,12 +54,7 @@ class DocumentBatch:
         Raises:
             EngineStateError: A payload is not what a stage writes.
         """
-        decompress = zstandard.ZstdDecompressor().decompress
-        for payload in self.payloads.get(view, ()):
-            try:
-                yield _DECODER.decode(decompress(payload))
-            except (msgspec.MsgspecError, zstandard.ZstdError) as error:
-                raise malformed_batch(self.batch_id, f"unreadable payload: {error}") from error
+        return decode_documents(self.batch_id, self.payloads.get(view, ()))
 
     def settled(self, view: int, *, every_commit: bool) -> Iterator[list[Document]]:
         """Yields a view's documents as :func:`without_moved` leaves them, payload by payload."""
@@ -114,29 +106,29 @@ def malformed_batch(batch_id: int, reason: str) -> EngineStateError:
     )
 
 
-def document_batch(batch_id: int, rows: "pa.Table") -> DocumentBatch | None:
-    """Returns the batch in the collected rows of a query; None if there are no rows at all.
+def documents_by_view(batch_id: int, rows: Iterable[PackedPayload]) -> dict[int, tuple[bytes, ...]]:
+    """Returns the packed documents among what the stages have handed on, by number of the view.
 
     Raises:
-        EngineStateError: There is not exactly one header, or it cannot be read.
+        EngineStateError: There are events for a stage among them.
     """
-    if rows.num_rows == 0:
-        return None
-    stages: list[int] = rows.column("stage").to_pylist()
-    payloads: list[bytes] = rows.column("payload").to_pylist()
-    headers: list[bytes] = []
     documents: dict[int, list[bytes]] = {}
-    for stage, payload in zip(stages, payloads, strict=True):
-        if stage == HEADER_STAGE:
-            headers.append(payload)
-        elif stage < HEADER_STAGE:
-            documents.setdefault(-stage - 1, []).append(payload)
-        else:
+    for stage, _, _, payload in rows:
+        if stage >= 0:
             raise malformed_batch(batch_id, f"events for stage {stage} have reached the sink")
-    if len(headers) != 1:
-        raise malformed_batch(batch_id, f"expected exactly one batch header, found {len(headers)}")
-    try:
-        header = decode_batch_header(headers[0])
-    except ProtocolError as error:
-        raise malformed_batch(batch_id, str(error)) from error
-    return DocumentBatch(batch_id, header, {view: tuple(packed) for view, packed in documents.items()})
+        documents.setdefault(-stage - 1, []).append(payload)
+    return {view: tuple(packed) for view, packed in documents.items()}
+
+
+def decode_documents(batch_id: int, payloads: Iterable[bytes]) -> Iterator[list[Document]]:
+    """Yields documents payload by payload.
+
+    Raises:
+        EngineStateError: A payload is not what a stage writes.
+    """
+    decompress = zstandard.ZstdDecompressor().decompress
+    for payload in payloads:
+        try:
+            yield _DECODER.decode(decompress(payload))
+        except (msgspec.MsgspecError, zstandard.ZstdError) as error:
+            raise malformed_batch(batch_id, f"unreadable payload: {error}") from error

@@ -8,7 +8,7 @@
     │   ├── BadInputError        a record that cannot be understood, with its place
     │   └── PackingError         a change that cannot be packed; the source makes a BadInputError of it
     ├── EngineStateError         state or payloads that cannot be read, or are of another version
-    └── EngineUnavailableError   a local disk does not do what is needed; nothing is lost
+    └── EngineUnavailableError   a disk, or the store of a checkpoint, does not do its part; nothing lost
 
 Spark carries errors between processes, so all can be pickled: their data are their positional arguments.
 """
@@ -59,4 +59,4 @@ class EngineStateError(EngineError):
 
 
 class EngineUnavailableError(EngineError):
-    """A local disk does not do what is needed. The state is in the checkpoint: starting again is safe."""
+    """A disk, or the checkpoint's store, does not do what is needed. Starting again is safe."""

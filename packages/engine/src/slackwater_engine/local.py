@@ -3,21 +3,26 @@
 import json
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, takewhile
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain, islice, takewhile
+from typing import TypeVar
 
-from slackwater_engine.bucket import BucketProcessor
-from slackwater_engine.documents import settled
-from slackwater_engine.evaluate.evaluators import Evaluators, SqlEvaluators
-from slackwater_engine.index.contract import BucketIndex, IndexTransaction
+from slackwater_engine.bucket import state_fingerprint
+from slackwater_engine.documents import decode_documents, documents_by_view, settled
+from slackwater_engine.evaluate.evaluators import Evaluators
+from slackwater_engine.index.contract import BucketIndex, Contents, IndexTransaction
 from slackwater_engine.owners import sequence_in_group
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import Document, Outcome
+from slackwater_engine.payloads import Document, PackedPayload
 from slackwater_engine.settings import Scope, StageSettings
 from slackwater_engine.state.entry import Change, Entry
-from slackwater_engine.state.log import StateLog
+from slackwater_engine.state.keeper import StateKeeper
+from slackwater_engine.state.manifest import State
+from slackwater_engine.state.reader import SegmentReader
+from slackwater_engine.state.store import MemoryStore
+from slackwater_engine.task import PipelineTask, TaskResult
 from slackwater_sql.plan import EnginePlan
 
 T = TypeVar("T")
@@ -46,6 +51,11 @@ class MemoryIndex:
         result = work(transaction)
         self._entries, self._token = transaction.contents, transaction.token
         return result
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Contents]:
+        """Gives the contents, which are never changed in place."""
+        yield MemoryTransaction(self._entries, self._token)
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
         """Replaces everything."""
@@ -110,8 +120,9 @@ class MemoryTransaction:
                 self.contents[name] = value
 
     def clear(self) -> None:
-        """Removes everything."""
+        """Removes everything, the token, too."""
         self.contents.clear()
+        self.token = None
         self._names = None
 
     def set_token(self, token: bytes) -> None:
@@ -119,64 +130,12 @@ class MemoryTransaction:
         self.token = token
 
 
-class MemoryCell:
-    """Stands in for Spark's ValueState."""
-
-    def __init__(self) -> None:
-        self.value: tuple[Any, ...] | None = None
-
-    def get(self) -> tuple[Any, ...] | None:
-        """The value, or None."""
-        return self.value
-
-    def update(self, newValue: tuple[Any, ...]) -> None:
-        """Replaces the value."""
-        self.value = newValue
-
-
-class MemoryMap:
-    """Stands in for Spark's MapState."""
-
-    def __init__(self) -> None:
-        self.items: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-
-    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The value, or None."""
-        return self.items.get(key)
-
-    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
-        """Sets a value."""
-        self.items[key] = value
-
-    def removeKey(self, key: tuple[Any, ...]) -> None:
-        """Removes a key."""
-        self.items.pop(key, None)
-
-    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """All, ascending."""
-        return iter(sorted(self.items.items()))
-
-    def clear(self) -> None:
-        """Removes all."""
-        self.items.clear()
-
-
-class BucketState:
-    """The state of one bucket, in memory."""
-
-    def __init__(self) -> None:
-        self.cell = MemoryCell()
-        self.blobs = MemoryMap()
-        self.log = StateLog(self.cell, self.blobs)
-
-
 class LocalEngine:
     """Runs all stages of a pipeline in one process, without Spark.
 
     Attributes:
-        processors: By stage.
-        states: The state of each bucket, by stage and bucket.
-        indexes: The index of each bucket, likewise.
+        store: Keeps the state, as a checkpoint does.
+        indexes: The index of each bucket, by stage and bucket.
     """
 
     def __init__(
@@ -201,24 +160,30 @@ class LocalEngine:
         """
         self.spec = packing_spec(plan, buckets)
         self._plan = plan
-        self._every_commit = every_commit
+        self._settings = StageSettings(buckets=buckets, every_commit=every_commit, scope=scope)
         self._make_index = make_index
-        self._buckets = buckets
-        self.states: dict[tuple[int, int], BucketState] = {}
+        self._task = PipelineTask(plan, self._settings, evaluators)
         self.indexes: dict[tuple[int, int], BucketIndex] = {}
         self.reset()
-        settings = StageSettings(buckets=buckets, every_commit=every_commit, scope=scope)
-        self.processors = {
-            stage.number: BucketProcessor(plan, stage, settings, evaluators or SqlEvaluators())
-            for stage in plan.stages
-        }
 
     def reset(self) -> None:
         """Forgets all rows. The evaluators stay: DuckDB has planned their statements."""
+        self.store = MemoryStore()
+        self._keeper = self._new_keeper()
         for stage in self._plan.stages:
-            for bucket in range(self._buckets):
-                self.states[stage.number, bucket] = BucketState()
-                self.indexes[stage.number, bucket] = self._make_index()
+            for bucket in range(self._settings.buckets):
+                self.lose_index(stage.number, bucket)
+
+    @property
+    def state(self) -> State:
+        """The state after the newest batch."""
+        return self._keeper.state
+
+    def return_to(self, state: State) -> None:
+        """Goes on from an earlier state, as a run does whose last batches were lost; the indexes stay."""
+        self._keeper = self._new_keeper()
+        if state.name:
+            self._keeper.open(state.name)
 
     def lose_index(self, stage: int, bucket: int) -> None:
         """Empties the index of a bucket, as if it moved to an executor that has never had it."""
@@ -252,22 +217,27 @@ class LocalEngine:
 
     def process(self, payloads: Mapping[tuple[int, int], Payloads]) -> dict[int, list[Document]]:
         """Processes packed changes, by stage and bucket; returns the documents as :meth:`run` does."""
-        waiting = {name: list(packed) for name, packed in payloads.items()}
-        documents: dict[int, list[Document]] = {view: [] for view in range(len(self._plan.views))}
-        for stage in self._plan.stages:
-            for name in sorted(name for name in waiting if name[0] == stage.number):
-                outcome = self.process_bucket(*name, waiting.pop(name))
-                for target, bucket, sequence, payload in outcome.payloads(*name):
-                    if target > 0:
-                        waiting.setdefault((target, bucket), []).append((sequence, payload))
-                for view, found in outcome.documents.items():
-                    documents[view] += found
-        return {view: settled(found, every_commit=self._every_commit) for view, found in documents.items()}
+        rows = [
+            (*name, sequence, payload) for name, packed in payloads.items() for sequence, payload in packed
+        ]
+        result = self.process_stages(rows)
+        self._keeper.adopt(self._keeper.prepare({}, result.writes))
+        every_commit = self._settings.every_commit
+        documents = documents_by_view(self.state.batch_id, result.rows)
+        return {
+            view: settled(
+                list(chain.from_iterable(decode_documents(self.state.batch_id, documents.get(view, ())))),
+                every_commit=every_commit,
+            )
+            for view in range(len(self._plan.views))
+        }
 
-    def process_bucket(self, stage: int, bucket: int, payloads: Payloads) -> Outcome:
-        """Processes a bucket's payloads of a batch."""
-        name = stage, bucket
-        return self.processors[stage].process(bucket, payloads, self.states[name].log, self.indexes[name])
+    def process_stages(
+        self, payloads: Iterable[PackedPayload], stages: Collection[int] | None = None
+    ) -> TaskResult:
+        """Processes packed changes in some of the stages, or in all; the state stays as it is."""
+        source = SegmentReader(self.store)
+        return self._task.process(payloads, self.state, source, lambda *name: self.indexes[name], stages)
 
     def payloads(
         self, changes: Sequence[ChangeEvent], tasks: int = 1, first_lsn: int | None = None
@@ -284,6 +254,9 @@ class LocalEngine:
             for stage, bucket, payload in packer.payloads():
                 by_bucket.setdefault((stage, bucket), []).insert(0, (task, payload))
         return by_bucket
+
+    def _new_keeper(self) -> StateKeeper:
+        return StateKeeper(self.store, state_fingerprint(self._plan, self._settings))
 
 
 def _task_of(change: ChangeEvent, tasks: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slackwater_engine.errors import EngineConfigError, EngineInputError
-from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.contract import Contents
 from slackwater_engine.pack.specification import PackingSpec
 from slackwater_engine.payloads import Event, Outcome
 from slackwater_engine.state.entry import MAX_INPUTS, OWNER_TAG, group_width, part
@@ -74,7 +74,7 @@ class KeyOwners:
                     raise self._split(KeyOwner(partition, event), owner.partition)
         return owners
 
-    def check(self, owners: Owners, contents: IndexTransaction) -> None:
+    def check(self, owners: Owners, contents: Contents) -> None:
         """Compares the owners of a batch with the stored ones.
 
         Raises:
@@ -87,7 +87,7 @@ class KeyOwners:
             if before is not None and before != owners[key].entry:
                 raise self._split(owners[key], int.from_bytes(before, "big"))
 
-    def conclude(self, owners: Owners, contents: IndexTransaction, outcome: Outcome) -> None:
+    def conclude(self, owners: Owners, contents: Contents, outcome: Outcome) -> None:
         """Adds the changes of the keys' owners to the outcome. A key without rows belongs to nobody."""
         changed = {name: row for name, row in outcome.changes if _is_row(name, group_width(name))}
         written = {name[: group_width(name)] for name, row in changed.items() if row is not None}

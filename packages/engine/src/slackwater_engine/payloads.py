@@ -1,4 +1,4 @@
-"""The payloads between source, stage and sink inside a query, and the outcome of a batch, which is packed so.
+"""The payloads between source, stages and sink of a batch, and the outcome of a batch, which is packed so.
 
 Payloads hold events or documents and are addressed to a bucket.
 """
@@ -14,12 +14,6 @@ import zstandard
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.state.entry import Change
 
-HEADER_BUCKET: Final = -1
-"""The bucket of the row that carries the batch header."""
-
-HEADER_STAGE: Final = 0
-"""The stage of the row that carries the batch header."""
-
 TOUCH_INPUT: Final = -2
 """The input of an event without a row: from its LSN on the group of no columns exists, rows or not."""
 
@@ -28,11 +22,6 @@ TOUCH_SEQUENCE: Final = -1
 
 EMPTY_KEY: Final = b"\x90"
 """The packed key of a stage, or of a group, of no columns."""
-
-PACKED_SCHEMA: Final = "stage INT, bucket INT, sequence BIGINT, payload BINARY"
-"""The columns of packed rows: from the source to the stages, between them, and to the sink.
-
-Stage 0 is the batch header, a negative one says which view's documents these are."""
 
 PackedRow = bytes | tuple[bytes] | None
 """A row as its codec packs it; in a tuple when values are left out of it; None when it is deleted."""
@@ -61,7 +50,9 @@ _ARRAY_32: Final = b"\xdd"
 _EVENTS = msgspec.msgpack.Decoder(list[Event])
 _ENCODER = msgspec.msgpack.Encoder()
 PackedPayload = tuple[int, int, int, bytes]
-"""``(stage, bucket, sequence, payload)``: a packed row."""
+"""``(stage, bucket, sequence, payload)``: from the source to the stages, between them, and to the sink.
+
+A negative stage says which view's documents these are."""
 
 Partial = tuple[int, int, bytes, bytes]
 """``(commit LSN, number, packed key of the group, packed rest)``: a change's addition to a group."""
@@ -136,7 +127,7 @@ class Outcome:
 
     Attributes:
         changes: Of entries; each name at most once.
-        live_bytes: By how much names and values of the live entries grow.
+        growths: By how many bytes the live entries grow with each change.
         documents: By view, in the order in which they were added.
         partials: For the accumulate part of the same bucket.
     """
@@ -148,7 +139,7 @@ class Outcome:
             buckets: The number of buckets of every stage of the pipeline.
         """
         self.changes: list[Change] = []
-        self.live_bytes = 0
+        self.growths: list[int] = []
         self.documents: dict[int, list[Document]] = {}
         self.partials: list[Partial] = []
         self._buckets = buckets
@@ -159,7 +150,7 @@ class Outcome:
         if old != new:
             self.changes.append((name, new))
             before = 0 if old is None else len(name) + len(old)
-            self.live_bytes += (0 if new is None else len(name) + len(new)) - before
+            self.growths.append((0 if new is None else len(name) + len(new)) - before)
 
     def event(self, stage: int, lsn: int, number: int, key: bytes, identity: bytes, row: PackedRow) -> None:
         """Adds an event for a later stage."""

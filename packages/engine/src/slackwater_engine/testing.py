@@ -1,13 +1,14 @@
 """Doubles for tests of the engine: a bucket of groups alone, and an index that counts what is read."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from slackwater_engine.accumulate.groups import AccumulateEvaluation
 from slackwater_engine.evaluate.evaluators import ResultRows
 from slackwater_engine.evaluate.results import ResultPoints
-from slackwater_engine.index.contract import BucketIndex, IndexTransaction
+from slackwater_engine.index.contract import BucketIndex, Contents, IndexTransaction
 from slackwater_engine.payloads import Outcome, Partial
 from slackwater_engine.state.entry import Change, Entry
 
@@ -45,8 +46,8 @@ class AccumulateBucket:
         self._apply(outcome.changes)
         if outcome.changes:
             self.log.append(outcome.changes)
-        self.live_bytes += outcome.live_bytes
-        return Processed(results, outcome.changes, outcome.live_bytes)
+        self.live_bytes += sum(outcome.growths)
+        return Processed(results, outcome.changes, sum(outcome.growths))
 
     def _work(
         self, partials: Sequence[Partial], contents: IndexTransaction
@@ -77,13 +78,19 @@ class CountingIndex:
         """See :class:`~slackwater_engine.index.contract.BucketIndex`."""
         return self._index.update(lambda contents: work(_CountingTransaction(contents, self)))
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Contents]:
+        """See :class:`~slackwater_engine.index.contract.BucketIndex`."""
+        with self._index.snapshot() as contents:
+            yield _CountingContents(contents, self)
+
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
         """See :class:`~slackwater_engine.index.contract.BucketIndex`."""
         self._index.load(batches, token)
 
 
-class _CountingTransaction:
-    def __init__(self, contents: IndexTransaction, counter: CountingIndex) -> None:
+class _CountingContents:
+    def __init__(self, contents: Contents, counter: CountingIndex) -> None:
         self._contents = contents
         self._counter = counter
 
@@ -123,11 +130,17 @@ class _CountingTransaction:
             self._counter.reads += 1
             yield entry
 
+
+class _CountingTransaction(_CountingContents):
+    def __init__(self, contents: IndexTransaction, counter: CountingIndex) -> None:
+        super().__init__(contents, counter)
+        self._transaction = contents
+
     def apply(self, changes: Iterable[Change]) -> None:
-        self._contents.apply(changes)
+        self._transaction.apply(changes)
 
     def clear(self) -> None:
-        self._contents.clear()
+        self._transaction.clear()
 
     def set_token(self, token: bytes) -> None:
-        self._contents.set_token(token)
+        self._transaction.set_token(token)

@@ -15,7 +15,6 @@ from slackwater_protocol.clock import END_OF_TIME_MS
 from slackwater_protocol.errors import MalformedRecordError, UnsupportedVersionError
 from slackwater_protocol.records import (
     AheadMarkers,
-    BatchHeader,
     CommitRecord,
     CommittedTransaction,
     Cut,
@@ -88,30 +87,6 @@ def decode_log_record(data: bytes) -> LogRecord:
     return _load("record of the cut log", data, _log_record)
 
 
-def encode_batch_header(header: BatchHeader) -> bytes:
-    """Encodes a batch header, as it travels through a query."""
-    return _dump(
-        {
-            "v": PROTOCOL_VERSION,
-            "source": header.source,
-            "timeline": header.timeline,
-            "from": header.from_lsn,
-            "to": header.to_lsn,
-            "commit_ts": header.commit_ts_ms,
-            "events": header.event_count,
-            "xids": _differences(t[0] for t in header.transactions),
-            "lsns": _differences((t[1] for t in header.transactions), header.from_lsn),
-            "times": _differences(t[2] for t in header.transactions),
-            "skipped": header.skipped,
-        }
-    )
-
-
-def decode_batch_header(data: bytes) -> BatchHeader:
-    """Decodes a batch header; raises like :func:`decode_cut`."""
-    return _load("batch header", data, _batch_header)
-
-
 def encode_commit_record(record: CommitRecord) -> bytes:
     """Encodes the value of a record in a commit topic.
 
@@ -157,6 +132,7 @@ def encode_progress_record(record: ProgressRecord) -> bytes:
             "commit_lsn": record.commit_lsn,
             **({"run": record.run} if record.run else {}),
             **({"topics": topics} if topics else {}),
+            **({"state": record.state} if record.state else {}),
         }
     )
 
@@ -377,20 +353,6 @@ def _ahead(d: _Fields) -> AheadMarkers:
     )
 
 
-def _batch_header(d: _Fields) -> BatchHeader:
-    from_lsn = d.number("from")
-    return BatchHeader(
-        source=d.text("source"),
-        timeline=d.number("timeline"),
-        from_lsn=from_lsn,
-        to_lsn=d.number("to"),
-        commit_ts_ms=d.moment("commit_ts"),
-        event_count=d.number("events"),
-        transactions=tuple(d.table(from_lsn)),
-        skipped=tuple(d.numbers_or_none("skipped")),
-    )
-
-
 def _commit_record(d: _Fields) -> CommitRecord:
     return CommitRecord(
         pipeline=d.text("pipeline"),
@@ -441,6 +403,7 @@ def _progress_record(d: _Fields) -> ProgressRecord:
         topics={name: _topic_state(state) for name, state in d.mapping("topics").items()}
         if d.has("topics")
         else {},
+        state=d.text("state") if d.has("state") else "",
     )
 
 

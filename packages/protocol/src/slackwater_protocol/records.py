@@ -247,7 +247,7 @@ class ProgressRecord:
 
     pipeline: str
     query_id: str
-    """Spark's query id, kept in the checkpoint: tells two pipelines of one name apart."""
+    """The id that is kept in the checkpoint: tells two pipelines of one name apart."""
     batch_id: int
     """-1: nothing is visible yet; the fields that speak of the batch then mean nothing."""
     source: str
@@ -257,11 +257,13 @@ class ProgressRecord:
     """The run that wrote this; empty in records of older versions."""
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     """Output and commit topics by name; empty in records of older versions."""
+    state: str = ""
+    """The name of the manifest of the state after the batch; empty in records of older versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeader:
-    """The facts of a batch for its sink; travels through the query beside the data."""
+    """The facts of a batch for its sink."""
 
     source: str
     timeline: int

@@ -18,7 +18,7 @@ from slackwater_engine.errors import EngineStateError
 from slackwater_engine.evaluate.calls import Call
 from slackwater_engine.evaluate.evaluators import ResultRows
 from slackwater_engine.evaluate.results import BEFORE, ResultPoints
-from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.contract import Contents
 from slackwater_engine.payloads import TOUCH_INPUT, Outcome, Partial, array_header
 from slackwater_engine.state.entry import ACCUMULATORS_TAG, is_digest, part
 from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
@@ -100,7 +100,7 @@ class AccumulateEvaluation:
         self._evaluator.close()
 
     def __call__(
-        self, partials: Sequence[Partial], contents: IndexTransaction, outcome: Outcome
+        self, partials: Sequence[Partial], contents: Contents, outcome: Outcome
     ) -> list[tuple[ResultPoints, ResultRows]]:
         """Returns the results of the part's statement that these partials change, by the groups' keys.
 
@@ -130,7 +130,7 @@ class AccumulateEvaluation:
         return _Group(key, prefix, data, numbers, {})
 
     def _applied(
-        self, group: "_Group", additions: "_Additions", contents: IndexTransaction, outcome: Outcome
+        self, group: "_Group", additions: "_Additions", contents: Contents, outcome: Outcome
     ) -> _GroupPoints | None:
         """Returns the points at which a group differs; None if there are none."""
         steps = additions.groups[group.key]

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.contract import Contents
 from slackwater_engine.payloads import Outcome
 from slackwater_engine.state.entry import MULTISET_TAG, digest
 
@@ -85,7 +85,7 @@ class OrderedMultiset:
     at the ends that are asked for.
     """
 
-    def __init__(self, contents: IndexTransaction, prefix: bytes, touched: Mapping[bytes, str]) -> None:
+    def __init__(self, contents: Contents, prefix: bytes, touched: Mapping[bytes, str]) -> None:
         """The multiset before the batch.
 
         Args:
@@ -192,7 +192,7 @@ class _End:
 
 
 def _outermost(
-    contents: IndexTransaction, prefix: bytes, without: set[bytes], *, is_largest: bool
+    contents: Contents, prefix: bytes, without: set[bytes], *, is_largest: bool
 ) -> tuple[bytes, str] | None:
     """Sort key and text of the value at an end of the multiset, some of its entries left out."""
     found: tuple[bytes, str] | None = None

@@ -21,7 +21,7 @@ from slackwater_engine.evaluate.calls import (
 from slackwater_engine.evaluate.evaluators import PartEvaluator
 from slackwater_engine.evaluate.results import BEFORE, route_of
 from slackwater_engine.evaluate.touched_keys import OWN_LSN, TouchedKey, TouchedKeys, Transitions
-from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.contract import Contents
 from slackwater_engine.payloads import Event, Outcome
 from slackwater_engine.state.entry import DOCUMENT_TAG, input_tag, part
 from slackwater_sql.plan import PartialsOutput, Reads, RowsPart, StagePlan
@@ -40,7 +40,7 @@ class CommitEvaluation:
         self._calls = PointCalls(evaluator, self._touched.codecs, has_steps=has_steps)
 
     def __call__(
-        self, events: Sequence[Event], contents: IndexTransaction, outcome: Outcome, lsn: int | None
+        self, events: Sequence[Event], contents: Contents, outcome: Outcome, lsn: int | None
     ) -> None:
         """Adds to the outcome what these events change, and the results. Changes no contents.
 
@@ -62,7 +62,7 @@ class CommitEvaluation:
     def _versions(
         self,
         touched: Iterator[TouchedKey],
-        contents: IndexTransaction,
+        contents: Contents,
         outcome: Outcome,
         lsn: int | None,
     ) -> Iterator[KeyVersions]:
@@ -86,7 +86,7 @@ class CommitEvaluation:
                 lsns.add(of_key.touch_lsn if lsn is None else lsn)
             yield KeyVersions(of_key.key, versions, sorted(lsns), is_fresh)
 
-    def _becomes_known(self, of_key: TouchedKey, contents: IndexTransaction, outcome: Outcome) -> bool:
+    def _becomes_known(self, of_key: TouchedKey, contents: Contents, outcome: Outcome) -> bool:
         """Notes that the group of no columns has a result; returns whether it had none until now."""
         name = of_key.group + DOCUMENT_TAG
         if contents.get(name) is not None:
@@ -112,7 +112,7 @@ class _NeighbourRows:
         self._meeting = frozenset(n for n, mode in enumerate(reads) if mode is not Reads.ALONE)
 
     def read(
-        self, contents: IndexTransaction, group: bytes, changed: Collection[bytes], *, whole: bool = False
+        self, contents: Contents, group: bytes, changed: Collection[bytes], *, whole: bool = False
     ) -> Iterator[tuple[int, bytes]]:
         """Yields input and contents of the rows to be read beside the changed ones.
 
@@ -147,7 +147,7 @@ class _NeighbourRows:
                 yield only, witness[1]
 
     def _all(
-        self, contents: IndexTransaction, group: bytes, changed: Collection[bytes], inputs: frozenset[int]
+        self, contents: Contents, group: bytes, changed: Collection[bytes], inputs: frozenset[int]
     ) -> Iterator[tuple[int, bytes]]:
         if self._has_accumulators or inputs != self._all_inputs:
             for number in sorted(inputs):
@@ -201,7 +201,7 @@ class LoneRowEvaluation:
         self._max_points = max_rows
 
     def __call__(
-        self, events: Sequence[Event], contents: IndexTransaction, outcome: Outcome, lsn: int | None
+        self, events: Sequence[Event], contents: Contents, outcome: Outcome, lsn: int | None
     ) -> None:
         """See :meth:`CommitEvaluation.__call__`."""
         rows = None if self._is_global or lsn == OWN_LSN else self._rows(events, lsn)
@@ -243,7 +243,7 @@ class LoneRowEvaluation:
                 known[-1] = (at, row)
         return rows
 
-    def _changed(self, rows: _Rows, contents: IndexTransaction, outcome: Outcome) -> Iterator[Call]:
+    def _changed(self, rows: _Rows, contents: Contents, outcome: Outcome) -> Iterator[Call]:
         """Yields the changed rows, in calls of bounded size.
 
         Raises:

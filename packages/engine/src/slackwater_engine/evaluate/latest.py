@@ -11,7 +11,7 @@ from typing import Final, overload
 from slackwater_engine.evaluate.calls import MAX_ROWS_PER_CALL, Call
 from slackwater_engine.evaluate.evaluators import PartEvaluator
 from slackwater_engine.evaluate.touched_keys import OWN_LSN, TouchedKeys
-from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.contract import Contents
 from slackwater_engine.payloads import Event, Outcome
 from slackwater_engine.state.entry import (
     DOCUMENT_TAG,
@@ -69,7 +69,7 @@ class LatestEvaluation:
         self._evaluator = evaluator
 
     def __call__(
-        self, events: Sequence[Event], contents: IndexTransaction, outcome: Outcome, lsn: int | None
+        self, events: Sequence[Event], contents: Contents, outcome: Outcome, lsn: int | None
     ) -> None:
         """Adds to the outcome what these events change, and documents. Changes no contents.
 
@@ -94,7 +94,7 @@ class LatestEvaluation:
                 call = _LatestCall(Call(len(self._tags)))
         self._conclude(call, outcome, at, newest)
 
-    def _net(self, events: Sequence[Event], contents: IndexTransaction) -> _Batch:
+    def _net(self, events: Sequence[Event], contents: Contents) -> _Batch:
         """Keeps the last event of each row, and of irregular keys what their history ends with."""
         batch = _Batch()
         keys, tags = batch.keys, self._tags
@@ -117,7 +117,7 @@ class LatestEvaluation:
             self._with_histories(batch, events, contents)
         return batch
 
-    def _with_histories(self, batch: _Batch, events: Sequence[Event], contents: IndexTransaction) -> None:
+    def _with_histories(self, batch: _Batch, events: Sequence[Event], contents: Contents) -> None:
         """Replaces irregular keys by the end of their history; TRUNCATE: all keys, also unnamed ones."""
         irregular = batch.irregular
         if b"" in irregular or self._is_global:
@@ -132,7 +132,7 @@ class LatestEvaluation:
             batch.keys[touched.key] = {name[width:]: t[-1][1] for name, t in touched.changed.items()}
 
     def _add(
-        self, key: bytes, batch: _Batch, contents: IndexTransaction, outcome: Outcome, call: "_LatestCall"
+        self, key: bytes, batch: _Batch, contents: Contents, outcome: Outcome, call: "_LatestCall"
     ) -> None:
         """Adds a key's rows to the call if some of them have changed."""
         new_rows = batch.keys[key]
@@ -179,7 +179,7 @@ class LatestEvaluation:
                 kept.append((tail[0], row))
         return kept, last
 
-    def _are_stored(self, group: bytes, new_rows: NewRows, contents: IndexTransaction) -> bool:
+    def _are_stored(self, group: bytes, new_rows: NewRows, contents: Contents) -> bool:
         stored = contents.get_many(group + tail for tail in new_rows)
         return all(stored.get(group + tail) == row for tail, row in new_rows.items())
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from slackwater_engine.errors import FULL_HINT, EngineInputError
-from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.contract import Contents
 from slackwater_engine.pack.specification import PackingInput, stage_inputs
 from slackwater_engine.payloads import EMPTY_KEY, TOUCH_INPUT, Event, PackedRow
 from slackwater_engine.state.entry import MAX_PART_BYTES, group_width, input_tag, is_digest, part
@@ -68,7 +68,7 @@ class TouchedKeys:
         deleted by one bucket and written by another, in any order: it is there."""
 
     def find(
-        self, events: Sequence[Event], contents: IndexTransaction, lsn: int | None = None
+        self, events: Sequence[Event], contents: Contents, lsn: int | None = None
     ) -> Iterator[TouchedKey]:
         """Yields the keys that the events touch, ascending.
 
@@ -129,7 +129,7 @@ class TouchedKeys:
         return by_key, touch_lsn
 
     def _expanded(
-        self, contents: IndexTransaction, group: bytes, events: list[_RowEvent], stored: dict[bytes, bytes]
+        self, contents: Contents, group: bytes, events: list[_RowEvent], stored: dict[bytes, bytes]
     ) -> list[_RowEvent]:
         """Replaces each TRUNCATE by an event of each row that may be there."""
         width = len(group) + 1
@@ -196,7 +196,7 @@ class _StoredKeys:
     """The stage keys under which a bucket has rows, for TRUNCATE; reads the bucket once, when first asked."""
 
     def __init__(
-        self, contents: IndexTransaction, inputs: Sequence[PackingInput], codecs: Sequence[RowCodec]
+        self, contents: Contents, inputs: Sequence[PackingInput], codecs: Sequence[RowCodec]
     ) -> None:
         self._contents = contents
         self._codecs = codecs

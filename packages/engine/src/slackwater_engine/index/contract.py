@@ -1,6 +1,7 @@
 """The index of a bucket: its live entries, sorted; a cache that may vanish at any moment."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 from slackwater_engine.state.entry import Change, Entry
@@ -8,12 +9,12 @@ from slackwater_engine.state.entry import Change, Entry
 T = TypeVar("T")
 
 
-class IndexTransaction(Protocol):
-    """A view of an index that nobody else changes; for one thread, within :meth:`BucketIndex.update` only."""
+class Contents(Protocol):
+    """A view of entries that nobody else changes; for one thread, within the call that gave it only."""
 
     @property
     def token(self) -> bytes | None:
-        """Names the state whose contents the index has; None for a new index."""
+        """Names the state whose contents the index has; None for a new or cleared index."""
         ...
 
     def get(self, name: bytes) -> bytes | None:
@@ -47,12 +48,16 @@ class IndexTransaction(Protocol):
         """All entries, ascending. Not to be mixed with changes."""
         ...
 
+
+class IndexTransaction(Contents, Protocol):
+    """The contents of an index, to be changed."""
+
     def apply(self, changes: Iterable[Change]) -> None:
         """Makes the changes, in order; removing an absent entry is no error."""
         ...
 
     def clear(self) -> None:
-        """Removes all entries."""
+        """Removes all entries, and the token."""
         ...
 
     def set_token(self, token: bytes) -> None:
@@ -71,6 +76,14 @@ class BucketIndex(Protocol):
 
         Raises:
             EngineUnavailableError: the index cannot be written.
+        """
+        ...
+
+    def snapshot(self) -> AbstractContextManager[Contents]:
+        """Gives the contents as they are now, whatever is updated meanwhile; blocks nobody.
+
+        Raises:
+            EngineUnavailableError: the index cannot be read. :meth:`update` may mend it.
         """
         ...
 

@@ -59,7 +59,7 @@ class Database(Protocol):
 
 
 class Transaction(Protocol):
-    """A write transaction."""
+    """A transaction; one that only reads refuses changes."""
 
     def get(self, key: bytes) -> bytes | None:
         """The value, or None."""
@@ -98,7 +98,7 @@ class Environment(Protocol):
         ...
 
     def begin(self, *, write: bool) -> Transaction:
-        """Waits for the writer lock; may raise `MapResized`."""
+        """Waits for the writer lock, to write; may raise `MapResized`."""
         ...
 
     def set_mapsize(self, map_size: int) -> None:

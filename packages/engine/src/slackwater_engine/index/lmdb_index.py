@@ -6,12 +6,12 @@ import resource
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
-from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.contract import Contents, IndexTransaction
 from slackwater_engine.index.folders import make_private_folder, unusable_folder
 from slackwater_engine.index.lmdb_adapter import (
     OPEN_FAILURES,
@@ -39,6 +39,8 @@ SORTED_BYTES: Final = 16 << 20
 
 STEP_CHANGES: Final = 2_048
 """Changes of one transaction: each may change a page of 4 KiB, which is kept in memory until the commit."""
+
+_UNREADABLE: tuple[type[Exception], ...] = (*OPEN_FAILURES, OSError)
 
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -75,6 +77,23 @@ class LmdbIndex:
                 self._discard()
             except OSError as error:
                 raise unusable_folder(self._folder, str(error)) from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Contents]:
+        """Gives the contents in a read transaction."""
+        try:
+            environment = self._opened()
+            try:
+                transaction = environment.begin(write=False)
+            except MapResized:
+                self._resize(0)
+                transaction = environment.begin(write=False)
+            try:
+                yield _LmdbTransaction(transaction, environment.open_db)
+            finally:
+                transaction.abort()
+        except _UNREADABLE as error:
+            raise unusable_folder(self._folder, str(error)) from error
 
     def load(self, batches: Iterable[Iterable[Change]], token: bytes) -> None:
         """Fills a new index beside this one and puts it in its place."""

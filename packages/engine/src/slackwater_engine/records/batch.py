@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from slackwater_protocol import CommittedTransaction
+from slackwater_protocol import BatchHeader, CommittedTransaction
 
 MAX_LSN = 2**63 - 1
 
@@ -111,8 +111,8 @@ class BatchTask:
     spans: tuple[OffsetSpan, ...]
     table: TransactionTable = field(repr=False)
     repeated: frozenset[int] = frozenset()
-    header: bytes | None = field(default=None, repr=False)
-    """Encoded batch header, to be handed on before the rows; in one task of a packed batch."""
+    touch_lsn: int | None = None
+    """In one task of a batch: the LSN of its first commit, from which on the groups of no columns exist."""
     may_start_late: bool = False
     """Whether records below the earliest of a partition may be missing."""
     late_snapshots: frozenset[int] = frozenset()
@@ -123,9 +123,23 @@ class BatchTask:
     """Whether all of the batch that a topic has is in this task: rows without keys may repeat anywhere."""
 
     @property
+    def size(self) -> int:
+        """The number of offsets that it reads; an upper bound of its records."""
+        return sum(span.size for span in self.spans)
+
+    @property
     def needs_look_ahead(self) -> bool:
         """True if it matters what stands behind rows of snapshots; then its partitions are whole."""
         return bool(self.late_snapshots) or self.has_incremental_rows
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """A batch that is to be read."""
+
+    header: BatchHeader
+    tasks: tuple[BatchTask, ...]
+    """At least one."""
 
 
 @dataclass(frozen=True, slots=True)

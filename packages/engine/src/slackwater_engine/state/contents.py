@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.contract import Contents
 from slackwater_engine.index.lmdb_index import LmdbIndex
 from slackwater_engine.state.entry import (
     ACCUMULATORS_TAG,
@@ -25,7 +25,6 @@ from slackwater_engine.state.entry import (
     input_tag,
     is_digest,
 )
-from slackwater_engine.state.log import decode_changes, unreadable_state
 from slackwater_sql.plan import InputPlan, StagePlan
 from slackwater_sql.row_codec import RowCodec
 
@@ -114,39 +113,7 @@ def count_contents(entries: Iterable[Entry], top: int) -> BucketContents:
     return contents
 
 
-class BlobReader:
-    """Decodes the blobs of a bucket's log and counts them.
-
-    Args:
-        bucket: The bucket's number, for errors.
-        blobs: Number and blob, ascending.
-    """
-
-    def __init__(self, bucket: int, blobs: Iterable[tuple[int, bytes]]) -> None:
-        self._bucket = bucket
-        self._blobs = blobs
-        self.blobs = 0
-        """The number of blobs that were read."""
-        self.compressed_bytes = 0
-        """The size of the blobs that were read."""
-
-    def changes(self) -> Iterator[list[Change]]:
-        """Yields the changes of each blob.
-
-        Raises:
-            EngineStateError: a blob is damaged or not in its place.
-        """
-        before = -1
-        for number, blob in self._blobs:
-            if number <= before:
-                raise unreadable_state(self._bucket, f"blob {number} follows blob {before}")
-            before = number
-            self.blobs += 1
-            self.compressed_bytes += len(blob)
-            yield decode_changes(self._bucket, blob)
-
-
-def read_contents(changes: Iterator[list[Change]], read: Callable[[IndexTransaction], T]) -> T:
+def read_contents(changes: Iterator[list[Change]], read: Callable[[Contents], T]) -> T:
     """Returns what `read` finds in the contents that these changes amount to.
 
     They are in an index on the local disk, which is gone afterwards.
@@ -189,7 +156,7 @@ def name_kinds(kinds: Iterable[str], stage: StagePlan | None) -> list[str]:
     return [names.get(kind, f"rows of {kind}") for kind in kinds]
 
 
-def find_entries(contents: IndexTransaction, group: bytes, limit: int) -> list[Entry]:
+def find_entries(contents: Contents, group: bytes, limit: int) -> list[Entry]:
     """Finds the entries of a key; of each kind at most `limit`, those with the smallest names.
 
     Args:

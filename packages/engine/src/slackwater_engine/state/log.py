@@ -1,7 +1,7 @@
-"""The state of a bucket in Spark's state store: a log of changes in numbered blobs, and its head.
+"""The log of a bucket: its changes in blobs, oldest first, and the head that says where they lie.
 
-The log is the truth; an index is rebuilt from it. A blob is ``zstd(msgpack([(name, value or nil), ...]))``;
-each is an entry of its own in the state store, so nobody ever holds more than a few of them in memory.
+The log is the truth; an index is rebuilt from it. A blob is ``zstd(msgpack([(name, value or nil), ...]))``
+with a checksum, a stretch of an immutable segment; so nobody ever holds more than a few of them in memory.
 
 A log is kept short without a pause: a small bucket's log is written anew. Of a large one each batch takes the
 oldest blobs, adds what of them is still live to its own changes and drops them: as much as it adds itself and
@@ -12,25 +12,17 @@ a later blob have the same value for it, it is added once more than needed, whic
 in the oldest blob has nothing older to remove.
 """
 
+import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 import msgspec
 import zstandard
 
 from slackwater_engine.errors import EngineStateError
-from slackwater_engine.index.contract import IndexTransaction
+from slackwater_engine.index.contract import Contents
 from slackwater_engine.state.entry import Change
-
-LOG_VERSION: Final = 2
-LOG_KEY_SCHEMA: Final = "number BINARY"
-"""Big-endian, so that the state store's order is that of the numbers."""
-
-LOG_SCHEMA: Final = "changes BINARY"
-META_SCHEMA: Final = (
-    "version INT, view STRING, token BINARY, log_bytes BIGINT, live_bytes BIGINT, first BIGINT, next BIGINT"
-)
 
 MAX_BLOB_BYTES: Final = 1 << 20
 """Before compression."""
@@ -38,13 +30,6 @@ MAX_BLOB_BYTES: Final = 1 << 20
 COMPACTION_SLACK_BYTES: Final = 64 << 10
 """A log this much longer than twice its live contents is still not worth rewriting."""
 
-_BLOB_COST_BYTES: Final = 256
-"""The cost of a blob beside its contents when it is decided whether a log is too long."""
-
-_NUMBER_BYTES: Final = 8
-_COMPRESSION_LEVEL: Final = 1
-_CHANGES = msgspec.msgpack.Decoder(list[Change])
-_ENCODER = msgspec.msgpack.Encoder()
 SMALL_BYTES: Final = 1 << 20
 """Live contents up to which a log is written anew as a whole."""
 
@@ -52,164 +37,187 @@ MIN_STEP_BYTES: Final = 1 << 20
 """The least of old blobs that a batch may read, so that a few changes make headway, too."""
 
 MAX_STEP_BLOBS: Final = 64
-"""The most old blobs that a batch drops, each of which costs two round trips."""
+"""The most old blobs that a batch reads again, each of which may cost a request to the store."""
+
+_BLOB_COST_BYTES: Final = 256
+"""The cost of a blob beside its contents when it is decided whether a log is too long."""
+
+_TOKEN_BYTES: Final = 8
+_COMPRESSION_LEVEL: Final = 1
+_CHANGES = msgspec.msgpack.Decoder(list[Change])
+_ENCODER = msgspec.msgpack.Encoder()
+
+
+class Blob(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch of a segment that holds changes of one bucket."""
+
+    segment: str
+    """The segment's name in the store."""
+    offset: int
+    length: int
+    """Bytes in the segment, compressed."""
+    size: int
+    """Bytes before compression."""
+    token: bytes
+    """Random: names what the blobs up to this one amount to. An index that has it is that far."""
+
+
+class LogHead(msgspec.Struct, frozen=True, array_like=True):
+    """The head of a bucket's log: known without reading the blobs."""
+
+    blobs: tuple[Blob, ...] = ()
+    """Oldest first."""
+    log_bytes: int = 0
+    """Size of the log before compression."""
+    live_bytes: int = 0
+    """Size of what is left when later changes replace earlier ones."""
+
+    @property
+    def token(self) -> bytes | None:
+        """The token of an index that is up to date; None if the bucket has no contents."""
+        return self.blobs[-1].token if self.blobs else None
+
+
+EMPTY_LOG: Final = LogHead()
 
 
 @dataclass(frozen=True, slots=True)
-class LogMeta:
-    """The head of a bucket's log: known without reading the blobs."""
+class PackedBlob:
+    """A blob that has no place yet."""
 
-    view: str
-    """Fingerprint of the view that wrote it."""
+    data: bytes
+    size: int
+    """Bytes before compression."""
     token: bytes
-    """Random; another one after each batch that changes the bucket. An index that has it is up to date."""
-    log_bytes: int
-    """Size of the log before compression."""
-    live_bytes: int
-    """Size of what is left when later changes replace earlier ones."""
-    blobs: range = range(0)
-    """Numbers of the blobs, oldest first."""
-
-    @property
-    def is_worth_compacting(self) -> bool:
-        """Less than half of the log is live."""
-        cost = self.log_bytes + _BLOB_COST_BYTES * len(self.blobs)
-        return cost > 2 * self.live_bytes + COMPACTION_SLACK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class LogWrite:
-    """The changes that a batch makes to a log."""
+    """The blobs by which a batch changes the log of a bucket; they have no place yet."""
 
-    changes: list[Change]
-    """The changes to be added, in order."""
-    meta: LogMeta
-    """After the batch, but for the numbers of the blobs, which are those before it."""
-    dropped: int = 0
+    stage: int
+    bucket: int
+    dropped: int
     """The number of the oldest blobs that vanish."""
+    blobs: tuple[PackedBlob, ...]
+    live_bytes: int
+    """Of the bucket, after the batch."""
+
+    @property
+    def length(self) -> int:
+        """The size of the blobs in a segment."""
+        return sum(len(blob.data) for blob in self.blobs)
 
 
-class ValueCell(Protocol):
-    """Spark's ``ValueState``, as far as it is used."""
+class LogUpdate(msgspec.Struct, frozen=True, array_like=True):
+    """What a batch does to the log of a bucket: its blobs lie in a segment."""
 
-    def get(self) -> tuple[Any, ...] | None:
-        """The value, or None."""
-        ...
+    stage: int
+    bucket: int
+    dropped: int
+    blobs: tuple[Blob, ...]
+    live_bytes: int
 
-    def update(self, newValue: tuple[Any, ...]) -> None:
-        """Replaces the value."""
-        ...
-
-
-class ValueMap(Protocol):
-    """Spark's ``MapState``, as far as it is used."""
-
-    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """The value of a key, or None."""
-        ...
-
-    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
-        """Sets the value of a key."""
-        ...
-
-    def removeKey(self, key: tuple[Any, ...]) -> None:
-        """Removes a key."""
-        ...
-
-    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """All keys with their values, ascending."""
-        ...
-
-    def clear(self) -> None:
-        """Removes all keys."""
-        ...
+    def after(self, head: LogHead) -> LogHead:
+        """Returns the head after the batch, given the one before."""
+        gone, kept = head.blobs[: self.dropped], head.blobs[self.dropped :]
+        size = head.log_bytes - sum(blob.size for blob in gone) + sum(blob.size for blob in self.blobs)
+        return LogHead((*kept, *self.blobs), size, self.live_bytes)
 
 
-class StateLog:
-    """The log of the bucket that Spark has made current.
+def place_writes(name: str, writes: Iterable[LogWrite]) -> tuple[bytes, list[LogUpdate]]:
+    """Lays the blobs of several buckets side by side.
 
-    Every call is a round trip to the JVM of about 0.3 ms; a batch costs one read and two writes.
+    Args:
+        name: Of the segment that they are going to.
+        writes: The changes of logs.
+
+    Returns:
+        The segment, and the updates that speak of it.
     """
+    parts: list[bytes] = []
+    updates = []
+    offset = 0
+    for write in writes:
+        blobs = []
+        for packed in write.blobs:
+            blobs.append(Blob(name, offset, len(packed.data), packed.size, packed.token))
+            parts.append(packed.data)
+            offset += len(packed.data)
+        updates.append(LogUpdate(write.stage, write.bucket, write.dropped, tuple(blobs), write.live_bytes))
+    return b"".join(parts), updates
 
-    def __init__(self, meta: ValueCell, blobs: ValueMap) -> None:
-        self._meta = meta
-        self._blobs = blobs
 
-    def meta(self, bucket: int, view: str) -> LogMeta | None:
-        """Returns the head of the log; None if the bucket has no state yet.
+class BlobSource(Protocol):
+    """Reads blobs."""
+
+    def read(self, blob: Blob) -> bytes:
+        """Returns the bytes of a blob, perhaps damaged ones.
 
         Raises:
-            EngineStateError: The log is of another view or of another version.
+            EngineStateError: The segment is missing or too short.
+            EngineUnavailableError: The store does not answer.
         """
-        value = self._meta.get()
-        if value is None:
-            return None
-        version, written_by, token, log_bytes, live_bytes, first, end = value
-        if version != LOG_VERSION:
-            raise _mismatch(bucket, "format version", str(LOG_VERSION), str(version))
-        if written_by != view:
-            raise _mismatch(bucket, "view", view, written_by)
-        return LogMeta(written_by, bytes(token), log_bytes, live_bytes, range(first, end))
+        ...
 
-    def changes(self, bucket: int, meta: LogMeta) -> Iterator[list[Change]]:
-        """Yields all changes, oldest first, blob by blob.
+
+class BucketLog:
+    """The log of one bucket, as a head says where it lies.
+
+    Args:
+        stage: The number of the stage, for errors.
+        bucket: The bucket's number, likewise.
+        head: Of the log.
+        source: Reads its blobs.
+    """
+
+    def __init__(self, stage: int, bucket: int, head: LogHead, source: BlobSource) -> None:
+        self.stage = stage
+        self.bucket = bucket
+        self.head = head
+        self._source = source
+
+    def changes(self, first: int = 0) -> Iterator[list[Change]]:
+        """Yields the changes of all blobs from a place on, oldest first.
 
         Raises:
             EngineStateError: A blob is damaged or missing.
+            EngineUnavailableError: The store does not answer.
         """
-        numbers = iter(meta.blobs)
-        for (key,), (blob,) in self._blobs.iterator():
-            found, expected = int.from_bytes(key, "big"), next(numbers, None)
-            if found != expected:
-                raise unreadable_state(bucket, _unexpected(expected, found))
-            yield decode_changes(bucket, bytes(blob))
-        if (missing := next(numbers, None)) is not None:
-            raise unreadable_state(bucket, _unexpected(missing, None))
+        for blob in self.head.blobs[first:]:
+            yield self.blob(blob)
 
-    def blob(self, bucket: int, number: int) -> list[Change]:
-        """Returns the changes of one blob.
+    def blob(self, blob: Blob) -> list[Change]:
+        """Returns the changes of one blob; raises like :meth:`changes`."""
+        try:
+            return _CHANGES.decode(zstandard.ZstdDecompressor().decompress(self._source.read(blob)))
+        except (msgspec.DecodeError, zstandard.ZstdError) as error:
+            raise self._unreadable(f"segment {blob.segment} at {blob.offset}: {error}") from error
 
-        Raises:
-            EngineStateError: It is damaged or missing.
-        """
-        value = self._blobs.getValue(_key(number))
-        if value is None:
-            raise unreadable_state(bucket, _unexpected(number, None))
-        return decode_changes(bucket, bytes(value[0]))
+    def place_of(self, token: bytes) -> int | None:
+        """Returns the number of blobs that lead to a token; None if no blob of the log has it."""
+        for place in range(len(self.head.blobs), 0, -1):
+            if self.head.blobs[place - 1].token == token:
+                return place
+        return None
 
-    def write(self, write: LogWrite) -> LogMeta:
-        """Adds the changes of a batch and lets blobs vanish; returns the new head of the log."""
-        blobs = write.meta.blobs
-        if write.dropped == len(blobs) and write.dropped > 1:
-            self._blobs.clear()
-        else:
-            for number in blobs[: write.dropped]:
-                self._blobs.removeKey(_key(number))
-        number = blobs.stop
-        for blob in encoded_blobs(write.changes):
-            self._blobs.updateValue(_key(number), (blob,))
-            number += 1
-        meta = replace(write.meta, blobs=range(blobs.start + write.dropped, number))
-        sizes = (meta.log_bytes, meta.live_bytes, meta.blobs.start, meta.blobs.stop)
-        self._meta.update((LOG_VERSION, meta.view, meta.token, *sizes))
-        return meta
+    def _unreadable(self, reason: str) -> EngineStateError:
+        return EngineStateError(
+            f"stage {self.stage}, bucket {self.bucket}: the state in the checkpoint cannot be read: "
+            f"{reason}. Restore the checkpoint or start with a new one"
+        )
 
 
-def encode_changes(changes: list[Change]) -> bytes:
-    """Packs changes as a blob of the log."""
-    return zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL).compress(_ENCODER.encode(changes))
-
-
-def decode_changes(bucket: int, blob: bytes) -> list[Change]:
-    """Inverse of :func:`encode_changes`.
-
-    Raises:
-        EngineStateError: The blob is damaged.
-    """
-    try:
-        return _CHANGES.decode(zstandard.ZstdDecompressor().decompress(blob))
-    except (msgspec.DecodeError, zstandard.ZstdError) as error:
-        raise unreadable_state(bucket, str(error)) from error
+def pack_changes(changes: list[Change]) -> Iterator[PackedBlob]:
+    """Yields the changes in blobs of bounded size."""
+    compress = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, write_checksum=True).compress
+    start = size = 0
+    for end, (name, value) in enumerate(changes, 1):
+        size += len(name) + len(value or b"")
+        if size >= MAX_BLOB_BYTES or end == len(changes):
+            data = compress(_ENCODER.encode(changes[start:end]))
+            yield PackedBlob(data, size, secrets.token_bytes(_TOKEN_BYTES))
+            start, size = end, 0
 
 
 def changes_bytes(changes: Iterable[Change]) -> int:
@@ -218,89 +226,59 @@ def changes_bytes(changes: Iterable[Change]) -> int:
     return sum(map(len, columns[0])) + sum(map(len, filter(None, columns[1]))) if columns else 0
 
 
-def encoded_blobs(changes: list[Change]) -> Iterator[bytes]:
-    """Yields the changes in blobs of bounded size."""
-    if changes_bytes(changes) < MAX_BLOB_BYTES:
-        if changes:
-            yield encode_changes(changes)
-        return
-    start = size = 0
-    for end, (name, value) in enumerate(changes, 1):
-        size += len(name) + len(value or b"")
-        if size >= MAX_BLOB_BYTES:
-            yield encode_changes(changes[start:end])
-            start, size = end, 0
-    if start < len(changes):
-        yield encode_changes(changes[start:])
-
-
-def unreadable_state(bucket: int, reason: str) -> EngineStateError:
-    """Makes the error for a log that cannot be read."""
-    return EngineStateError(
-        f"bucket {bucket}: the state log in the checkpoint cannot be read: {reason}; restore the checkpoint "
-        "or start with a new one"
-    )
-
-
-def _mismatch(bucket: int, what: str, expected: str, found: str) -> EngineStateError:
-    return EngineStateError(
-        f"bucket {bucket}: the state's {what} is {found}, expected {expected}; a changed view or another "
-        "version needs a new checkpoint"
-    )
-
-
-def _key(number: int) -> tuple[bytes]:
-    return (number.to_bytes(_NUMBER_BYTES, "big"),)
-
-
-def _unexpected(expected: int | None, found: int | None) -> str:
-    names = ["no blob" if number is None else f"blob {number}" for number in (expected, found)]
-    return f"expected {names[0]}, found {names[1]}"
-
-
-def log_write(
-    bucket: int, changes: list[Change], meta: LogMeta, log: StateLog, contents: IndexTransaction
-) -> LogWrite:
+def log_write(log: BucketLog, changes: list[Change], grown_bytes: int, contents: Contents) -> LogWrite:
     """Decides on the blobs that the log gets and drops for the changes of a batch; only reads.
 
     Args:
-        bucket: The bucket, for errors.
-        changes: The batch's.
-        meta: The log's after the batch, if nothing is dropped.
         log: The log before the batch.
+        changes: The batch's.
+        grown_bytes: By how much the live contents grow with them.
         contents: The entries after the batch.
 
     Raises:
         EngineStateError: A blob is damaged or missing.
+        EngineUnavailableError: The store does not answer.
     """
-    if not meta.is_worth_compacting:
-        return LogWrite(changes, meta)
-    if meta.live_bytes <= SMALL_BYTES:
-        live: list[Change] = list(contents.entries())
-        size = changes_bytes(live)
-        return LogWrite(live, replace(meta, log_bytes=size, live_bytes=size), len(meta.blobs))
-    return _without_oldest(bucket, changes, meta, log, contents)
+    head = log.head
+    live_bytes = head.live_bytes + grown_bytes
+    size = head.log_bytes + changes_bytes(changes)
+    blobs = len(head.blobs)
+    dropped, added, kept_bytes = 0, changes, live_bytes
+    if _is_worth_compacting(size, blobs, live_bytes):
+        if live_bytes <= SMALL_BYTES:
+            added = list(contents.entries())
+            dropped, kept_bytes = blobs, changes_bytes(added)
+        else:
+            dropped, added = _without_oldest(log, changes, size, live_bytes, contents)
+    return LogWrite(log.stage, log.bucket, dropped, tuple(pack_changes(added)), kept_bytes)
 
 
 def _without_oldest(
-    bucket: int, changes: list[Change], meta: LogMeta, log: StateLog, contents: IndexTransaction
-) -> LogWrite:
+    log: BucketLog, changes: list[Change], size: int, live_bytes: int, contents: Contents
+) -> tuple[int, list[Change]]:
+    """Returns how many blobs are dropped, and all that is added."""
     budget = MIN_STEP_BYTES + 2 * changes_bytes(changes)
     added = list(changes)
-    left, blobs = meta, meta.blobs
-    while budget > 0 and left.is_worth_compacting and len(blobs) - len(left.blobs) < MAX_STEP_BLOBS:
-        if not left.blobs:
+    blobs = log.head.blobs
+    dropped = 0
+    while budget > 0 and dropped < min(len(blobs), MAX_STEP_BLOBS):
+        if not _is_worth_compacting(size, len(blobs) - dropped, live_bytes):
             break
-        old = log.blob(bucket, left.blobs.start)
-        live = _live(old, contents)
+        oldest = blobs[dropped]
+        live = _live(log.blob(oldest), contents)
         added += live
-        size = changes_bytes(old)
-        budget -= size
-        left = replace(left, log_bytes=left.log_bytes - size + changes_bytes(live), blobs=left.blobs[1:])
-    return LogWrite(added, replace(left, blobs=blobs), len(blobs) - len(left.blobs))
+        budget -= oldest.size
+        size += changes_bytes(live) - oldest.size
+        dropped += 1
+    return dropped, added
 
 
-def _live(old: list[Change], contents: IndexTransaction) -> list[Change]:
+def _is_worth_compacting(log_bytes: int, blobs: int, live_bytes: int) -> bool:
+    """Less than half of the log is live."""
+    return log_bytes + _BLOB_COST_BYTES * blobs > 2 * live_bytes + COMPACTION_SLACK_BYTES
+
+
+def _live(old: list[Change], contents: Contents) -> list[Change]:
     last = {name: value for name, value in old if value is not None}
     now = contents.get_many(last)
     return [(name, value) for name, value in last.items() if now.get(name) == value]

@@ -1,0 +1,38 @@
+"""Reads blobs from the segments of a store, small segments as a whole."""
+
+from collections import OrderedDict
+from typing import Final
+
+from slackwater_engine.state.log import Blob
+from slackwater_engine.state.manifest import segment_path
+from slackwater_engine.state.store import StateStore
+
+_KEPT_SEGMENTS: Final = 64
+_SMALL_BYTES: Final = 256 << 10
+"""Size of a blob's end in its segment up to which all before it is read, too: many buckets lie there."""
+
+
+class SegmentReader:
+    """See :class:`~slackwater_engine.state.log.BlobSource`; for one thread.
+
+    Args:
+        store: Of the checkpoint.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._beginnings: OrderedDict[str, bytes] = OrderedDict()
+
+    def read(self, blob: Blob) -> bytes:
+        """Returns the bytes of a blob, perhaps damaged ones."""
+        end = blob.offset + blob.length
+        path = segment_path(blob.segment)
+        if end > _SMALL_BYTES:
+            return self._store.read_part(path, blob.offset, blob.length)
+        beginning = self._beginnings.get(blob.segment)
+        if beginning is None:
+            beginning = self._store.read_part(path, 0, _SMALL_BYTES)
+            self._beginnings[blob.segment] = beginning
+            if len(self._beginnings) > _KEPT_SEGMENTS:
+                self._beginnings.popitem(last=False)
+        return beginning[blob.offset : end]

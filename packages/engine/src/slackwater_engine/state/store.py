@@ -1,0 +1,277 @@
+"""The store of a checkpoint: files that are written once, whole or not at all, and never changed.
+
+Local disks, HDFS and object storage are one code, through ``pyarrow.fs``. All that is asked of a store is
+that a file can be read after its writing has returned.
+"""
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Final, Protocol
+
+from slackwater_engine.errors import EngineConfigError, EngineStateError, EngineUnavailableError
+
+_DRAFTS: Final = ".drafts"
+"""A folder beside the files, so that a listing does not show what is not whole yet."""
+
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^\s'\"?]*@")
+"""Up to the last ``@``: secret keys have slashes, and whoever forgets to quote them reads the error."""
+
+
+class StateStore(Protocol):
+    """Keeps files by name; a name may have folders, parted by ``/``."""
+
+    def read(self, name: str) -> bytes | None:
+        """Returns a file; None if there is none.
+
+        Raises:
+            EngineUnavailableError: The store does not answer.
+        """
+        ...
+
+    def read_part(self, name: str, offset: int, length: int) -> bytes:
+        """Returns a stretch of a file; less of it if the file ends there.
+
+        Raises:
+            EngineStateError: There is no such file.
+            EngineUnavailableError: The store does not answer.
+        """
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes a file, whole or not at all; when this returns, it outlives a failure of the machine.
+
+        Raises:
+            EngineUnavailableError: It could not be written.
+        """
+        ...
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Writes a file like :meth:`write`, unless it is there; False if it is.
+
+        Two that create a file at the same time may both succeed where the store has no means against it.
+
+        Raises:
+            EngineUnavailableError: It could not be written.
+        """
+        ...
+
+    def list(self, folder: str) -> list[str]:
+        """Returns the names of the files in a folder, in no order; none if there is no such folder.
+
+        Raises:
+            EngineUnavailableError: The store does not answer.
+        """
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Removes files; those that are not there are no error.
+
+        Raises:
+            EngineUnavailableError: The store does not answer.
+        """
+        ...
+
+
+class ArrowStore:
+    """A folder of a file system that ``pyarrow.fs`` knows.
+
+    Args:
+        address: A path of this machine, or an address such as ``file:///…``, ``hdfs://…`` or ``s3://…``.
+
+    Raises:
+        EngineConfigError: The address is of no known file system.
+    """
+
+    def __init__(self, address: str) -> None:
+        # Workers import this module to process a bucket; the libraries of file systems take a while.
+        from pyarrow import fs
+
+        self.address = _CREDENTIALS.sub("***@", address)
+        """For people: without credentials."""
+        try:
+            self._files, path = fs.FileSystem.from_uri(
+                address if "://" in address or address.startswith("file:") else os.path.abspath(address)
+            )
+        except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors, too
+            reason = _CREDENTIALS.sub("***@", str(error))
+            raise EngineConfigError(
+                f"checkpoint {self.address}: {reason}; expected a folder of this machine, or an address of "
+                "pyarrow.fs: file://, hdfs://, s3:// or gs://"
+            ) from error
+        self._folder = PurePosixPath(path)
+        self._is_local = isinstance(self._files, fs.LocalFileSystem)
+
+    def read(self, name: str) -> bytes | None:
+        """See :class:`StateStore`."""
+        try:
+            with self._files.open_input_file(self._path(name)) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unavailable("read", name, error) from error
+
+    def read_part(self, name: str, offset: int, length: int) -> bytes:
+        """See :class:`StateStore`."""
+        try:
+            with self._files.open_input_file(self._path(name)) as file:
+                # Some file systems refuse to read behind the end, which says that they do not answer.
+                return bytes(file.read_at(length, offset)) if offset < file.size() else b""
+        except FileNotFoundError as error:
+            raise missing_file(self.address, name) from error
+        except OSError as error:
+            raise self._unavailable("read", name, error) from error
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See :class:`StateStore`; on a local disk exactly one of several succeeds."""
+        if self._is_local:
+            try:
+                self._write_locally(name, data, os.link)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                raise self._unavailable("written", name, error) from error
+            return True
+        if self.read(name) is not None:
+            return False
+        self.write(name, data)
+        return True
+
+    def write(self, name: str, data: bytes) -> None:
+        """See :class:`StateStore`."""
+        try:
+            if self._is_local:
+                self._write_locally(name, data, os.rename)
+            else:
+                path = self._path(name)
+                # Only an object store makes a file visible at its end; elsewhere a folder must be there.
+                if self._files.type_name != "s3":
+                    self._files.create_dir(str(PurePosixPath(path).parent), recursive=True)
+                with self._files.open_output_stream(path) as file:
+                    file.write(data)
+        except OSError as error:
+            raise self._unavailable("written", name, error) from error
+
+    def list(self, folder: str) -> list[str]:
+        """See :class:`StateStore`."""
+        from pyarrow import fs
+
+        try:
+            found = self._files.get_file_info(fs.FileSelector(self._path(folder), allow_not_found=True))
+        except OSError as error:
+            raise self._unavailable("listed", folder, error) from error
+        return [each.base_name for each in found if each.type == fs.FileType.File]
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See :class:`StateStore`."""
+        for name in names:
+            try:
+                self._files.delete_file(self._path(name))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._unavailable("deleted", name, error) from error
+
+    def _path(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def _write_locally(self, name: str, data: bytes, place: Callable[[str, str], None]) -> None:
+        path = self._path(name)
+        folder, drafts = os.path.dirname(path), str(self._folder / _DRAFTS)
+        draft = os.path.join(drafts, uuid.uuid4().hex)
+        try:
+            descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        except FileNotFoundError:
+            _make_folder(drafts)
+            descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                place(draft, path)
+            except FileNotFoundError:
+                _make_folder(folder)
+                place(draft, path)
+        finally:
+            with suppress(FileNotFoundError):  # a rename has taken it
+                os.unlink(draft)
+        _sync_folder(folder)
+
+    def _unavailable(self, what: str, name: str, error: OSError) -> EngineUnavailableError:
+        reason = _CREDENTIALS.sub("***@", str(error))
+        return EngineUnavailableError(
+            f"checkpoint {self.address}: {name or 'the folder'} cannot be {what}: {reason}. Nothing is lost: "
+            "start again when the checkpoint's file system works"
+        )
+
+
+class MemoryStore:
+    """A store in this process, for tests and for a pipeline that keeps nothing."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        """See :class:`StateStore`."""
+        return self.files.get(name)
+
+    def read_part(self, name: str, offset: int, length: int) -> bytes:
+        """See :class:`StateStore`."""
+        if name not in self.files:
+            raise missing_file("in memory", name)
+        return self.files[name][offset : offset + length]
+
+    def create(self, name: str, data: bytes) -> bool:
+        """See :class:`StateStore`."""
+        if name in self.files:
+            return False
+        self.write(name, data)
+        return True
+
+    def write(self, name: str, data: bytes) -> None:
+        """See :class:`StateStore`."""
+        self.files[name] = data
+
+    def list(self, folder: str) -> list[str]:
+        """See :class:`StateStore`."""
+        prefix = f"{folder}/" if folder else ""
+        names = (name.removeprefix(prefix) for name in self.files if name.startswith(prefix))
+        return [name for name in names if "/" not in name]
+
+    def delete(self, names: Iterable[str]) -> None:
+        """See :class:`StateStore`."""
+        for name in names:
+            self.files.pop(name, None)
+
+
+def missing_file(address: str, name: str) -> EngineStateError:
+    """Says that the state names a file which is not there."""
+    return EngineStateError(
+        f"checkpoint {address} has no file {name}, which the state needs; restore the checkpoint or start "
+        "with a new one"
+    )
+
+
+def _make_folder(folder: str) -> None:
+    """Makes a folder and those above it, each of which outlives a failure of the machine."""
+    above = os.path.dirname(folder)
+    if not os.path.isdir(above):
+        _make_folder(above)
+    with suppress(FileExistsError):
+        os.mkdir(folder, mode=0o700)
+    _sync_folder(above)
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes what was put into a folder outlive a failure of the machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

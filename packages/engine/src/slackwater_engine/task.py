@@ -1,0 +1,111 @@
+"""Processes packed changes of a batch through stages of a pipeline, in one process.
+
+A small batch goes through all stages in one task; of a large one each task has some buckets of one level.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from slackwater_engine.bucket import BucketProcessor
+from slackwater_engine.evaluate.evaluators import Evaluators, SqlEvaluators
+from slackwater_engine.index.contract import BucketIndex
+from slackwater_engine.owners import check_aggregate
+from slackwater_engine.payloads import PackedPayload
+from slackwater_engine.settings import Scope, StageSettings
+from slackwater_engine.state.log import BlobSource, BucketLog, LogWrite
+from slackwater_engine.state.manifest import State
+from slackwater_sql.plan import EnginePlan
+
+FindIndex = Callable[[int, int], BucketIndex]
+"""Returns the index of a bucket, by stage and bucket; whatever it holds."""
+
+
+@dataclass(slots=True)
+class TaskResult:
+    """What a task makes of packed changes."""
+
+    rows: list[PackedPayload] = field(default_factory=list)
+    """Documents, and payloads for stages that the task does not have."""
+    writes: list[LogWrite] = field(default_factory=list)
+    """The changes of logs, by stage and bucket; they have no place yet."""
+
+
+class PipelineTask:
+    """Runs stages of a pipeline; for one thread. Kept from batch to batch: DuckDB has planned its statements.
+
+    Args:
+        plan: The pipeline's.
+        settings: How the stages run.
+        evaluators: Make the evaluators of rows parts; None: DuckDB.
+
+    Raises:
+        EngineConfigError: The scope is `aggregate`, and the pipeline is more than one stage of rows.
+    """
+
+    def __init__(
+        self, plan: EnginePlan, settings: StageSettings, evaluators: Evaluators | None = None
+    ) -> None:
+        if settings.scope is Scope.AGGREGATE:
+            check_aggregate(plan)
+        self._plan = plan
+        self._settings = settings
+        self._evaluators = evaluators or SqlEvaluators()
+        self._processors: dict[int, BucketProcessor] = {}
+
+    def process(
+        self,
+        payloads: Iterable[PackedPayload],
+        state: State,
+        blobs: BlobSource,
+        find_index: FindIndex,
+        stages: Collection[int] | None = None,
+    ) -> TaskResult:
+        """Processes all payloads that belong to the stages, and what these make of them.
+
+        Pure but for the indexes: the same payloads and state give the same rows and changes of contents.
+
+        Args:
+            payloads: All that the batch has for the buckets concerned, in any order.
+            state: Before the batch.
+            blobs: Reads what the state names.
+            find_index: Returns indexes.
+            stages: Numbers of the stages; None: all.
+
+        Raises:
+            EngineError: See its tree.
+            EvaluationError: The view's SQL fails on the rows of a key.
+        """
+        result = TaskResult()
+        waiting: dict[int, dict[int, list[tuple[int, bytes]]]] = {}
+
+        def take(row: PackedPayload) -> None:
+            stage, bucket, sequence, payload = row
+            if stage > 0 and (stages is None or stage in stages):
+                waiting.setdefault(stage, {}).setdefault(bucket, []).append((sequence, payload))
+            else:
+                result.rows.append(row)
+
+        for row in payloads:
+            take(row)
+        while waiting:
+            stage = min(waiting)  # whatever sends to a stage has a lower number
+            rows, writes = self._processor(stage).process_all(
+                waiting.pop(stage), partial(_find_log, state, blobs, stage), partial(find_index, stage)
+            )
+            result.writes += writes
+            for row in rows:
+                take(row)
+        return result
+
+    def _processor(self, stage: int) -> BucketProcessor:
+        processor = self._processors.get(stage)
+        if processor is None:
+            plan = self._plan.stage(stage)
+            processor = BucketProcessor(self._plan, plan, self._settings, self._evaluators)
+            self._processors[stage] = processor
+        return processor
+
+
+def _find_log(state: State, blobs: BlobSource, stage: int, bucket: int) -> BucketLog:
+    return BucketLog(stage, bucket, state.head(stage, bucket), blobs)
