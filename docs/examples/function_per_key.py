@@ -4,14 +4,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from slackwater_spark import (
-    CommitBatch,
     Documents,
     Rows,
+    ViewBatch,
     changes,
-    for_each_commit_batch,
+    for_each_document_batch,
     stateful,
     write_view,
 )
@@ -33,7 +33,7 @@ def invoice(order_id: int, rows: Rows) -> dict[str, Any] | None:
 
 
 def invoices(session: SparkSession, *, source: str, bootstrap: str, schema: str) -> Documents:
-    """The invoices as a stream of documents."""
+    """The invoices, a document for each order."""
     return stateful(
         changes(session, source=source, bootstrap=bootstrap, schema=schema),
         invoice,
@@ -51,8 +51,7 @@ def publish(documents: Documents, *, topic: str, checkpoint: Path) -> None:
 def into_table(documents: Documents, *, table: dict[str, str | None], checkpoint: Path) -> None:
     """Into anything else, batch by batch; here a dict stands for the table."""
 
-    def apply(rows: DataFrame, batch: CommitBatch) -> None:
-        for row in rows.collect():
-            table[row.key] = row.document
+    def apply(batch: ViewBatch) -> None:
+        table.update({order: document for _, order, document in batch.documents("invoices")})
 
-    for_each_commit_batch(documents, apply, checkpoint=checkpoint, available_now=True).awaitTermination()
+    for_each_document_batch(documents, apply, checkpoint=checkpoint, available_now=True)

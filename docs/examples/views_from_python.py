@@ -1,10 +1,10 @@
-"""Views from Python: SQL that is right at every commit, its documents for any sink of Spark's."""
+"""Views from Python: SQL that is right at every commit, its documents as files."""
 
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from slackwater_spark import Pipeline
+from slackwater_spark import Pipeline, ViewBatch, for_each_document_batch
 
 
 def customers_pipeline(*, source: str, schema: str) -> Pipeline:
@@ -31,14 +31,11 @@ def customers_pipeline(*, source: str, schema: str) -> Pipeline:
 def archive(
     session: SparkSession, pipeline: Pipeline, *, bootstrap: str, folder: Path, checkpoint: Path
 ) -> None:
-    """Every change of every document as Parquet; ends when everything is there."""
-    query = (
-        pipeline.documents(session, bootstrap=bootstrap)
-        .rows()
-        .writeStream.format("parquet")
-        .option("path", str(folder))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    """Every change of every document as Parquet, exactly once; ends when everything is there."""
+
+    def write(batch: ViewBatch) -> None:
+        # A batch that is repeated is the same batch, so its files may be written over.
+        batch.rows().write.mode("overwrite").parquet(str(folder / f"batch={batch.batch_id}"))
+
+    documents = pipeline.documents(session, bootstrap=bootstrap)
+    for_each_document_batch(documents, write, checkpoint=checkpoint, available_now=True)

@@ -10,37 +10,38 @@ import shutil
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from time import process_time, thread_time
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql.types import StructType
-
-from slackwater_engine.documents import document_batch
+from slackwater_engine.bucket import state_fingerprint
+from slackwater_engine.documents import DocumentBatch, documents_by_view
 from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.local import LocalEngine
-from slackwater_engine.payloads import HEADER_STAGE
-from slackwater_engine.records.batch import BatchTask
+from slackwater_engine.pack.specification import packing_spec
+from slackwater_engine.payloads import PackedPayload
+from slackwater_engine.records.batch import BatchTask, PlannedBatch
 from slackwater_engine.records.changes import BatchChanges
+from slackwater_engine.settings import StageSettings, default_buckets
+from slackwater_engine.state.keeper import StateKeeper
+from slackwater_engine.state.log import LogWrite
+from slackwater_engine.state.reader import SegmentReader
+from slackwater_engine.state.store import ArrowStore
+from slackwater_engine.task import PipelineTask
 from slackwater_protocol import KafkaSettings, Servers
 from slackwater_spark.pipeline import RunSettings, load_pipeline
-from slackwater_spark.pipeline.query import source_options
+from slackwater_spark.pipeline.runner import source_options
 from slackwater_spark.pipeline.sinks import make_sink
 from slackwater_spark.sink import Emit
 from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
-from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.packed import PackedWriter
+from slackwater_spark.source.packed import IdlePackers, pack_changes
 from slackwater_spark.source.planner import Planner
-from slackwater_spark.source.position import size_between
+from slackwater_spark.source.position import Position, size_between
 
 MAX_EVENTS = 200_000
-PackedRow = tuple[int, int, int, bytes]
-"""Stage, bucket, sequence, payload."""
-SCHEMA = StructType().add("stage", "integer").add("bucket", "integer")
-SCHEMA = SCHEMA.add("sequence", "long").add("payload", "binary")
+ONE_TASK_EVENTS = 1_000_000_000
 
 
 class Profile:
@@ -48,19 +49,27 @@ class Profile:
 
     def __init__(self, bootstrap: str, folder: Path, scratch: Path) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        self._definition = load_pipeline(folder)
-        settings = RunSettings(servers=Servers(KafkaSettings(bootstrap)), checkpoint=scratch / "checkpoint")
-        options = source_options(self._definition, settings, 1) | {"target_task_events": "1000000000"}
-        self._options = SourceOptions.parse(options)
+        definition = load_pipeline(folder)
+        checkpoint = str(scratch / "checkpoint")
+        settings = RunSettings(servers=Servers(KafkaSettings(bootstrap)), checkpoint=checkpoint)
+        options = source_options(definition, settings, 1)
+        self._options = replace(options, target_task_events=ONE_TASK_EVENTS)
         self.planner = Planner(self._options)
-        numbers = count()
-        self._engine = LocalEngine(
-            self._definition.plan,
-            lambda: LmdbIndex(scratch / str(next(numbers))),
-            buckets=self._definition.buckets,
-            every_commit=self._definition.emit is Emit.TRANSACTIONS,
+        stages = StageSettings(
+            buckets=definition.buckets or default_buckets(1),
+            every_commit=definition.emit is Emit.TRANSACTIONS,
+            scope=definition.scope,
+            limits=settings.limits,
         )
-        self._sink = make_sink(self._definition, settings)
+        self._packers = IdlePackers(packing_spec(definition.plan, stages.buckets))
+        self._stages = [stage.number for stage in definition.plan.stages]
+        self._task = PipelineTask(definition.plan, stages, definition.evaluators)
+        store = ArrowStore(checkpoint)
+        self._blobs = SegmentReader(store)
+        self._keeper = StateKeeper(store, state_fingerprint(definition.plan, stages))
+        self._indexes: dict[tuple[int, int], LmdbIndex] = {}
+        self._folders = (scratch / str(number) for number in count())
+        self._sink = make_sink(definition, settings)
         self._sink.open()
         self._at = thread_time()
 
@@ -70,34 +79,35 @@ class Profile:
         self.seconds[part] += now - self._at
         self._at = now
 
-    def run(self, number: int, tasks: Iterable[BatchTask]) -> int:
+    def run(self, planned: PlannedBatch, end: Position) -> int:
         """A batch; returns its documents."""
         self.lap("planning")
-        rows = [row for task in tasks for row in self._source(task)]
-        done = [row for row in rows if row[0] == HEADER_STAGE]
-        waiting: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
-        for stage, bucket, sequence, payload in rows:
-            if stage != HEADER_STAGE:
-                waiting.setdefault((stage, bucket), []).append((sequence, payload))
-        self.lap("hand over")
-        for plan in self._definition.plan.stages:
-            done += self._stage(plan.number, waiting)
-            self.lap(f"stage {plan.number}")
-        columns: list[Any] = [list(column) for column in zip(*done, strict=True)]
-        batch = document_batch(number, pa.table(dict(zip(SCHEMA.names, columns, strict=True))))
-        report = self._sink.write("profile", batch) if batch is not None else None
+        [task] = planned.tasks
+        rows = self._source(task)
+        writes: list[LogWrite] = []
+        for number in self._stages:
+            result = self._task.process(rows, self._keeper.state, self._blobs, self._index, (number,))
+            rows = result.rows
+            writes += result.writes
+            self.lap(f"stage {number}")
+        state = self._keeper.prepare(end.to_json(), writes)
+        self.lap("state")
+        batch_id = self._keeper.state.batch_id + 1
+        batch = DocumentBatch(batch_id, planned.header, documents_by_view(batch_id, rows), state)
+        report = self._sink.write("profile", batch)
         self.lap("sink")
-        return 0 if report is None else report.documents
+        self._keeper.adopt(state)
+        self.lap("state")
+        return report.documents
 
-    def _source(self, task: BatchTask) -> Iterator[PackedRow]:
+    def _source(self, task: BatchTask) -> list[PackedPayload]:
         options = self._options
         changes = BatchChanges(task, options.source, options.tables, topics=options.source_topics)
-        writer = PackedWriter(options.packing or "", SCHEMA, changes)
         with kept_consumer(options.servers.kafka.client_config) as consumer:
             reader = SpanReader(consumer, timeout_seconds=60)
-            for batch in writer.write(task.header, self._consumed(reader, task)):
-                yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            packed = pack_changes(self._packers, changes, task.touch_lsn, self._consumed(reader, task))
         self.lap("decode and pack")
+        return packed
 
     def _consumed(self, reader: SpanReader, task: BatchTask) -> Iterator[Any]:
         self.lap("decode and pack")
@@ -108,16 +118,11 @@ class Profile:
             self.lap("decode and pack")
         self.lap("consume")
 
-    def _stage(
-        self, number: int, waiting: dict[tuple[int, int], list[tuple[int, bytes]]]
-    ) -> Iterator[PackedRow]:
-        for name in sorted(name for name in waiting if name[0] == number):
-            outbox = self._engine.process_bucket(*name, waiting.pop(name))
-            for stage, bucket, sequence, payload in outbox.payloads(*name):
-                if stage > 0:
-                    waiting.setdefault((stage, bucket), []).append((sequence, payload))
-                else:
-                    yield stage, bucket, sequence, payload
+    def _index(self, stage: int, bucket: int) -> LmdbIndex:
+        found = self._indexes.get((stage, bucket))
+        if found is None:
+            found = self._indexes[stage, bucket] = LmdbIndex(next(self._folders))
+        return found
 
 
 def profile(bootstrap: str, folder: Path, scratch: Path) -> Mapping[str, object]:
@@ -130,9 +135,12 @@ def profile(bootstrap: str, folder: Path, scratch: Path) -> Mapping[str, object]
         if batches == 1:
             pipeline.seconds.clear()
             spent, events, documents = process_time(), 0, 0
-        documents += pipeline.run(batches, planner.tasks(position, end))
+        planned = planner.plan(position, end)
+        if planned is not None:
+            documents += pipeline.run(planned, end)
+            batches += 1
         events += size_between(position, end)
-        position, batches = end, batches + 1
+        position = end
     whole = process_time() - spent
     pipeline.seconds["other threads"] = whole - sum(pipeline.seconds.values())
     return {

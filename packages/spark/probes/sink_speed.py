@@ -34,7 +34,7 @@ def batch(number: int, documents: int) -> DocumentBatch:
         event_count=documents,
         transactions=((number + 1, number + 1, 1),),
     )
-    return DocumentBatch(number, header, {0: tuple(document_payloads(rows))})
+    return DocumentBatch(number, header, {0: tuple(document_payloads(rows))}, f"state {number}")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""PySpark source, stages and sinks that process whole source transactions only.
+"""PySpark source, pipelines and sinks that process whole source transactions only.
 
 Names are imported when they are first used: Spark's workers load this package for every task.
 """
@@ -11,6 +11,7 @@ from slackwater_protocol import SlackwaterError
 if TYPE_CHECKING:
     from slackwater_spark.api.changes import Changes, ChangesOptions, changes
     from slackwater_spark.api.commit_batch import CommitBatch, Transaction, for_each_commit_batch
+    from slackwater_spark.api.document_batch import ViewBatch, for_each_document_batch
     from slackwater_spark.api.documents import Documents, write_view
     from slackwater_spark.api.pipeline import Pipeline
     from slackwater_spark.api.session import check_session, missing_settings, session_builder
@@ -41,9 +42,11 @@ __all__ = [
     "SlackwaterError",
     "StatefulOptions",
     "Transaction",
+    "ViewBatch",
     "changes",
     "check_session",
     "for_each_commit_batch",
+    "for_each_document_batch",
     "missing_settings",
     "session_builder",
     "stateful",
@@ -53,6 +56,7 @@ __all__ = [
 _NAMES = {
     "api.changes": ("Changes", "ChangesOptions", "changes"),
     "api.commit_batch": ("CommitBatch", "Transaction", "for_each_commit_batch"),
+    "api.document_batch": ("ViewBatch", "for_each_document_batch"),
     "api.documents": ("Documents", "write_view"),
     "api.pipeline": ("Pipeline",),
     "api.session": ("check_session", "missing_settings", "session_builder"),

@@ -96,10 +96,13 @@ class Explanation:
     source: str
     scope: str
     emit: str
-    buckets: int
+    buckets: int | None
+    """None: the first run chooses."""
     revision: int
     tables: tuple[str, ...]
     stages: tuple[ExplainedStage, ...]
+    levels: tuple[tuple[int, ...], ...]
+    """Numbers of the stages by level: a batch takes one exchange per level."""
     views: tuple[ExplainedView, ...]
     hints: tuple[str, ...] = ()
 
@@ -121,6 +124,7 @@ def explain(definition: PipelineDefinition, *, with_sql: bool) -> Explanation:
         revision=definition.revision,
         tables=definition.tables,
         stages=tuple(_stage(stage, plan, definition.emit, with_sql=with_sql) for stage in plan.stages),
+        levels=plan.levels,
         views=tuple(map(_view, plan.views, definition.outputs)),
         hints=tuple(_hints(definition)),
     )
@@ -137,8 +141,11 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     yield (
         f"pipeline {explanation.name}: {_counted(views, 'view')} over "
         f"{_counted(len(explanation.tables), 'table')} of source {explanation.source}, in "
-        f"{_counted(stages, 'stage')}; emit = {explanation.emit}, scope = {explanation.scope}"
+        f"{_counted(stages, 'stage')} on {_counted(len(explanation.levels), 'level')}; "
+        f"emit = {explanation.emit}, scope = {explanation.scope}"
     )
+    yield ""
+    yield from _level_lines(explanation.levels)
     for stage in explanation.stages:
         yield ""
         yield from _stage_lines(stage)
@@ -317,6 +324,16 @@ def _global_groups(plan: EnginePlan) -> Iterator[str]:
             yield f"stage {stage.number} has one group, so it runs in one task{parallel}"
 
 
+def _level_lines(levels: Sequence[tuple[int, ...]]) -> Iterator[str]:
+    yield f"a batch takes {_counted(len(levels), 'exchange')}, one per level"
+    for level, numbers in enumerate(levels, 1):
+        yield from _folded(f"  level {level:<3} ", _stages_text(numbers))
+
+
+def _stages_text(numbers: Sequence[int]) -> str:
+    return f"stage{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
 def _stage_lines(stage: ExplainedStage) -> Iterator[str]:
     key = ", ".join(stage.key) if stage.key else "nothing: one group"
     yield f"stage {stage.number}, keyed by {key}: {stage.why}"
@@ -340,8 +357,7 @@ def _input_text(each: ExplainedInput) -> str:
 
 def _view_lines(view: ExplainedView) -> Iterator[str]:
     partitions = "" if view.partitions is None else f", {_counted(view.partitions, 'partition')}"
-    of = ", ".join(map(str, view.stages))
-    yield f"view {view.name}: topic {view.topic}{partitions}; made by stage{'s' if ',' in of else ''} {of}"
+    yield f"view {view.name}: topic {view.topic}{partitions}; made by {_stages_text(view.stages)}"
     yield from _folded("  order     ", _order(view.partitions))
     rows = [("key", name, kind or "(in the record key only)") for name, kind in view.key.items()]
     rows += [("column", name, kind) for name, kind in view.columns.items()]

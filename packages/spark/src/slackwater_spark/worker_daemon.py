@@ -4,8 +4,10 @@ Spark puts ``pyspark.zip`` before the installed packages. What is imported from 
 every worker, because an archive keeps no byte code.
 """
 
+import gc
 import os
 import sys
+from importlib import import_module
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -17,9 +19,25 @@ def without_archives(path: list[str]) -> list[str]:
     return [entry for entry in path if not os.path.realpath(entry).startswith(tuple(installed))]
 
 
+def import_what_tasks_need() -> None:
+    """Imports it once for all workers, which are forked from this process and share its memory.
+
+    What is there then is no garbage: Spark looks for some after every task.
+    """
+    # Arrow looks for pandas' objects in every list that it is given, so it imports pandas.
+    for module in ("pandas", "pyarrow.fs", "slackwater_spark.pipeline.batch_task"):
+        import_module(module)
+
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> None:
     """Serves until Spark closes the standard input."""
     sys.path[:] = without_archives(sys.path)
+    # Threads do not outlive a fork, so the allocator of Arrow must not start any here.
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    import_what_tasks_need()
     from pyspark.daemon import manager
 
     manager()

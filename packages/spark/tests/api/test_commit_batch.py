@@ -1,17 +1,14 @@
-"""What a checkpoint says of a batch, and documents unpacked; without Spark."""
+"""What a checkpoint of Spark's says of a batch; without Spark."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from slackwater_engine.payloads import Document, document_payloads, documents_stage
 from slackwater_engine.settings import Scope
 from slackwater_spark.api.commit_batch import CommitBatches, file_reader
-from slackwater_spark.api.document_rows import document_unpacker
 from slackwater_spark.errors import PipelineConfigError, PipelineStateError
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.position import Position
@@ -66,6 +63,7 @@ def test_a_source_that_is_read_twice_is_refused(batches: Batches) -> None:
         ((), "v1", "no such file"),
         (('{"logOffset":3}',), "v1", "reads no changes"),
         ((offset(5),), "v2", "version 'v2', expected 'v1'"),
+        ((offset(5),), "", "version '', expected 'v1'"),
     ],
 )
 def test_a_checkpoint_that_does_not_say_is_refused(
@@ -85,33 +83,3 @@ def test_addresses_of_this_machine_are_read_as_paths(tmp_path: Path) -> None:
     for checkpoint in (str(tmp_path), f"file:{tmp_path}", f"file://{tmp_path}"):
         read = file_reader(None, checkpoint)  # type: ignore[arg-type]  # not needed
         assert (read("x"), read("y")) == ("text", None)
-
-
-def packed(*payloads: tuple[int, list[Document]]) -> pa.RecordBatch:
-    stages, blobs = [], []
-    for view, documents in payloads:
-        for blob in document_payloads(documents):
-            stages.append(documents_stage(view))
-            blobs.append(blob)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(stages, pa.int32()), pa.array(blobs, pa.binary())], names=["stage", "payload"]
-    )
-
-
-def rows(batches: list[pa.RecordBatch], **options: bool) -> list[tuple[Any, ...]]:
-    found = document_unpacker(("a", "b"), **options)(batches)
-    return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
-
-
-def test_documents_are_unpacked_by_view() -> None:
-    batch = packed((1, [(10, b'{"id":1}', b"{}")]), (0, [(20, b'{"id":2}', None)]))
-    found = rows([batch], settle=False, every_commit=False)
-    assert found == [("b", 10, '{"id":1}', "{}"), ("a", 20, '{"id":2}', None)]
-
-
-def test_a_key_that_moves_between_buckets_is_one_document() -> None:
-    """Fails when what the buckets say is not put together: the delete could come last."""
-    gone, come = packed((0, [(20, b"k", None)])), packed((0, [(10, b"k", b"new")]))
-    assert rows([come, gone], settle=True, every_commit=False) == [("a", 10, "k", "new")]
-    every = rows([come, gone], settle=True, every_commit=True)
-    assert every == [("a", 10, "k", "new"), ("a", 20, "k", None)]

@@ -16,6 +16,21 @@ def test_every_example_stands_in_the_documentation_as_it_runs() -> None:
 
 def test_every_public_name_that_a_user_calls_is_documented() -> None:
     text = (DOCS / "python.md").read_text()
-    names = ["changes", "for_each_commit_batch", "stateful", "write_view", "Pipeline", "session_builder"]
-    for name in [*names, "check_session", "missing_settings", "CommitBatch", "RunSettings"]:
+    names = [
+        "changes",
+        "for_each_commit_batch",
+        "for_each_document_batch",
+        "stateful",
+        "write_view",
+        "Pipeline",
+    ]
+    names += [
+        "session_builder",
+        "check_session",
+        "missing_settings",
+        "CommitBatch",
+        "ViewBatch",
+        "RunSettings",
+    ]
+    for name in names:
         assert f"{name}" in text, name

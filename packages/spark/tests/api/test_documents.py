@@ -1,6 +1,7 @@
 """Documents of Python functions and of views in Spark; with the examples of docs/python.md."""
 
 import json
+import threading
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -8,11 +9,27 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from slackwater_spark import Rows, changes, stateful
-from slackwater_spark.errors import PipelineError
+from slackwater_spark import (
+    Documents,
+    Pipeline,
+    Rows,
+    RunSettings,
+    ViewBatch,
+    changes,
+    for_each_document_batch,
+    stateful,
+    write_view,
+)
+from slackwater_spark.errors import (
+    PipelineConfigError,
+    PipelineError,
+    PipelineStateError,
+    PipelineUnavailableError,
+    QueryFailedError,
+)
+from slackwater_spark.pipeline import runner
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -102,8 +119,218 @@ def test_the_views_example(spark: SparkSession, shop: Any, example: Example, tmp
     assert max(row.commit_lsn for row in rows) == shop.lsn
 
 
+class CrashError(OSError):
+    """Of a class that runs meet in Spark, too."""
+
+
+VIEWS = {
+    "order_values": """
+        SELECT TRANSACTIONALLY o.id, o.customer, l.price
+        FROM inventory.orders o JOIN inventory.order_lines l ON l.order_id = o.id
+    """,
+    "customers": """
+        SELECT TRANSACTIONALLY v.customer, count(*) AS lines, sum(v.price) AS amount
+        FROM order_values v GROUP BY v.customer
+    """,
+}
+Rows4 = list[tuple[str, int, str, str | None]]
+"""View, commit LSN, key and document."""
+
+
+def views_of(shop: Any, spark: SparkSession, emit: Any = "latest", views: Any = None) -> Documents:
+    pipeline = Pipeline(name="p", source=shop.source, schema=shop.schema, views=views or VIEWS, emit=emit)
+    return pipeline.documents(spark, bootstrap=shop.bootstrap)
+
+
+def all_documents(batch: ViewBatch) -> Rows4:
+    return sorted((view, *each) for view in batch.views for each in batch.documents(view))
+
+
+class Effects:
+    """A function that notes what it is given, and crashes when it is told to."""
+
+    def __init__(self, crashes: int = 0) -> None:
+        self.batches: list[ViewBatch] = []
+        self.documents: list[Rows4] = []
+        self.crashes = crashes
+
+    def __call__(self, batch: ViewBatch) -> None:
+        self.batches.append(batch)
+        self.documents.append(all_documents(batch))
+        if self.crashes:
+            self.crashes -= 1
+            raise CrashError("after the effect")
+
+
+def test_a_batch_that_is_repeated_is_exactly_as_it_was(
+    spark: SparkSession, shop: Any, tmp_path: Path
+) -> None:
+    """Fails when its end is chosen anew: by then there are a later cut, and other documents."""
+    documents, effects = views_of(shop, spark), Effects(crashes=2)
+    shop.new_order(1, "1.00", "2.00")
+    shop.cut()
+
+    def run() -> None:
+        for_each_document_batch(documents, effects, checkpoint=tmp_path, available_now=True)
+
+    with pytest.raises(CrashError, match="after the effect"):
+        run()
+    shop.new_order(2, "5.00")
+    shop.cut()
+    with pytest.raises(CrashError) as caught:
+        run()
+    assert caught.value.__context__ is None, "the error is as the function has raised it"
+    shop.new_order(3, "7.00", customer="bob")
+    shop.cut()
+    run()
+    run()
+
+    first, again, once_more, second = effects.batches
+    assert first == again == once_more
+    assert effects.documents[0] == effects.documents[1] == effects.documents[2]
+    assert (first.batch_id, first.from_lsn, first.to_lsn) == (0, 0, 1000)
+    assert (second.batch_id, second.from_lsn, second.to_lsn) == (1, 1000, 3000)
+    assert [(each.xid, each.commit_lsn) for each in second.transactions] == [(2, 2000), (3, 3000)]
+    sums = [json.loads(value or "") for view, _, _, value in effects.documents[3] if view == "customers"]
+    assert {each["customer"]: each["amount"] for each in sums} == {"ada": "8.00", "bob": "7.00"}
+
+
+def test_views_agree_in_every_batch_and_rows_are_the_documents(
+    spark: SparkSession, shop: Any, tmp_path: Path
+) -> None:
+    documents = views_of(shop, spark)
+    state: dict[str, dict[str, Any]] = {view: {} for view in VIEWS}
+    batches: list[int] = []
+
+    def check(batch: ViewBatch) -> None:
+        batches.append(batch.to_lsn)
+        rows = [tuple(row) for row in batch.rows().collect()]
+        assert sorted(rows) == all_documents(batch)
+        for view, lsn, key, document in rows:
+            assert lsn == batch.to_lsn
+            state[view][key] = json.loads(document or "null")
+        expected: dict[str, Decimal] = {}
+        for value in filter(None, state["order_values"].values()):
+            expected[value["customer"]] = expected.get(value["customer"], Decimal(0)) + Decimal(
+                value["price"]
+            )
+        shown = {v["customer"]: Decimal(v["amount"]) for v in filter(None, state["customers"].values())}
+        assert shown == expected
+
+    for number in range(1, 4):
+        shop.new_order(number, "1.00", customer="ada" if number % 2 else "bob")
+        if number > 1:
+            line = shop.line((number - 1) * 100, number - 1, "1.00")
+            shop.commit(("inventory.order_lines", line, {**line, "order_id": number}))
+        shop.cut()
+        for_each_document_batch(documents, check, checkpoint=tmp_path.as_uri(), available_now=True)
+    line = shop.line(100, 2, "1.00")
+    shop.commit(("inventory.order_lines", line, {**line, "order_id": 3}))
+    shop.cut()
+    for_each_document_batch(documents, check, checkpoint=tmp_path, available_now=True)
+    assert batches == [1000, 3000, 5000, 6000], "the same checkpoint by its address and its path"
+    assert state["customers"]['{"customer":"bob"}'] is None
+    shop.commit()
+    shop.cut()
+
+    def check_empty(batch: ViewBatch) -> None:
+        assert (batch.to_lsn, batch.rows().collect(), len(batch.transactions)) == (7000, [], 1)
+        with pytest.raises(
+            PipelineConfigError, match="no view 'custmers'; known are order_values, customers"
+        ):
+            batch.documents("custmers")
+        batches.append(batch.to_lsn)
+
+    for_each_document_batch(documents, check_empty, checkpoint=tmp_path, available_now=True)
+    assert batches[-1] == 7000, "a batch without documents is told, too"
+
+
+def test_every_commit_has_its_documents_and_keys_that_move_occur_once(
+    spark: SparkSession, shop: Any, tmp_path: Path
+) -> None:
+    """Fails when what two buckets say of a line that goes to another order is not put together."""
+    by_line = """
+        SELECT TRANSACTIONALLY l.id, o.customer
+        FROM inventory.orders o JOIN inventory.order_lines l ON l.order_id = o.id
+    """
+    documents = views_of(shop, spark, "transactions", {"lines": by_line})
+    effects, progress = Effects(), list[Any]()
+    shop.new_order(1, "1.00")
+    for number in range(2, 8):
+        shop.new_order(number, customer=f"c{number}")
+        line = shop.line(100, number - 1, "1.00")
+        shop.commit(("inventory.order_lines", line, {**line, "order_id": number}))
+    shop.cut()
+    for_each_document_batch(
+        documents, effects, checkpoint=tmp_path, available_now=True, on_progress=progress.append
+    )
+    [found] = effects.documents
+    customers = [(lsn, json.loads(document or "null")) for _, lsn, _, document in found]
+    assert customers[0] == (1000, {"id": 100, "customer": "ada"})
+    assert customers[1:] == [(n * 2000 - 1000, {"id": 100, "customer": f"c{n}"}) for n in range(2, 8)]
+    assert [(each.documents, each.deletes, each.commit_lsn) for each in progress] == [(7, 0, shop.lsn)]
+
+
+def test_one_checkpoint_has_one_run_at_a_time(spark: SparkSession, shop: Any, tmp_path: Path) -> None:
+    documents, effects = views_of(shop, spark), Effects()
+    shop.new_order(1, "1.00")
+    shop.cut()
+
+    def run_beside(batch: ViewBatch) -> None:
+        effects(batch)
+        with pytest.raises(PipelineUnavailableError, match="in use by a run of p"):
+            for_each_document_batch(documents, effects, checkpoint=tmp_path, available_now=True)
+
+    for_each_document_batch(documents, run_beside, checkpoint=tmp_path, available_now=True)
+    assert len(effects.batches) == 1
+    with pytest.raises(PipelineStateError, match="output topic of view customers was"):
+        Pipeline.run(
+            Pipeline(name="p", source=shop.source, schema=shop.schema, views=VIEWS),
+            RunSettings(servers=documents.options.servers, checkpoint=str(tmp_path), available_now=True),
+            session=spark,
+        )
+
+
+def test_a_run_that_is_stopped_leaves_the_jobs_of_others_alone(
+    spark: SparkSession, shop: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails when all of Spark's jobs are cancelled: the function's own are."""
+    monkeypatch.setattr(runner, "_CANCEL_INTERVAL_SECONDS", 0.0)
+    documents, stop, counts = views_of(shop, spark), threading.Event(), list[int]()
+    shop.new_order(1, "1.00", "2.00")
+    shop.cut()
+
+    def count(batch: ViewBatch) -> None:
+        stop.set()
+        counts.extend(batch.rows().repartition(8).count() for _ in range(3))
+
+    for_each_document_batch(documents, count, checkpoint=tmp_path, stop=stop)
+    assert counts == [3, 3, 3]
+    effects = Effects()
+    for_each_document_batch(documents, effects, checkpoint=tmp_path, available_now=True)
+    assert effects.batches == [], "the function has returned, so its batch is done"
+
+
+def test_pipelines_run_in_the_session_that_they_are_given(
+    spark: SparkSession, shop: Any, tmp_path: Path
+) -> None:
+    shop.new_order(1, "1.10", "2.20")
+    shop.cut()
+    name = f"totals_{shop.source.replace('-', '_')}"
+    sql = """
+        SELECT TRANSACTIONALLY l.order_id AS id, sum(l.price) AS amount
+        FROM inventory.order_lines l GROUP BY l.order_id
+    """
+    pipeline = Pipeline(name=name, source=shop.source, schema=shop.schema, views={name: sql}, buckets=3)
+    servers = pipeline.documents(spark, bootstrap=shop.bootstrap).options.servers
+    settings = RunSettings(servers=servers, checkpoint=str(tmp_path), available_now=True)
+    pipeline.run(settings, session=spark)
+    assert visible(shop.bootstrap, name) == {1: {"id": 1, "amount": "3.30"}}
+    assert spark.range(3).count() == 3, "the session is left as it is"
+
+
 @pytest.mark.slow  # without Spark: test_stateful.py
-def test_an_error_in_the_function_ends_the_query_and_says_where(
+def test_an_error_in_the_function_per_key_ends_the_run_and_says_where(
     spark: SparkSession, shop: Any, tmp_path: Path
 ) -> None:
     def fail(key: int, rows: Rows) -> dict[str, Any]:
@@ -113,16 +340,23 @@ def test_an_error_in_the_function_ends_the_query_and_says_where(
     documents = stateful(orders, fail, name="failing", key="id", document="customer STRING")
     lsn = shop.new_order(7, "1.00")
     shop.cut()
-    query = documents.rows().writeStream.format("memory").queryName("failing")
-    query = query.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
-    with pytest.raises(StreamingQueryException) as caught:
-        query.start().awaitTermination()
+    effects = Effects()
+    with pytest.raises(QueryFailedError) as caught:
+        for_each_document_batch(documents, effects, checkpoint=tmp_path, available_now=True)
     told = f"'failing' failed for key {{\"id\":7}} at commit LSN {lsn}: KeyError: 'surname'"
     assert told in str(caught.value)
     assert "in fail: return {" in str(caught.value)
+    assert effects.batches == []
 
 
-def test_documents_of_some_of_the_changes_are_refused(spark: SparkSession, shop: Any) -> None:
-    newest = changes(spark, **settings(shop), starting="latest")
+def test_documents_of_some_of_the_changes_are_refused(spark: SparkSession, shop: Any, tmp_path: Path) -> None:
+    def made(**options: Any) -> Documents:
+        some = changes(spark, **settings(shop), **options)
+        return stateful(some, lambda key, rows: {"n": 1}, name="n", key="id", document="n INT")
+
     with pytest.raises(PipelineError, match="made of all rows there are"):
-        stateful(newest, lambda key, rows: {"n": 1}, name="n", key="id", document="n INT")
+        made(starting="latest")
+    with pytest.raises(PipelineError, match=r"without min_task_events; leave it out of changes"):
+        made(min_task_events=7)
+    with pytest.raises(PipelineError, match="one topic is given for 2 views"):
+        write_view(views_of(shop, spark), topic="t", checkpoint=tmp_path)

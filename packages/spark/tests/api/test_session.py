@@ -1,4 +1,7 @@
-"""Sessions that can run stages, and those that cannot."""
+"""Sessions that can run what the package offers, and those that cannot."""
+
+import os
+import sys
 
 import pytest
 from pyspark.sql import SparkSession
@@ -6,17 +9,20 @@ from pyspark.sql import SparkSession
 from slackwater_spark import check_session, missing_settings
 from slackwater_spark.api.session import lacking_settings
 from slackwater_spark.errors import PipelineConfigError
+from slackwater_spark.pipeline.session import REQUIRED_CONF
 
-pytestmark = pytest.mark.spark
-
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+WITH_LOCALS = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
 
 
+@pytest.mark.spark
 def test_a_session_of_the_builder_lacks_nothing(spark: SparkSession) -> None:
     check_session(spark)
     assert missing_settings(spark) == {}
+    assert {name: spark.conf.get(name) for name in REQUIRED_CONF} == REQUIRED_CONF
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
+@pytest.mark.spark
 def test_workers_import_pyspark_as_it_is_installed(spark: SparkSession) -> None:
     """Without the daemon of our own: from the archive in Spark's home, which has no byte code."""
 
@@ -29,17 +35,30 @@ def test_workers_import_pyspark_as_it_is_installed(spark: SparkSession) -> None:
     assert spark.sparkContext.parallelize([0], 1).mapPartitions(found).collect() == found(None)
 
 
-def test_what_a_session_lacks_is_listed_with_how_to_set_it(spark: SparkSession) -> None:
+@pytest.mark.spark
+def test_what_a_session_lacks_is_told_with_how_to_set_it(spark: SparkSession) -> None:
     other = spark.newSession()
-    other.conf.set(PROVIDER, "some.Other")
-    other.conf.set("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled", "true")
+    other.conf.set(WITH_LOCALS, "true")
+    assert missing_settings(other) == {WITH_LOCALS: ("true", "false")}
     with pytest.raises(PipelineConfigError) as caught:
         check_session(other)
-    assert str(caught.value).count("\n") == 2
-    assert f'spark.conf.set("{PROVIDER}", "org.apache' in str(caught.value)
-    assert "is 'true': spark.conf.set" in str(caught.value)
+    assert f'{WITH_LOCALS} is \'true\': spark.conf.set("{WITH_LOCALS}", "false")' in str(caught.value)
+    assert missing_settings(spark) == {}, "settings are those of one session"
 
 
-def test_what_must_be_set_before_a_session_is_made_is_told_apart() -> None:
-    told = str(lacking_settings([("spark.python.unix.domain.socket.enabled", "false", "true", False)]))
-    assert "must be 'true' before the session is made" in told
+@pytest.mark.spark
+def test_workers_of_another_interpreter_are_refused(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/bin/sh")
+    with pytest.raises(
+        PipelineConfigError, match=r"PYSPARK_PYTHON is '/bin/sh', must be .* before the session"
+    ):
+        check_session(spark)
+
+
+def test_all_settings_that_are_missing_are_listed() -> None:
+    told = str(lacking_settings([("a", "1", "2", True), ("b", "x", "y", False)]))
+    assert told.count("\n") == 2
+    assert 'a is \'1\': spark.conf.set("a", "2")' in told
+    assert "b is 'x', must be 'y' before the session is made" in told

@@ -58,10 +58,11 @@ def main(order: dict[str, Any]) -> int:
     servers = Servers(
         KafkaSettings(given.pop("bootstrap"), given.pop("kafka", {})), RedisSettings(given.pop("redis_url"))
     )
-    given |= {"checkpoint": Path(given["checkpoint"]), "servers": servers}
+    given |= {"servers": servers}
     settings = RunSettings(**{"class_archives": archives, **given})
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
     probe = KillAt(*order["crash"]) if "crash" in order else None
     try:
         run_pipeline(definition, settings, tell_batch, stop=stop, probe=probe)

@@ -271,8 +271,8 @@ class PipelineProcess:
         """Whether the process is gone."""
         return self.process.poll() is not None
 
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
         return self.await_end()
 
     def kill(self) -> None:

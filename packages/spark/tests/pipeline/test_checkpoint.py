@@ -1,4 +1,6 @@
 import json
+import multiprocessing
+import os
 import pickle
 import shutil
 from dataclasses import replace
@@ -7,18 +9,13 @@ from typing import Any
 
 import pytest
 
+from slackwater_engine.errors import EngineConfigError
+from slackwater_engine.state.store import ArrowStore
 from slackwater_protocol import KafkaSettings, RedisSettings, Servers
-from slackwater_spark.errors import PipelineConfigError, PipelineStateError
+from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
 from slackwater_spark.pipeline import RunSettings, load_pipeline
-from slackwater_spark.pipeline.fingerprint import (
-    FINGERPRINT_FILE,
-    PipelineFingerprint,
-    ViewFingerprint,
-    check_fingerprint,
-    claim_checkpoint,
-)
-from slackwater_spark.state import Checkpoint
-from slackwater_spark.state.checkpoint import FAILED_FILE
+from slackwater_spark.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint, CheckpointIdentity
+from slackwater_spark.pipeline.fingerprint import PipelineFingerprint, ViewFingerprint
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 
@@ -38,130 +35,97 @@ FINGERPRINT = PipelineFingerprint(
 
 
 def test_a_new_checkpoint_is_claimed_once_and_then_fits(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path / "new")
-    check_fingerprint(checkpoint, FINGERPRINT)
-    assert not checkpoint.folder.exists()
-    claim_checkpoint(checkpoint, FINGERPRINT)
-    claim_checkpoint(checkpoint, FINGERPRINT)
-    check_fingerprint(Checkpoint(tmp_path / "new"), FINGERPRINT)
+    checkpoint = Checkpoint(str(tmp_path / "new"))
+    checkpoint.check(FINGERPRINT)
+    assert checkpoint.identity() is None
+    assert not (tmp_path / "new").exists(), "checking changes nothing"
+    claimed = checkpoint.claim(FINGERPRINT)
+    assert claimed.buckets == FINGERPRINT.buckets
+    again = Checkpoint(str(tmp_path / "new"))
+    again.check(FINGERPRINT)
+    assert again.identity() == claimed == again.claim(FINGERPRINT)
 
 
-def begun(folder: Path, offsets: dict[int, int], commits: list[int]) -> Checkpoint:
-    """A checkpoint with these batches in Spark's logs, each with its number of partitions."""
-    for log in ("offsets", "commits"):
-        (folder / log).mkdir()
-    (folder / "metadata").write_text('{"id": "q"}')
-    for batch, partitions in offsets.items():
-        conf = json.dumps({"conf": {"spark.sql.shuffle.partitions": str(partitions)}})
-        (folder / "offsets" / str(batch)).write_text(f"v1\n{conf}\n{{}}\n")
-        (folder / "offsets" / f".{batch}.crc").write_text("sum")
-    for batch in commits:
-        (folder / "commits" / str(batch)).write_text("v1\n{}")
-    return Checkpoint(folder)
+def test_every_checkpoint_has_an_identity_of_its_own(tmp_path: Path) -> None:
+    one, other = (Checkpoint(str(tmp_path / name)).claim(FINGERPRINT) for name in "ab")
+    assert one.query_id != other.query_id
 
 
-def batches(checkpoint: Checkpoint) -> list[str]:
-    return sorted(path.name for path in (checkpoint.folder / "offsets").iterdir())
+class Overtaken(ArrowStore):
+    """A store in which another run claims the checkpoint just before this one would."""
+
+    def __init__(self, address: str, other: PipelineFingerprint) -> None:
+        super().__init__(address)
+        self._other = other
+        self.claimed: CheckpointIdentity | None = None
+
+    def create(self, name: str, data: bytes) -> bool:
+        self.claimed = Checkpoint(self.address).claim(self._other)
+        return super().create(name, data)
 
 
-def start(checkpoint: Checkpoint, published: int | None) -> list[str]:
-    """What the next run finds planned."""
-    with checkpoint.hold("a run", alone=False) as hold:
-        checkpoint.replan_failed_batch(published, hold)
-    return batches(checkpoint)
+def overtaken(folder: Path, other: PipelineFingerprint) -> tuple[Checkpoint, Overtaken]:
+    checkpoint = Checkpoint(str(folder))
+    store = Overtaken(checkpoint.address, other)
+    vars(checkpoint)["store"] = store
+    return checkpoint, store
 
 
-def state_files(folder: Path, *versions: int) -> None:
-    """Of one partition of one operator, as Spark writes them; each version is that before the batch."""
-    partition = folder / "state" / "0" / "1"
-    (partition / "SSTs").mkdir(parents=True)
-    (folder / "state" / "0" / "63").mkdir()
-    (partition / "SSTs" / "000008.sst").write_text("")
-    for version in versions:
-        for name in ("{}.changelog", ".{}.changelog.crc", "{}.zip", ".{}.zip.crc"):
-            (partition / name.format(version)).write_text("")
+def test_of_two_that_claim_a_checkpoint_at_once_the_first_one_names_it(tmp_path: Path) -> None:
+    checkpoint, store = overtaken(tmp_path, FINGERPRINT)
+    assert checkpoint.claim(FINGERPRINT) == store.claimed == Checkpoint(str(tmp_path)).identity()
 
 
-def state_versions(folder: Path) -> set[int]:
-    names = {path.name for path in (folder / "state" / "0" / "1").iterdir() if path.is_file()}
-    return {int(name.removeprefix(".").partition(".")[0]) for name in names}
-
-
-@pytest.mark.parametrize("published", [None, 1])
-def test_a_batch_that_failed_is_planned_anew_without_what_its_tasks_have_kept(
-    tmp_path: Path, published: int | None
-) -> None:
-    checkpoint = begun(tmp_path, {1: 4, 2: 4}, [0, 1])
-    state_files(tmp_path, 1, 2, 3)
-    checkpoint.note_failed_batch()
-    assert start(checkpoint, published) == [".1.crc", "1"]
-    assert state_versions(tmp_path) == {1, 2}
-    assert (tmp_path / "state" / "0" / "1" / "SSTs" / "000008.sst").exists()
-    assert (tmp_path / "state" / "0" / "63").is_dir(), "its number is that of a partition, not of a version"
-
-
-def test_the_first_batch_is_planned_anew(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path, {0: 4}, [])
-    (tmp_path / "state" / "0").mkdir(parents=True)
-    checkpoint.note_failed_batch()
-    assert start(checkpoint, None) == []
-    assert not (tmp_path / "state").exists(), "Spark refuses to begin with batch 0 beside a state"
-
-
-def test_a_batch_during_which_a_run_was_killed_is_repeated_as_it_was(tmp_path: Path) -> None:
-    """Its tasks may still write state, which must not differ from that of its repetition."""
-    checkpoint = begun(tmp_path, {1: 4, 2: 4}, [0, 1])
-    before = batches(checkpoint)
-    assert start(checkpoint, 1) == before
-    checkpoint.note_failed_batch()
-    with Checkpoint(tmp_path).hold("a run that was frozen", alone=False):
-        assert start(checkpoint, 1) == before
-    assert start(checkpoint, 1) == before, "a later run may have been killed in it"
+def test_of_two_different_pipelines_that_claim_a_checkpoint_at_once_one_is_refused(tmp_path: Path) -> None:
+    checkpoint, _ = overtaken(tmp_path, replace(FINGERPRINT, pipeline="other"))
+    with pytest.raises(PipelineStateError, match="name was other, is orders"):
+        checkpoint.claim(FINGERPRINT)
 
 
 @pytest.mark.parametrize(
-    ("offsets", "commits", "published"),
-    [
-        ({1: 4, 2: 4}, [1], 2),  # published, not yet in Spark's log
-        ({1: 4, 2: 4}, [1, 2], 1),  # an empty batch has no output
-        ({1: 4, 2: 8}, [1], 1),  # another number of partitions
-        ({}, [], 1),
-    ],
+    ("content", "says"), [(b'{"version": "3", "na', "Unterminated string"), (b"[]", "expected an object")]
 )
-def test_other_batches_stay_as_they_were_planned(
-    tmp_path: Path, offsets: dict[int, int], commits: list[int], published: int
-) -> None:
-    checkpoint = begun(tmp_path, offsets, commits)
-    before = batches(checkpoint)
-    checkpoint.note_failed_batch()
-    assert start(checkpoint, published) == before
+def test_a_damaged_note_is_named(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / CHECKPOINT_FILE).write_bytes(content)
+    checkpoint = Checkpoint(str(tmp_path))
+    for read in (checkpoint.identity, lambda: checkpoint.check(FINGERPRINT)):
+        with pytest.raises(PipelineStateError, match=says) as caught:
+            read()
+        assert f"{CHECKPOINT_FILE} in checkpoint {tmp_path}" in str(caught.value)
+        assert "restore the checkpoint" in str(caught.value)
+    assert (tmp_path / CHECKPOINT_FILE).read_bytes() == content
 
 
-def test_the_batch_after_the_one_that_failed_stays_as_it_was_planned(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
-    checkpoint.note_failed_batch()
-    (tmp_path / "commits" / "2").write_text("v1\n{}")
-    shutil.copy(tmp_path / "offsets" / "2", tmp_path / "offsets" / "3")
-    assert start(checkpoint, 1) == [".1.crc", ".2.crc", "1", "2", "3"]
+def test_one_at_a_time_holds_a_checkpoint_and_is_named_to_the_others(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path / "new"))
+    with (
+        checkpoint.hold("a run of orders"),
+        pytest.raises(PipelineUnavailableError, match=f"in use by a run of orders .process {os.getpid()}."),
+        Checkpoint(str(tmp_path / "new")).hold("another"),
+    ):
+        pass
+    with checkpoint.hold("a run"):
+        pass
 
 
-def test_a_note_that_a_full_disk_has_cut_off_says_nothing(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
-    (tmp_path / FAILED_FILE).touch()
-    before = batches(checkpoint)
-    assert start(checkpoint, 1) == before
-    assert not (tmp_path / FAILED_FILE).exists()
+def hold_and_die(folder: Path) -> None:
+    """In a process of its own."""
+    with Checkpoint(str(folder)).hold("a run"):
+        os._exit(1)
 
 
-def test_nothing_is_noted_of_a_run_that_fails_between_batches(tmp_path: Path) -> None:
-    begun(tmp_path, {1: 4}, [1]).note_failed_batch()
-    assert not (tmp_path / FAILED_FILE).exists()
+def test_a_killed_run_holds_nothing(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("fork").Process(target=hold_and_die, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == 1
+    with Checkpoint(str(tmp_path)).hold("another"):
+        pass
 
 
-def test_a_failure_that_cannot_be_noted_does_not_hide_itself(tmp_path: Path) -> None:
-    checkpoint = begun(tmp_path, {1: 4, 2: 4}, [1])
-    (tmp_path / FAILED_FILE).mkdir()
-    checkpoint.note_failed_batch()
+def test_a_checkpoint_elsewhere_is_not_held() -> None:
+    with Checkpoint("s3://bucket/x").hold("a run"), Checkpoint("s3://bucket/x").hold("another"):
+        pass
 
 
 def other_view(**changes: Any) -> dict[str, object]:
@@ -198,10 +162,10 @@ def other_view(**changes: Any) -> dict[str, object]:
 def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed_and_the_way_out(
     tmp_path: Path, change: dict[str, object], says: str
 ) -> None:
-    checkpoint = Checkpoint(tmp_path)
-    claim_checkpoint(checkpoint, FINGERPRINT)
+    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint.claim(FINGERPRINT)
     with pytest.raises(PipelineStateError) as caught:
-        check_fingerprint(checkpoint, replace(FINGERPRINT, **change))  # type: ignore[arg-type]
+        checkpoint.check(replace(FINGERPRINT, **change))  # type: ignore[arg-type]
     assert says in str(caught.value)
     assert "write `revision = 2` into pipeline.toml" in str(caught.value)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301 - made here
@@ -209,19 +173,24 @@ def test_a_changed_pipeline_does_not_fit_and_is_told_what_changed_and_the_way_ou
 
 def test_facts_that_change_without_the_meaning_do_not_matter(tmp_path: Path) -> None:
     """For instance when another view of the same stage is what changed them."""
-    checkpoint = Checkpoint(tmp_path)
-    claim_checkpoint(checkpoint, FINGERPRINT)
-    check_fingerprint(checkpoint, replace(FINGERPRINT, views={"orders": replace(VIEW, facts={})}))
+    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint.claim(FINGERPRINT)
+    checkpoint.check(replace(FINGERPRINT, views={"orders": replace(VIEW, facts={})}))
 
 
-def test_a_checkpoint_from_before_there_were_stages_does_not_fit(tmp_path: Path) -> None:
-    (tmp_path / FINGERPRINT_FILE).write_text(json.dumps({"version": "1", "name": "orders"}))
-    with pytest.raises(PipelineStateError, match="the form of the state was 1, is 2"):
-        check_fingerprint(Checkpoint(tmp_path), FINGERPRINT)
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_checkpoint_of_an_earlier_form_is_refused_with_the_way_out(tmp_path: Path, version: str) -> None:
+    (tmp_path / CHECKPOINT_FILE).write_text(json.dumps({"version": version, "name": "orders"}))
+    checkpoint = Checkpoint(str(tmp_path))
+    assert checkpoint.identity() is None
+    for refused in (checkpoint.check, checkpoint.claim):
+        with pytest.raises(PipelineStateError, match=f"the form of the state was {version}, is 3") as caught:
+            refused(FINGERPRINT)
+        assert "write `revision = 2` into pipeline.toml" in str(caught.value)
 
 
 def test_the_fingerprint_of_a_pipeline_names_the_columns_its_views_use() -> None:
-    definition = load_pipeline(ORDERS_PIPELINE)
+    definition = replace(load_pipeline(ORDERS_PIPELINE), buckets=8)
     fingerprint = PipelineFingerprint.take(definition, 1)
     facts = fingerprint.views["orders_with_lines"].facts
     assert facts["column inventory.order_lines.price"] == "numeric(10,2) NOT NULL"
@@ -231,15 +200,19 @@ def test_the_fingerprint_of_a_pipeline_names_the_columns_its_views_use() -> None
     assert fingerprint.changes_since(json.loads(json.dumps(fingerprint.to_json()))) == ()
 
 
+def fingerprint_of(folder: Path) -> PipelineFingerprint:
+    return PipelineFingerprint.take(replace(load_pipeline(folder), buckets=8), 1)
+
+
 def test_a_retyped_column_is_named_when_the_old_checkpoint_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "orders"
     shutil.copytree(ORDERS_PIPELINE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    checkpoint = Checkpoint(tmp_path / "checkpoint")
-    claim_checkpoint(checkpoint, PipelineFingerprint.take(load_pipeline(folder), 1))
+    checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
+    checkpoint.claim(fingerprint_of(folder))
     schema = folder / "schema.sql"
     schema.write_text(schema.read_text().replace("numeric(12, 2)", "numeric(14, 2)"))
     with pytest.raises(PipelineStateError) as caught:
-        check_fingerprint(checkpoint, PipelineFingerprint.take(load_pipeline(folder), 1))
+        checkpoint.check(fingerprint_of(folder))
     said = "column inventory.orders.total was numeric(12,2) NOT NULL, is numeric(14,2) NOT NULL"
     assert said in str(caught.value)
 
@@ -247,42 +220,52 @@ def test_a_retyped_column_is_named_when_the_old_checkpoint_is_refused(tmp_path: 
 def test_a_column_that_no_view_uses_may_change(tmp_path: Path) -> None:
     folder = tmp_path / "orders"
     shutil.copytree(ORDERS_PIPELINE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    checkpoint = Checkpoint(tmp_path / "checkpoint")
-    claim_checkpoint(checkpoint, PipelineFingerprint.take(load_pipeline(folder), 1))
+    checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
+    checkpoint.claim(fingerprint_of(folder))
     schema = folder / "schema.sql"
     schema.write_text(
         schema.read_text().replace("customer text NOT NULL,", "customer text NOT NULL, note text,")
     )
-    check_fingerprint(checkpoint, PipelineFingerprint.take(load_pipeline(folder), 1))
+    checkpoint.check(fingerprint_of(folder))
 
 
 def test_the_checkpoint_of_another_spark_query_does_not_fit(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text(json.dumps({"id": "q"}))
     with pytest.raises(PipelineStateError, match="a Spark query of another kind"):
-        claim_checkpoint(Checkpoint(tmp_path), FINGERPRINT)
-
-
-def test_the_query_id_is_spark_s(tmp_path: Path) -> None:
-    assert Checkpoint(tmp_path).query_id() is None
-    (tmp_path / "metadata").write_text(json.dumps({"id": "0f5c"}))
-    assert Checkpoint(tmp_path).query_id() == "0f5c"
+        Checkpoint(str(tmp_path)).claim(FINGERPRINT)
+    assert not (tmp_path / CHECKPOINT_FILE).exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "folder"), [("/a/b", "/a/b"), ("a", "a"), ("file:///a/b", "/a/b"), ("file:/a/b", "/a/b")]
+    ("address", "folder"),
+    [
+        ("/a/b", "/a/b"),
+        ("a", f"{Path.cwd()}/a"),
+        ("file:///a/b", "/a/b"),
+        ("file:/a/b", "/a/b"),
+        ("s3://bucket/x", None),
+        ("hdfs://host/x", None),
+    ],
 )
-def test_a_checkpoint_is_a_path_or_a_file_address(text: str, folder: str) -> None:
-    assert RunSettings.local_folder(text) == Path(folder)
+def test_a_checkpoint_on_a_disk_of_this_machine_has_a_folder(address: str, folder: str | None) -> None:
+    assert Checkpoint(address).local_folder == (None if folder is None else Path(folder))
 
 
-def test_a_checkpoint_elsewhere_is_refused() -> None:
-    with pytest.raises(PipelineConfigError, match="s3://bucket/x"):
-        RunSettings.local_folder("s3://bucket/x")
+def test_a_path_and_its_address_are_one_checkpoint(tmp_path: Path) -> None:
+    claimed = Checkpoint(str(tmp_path)).claim(FINGERPRINT)
+    for address in (f"file://{tmp_path}", f"file:{tmp_path}", f"{tmp_path}/"):
+        assert Checkpoint(address).identity() == claimed
+
+
+def test_an_address_that_nobody_knows_is_refused_without_its_credentials() -> None:
+    with pytest.raises(EngineConfigError, match="file://, hdfs://, s3:// or gs://") as caught:
+        Checkpoint("ftp://ann:hush@host/x").identity()
+    assert "hush" not in str(caught.value)
 
 
 def test_secrets_of_a_run_are_not_shown() -> None:
     settings = RunSettings(
         servers=Servers(KafkaSettings("b:1", {"sasl.password": "hush"}), RedisSettings("redis://r", "hush")),
-        checkpoint=Path("c"),
+        checkpoint="c",
     )
     assert "hush" not in repr(settings)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from slackwater_protocol import NO_SERVERS
 from slackwater_spark.errors import PipelineUnavailableError
 from slackwater_spark.pipeline import RunSettings, class_archive, default_class_archives, make_class_archive
-from slackwater_spark.pipeline.class_archive import run_small_query
+from slackwater_spark.pipeline.class_archive import run_small_batches
 from slackwater_spark.pipeline.session import spark_home
 from slackwater_spark.pipeline.spark_home import SparkHome, archived_home, started_from
 
@@ -197,13 +197,13 @@ def test_what_a_java_leaves_that_did_not_end_in_order_is_thrown_away(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_written: bool
 ) -> None:
     @contextmanager
-    def session(_name: str, _settings: RunSettings, log: Path, home: SparkHome) -> Iterator[None]:
+    def started(_name: str, _settings: RunSettings, log: Path, home: SparkHome) -> Iterator[object]:
         if is_written:
             Path(home.java_options[-1].partition("=")[2]).write_text("half")
-        yield
+        yield lambda: None
 
-    monkeypatch.setattr("slackwater_spark.pipeline.class_archive.spark_session", session)
-    monkeypatch.setattr("slackwater_spark.pipeline.class_archive.run_small_query", lambda *_: 1)
+    monkeypatch.setattr("slackwater_spark.pipeline.class_archive.starting_spark", started)
+    monkeypatch.setattr("slackwater_spark.pipeline.class_archive.run_small_batches", lambda _: 1)
     monkeypatch.setattr("slackwater_spark.pipeline.class_archive.end_jvm", lambda: code)
     with pytest.raises(PipelineUnavailableError, match=rf"Java wrote none \(exit code {code}"):
         make_class_archive(tmp_path / "spark")
@@ -219,7 +219,9 @@ def test_drivers_on_this_machine_use_it_unless_executors_need_a_home_of_their_ow
     archives: Path, tmp_path: Path, master: str, is_used: bool | None
 ) -> None:
     make_class_archive(archives)
-    settings = RunSettings(servers=NO_SERVERS, checkpoint=tmp_path, master=master, class_archives=archives)
+    settings = RunSettings(
+        servers=NO_SERVERS, checkpoint=str(tmp_path), master=master, class_archives=archives
+    )
     home = spark_home(settings, tmp_path / "own")
     assert (None if home is None else home.folder != tmp_path / "own") == is_used
 
@@ -228,11 +230,11 @@ def test_without_an_archive_or_if_none_is_wanted_each_run_has_a_home_of_its_own(
     archives: Path, tmp_path: Path
 ) -> None:
     own = SparkHome(tmp_path / "own")
-    settings = RunSettings(servers=NO_SERVERS, checkpoint=tmp_path, class_archives=archives)
+    settings = RunSettings(servers=NO_SERVERS, checkpoint=str(tmp_path), class_archives=archives)
     assert spark_home(settings, own.folder) == own
     make_class_archive(archives)
     assert spark_home(settings, own.folder) != own
-    assert spark_home(RunSettings(servers=NO_SERVERS, checkpoint=tmp_path), own.folder) == own
+    assert spark_home(RunSettings(servers=NO_SERVERS, checkpoint=str(tmp_path)), own.folder) == own
 
 
 def test_the_spark_that_the_environment_names_is_left_alone(
@@ -240,7 +242,7 @@ def test_the_spark_that_the_environment_names_is_left_alone(
 ) -> None:
     make_class_archive(archives)
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
-    settings = RunSettings(servers=NO_SERVERS, checkpoint=tmp_path, class_archives=archives)
+    settings = RunSettings(servers=NO_SERVERS, checkpoint=str(tmp_path), class_archives=archives)
     assert spark_home(settings, tmp_path / "own") is None
 
 
@@ -319,8 +321,6 @@ def test_java_starts_without_a_real_archive_whose_bytes_have_changed(real: Spark
 
 
 @pytest.mark.spark
-def test_the_query_behind_an_archive_has_batches_and_state(spark: SparkSession, tmp_path: Path) -> None:
-    """Without them an archive would lack the classes of state stores."""
-    assert run_small_query(spark, tmp_path) > 0
-    assert list((tmp_path / "query" / "commits").glob("[0-9]*"))
-    assert list((tmp_path / "query" / "state").rglob("*.changelog"))
+def test_the_batches_behind_an_archive_have_both_forms(spark: SparkSession) -> None:
+    """A small one and a divided one: without that an archive would lack the classes of exchanges."""
+    assert run_small_batches(spark.sparkContext) == 1 + sum(range(1, 3))

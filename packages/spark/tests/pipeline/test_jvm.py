@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,10 @@ import pytest
 from pyspark import SparkContext
 
 from slackwater_protocol import NO_SERVERS
-from slackwater_spark.errors import PipelineUnavailableError
+from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
 from slackwater_spark.pipeline import RunSettings
-from slackwater_spark.pipeline.jvm import end_jvm, explain_exit, explain_jvm_end
-from slackwater_spark.pipeline.session import spark_session
+from slackwater_spark.pipeline.jvm import end_jvm, explain_exit, explain_jvm_end, logged_output
+from slackwater_spark.pipeline.session import starting_spark
 
 
 @pytest.mark.parametrize(
@@ -51,12 +52,12 @@ def start(java: Path, script: str) -> str:
     """Why the session does not start."""
     java.write_text(f"#!/bin/sh\n{script}\n")
     java.chmod(0o755)
-    settings = RunSettings(servers=NO_SERVERS, checkpoint=java.parent)
+    settings = RunSettings(servers=NO_SERVERS, checkpoint=str(java.parent))
     with (
         pytest.raises(PipelineUnavailableError) as caught,
-        spark_session("p", settings, java.parent / "spark.log"),
+        starting_spark("p", settings, java.parent / "spark.log") as started,
     ):
-        pass
+        started()
     return str(caught.value)
 
 
@@ -79,6 +80,17 @@ def test_a_jvm_that_ends_before_it_answers_is_an_error_with_its_exit_code(
     assert "a Java runtime (17 or newer) must be on PATH" in reason
 
 
+def test_what_fails_beside_a_start_is_not_hidden_by_it(java: Path) -> None:
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    settings = RunSettings(servers=NO_SERVERS, checkpoint=str(java.parent))
+    with (
+        pytest.raises(PipelineStateError, match="the name is taken"),
+        starting_spark("p", settings, java.parent / "spark.log"),
+    ):
+        raise PipelineStateError("the name is taken")
+
+
 def test_a_jvm_that_never_answers_is_ended(
     java: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -88,6 +100,16 @@ def test_a_jvm_that_never_answers_is_ended(
         assert "Java did not answer within" in start(java, f"echo $$ > {java}.pid; exec sleep 1000")
     assert "Java has been starting for" in caplog.text
     assert_ended(int(Path(f"{java}.pid").read_text()))
+
+
+def test_what_a_jvm_prints_is_logged_without_what_it_always_prints(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "slackwater_spark.jvm"):
+        with logged_output() as output:
+            os.write(output, b"WARNING: Using incubator modules: jdk.x\n\nsomething else\n")
+        for thread in threading.enumerate():
+            if thread.name == "jvm-output":
+                thread.join()
+    assert caplog.messages == ["something else"]
 
 
 def assert_ended(pid: int) -> None:

@@ -1,11 +1,12 @@
 """Whole runs over real Kafka and Redis in processes of their own; the test plays connector and sidecar."""
 
+import errno
 import json
+import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -84,7 +85,7 @@ def test_the_output_is_the_view_of_the_database(
 def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path, batches: int
 ) -> None:
-    """Without `replan_failed` the batch is repeated as it was, and the last run fails, too."""
+    """The batch is planned anew: repeated as it was it would fail again."""
     folder = shutil.copytree(ORDERS_PIPELINE, tmp_path / "codes", ignore=shutil.ignore_patterns("tests"))
     view = "SELECT TRANSACTIONALLY o.id, o.status::INTEGER AS code FROM inventory.orders o"
     (folder / "views" / "orders_with_lines.sql").write_text(view)
@@ -111,12 +112,17 @@ def test_a_bad_value_stops_the_pipeline_until_the_row_is_corrected(
 
 
 @pytest.mark.parametrize(
-    "step",
-    [pytest.param("progress", marks=pytest.mark.slow), pytest.param("committed", marks=pytest.mark.full)],
+    ("step", "following"),
+    [
+        pytest.param("collected", 1, marks=pytest.mark.full),
+        pytest.param("progress", 1, marks=pytest.mark.slow),
+        pytest.param("committed", 2, marks=pytest.mark.full),
+    ],
 )
 def test_a_driver_killed_around_the_commit_neither_loses_nor_repeats(
-    inventory: Inventory, output: Output, start_pipeline: StartPipeline, step: str
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, step: str, following: int
 ) -> None:
+    """Collected: the state is kept, the transaction has not begun."""
     inventory.run(30)
     small = {"max_events_per_batch": 60}
     killed = start_pipeline(crash=(step, 1), settings=small)
@@ -124,7 +130,8 @@ def test_a_driver_killed_around_the_commit_neither_loses_nor_repeats(
     inventory.run(30)
     run = start_pipeline(settings=small)
     assert run.await_end() == 0, run.last
-    assert [batch["was_covered"] for batch in run.batches][:2] == [step == "committed", False]
+    assert run.batches[0]["batch"] == following
+    assert not any(batch["was_covered"] for batch in run.batches)
     assert_view(inventory, output)
 
 
@@ -148,7 +155,7 @@ def test_two_views_show_the_same_commit_also_after_a_crash(
     inventory.run(10)
     run = start_pipeline(**order)
     assert run.await_end() == 0, run.last
-    assert run.batches[0]["was_covered"]
+    assert run.batches[0]["batch"] == 2
     assert_view(inventory, output)
     topic = f"out-{inventory.source}"
     orders = by_commit(output.records(topic))
@@ -221,16 +228,17 @@ def test_a_killed_driver_takes_its_jvm_and_workers_with_it(
     run = start_pipeline(settings={"available_now": False})
     run.await_batch()
     descendants = run.descendants()
-    assert any("java" in process.name() for process in descendants)
+    assert any("java" in command_line(process) for process in descendants)
     run.kill()
     _, alive = psutil.wait_procs(descendants, timeout=300)
-    assert alive == []
+    assert [process for process in alive if not has_ended(process)] == []
 
 
 @pytest.mark.full
-def test_separate_executors_compute_the_view_see_no_secret_on_a_command_line_and_one_may_be_killed(
+def test_separate_executors_compute_the_view_see_no_secret_on_a_command_line_and_may_be_killed(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
+    """One while it has nothing to do, and all that are in the middle of a batch."""
     work = Path(pyspark.__file__).parent / "work"
     before = work.exists()
     inventory.run(10)
@@ -238,18 +246,33 @@ def test_separate_executors_compute_the_view_see_no_secret_on_a_command_line_and
         "spark_conf": {"spark.hadoop.fs.s3a.secret.key": "unguessable"},
         "kafka": {"sasl.password": "unguessable"},
     }
-    run = start_pipeline(settings={"available_now": False, "master": "local-cluster[2,1,512]", **secrets})
+    cluster = {"available_now": False, "master": "local-cluster[2,1,512]", **secrets}
+    run = start_pipeline(settings=cluster)
     run.await_batch()
-    commands = [" ".join(process.cmdline()) for process in run.descendants()]
+    commands = [command_line(process) for process in run.descendants()]
     assert any("java" in command for command in commands)
     assert not any("unguessable" in command for command in commands), "visible to every account"
-    executors = [process for process in run.descendants() if is_executor(process)]
+    executors = [process for process in run.descendants() if EXECUTOR in command_line(process)]
     assert len(executors) == 2
     executors[0].kill()
     inventory.run(10)
     run.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
     assert run.stop() == 0
     assert_view(inventory, output)
+
+    with Held(tmp_path / "checkpoint" / "segments") as held:
+        inventory.run(10)
+        run = start_pipeline(settings=cluster)
+        held.await_reader(run)
+        executors = [process for process in run.descendants() if EXECUTOR in command_line(process)]
+    busy = [process for process in executors if process.children(recursive=True)]
+    assert busy
+    for process in busy:
+        process.kill()
+    run.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
+    assert run.stop() == 0
+    assert_view(inventory, output)
+
     assert work.exists() == before
     assert list((tmp_path / "checkpoint" / "spark-home" / "work").iterdir())
     written = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()]
@@ -257,65 +280,162 @@ def test_separate_executors_compute_the_view_see_no_secret_on_a_command_line_and
     assert [path for path in written if b"unguessable" in path.read_bytes()] == []
 
 
-RESCALE = """
-import sys
-from pathlib import Path
-from slackwater_protocol import NO_SERVERS
-from slackwater_spark.pipeline import RunSettings
-from slackwater_spark.pipeline.session import spark_session
-from slackwater_spark.state import rescale
+class Held:
+    """Segments of a state that nobody can read within the block: whoever opens one of them waits."""
 
-folder, partitions = Path(sys.argv[1]), int(sys.argv[2])
-settings = RunSettings(servers=NO_SERVERS, checkpoint=folder, master="local[2]")
-with spark_session("rescale", settings, folder / "rescale.log") as session:
-    assert rescale(session, folder, partitions, buckets=64) is not None
-"""
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._aside = folder.with_name("aside")
+
+    def __enter__(self) -> "Held":
+        self._folder.rename(self._aside)
+        self._folder.mkdir()
+        for path in self._aside.iterdir():
+            os.mkfifo(self._folder / path.name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for path in self._aside.iterdir():
+            path.rename(self._folder / path.name)
+        self._aside.rmdir()
+
+    def await_reader(self, run: Any) -> None:
+        """Waits until a task of a run has opened one; that attempt fails, and the next one waits."""
+        deadline = time.monotonic() + 400
+        while not any(map(is_opened, self._folder.iterdir())):
+            assert time.monotonic() < deadline
+            assert not run.has_ended, run.last
+            with suppress(subprocess.TimeoutExpired):
+                run.process.wait(0.05)
 
 
-@pytest.mark.slow
-def test_a_pipeline_goes_on_with_more_partitions_and_with_fewer(
+def is_opened(fifo: Path) -> bool:
+    """Whether a process waits for somebody to write."""
+    try:
+        os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
+def test_a_run_that_is_to_stop_in_the_middle_of_a_batch_cancels_it_and_ends_in_order(
+    inventory: Inventory,
+    output: Output,
+    start_pipeline: StartPipeline,
+    tmp_path: Path,
+    number: signal.Signals,
+) -> None:
+    """Without that it would wait for the batch, which never ends here."""
+    inventory.run(5)
+    assert start_pipeline().await_end() == 0
+    before = output.records(f"out-{inventory.source}")
+    inventory.run(5)
+    with Held(tmp_path / "checkpoint" / "segments") as held:
+        run = start_pipeline(settings={"available_now": False})
+        held.await_reader(run)
+        descendants = run.descendants()
+        assert run.stop(number) == 0
+        assert run.last == {"ended": True}
+    _, alive = psutil.wait_procs(descendants, timeout=300)
+    assert [process for process in alive if not has_ended(process)] == []
+    assert output.records(f"out-{inventory.source}") == before
+    assert start_pipeline().await_end() == 0
+    assert_view(inventory, output)
+
+
+STATE = ("slackwater.json", "published", "manifests", "segments")
+
+
+def test_a_pipeline_goes_on_when_all_but_its_checkpoint_is_lost(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
-    """Fails without `without_output`: the sink misses the batch that changed the partitions."""
-    for partitions in (4, 16, 4):
-        if inventory.events > 0:
-            program = [sys.executable, "-c", RESCALE, str(tmp_path / "checkpoint"), str(partitions)]
-            subprocess.run(program, check=True)
+    """The driver's machine with its indexes, Spark's folders and logs; the checkpoint was elsewhere."""
+    machines = [tmp_path / name for name in ("first", "second")]
+    kept = tmp_path / "kept"
+    for machine in machines:
         inventory.run(20)
-        run = start_pipeline(settings={"shuffle_partitions": 4})
+        order = {"checkpoint": str(machine / "checkpoint"), "index_root": str(machine / "index")}
+        if kept.exists():
+            shutil.copytree(kept, machine / "checkpoint")
+        run = start_pipeline(settings={**order, "max_events_per_batch": 40})
         assert run.await_end() == 0, run.last
         assert_view(inventory, output)
+        assert list((machine / "index").iterdir())
+        if machine == machines[0]:
+            kept.mkdir()
+            for name in STATE:
+                (machine / "checkpoint" / name).rename(kept / name)
+            shutil.rmtree(machine)
 
 
-def is_executor(process: psutil.Process) -> bool:
+@pytest.mark.full
+def test_a_poisoned_store_is_named_and_nothing_is_published_until_it_is_restored(
+    inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    inventory.run(10)
+    assert start_pipeline().await_end() == 0
+    before = output.records(f"out-{inventory.source}")
+    inventory.run(10)
+    for folder, error in (("manifests", "EngineStateError"), ("segments", "QueryFailedError")):
+        shutil.copytree(checkpoint / folder, tmp_path / folder)
+        for poison in (Path.unlink, cut_off):
+            for path in (checkpoint / folder).iterdir():
+                poison(path)
+            run = start_pipeline()
+            assert run.await_end() == 1
+            assert run.last["error"] == error, run.last
+            assert any(path.name in run.last["message"] for path in (tmp_path / folder).iterdir())
+            assert "estore the checkpoint or start with a new one" in run.last["message"]
+            assert output.records(f"out-{inventory.source}") == before
+            shutil.copytree(tmp_path / folder, checkpoint / folder, dirs_exist_ok=True)
+    assert start_pipeline().await_end() == 0
+    assert_view(inventory, output)
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def command_line(process: psutil.Process) -> str:
+    """Empty when the process has ended."""
     with suppress(psutil.Error):
-        return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline()
-    return False
+        return " ".join(process.cmdline())
+    return ""
 
 
-def one_process(run: Any, word: str) -> psutil.Process:
-    """The only process of a run whose command line has a word."""
-    found: list[psutil.Process] = []
-    for process in run.descendants():
-        with suppress(psutil.Error):
-            if any(word in part for part in process.cmdline()):
-                found.append(process)
-    [process] = found
-    return process
+def has_ended(process: psutil.Process) -> bool:
+    """Also one that nobody has waited for yet."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
-PLANNER = "python_streaming_source_runner"
+def processes(run: Any, word: str) -> list[psutil.Process]:
+    """The processes of a run whose command line has a word."""
+    return [process for process in run.descendants() if word in command_line(process)]
+
+
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 JVM = "org.apache.spark.deploy.SparkSubmit"
+WORKERS = "slackwater_spark.worker_daemon"
 
 
 def test_a_live_run_stops_in_order_and_another_one_goes_on_without_redis(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline
 ) -> None:
-    """Also when the process in which Spark plans its batches was killed before: the query starts again."""
+    """Also when the processes that compute its batches were killed before: their tasks are repeated."""
     inventory.run(10)
     run = start_pipeline(settings={"available_now": False})
     run.await_batch()
-    one_process(run, PLANNER).kill()
+    workers = [child for daemon in processes(run, WORKERS) for child in daemon.children()]
+    assert workers
+    for worker in workers:
+        worker.kill()
     inventory.run(10)
     run.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
     assert run.stop() == 0
@@ -347,11 +467,11 @@ def test_a_record_that_cannot_be_read_stops_the_run_with_its_place(
 def test_a_pipeline_that_starts_before_its_source_goes_on_when_a_row_that_is_too_large_is_mended(
     inventory: Inventory, output: Output, start_pipeline: StartPipeline, tmp_path: Path
 ) -> None:
-    """Batch 0 is empty, so batch 1 is the first one in the output. A later one, refused, is planned anew."""
+    """A batch that is refused is planned anew."""
     run = start_pipeline(settings={"available_now": False})
-    await_file(tmp_path / "checkpoint" / "commits" / "0", run)
+    await_file(tmp_path / "checkpoint" / "slackwater.json", run)
     inventory.run(5)
-    assert run.await_batch()["batch"] == 1
+    assert run.await_batch()["batch"] == 0
     limit_records(inventory.bootstrap, f"out-{inventory.source}", 20_000)
     old = next(iter(inventory.orders.values()))
     large = {**old, "status": random.Random(1).randbytes(20_000).hex()}
@@ -396,7 +516,7 @@ def test_a_second_pipeline_of_the_same_name_is_refused_and_disturbs_nobody(
     assert second.await_end() == 1
     assert second.last["error"] == "PipelineStateError"
     assert "is taken" in second.last["message"]
-    assert not (tmp_path / "other").exists()
+    assert not (tmp_path / "other" / "slackwater.json").exists()
     inventory.run(5)
     first.await_batch(lambda batch: batch["lsn"] == inventory.lsn)
     assert first.stop() == 0
@@ -419,9 +539,9 @@ def test_of_two_runs_with_one_checkpoint_one_ends_and_nothing_is_lost_or_repeate
             first.process.wait(0.5)
     loser, winner = (first, second) if first.has_ended else (second, first)
     assert loser.await_end() == 1
-    told = f"{loser.last['error']}: {loser.last['message']}"
-    assert "RunOvertakenError" in told or "CONCURRENT_STREAM_LOG_UPDATE" in told
-    one_process(winner, JVM).terminate()  # by itself Spark says nothing of it and the query just ends
+    assert loser.last["error"] == "RunOvertakenError", loser.last
+    [jvm] = processes(winner, JVM)
+    jvm.terminate()
     assert winner.await_end() == 1
     assert winner.last["error"] == "QueryFailedError"
     inventory.run(5)

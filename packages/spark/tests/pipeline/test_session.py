@@ -1,15 +1,16 @@
 import os
 import shlex
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slackwater_protocol import NO_SERVERS
 from slackwater_spark import worker_daemon
-from slackwater_spark.operator.conf import required_conf
 from slackwater_spark.pipeline import RunSettings
 from slackwater_spark.pipeline.session import (
+    REQUIRED_CONF,
     executor_memory,
     master_with_retries,
     session_conf,
@@ -17,7 +18,7 @@ from slackwater_spark.pipeline.session import (
 )
 from slackwater_spark.pipeline.spark_home import link_spark_home
 
-SETTINGS = RunSettings(servers=NO_SERVERS, checkpoint=Path("c"))
+SETTINGS = RunSettings(servers=NO_SERVERS, checkpoint="c")
 
 
 @pytest.mark.parametrize(
@@ -35,15 +36,16 @@ def test_local_masters_repeat_failed_tasks(master: str, made: str) -> None:
     assert master_with_retries(master) == made
 
 
-def test_a_stage_s_needs_win_over_a_person_s_settings() -> None:
-    name, value = next(iter(required_conf().items()))
-    settings = RunSettings(
-        servers=NO_SERVERS,
-        checkpoint=Path("c"),
-        spark_conf={name: "other", "spark.x": "1"},
-    )
+@pytest.mark.parametrize("name", REQUIRED_CONF)
+def test_what_tasks_need_wins_over_a_person_s_settings(name: str) -> None:
+    settings = replace(SETTINGS, spark_conf={name: "other", "spark.x": "1"})
     conf = session_conf("orders", settings, Path("log"))
-    assert (conf[name], conf["spark.x"]) == (value, "1")
+    assert (conf[name], conf["spark.x"]) == (REQUIRED_CONF[name], "1")
+
+
+def test_a_person_s_settings_win_over_the_defaults() -> None:
+    settings = replace(SETTINGS, spark_conf={"spark.ui.enabled": "true"})
+    assert session_conf("orders", settings, Path("log"))["spark.ui.enabled"] == "true"
 
 
 def test_workers_are_forked_by_the_daemon_that_leaves_archives_out() -> None:

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -12,7 +11,7 @@ from slackwater_spark.sink import SinkKind
 from slackwater_spark.sink.kafka import KafkaSink
 from slackwater_sql.postgres import parse_catalog
 
-SETTINGS = RunSettings(servers=Servers(KafkaSettings("b:1")), checkpoint=Path("c"))
+SETTINGS = RunSettings(servers=Servers(KafkaSettings("b:1")), checkpoint="c")
 
 
 def definition() -> PipelineDefinition:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,20 @@ def test_archives_of_another_spark_stay(installed: Path, tmp_path: Path) -> None
 def test_archives_stay_where_no_pyspark_is_on_the_path(installed: Path) -> None:
     path = [str(installed / "pyspark" / "python" / "lib" / "pyspark.zip"), "elsewhere"]
     assert without_archives(path) == path
+
+
+IMPORTED = """
+import gc, sys
+from slackwater_spark.worker_daemon import import_what_tasks_need
+import_what_tasks_need()
+assert gc.get_freeze_count() > 10_000
+print(*[name for name in sys.argv[1:] if name not in sys.modules])
+"""
+NEEDED = ("slackwater_spark.pipeline.batch_job", "confluent_kafka", "duckdb", "lmdb", "msgspec", "zstandard")
+
+
+def test_workers_are_forked_with_all_that_tasks_import() -> None:
+    """Each of them would import it anew otherwise."""
+    program = [sys.executable, "-c", IMPORTED, *NEEDED]
+    missing = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    assert missing == []

@@ -129,7 +129,10 @@ def make_settings(bootstrap: str) -> MakeSettings:
 
 @pytest.fixture
 def make_batch() -> MakeBatch:
-    """Batches of ten LSNs each: batch n holds the transactions 10n+1 ... 10n+10; two payloads."""
+    """Batches of ten LSNs each: batch n holds the transactions 10n+1 ... 10n+10; two payloads.
+
+    Without another name, the state after it is called "state n".
+    """
 
     def make(
         batch_id: int,
@@ -139,6 +142,7 @@ def make_batch() -> MakeBatch:
         to_lsn: int | None = None,
         timeline: int = 1,
         others: dict[int, list[Document]] | None = None,
+        state: str = "",
     ) -> DocumentBatch:
         start = 10 * batch_id if from_lsn is None else from_lsn
         end = start + 10 if to_lsn is None else to_lsn
@@ -155,6 +159,7 @@ def make_batch() -> MakeBatch:
         if documents is None:
             documents = [(lsn, b"k%d" % lsn, b"batch %d lsn %d" % (batch_id, lsn)) for lsn in lsns]
         views = {0: documents} if others is None else {0: documents, **others}
-        return DocumentBatch(batch_id, header, {view: packed(found) for view, found in views.items()})
+        payloads = {view: packed(found) for view, found in views.items()}
+        return DocumentBatch(batch_id, header, payloads, state or f"state {batch_id}")
 
     return make

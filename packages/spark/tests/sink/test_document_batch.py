@@ -2,81 +2,44 @@ from collections.abc import Callable
 from datetime import timedelta
 from itertools import chain
 
-import pyarrow as pa
 import pytest
 
-from slackwater_engine.documents import DocumentBatch, document_batch
+from slackwater_engine.documents import DocumentBatch, decode_documents, documents_by_view
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.payloads import Document
-from slackwater_protocol import KafkaSettings, encode_batch_header
+from slackwater_protocol import KafkaSettings
 from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTopic
 
 MakeBatch = Callable[..., DocumentBatch]
 
 
-def rows(*cells: tuple[int, bytes]) -> pa.Table:
-    return pa.table(
-        {
-            "stage": pa.array([stage for stage, _ in cells], pa.int32()),
-            "bucket": pa.array([-1 if stage == 0 else 5 for stage, _ in cells], pa.int32()),
-            "sequence": pa.array([0 for _ in cells], pa.int64()),
-            "payload": pa.array([payload for _, payload in cells], pa.binary()),
-        }
-    )
-
-
-def test_a_batch_is_read_from_the_rows_of_a_query(make_batch: MakeBatch) -> None:
-    batch = make_batch(3)
-    first, second = batch.payloads[0]
-    table = rows((-1, first), (0, encode_batch_header(batch.header)), (-1, second))
-    assert document_batch(3, table) == batch
-
-
 def test_documents_are_told_apart_by_their_view(make_batch: MakeBatch) -> None:
     batch = make_batch(3, [(31, b"a", b"1")], others={2: [(31, b"b", b"2")]})
-    table = rows(
-        *((-3, payload) for payload in batch.payloads[2]),
-        (0, encode_batch_header(batch.header)),
-        *((-1, payload) for payload in batch.payloads[0]),
-    )
-    found = document_batch(3, table)
-    assert found == batch
-    assert found is not None
-    assert [list(chain.from_iterable(found.chunks(view))) for view in (0, 1, 2)] == [
+    rows = [
+        *((-3, 5, number, payload) for number, payload in enumerate(batch.payloads[2])),
+        *((-1, 5, number, payload) for number, payload in enumerate(batch.payloads[0])),
+    ]
+    found = documents_by_view(3, rows)
+    assert found == batch.payloads
+    assert [list(chain.from_iterable(decode_documents(3, found.get(view, ())))) for view in (0, 1, 2)] == [
         [(31, b"a", b"1")],
         [],
         [(31, b"b", b"2")],
     ]
 
 
-def test_events_that_no_stage_took_are_refused(make_batch: MakeBatch) -> None:
+def test_events_that_no_stage_took_are_refused() -> None:
     with pytest.raises(EngineStateError, match="events for stage 2"):
-        document_batch(4, rows((0, encode_batch_header(make_batch(4).header)), (2, b"")))
+        documents_by_view(4, [(2, 0, 0, b"")])
 
 
-def test_no_rows_are_no_batch() -> None:
-    assert document_batch(0, rows()) is None
-
-
-def test_documents_without_a_header_are_refused(make_batch: MakeBatch) -> None:
-    with pytest.raises(EngineStateError, match="found 0"):
-        document_batch(4, rows((-1, make_batch(4).payloads[0][0])))
-
-
-def test_two_headers_are_refused(make_batch: MakeBatch) -> None:
-    header = encode_batch_header(make_batch(4).header)
-    with pytest.raises(EngineStateError, match="found 2"):
-        document_batch(4, rows((0, header), (0, header)))
-
-
-def test_an_unreadable_header_is_refused() -> None:
-    with pytest.raises(EngineStateError, match="not a readable batch header"):
-        document_batch(4, rows((0, b"{}")))
+def test_a_batch_may_have_no_documents() -> None:
+    assert documents_by_view(0, []) == {}
 
 
 @pytest.mark.parametrize("payload", [b"no zstd", b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00"])
 def test_an_unreadable_payload_is_refused(make_batch: MakeBatch, payload: bytes) -> None:
-    batch = DocumentBatch(4, make_batch(4).header, {0: (payload,)})
+    batch = DocumentBatch(4, make_batch(4).header, {0: (payload,)}, "state")
     with pytest.raises(EngineStateError, match="unreadable payload"):
         list(batch.chunks(0))
 

@@ -321,25 +321,27 @@ def test_a_progress_topic_that_was_emptied_under_a_run_is_refused(
         sink.write("q", make_batch(1, []))
 
 
-def test_batches_without_input_are_asked_for_only_when_numbers_are_missing(
-    broker: Broker, make_batch: MakeBatch
+def test_the_progress_names_the_state_that_a_batch_leads_to(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
 ) -> None:
-    asked: list[None] = []
-
-    def without_output() -> frozenset[int]:
-        asked.append(None)
-        return frozenset({0, 3})
-
-    sink = sink_of(broker, replace(SETTINGS, without_output=without_output))
     sink.open()
-    sink.write("q", make_batch(1, [], from_lsn=0))
-    assert len(asked) == 1
-    sink.write("q", make_batch(2, [], from_lsn=10))
-    assert len(asked) == 1
-    sink.write("q", make_batch(4, [], from_lsn=20))
-    assert len(asked) == 2
-    with pytest.raises(PipelineStateError):
-        sink.write("q", make_batch(6, [], from_lsn=30))
+    sink.write("q", make_batch(0, []))
+    assert broker.progress is not None
+    assert broker.progress.state == "state 0"
+    again = sink_of(broker).open()
+    assert again is not None
+    assert again.state == "state 0", "a run that begins says it again"
+
+
+def test_another_attempt_of_the_batch_that_is_visible_is_refused(
+    sink: KafkaSink, broker: Broker, make_batch: MakeBatch
+) -> None:
+    sink.open()
+    sink.write("q", make_batch(0, []))
+    broker.happened.clear()
+    with pytest.raises(PipelineStateError, match="does not continue it"):
+        sink.write("q", make_batch(0, [], state="another attempt"))
+    assert broker.happened == []
 
 
 def test_each_batch_continues_the_one_before(sink: KafkaSink, broker: Broker, make_batch: MakeBatch) -> None:

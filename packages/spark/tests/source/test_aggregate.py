@@ -9,7 +9,7 @@ import pytest
 
 from slackwater_engine.settings import Scope
 from slackwater_markers import CutLogReplacedError
-from slackwater_protocol import PassDecision, PublishedCut, TimelineDecision, decode_batch_header
+from slackwater_protocol import BatchHeader, PassDecision, PublishedCut, TimelineDecision
 from slackwater_spark.errors import PipelineConfigError, RecordsGoneError
 from slackwater_spark.source.position import Position, TopicPosition
 from slackwater_testing.planning import World
@@ -20,7 +20,13 @@ BEGINNING = Position(source="inv", timeline=1, scope=Scope.AGGREGATE)
 
 @pytest.fixture
 def world(published: Published) -> World:
-    return World(published, Scope.AGGREGATE, packing="{}")
+    return World(published, Scope.AGGREGATE)
+
+
+def header_of(world: World, start: Position, end: Position) -> BatchHeader:
+    planned = world.planner.plan(start, end)
+    assert planned is not None
+    return planned.header
 
 
 def stalled(world: World) -> Position:
@@ -60,9 +66,7 @@ def test_the_stalled_group_follows_when_the_stall_is_over(world: World) -> None:
 
 def test_the_header_names_the_smallest_lsn_and_the_transactions_that_some_group_passes(world: World) -> None:
     start = stalled(world)
-    [first] = world.planner.tasks(BEGINNING, start)
-    [second] = world.planner.tasks(start, world.next(start))
-    headers = [decode_batch_header(task.header or b"") for task in (first, second)]
+    headers = [header_of(world, BEGINNING, start), header_of(world, start, world.next(start))]
     assert [(h.from_lsn, h.to_lsn) for h in headers] == [(0, 10), (10, 10)]
     assert [t[1] for t in headers[1].transactions] == list(range(11, 31))
     assert headers[1].commit_ts_ms == headers[0].commit_ts_ms
@@ -72,13 +76,12 @@ def test_the_header_has_a_place_for_rows_of_snapshots_where_groups_end(world: Wo
     world.cut(10, 0, [5, 5], [5, 5])
     start = world.next(BEGINNING)
     world.cut(11, 10, [6, 5], [5, 5], transactions={}, has_incremental_rows=True)
-    [task] = world.planner.tasks(start, world.next(start))
-    header = decode_batch_header(task.header or b"")
+    header = header_of(world, start, world.next(start))
     assert [transaction[:2] for transaction in header.transactions] == [(0, 11)]
 
 
 def test_a_batch_that_holds_repeated_rows_is_read_group_by_group_all_the_same(published: Published) -> None:
-    world = World(published, Scope.AGGREGATE, packing="{}", parallelism="2", min_task_events="10")
+    world = World(published, Scope.AGGREGATE, parallelism="2", min_task_events="10")
     world.cut(10, 0, [300, 300], [5, 5], repeated=frozenset({10}))
     tasks = world.planner.tasks(BEGINNING, world.next(BEGINNING))
     assert not any(task.has_whole_topics for task in tasks)
@@ -207,8 +210,7 @@ def test_a_truncated_log_is_an_error(world: World) -> None:
 def test_skipped_transactions_are_named_when_all_groups_have_passed_them(world: World) -> None:
     held = world.next(stalled(world))
     world.cut(50, 10, [40, 41], [42, 43], transactions={x: x for x in range(11, 51)}, skipped=(22,))
-    [task] = world.planner.tasks(held, world.next(held))
-    assert decode_batch_header(task.header or b"").skipped == (22,)
+    assert header_of(world, held, world.next(held)).skipped == (22,)
 
 
 def test_groups_stop_before_late_rows_with_the_lsn_of_a_snapshot_that_they_have_not_read(
@@ -246,8 +248,9 @@ def test_a_transaction_that_is_skipped_when_all_groups_have_passed_it_is_named(w
     end = world.next(world.planner.offset(ahead.to_json()))
 
     for planner in (world.planner, world.new_planner()):
-        task, *_ = planner.tasks(ahead, end)
-        header = decode_batch_header(task.header or b"")
+        planned = planner.plan(ahead, end)
+        assert planned is not None
+        header = planned.header
         assert (header.from_lsn, header.to_lsn, header.skipped) == (10, 50, (22,))
 
 
@@ -258,8 +261,9 @@ def test_a_cut_that_skips_is_found_though_all_groups_are_beyond_it(world: World)
     further = world.next(ahead)
 
     assert (further.lsns, further.lsn) == ((60, 60), 30)
-    [task, *_] = world.new_planner().tasks(ahead, further)
-    assert decode_batch_header(task.header or b"").skipped == (22,)
+    planned = world.new_planner().plan(ahead, further)
+    assert planned is not None
+    assert planned.header.skipped == (22,)
 
 
 def test_an_lsn_of_an_earlier_version_does_not_go_back(world: World) -> None:

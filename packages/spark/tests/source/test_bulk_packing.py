@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Message
-from pyspark.sql.types import StructType
 
 from slackwater_engine.errors import BadInputError
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.pack.specification import PackingSpec, packing_spec
 from slackwater_engine.pack.table import TablePacker
-from slackwater_engine.payloads import PACKED_SCHEMA, Event, decode_events
+from slackwater_engine.payloads import Event, PackedPayload, decode_events
 from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater_engine.records.changes import BatchChanges
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
-from slackwater_spark.source.packed import PackedWriter
+from slackwater_spark.source.packed import IdlePackers, pack_changes
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.postgres import parse_catalog
 from slackwater_sql.row_codec import UNAVAILABLE
@@ -26,8 +25,6 @@ Value = Callable[..., bytes]
 Record = Callable[..., Message]
 
 TABLE, TOPIC = "s.lines", "inv.s.lines"
-SCHEMA = StructType().add("stage", "integer").add("bucket", "integer")
-SCHEMA = SCHEMA.add("sequence", "long").add("payload", "binary")
 DDL = """
 CREATE TABLE s.lines (
     id bigint PRIMARY KEY, order_id bigint, product text, data bytea, tags text[], sizes int[]
@@ -53,17 +50,17 @@ def spec_of(view: str) -> PackingSpec:
     return packing_spec(compile_pipeline([("v.sql", view)], parse_catalog({"schema.sql": DDL})), 8)
 
 
-def rows(spec: PackingSpec, messages: list[Message]) -> list[dict[str, Any]]:
+def rows(spec: PackingSpec, messages: list[Message]) -> list[PackedPayload]:
     transactions = [CommittedTransaction(xid, lsn, 0) for xid, lsn in COMMITS.items()]
     transactions.append(CommittedTransaction(SNAPSHOT_XID, 3_000, 0))
     task = BatchTask((SPAN,), TransactionTable(transactions), repeated=frozenset({8_500}))
-    writer = PackedWriter(spec.to_json(), SCHEMA, BatchChanges(task, "inv", (TABLE,)))
     portions = [(SPAN, messages[start : start + 40]) for start in range(0, len(messages), 40)]
-    return [row for batch in writer.write(None, iter(portions)) for row in batch.to_pylist()]
+    return pack_changes(IdlePackers(spec), BatchChanges(task, "inv", (TABLE,)), None, iter(portions))
 
 
-def events_of(row: dict[str, Any]) -> list[Event]:
-    return decode_events(row["bucket"], row["payload"])
+def events_of(row: PackedPayload) -> list[Event]:
+    _, bucket, _, payload = row
+    return decode_events(bucket, payload)
 
 
 class RandomRecords:
@@ -203,7 +200,3 @@ def test_events_are_in_order_however_often_they_are_made_bytes() -> None:
         return [(stage, bucket, decode_events(bucket, each)) for stage, bucket, each in packer.payloads()]
 
     assert packed(1) == packed(7) == packed(1_000)
-
-
-def test_packed_rows_have_the_declared_columns() -> None:
-    assert [field.name for field in SCHEMA] == [part.split()[0] for part in PACKED_SCHEMA.split(", ")]

@@ -33,7 +33,6 @@ def test_every_option_is_read() -> None:
             "min_task_events": "11",
             "target_task_events": "13",
             "read_timeout_ms": "1700",
-            "packing": "{}",
             "kafka.sasl.password": "hush",
         }
     )
@@ -52,7 +51,6 @@ def test_every_option_is_read() -> None:
         min_task_events=11,
         target_task_events=13,
         read_timeout_ms=1700,
-        packing="{}",
     )
     assert "hush" not in repr(options)
 

@@ -1,83 +1,81 @@
 """Changes packed for a stage."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
-import pyarrow
 import pytest
 from confluent_kafka import Message
-from pyspark.sql.types import StructType
 
 from slackwater_engine.errors import BadInputError
-from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import EMPTY_KEY, HEADER_BUCKET, TOUCH_INPUT, bucket_of, decode_events
+from slackwater_engine.pack.specification import PackingSpec, packing_spec
+from slackwater_engine.payloads import (
+    EMPTY_KEY,
+    TOUCH_INPUT,
+    TOUCH_SEQUENCE,
+    PackedPayload,
+    bucket_of,
+    decode_events,
+)
 from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
 from slackwater_engine.records.changes import BatchChanges
-from slackwater_protocol import BatchHeader, CommittedTransaction, encode_batch_header
-from slackwater_spark.source.packed import PackedWriter
+from slackwater_protocol import CommittedTransaction
+from slackwater_spark.source.packed import IdlePackers, pack_changes
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.postgres import parse_catalog
 
 Value = Callable[..., bytes]
 Record = Callable[..., Message]
 Portions = list[tuple[OffsetSpan, list[Message]]]
+Write = Callable[..., list[PackedPayload]]
 
 TOPIC = "inv.s.a"
-SCHEMA = (
-    StructType()
-    .add("stage", "integer")
-    .add("bucket", "integer")
-    .add("sequence", "long")
-    .add("payload", "binary")
-)
 DDL = "CREATE TABLE s.a (id bigint PRIMARY KEY, name text);"
 VIEW = "SELECT TRANSACTIONALLY a.id, list(a.name ORDER BY a.name) AS names FROM s.a a GROUP BY a.id"
 
 
-@pytest.fixture(scope="module")
-def packing() -> str:
-    plan = compile_pipeline([("v.sql", VIEW)], parse_catalog({"schema.sql": DDL}))
-    return packing_spec(plan, 8).to_json()
+COUNT = "SELECT TRANSACTIONALLY count(*) AS n FROM s.a a"
+
+
+def spec_of(view: str) -> PackingSpec:
+    return packing_spec(compile_pipeline([("v.sql", view)], parse_catalog({"schema.sql": DDL})), 8)
 
 
 @pytest.fixture
-def write(packing: str) -> Callable[..., list[dict[str, object]]]:
-    def write_all(portions: Portions, header: bytes | None = None) -> list[dict[str, object]]:
+def write() -> Write:
+    packers = IdlePackers(spec_of(VIEW))
+
+    def write_all(portions: Portions, touch_lsn: int | None = None) -> list[PackedPayload]:
         table = TransactionTable([CommittedTransaction(7, 1000, 0)])
         changes = BatchChanges(BatchTask((), table), "inv", ("s.a",))
-        batches = list(PackedWriter(packing, SCHEMA, changes).write(header, iter(portions)))
-        return pyarrow.Table.from_batches(batches).to_pylist() if batches else []
+        return pack_changes(packers, changes, touch_lsn, iter(portions))
 
     return write_all
 
 
-Write = Callable[..., list[dict[str, object]]]
-
-COUNT = "SELECT TRANSACTIONALLY count(*) AS n FROM s.a a"
-HEADER = BatchHeader(
-    source="inv",
-    timeline=1,
-    from_lsn=900,
-    to_lsn=1100,
-    commit_ts_ms=0,
-    event_count=1,
-    transactions=((7, 1000, 0), (8, 1100, 0)),
-    skipped=(),
-)
+@pytest.fixture
+def no_changes() -> BatchChanges:
+    return BatchChanges(BatchTask((), TransactionTable([])), "inv", ("s.a",))
 
 
-@pytest.mark.parametrize("header", [HEADER, replace(HEADER, transactions=())])
-def test_a_group_of_no_columns_is_there_from_the_first_commit_on(header: BatchHeader) -> None:
+def test_a_group_of_no_columns_is_there_from_the_first_commit_on(no_changes: BatchChanges) -> None:
     """Also when the batch has no row: a global aggregate of an empty table is a row."""
-    spec = packing_spec(compile_pipeline([("v.sql", COUNT)], parse_catalog({"schema.sql": DDL})), 8)
-    changes = BatchChanges(BatchTask((), TransactionTable([])), "inv", ("s.a",))
-    writer = PackedWriter(spec.to_json(), SCHEMA, changes)
-    rows = pyarrow.Table.from_batches(list(writer.write(encode_batch_header(header), iter([])))).to_pylist()
-    lsn = 1000 if header.transactions else 1100
-    assert [row["stage"] for row in rows] == [0, *spec.touched]
-    (row, *_) = rows[1:]
-    assert row["bucket"] == bucket_of(EMPTY_KEY, 8)
-    assert decode_events(0, row["payload"]) == [(lsn, TOUCH_INPUT, EMPTY_KEY, b"", None, 0)]
+    spec = spec_of(COUNT)
+    rows = pack_changes(IdlePackers(spec), no_changes, 1000, iter([]))
+    assert [(stage, bucket, sequence) for stage, bucket, sequence, _ in rows] == [
+        (stage, bucket_of(EMPTY_KEY, 8), TOUCH_SEQUENCE) for stage in spec.touched
+    ]
+    assert spec.touched
+    for _, bucket, _, payload in rows:
+        assert decode_events(bucket, payload) == [(1000, TOUCH_INPUT, EMPTY_KEY, b"", None, 0)]
+
+
+def test_only_one_task_of_a_batch_says_that_groups_of_no_columns_are_there(
+    no_changes: BatchChanges,
+) -> None:
+    assert pack_changes(IdlePackers(spec_of(COUNT)), no_changes, None, iter([])) == []
+
+
+def test_groups_that_have_columns_are_not_touched(write: Write) -> None:
+    assert write([], touch_lsn=1000) == []
 
 
 @pytest.fixture
@@ -97,19 +95,6 @@ def portion(row_value: Value, record: Record) -> Callable[..., tuple[OffsetSpan,
 Portion = Callable[..., tuple[OffsetSpan, list[Message]]]
 
 
-def test_the_header_comes_first(write: Write, portion: Portion) -> None:
-    rows = write([portion(0, 0, 1)], header=b"header")
-    assert rows[0] == {"stage": 0, "bucket": HEADER_BUCKET, "sequence": 0, "payload": b"header"}
-    assert len(rows) == 2
-
-
-def test_a_batch_without_rows_is_only_its_header(write: Write) -> None:
-    assert write([], header=b"header") == [
-        {"stage": 0, "bucket": HEADER_BUCKET, "sequence": 0, "payload": b"header"}
-    ]
-    assert write([]) == []
-
-
 def test_payloads_do_not_depend_on_how_partitions_interleave(write: Write, portion: Portion) -> None:
     a, b, later_a = portion(0, 4, 1, 2), portion(1, 5, 3), portion(0, 4, 9)
     assert write([a, b, later_a]) == write([b, a, later_a]) == write([a, later_a, b])
@@ -117,8 +102,8 @@ def test_payloads_do_not_depend_on_how_partitions_interleave(write: Write, porti
 
 def test_a_payload_has_the_number_of_its_span(write: Write, portion: Portion) -> None:
     rows = write([portion(1, 5, 3), portion(0, 4, *range(100))])
-    assert [row["sequence"] for row in rows] == [4] * 8 + [5]
-    assert [row["bucket"] for row in rows[:8]] == list(range(8))
+    assert [sequence for _, _, sequence, _ in rows] == [4] * 8 + [5]
+    assert [bucket for _, bucket, _, _ in rows[:8]] == list(range(8))
 
 
 def test_a_row_that_contradicts_its_table_is_bad_input_with_its_place(write: Write, portion: Portion) -> None:

@@ -10,7 +10,7 @@ import pytest
 from slackwater_engine.records.batch import BatchContent
 from slackwater_engine.settings import Scope
 from slackwater_markers.errors import CutLogTruncatedError
-from slackwater_protocol import PublishedCut, TimelineDecision, decode_batch_header
+from slackwater_protocol import PublishedCut, TimelineDecision
 from slackwater_spark.source.planner import batch_header
 from slackwater_spark.source.position import GroupWindow, Position
 from slackwater_testing.planning import World
@@ -99,7 +99,7 @@ def test_a_small_batch_is_one_task(world: World) -> None:
         (1, 0, 5),
         (2, 0, 4),
     ]
-    assert task.header is None
+    assert task.touch_lsn == 10
 
 
 def test_a_large_batch_is_divided_unless_it_holds_repeated_rows(published: Published) -> None:
@@ -112,19 +112,30 @@ def test_a_large_batch_is_divided_unless_it_holds_repeated_rows(published: Publi
     assert task.has_whole_topics
 
 
-def test_a_packed_batch_has_one_header_even_without_rows(published: Published) -> None:
-    world = World(published, Scope.STRICT, **POLICY, packing="{}")
+def test_one_task_of_a_batch_says_from_where_on_groups_of_no_columns_exist(world: World) -> None:
+    full = world.at(world.cut(10, 0, [300], transactions={1: 4, 2: 10}))
+    planned = world.planner.plan(BEGINNING, full)
+    assert planned is not None
+    assert [task.touch_lsn for task in planned.tasks] == [4, None, None]
+    header = planned.header
+    assert (header.from_lsn, header.to_lsn, header.event_count) == (0, 10, 10)
+
+
+def test_a_batch_without_rows_is_one_task_that_reads_nothing(any_world: World) -> None:
+    """Documents may depend on it all the same: a global aggregate of an empty table is a row."""
+    world = any_world
     full = world.at(world.cut(10, 0, [300]))
     empty = world.at(world.cut(20, 10, [300], transactions={}))
-    headers = [t.header for t in world.tasks(BEGINNING, full)]
-    assert headers[0] is not None
-    assert headers[1:] == [None, None]
-    header = decode_batch_header(headers[0])
-    assert (header.from_lsn, header.to_lsn, header.event_count) == (0, 10, 10)
-    [task] = world.tasks(full, empty)
-    assert task.spans == ()
-    assert task.header is not None
-    assert decode_batch_header(task.header).to_lsn == 20
+    planned = world.planner.plan(full, empty)
+    assert planned is not None
+    [task] = planned.tasks
+    assert (task.spans, task.touch_lsn) == ((), 20)
+    assert planned.header.to_lsn == 20
+
+
+def test_between_equal_positions_there_is_no_batch(any_world: World) -> None:
+    here = any_world.at(any_world.cut(10, 0, [5]))
+    assert any_world.planner.plan(here, here) is None
 
 
 def test_a_batch_without_rows_needs_no_task(any_world: World) -> None:
@@ -328,12 +339,13 @@ def test_the_header_says_what_the_batch_holds(world: World) -> None:
 
 
 def test_in_scope_strict_a_header_has_no_places_for_rows_of_snapshots(published: Published) -> None:
-    world = World(published, Scope.STRICT, packing="{}")
+    world = World(published, Scope.STRICT)
     world.cut(10, 0, [5])
     start = world.next()
     world.cut(11, 10, [6], transactions={}, has_incremental_rows=True)
-    [task] = world.tasks(start, world.next(start))
-    assert decode_batch_header(task.header or b"").transactions == ()
+    planned = world.planner.plan(start, world.next(start))
+    assert planned is not None
+    assert planned.header.transactions == ()
 
 
 def test_the_header_of_groups_names_no_transaction_that_they_have_passed_before(published: Published) -> None:

@@ -9,18 +9,20 @@ import json
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slackwater_engine.bucket import BucketProcessor
-from slackwater_engine.evaluate.evaluators import SqlEvaluators
+from slackwater_engine.bucket import state_fingerprint
+from slackwater_engine.documents import decode_documents
 from slackwater_engine.index.lmdb_index import LmdbIndex
-from slackwater_engine.local import MemoryCell
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.pack.specification import packing_spec
 from slackwater_engine.settings import StageSettings
-from slackwater_engine.state.log import LogMeta, StateLog
+from slackwater_engine.state.keeper import StateKeeper
+from slackwater_engine.state.reader import SegmentReader
+from slackwater_engine.state.store import ArrowStore
+from slackwater_engine.task import PipelineTask
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.limits import StatementLimits
 from slackwater_sql.postgres import parse_catalog
@@ -29,31 +31,6 @@ BATCH_ROWS = 4_000
 TABLES = "CREATE TABLE s.notes (id bigint PRIMARY KEY, author bigint NOT NULL, text text NOT NULL);"
 VIEW = "SELECT TRANSACTIONALLY n.id, n.author, length(n.text) AS length FROM s.notes n"
 PLAN = compile_pipeline([("notes.sql", VIEW)], parse_catalog({"t.sql": TABLES}))
-
-
-class FileMap:
-    """Stands in for Spark's MapState, whose values are on disk, too."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True)
-
-    def getValue(self, key: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        return ((self._folder / key[0].hex()).read_bytes(),)
-
-    def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
-        (self._folder / key[0].hex()).write_bytes(value[0])
-
-    def removeKey(self, key: tuple[Any, ...]) -> None:
-        (self._folder / key[0].hex()).unlink()
-
-    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        for path in sorted(self._folder.iterdir()):
-            yield (bytes.fromhex(path.name),), (path.read_bytes(),)
-
-    def clear(self) -> None:
-        for path in self._folder.iterdir():
-            path.unlink()
 
 
 class Peak:
@@ -86,11 +63,10 @@ class Stage:
         self._spec = packing_spec(PLAN, buckets)
         self._folder = folder
         settings = StageSettings(buckets=buckets, limits=StatementLimits(memory_mib=64))
-        self._stage = BucketProcessor(PLAN, PLAN.stage(1), settings, SqlEvaluators())
-        self._cells = [MemoryCell() for _ in range(buckets)]
-        self._logs = [
-            StateLog(cell, FileMap(folder / "log" / str(number))) for number, cell in enumerate(self._cells)
-        ]
+        self._task = PipelineTask(PLAN, settings)
+        self._store = ArrowStore(str(folder / "checkpoint"))
+        self._keeper = StateKeeper(self._store, state_fingerprint(PLAN, settings))
+        self._blobs = SegmentReader(self._store)
         self._indexes = [LmdbIndex(folder / "index" / "0" / str(number)) for number in range(buckets)]
         self._random = random.Random(1)
         self._lsn = 0
@@ -116,23 +92,26 @@ class Stage:
             ]
             row = json.dumps({"id": row_id, "author": self._lsn, "text": text}).encode()
             packer.add("s.notes", "u", self._lsn, None, row)
-        documents = 0
-        for _, bucket, payload in packer.payloads():
-            outcome = self._stage.process(bucket, [(0, payload)], self._logs[bucket], self._indexes[bucket])
-            documents += sum(map(len, outcome.documents.values()))
-        return documents
+        rows = [(stage, bucket, 0, payload) for stage, bucket, payload in packer.payloads()]
+        result = self._task.process(rows, self._keeper.state, self._blobs, self._index)
+        self._keeper.adopt(self._keeper.prepare({}, result.writes))
+        payloads = (payload for _, _, _, payload in result.rows)
+        return sum(map(len, decode_documents(self._keeper.state.batch_id, payloads)))
+
+    def _index(self, _: int, bucket: int) -> LmdbIndex:
+        return self._indexes[bucket]
 
     def lose_indexes(self) -> None:
         for number, index in enumerate(self._indexes):
             index.close()
             self._indexes[number] = LmdbIndex(self._folder / "index" / "1" / str(number))
+        self._blobs = SegmentReader(self._store)
 
     def sizes(self) -> dict[str, int]:
-        metas = [cell.value for cell in self._cells if cell.value is not None]
-        known = [LogMeta("", b"", value[3], value[4], range(value[5], value[6])) for value in metas]
+        heads = self._keeper.state.heads.values()
         return {
-            "live_bytes": sum(meta.live_bytes for meta in known),
-            "log_bytes": sum(meta.log_bytes for meta in known),
+            "live_bytes": sum(head.live_bytes for head in heads),
+            "log_bytes": sum(head.log_bytes for head in heads),
         }
 
 

@@ -22,3 +22,4 @@ def test_state_of_five_times_the_memory_is_filled_changed_and_rebuilt(tmp_path: 
     assert found["live_bytes"] > 5 * MEMORY
     assert found["documents"] == {"fill": order["rows"], "change": order["rows"], "rebuild": 4_000}
     assert max(found["growth"].values()) < MEMORY, found
+    assert found["log_bytes"] < 3 * found["live_bytes"], "what was replaced is dropped"

@@ -1,24 +1,27 @@
 """Runs ``foreachBatch`` over whole transactions, and knows which ones a batch holds."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from slackwater_engine.settings import Scope
+from slackwater_protocol import SNAPSHOT_XID
+from slackwater_spark.api.changes import Changes
 from slackwater_spark.errors import PipelineConfigError, PipelineStateError
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.planner import Planner
 from slackwater_spark.source.position import Position
-from slackwater_spark.state.checkpoint import PlannedBatch
 
 _OUR_FIELDS = {"version", "source", "timeline", "log"}
 """Fields that only our source's offsets have all of."""
+_LOG_VERSION = "v1"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL = "file:"
 
@@ -35,6 +38,12 @@ class Transaction:
     commit_lsn: int
     commit_time: datetime
     """In the database, UTC."""
+
+
+def source_transaction(xid: int, commit_lsn: int, commit_ts_ms: int) -> Transaction:
+    """Returns a transaction as users see it; ``SNAPSHOT_XID`` stands for the rows of a snapshot."""
+    commit_time = _EPOCH + timedelta(milliseconds=commit_ts_ms)
+    return Transaction(None if xid == SNAPSHOT_XID else xid, commit_lsn, commit_time)
 
 
 @dataclass(frozen=True)
@@ -68,26 +77,8 @@ EachBatch = Callable[["DataFrame", CommitBatch], None]
 """Takes a batch's rows and what the batch is."""
 
 
-class ChangeStream(Protocol):
-    """A stream that :func:`for_each_commit_batch` can read: :class:`Changes`, or the documents of a stage."""
-
-    @property
-    def session(self) -> "SparkSession":
-        """The session that the query runs in."""
-        ...
-
-    @property
-    def options(self) -> SourceOptions:
-        """The options of the source."""
-        ...
-
-    def rows(self) -> "DataFrame":
-        """Reads a stream of rows."""
-        ...
-
-
 def for_each_commit_batch(
-    stream: ChangeStream,
+    stream: Changes,
     function: EachBatch,
     *,
     checkpoint: str | Path,
@@ -104,7 +95,7 @@ def for_each_commit_batch(
     there exactly once. It is also called for batches without rows, so that ``to_lsn`` goes on.
 
     Args:
-        stream: :func:`changes`, or the documents of :func:`stateful` or of a :class:`Pipeline`.
+        stream: Made by :func:`changes`.
         function: Called in this process, one batch at a time. What it raises ends the query.
         checkpoint: Folder or address where Spark keeps the query's position; one per query.
         rows: What is handed over, if not ``stream.rows()``: a frame made of *one* frame of `stream`, e.g.
@@ -175,7 +166,7 @@ class CommitBatches:
         if text is None:
             raise self._unknown_batch(batch_id, "there is no such file")
         try:
-            offsets = PlannedBatch.parse(text).offsets
+            offsets = logged_offsets(text)
         except ValueError as error:
             raise self._unknown_batch(batch_id, str(error)) from error
         ours = [each for each in offsets if isinstance(each, dict) and each.keys() >= _OUR_FIELDS]
@@ -208,13 +199,31 @@ class CommitBatches:
         finally:
             planner.close()
         return tuple(
-            Transaction(
-                None if each.is_snapshot else each.xid,
-                each.commit_lsn,
-                _EPOCH + timedelta(milliseconds=each.commit_ts_ms),
-            )
-            for each in content.transactions
+            source_transaction(each.xid, each.commit_lsn, each.commit_ts_ms) for each in content.transactions
         )
+
+
+def logged_offsets(text: str) -> list[Any]:
+    """Reads a file of Spark's offset log: a line with the version, a line of metadata, a line per source.
+
+    Returns:
+        The end of the batch for each source; the line itself where it is in some source's own form.
+
+    Raises:
+        ValueError: the file is of another version.
+    """
+    version, *lines = text.splitlines() or [""]
+    if version != _LOG_VERSION:
+        msg = f"version {version[:20]!r}, expected {_LOG_VERSION!r}"
+        raise ValueError(msg)
+    return [_parsed(line) for line in lines[1:]]
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return line
 
 
 def file_reader(session: SparkSession, checkpoint: str) -> ReadFile:

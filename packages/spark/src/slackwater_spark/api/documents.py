@@ -1,18 +1,15 @@
-"""Documents of views, as rows for any sink of Spark's, or written to Kafka exactly once."""
+"""Documents of views, and the way into Kafka, exactly once."""
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.settings import Scope, StageSettings
+from slackwater_engine.settings import Scope
 from slackwater_spark.api.changes import Changes
-from slackwater_spark.api.document_rows import DOCUMENT_ROWS, document_unpacker
 from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.operator.processor import stages
 from slackwater_spark.pipeline import (
     BatchProgress,
     PipelineDefinition,
@@ -20,9 +17,6 @@ from slackwater_spark.pipeline import (
     ViewOutput,
     run_pipeline,
 )
-from slackwater_spark.pipeline.definition import keys_move
-from slackwater_spark.sink import Emit
-from slackwater_spark.source.data_source import FORMAT
 from slackwater_spark.source.options import SourceOptions
 
 _TUNING = ("min_task_events", "target_task_events", "read_timeout_ms")
@@ -31,10 +25,13 @@ _TUNING = ("min_task_events", "target_task_events", "read_timeout_ms")
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents of views, as a stream; made by :func:`stateful` and :meth:`Pipeline.documents`.
+    """The documents of views; made by :func:`stateful` and :meth:`Pipeline.documents`.
+
+    :func:`write_view` writes them to Kafka, :func:`for_each_document_batch` hands them to a function.
 
     Raises:
-        PipelineConfigError: the changes are not all there are, or no whole transactions.
+        PipelineConfigError: the changes are not all there are, or no whole transactions, or have options that
+            documents cannot be made with.
     """
 
     changes: Changes
@@ -52,10 +49,15 @@ class Documents:
         if self.definition.scope is not Scope.STRICT:
             problem = "in scope 'aggregate' batches are not whole transactions"
             raise PipelineConfigError(problem, "use scope 'strict', or `slackwater run`")
+        fields = SourceOptions.__dataclass_fields__
+        tuned = [name for name in _TUNING if getattr(options, name) != fields[name].default]
+        if tuned:
+            problem = f"documents are made without {', '.join(tuned)}"
+            raise PipelineConfigError(problem, "leave it out of changes(...)")
 
     @property
     def session(self) -> "SparkSession":
-        """The session that queries run in."""
+        """The session that they are made in."""
         return self.changes.session
 
     @property
@@ -67,35 +69,6 @@ class Documents:
     def views(self) -> tuple[str, ...]:
         """The names of the views."""
         return tuple(view.name for view in self.definition.plan.views)
-
-    def rows(self) -> "DataFrame":
-        """Reads a stream of changed documents: the columns of ``DOCUMENT_ROWS``.
-
-        All that a batch changes comes in one batch: the documents of several views always agree with each
-        other. Within a view a key occurs once per batch (``latest``) or per commit (``transactions``).
-        """
-        documents = self._packed().where("stage < 0").select("stage", "payload")
-        plan = self.definition.plan
-        has_moves = any(keys_move(plan, number) for number in range(len(plan.views)))
-        if has_moves:
-            # A key may move between buckets; what both say is put together per view.
-            documents = documents.repartition("stage")
-        return documents.mapInArrow(
-            document_unpacker(self.views, settle=has_moves, every_commit=self._every_commit), DOCUMENT_ROWS
-        )
-
-    def _packed(self) -> "DataFrame":
-        """Reads batch headers and packed documents, as sinks take them."""
-        definition, changes = self.definition, self.changes
-        options = {**changes.spark_options, "tables": ",".join(definition.tables)}
-        options["packing"] = packing_spec(definition.plan, definition.buckets).to_json()
-        packed = changes.session.readStream.format(FORMAT).options(**options).load()
-        settings = StageSettings(buckets=definition.buckets, every_commit=self._every_commit)
-        return stages(packed, definition.plan, settings, definition.evaluators)
-
-    @property
-    def _every_commit(self) -> bool:
-        return self.definition.emit is Emit.TRANSACTIONS
 
 
 def write_view(
@@ -116,7 +89,7 @@ def write_view(
 
     Args:
         documents: Made by :func:`stateful`, or of a :class:`Pipeline`.
-        checkpoint: Folder where Spark keeps offsets and state.
+        checkpoint: Where the state is kept: a path, or an address that ``pyarrow.fs`` knows.
         topic: Output topic, for documents of one view; None: as the pipeline says, else the view's name.
         partitions: The number of partitions of a topic that has to be created.
         available_now: Ends after what is there at the start.
@@ -124,9 +97,10 @@ def write_view(
         stop: Ends the run in order when it is set.
 
     Raises:
-        PipelineConfigError: a topic is given for several views, options that this sink does not take, or a
-            checkpoint that is not on a file system of this machine.
-        PipelineError: the run cannot begin, the output cannot be written, or the query failed.
+        PipelineConfigError: a topic is given for several views.
+        PipelineError: the run cannot begin, the output cannot be written, or a batch failed.
+        EngineError: the state in the checkpoint cannot be read or written.
+        CutLogError: Kafka does not answer, or the cut log is not as it was.
     """
     definition = documents.definition
     if topic is not None:
@@ -135,22 +109,19 @@ def write_view(
             raise PipelineConfigError(problem, "leave out topic=")
         (output,) = definition.outputs
         definition = replace(definition, outputs=(ViewOutput(output.view, topic, output.partitions),))
-    folder = RunSettings.local_folder(str(checkpoint))
-    settings = _run_settings(documents.options, folder, available_now=available_now, partitions=partitions)
-    run_pipeline(definition, settings, on_progress, stop=stop, session=documents.session)
+    settings = run_settings(documents, checkpoint, available_now=available_now, partitions=partitions)
+    context = documents.session.sparkContext
+    run_pipeline(definition, settings, on_progress, stop=stop, context=context)
 
 
-def _run_settings(
-    options: SourceOptions, checkpoint: Path, *, available_now: bool, partitions: int | None
+def run_settings(
+    documents: Documents, checkpoint: str | Path, *, available_now: bool, partitions: int | None = None
 ) -> RunSettings:
-    """Makes the settings of a run that reads as these options say; refuses what a run has no setting for."""
-    fields = SourceOptions.__dataclass_fields__
-    tuned = [name for name in _TUNING if getattr(options, name) != fields[name].default]
-    if tuned:
-        raise PipelineConfigError(f"write_view knows no {', '.join(tuned)}", "leave it out of changes(...)")
+    """Makes the settings of a run that reads as the options of the documents say."""
+    options = documents.options
     return RunSettings(
         servers=options.servers,
-        checkpoint=checkpoint,
+        checkpoint=str(checkpoint),
         timeline=options.timeline,
         available_now=available_now,
         parallelism=options.parallelism,

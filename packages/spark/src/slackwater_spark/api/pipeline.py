@@ -20,7 +20,6 @@ from slackwater_spark.pipeline import (
     pipeline_definition,
     run_pipeline,
 )
-from slackwater_spark.pipeline.definition import DEFAULT_BUCKETS
 from slackwater_spark.sink import Emit
 
 
@@ -33,7 +32,7 @@ class Pipeline:
         schema: Declared tables: CREATE TABLE text, a path, or a catalog.
         views: Name and ``SELECT TRANSACTIONALLY …`` of each view; views may read each other by name.
         emit: ``latest``: a document per key and batch; ``transactions``: per key and commit that changed it.
-        buckets: Slices of each stage's keys; fixed for the life of a checkpoint.
+        buckets: Slices of each stage's keys, fixed for the life of a checkpoint; None: the first run chooses.
 
     Raises:
         SqlTextError: the schema cannot be read; with its place.
@@ -48,7 +47,7 @@ class Pipeline:
         schema: Schema,
         views: Mapping[str, str],
         emit: Literal["latest", "transactions"] = "latest",
-        buckets: int = DEFAULT_BUCKETS,
+        buckets: int | None = None,
     ) -> None:
         self.definition: PipelineDefinition = pipeline_definition(
             name=name,
@@ -93,12 +92,15 @@ class Pipeline:
             settings: Servers, checkpoint and size of the run.
             on_progress: Called for each batch that became visible.
             stop: Ends the run in order when it is set.
-            session: Used instead of one that is made for the run; see :func:`check_session`.
+            session: Runs in this one, which is left as it is, instead of one that is made for the run.
 
         Raises:
-            PipelineError: the run cannot begin, the output cannot be written, or the query failed.
+            PipelineError: the run cannot begin, the output cannot be written, or a batch failed.
+            EngineError: the state in the checkpoint cannot be read or written.
+            CutLogError: Kafka does not answer, or the cut log is not as it was.
         """
-        run_pipeline(self.definition, settings, on_progress, stop=stop, session=session)
+        context = None if session is None else session.sparkContext
+        run_pipeline(self.definition, settings, on_progress, stop=stop, context=context)
 
     def documents(
         self,
@@ -108,10 +110,10 @@ class Pipeline:
         redis_url: str | None = None,
         **options: Unpack[ChangesOptions],
     ) -> Documents:
-        """Describes the views' documents for any sink of Spark's, or for :func:`for_each_commit_batch`.
+        """Describes the views' documents, for :func:`for_each_document_batch` or :func:`write_view`.
 
         Args:
-            session: With what :func:`check_session` asks for.
+            session: What they are made in; with what :func:`check_session` asks for.
             bootstrap: Kafka's ``bootstrap.servers``.
             redis_url: As for :func:`changes`.
             options: As for :func:`changes`.

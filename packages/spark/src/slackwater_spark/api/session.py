@@ -1,4 +1,4 @@
-"""Spark sessions that can run what this package offers."""
+"""Spark sessions that can run what this package offers, and what other sessions lack."""
 
 import os
 import shutil
@@ -8,35 +8,26 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.operator.conf import (
-    local_checkpoint_conf,
-    required_conf,
-    required_environment,
-    worker_conf,
-)
+from slackwater_spark.pipeline.session import REQUIRED_CONF
 
 _PYTHON = "PYSPARK_PYTHON"
 _WITH_LOCALS = "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled"
+"""Would write rows, and the secrets of the source's options, into the tracebacks of workers."""
 
 
-def session_builder(
-    builder: "SparkSession.Builder | None" = None, *, local_checkpoints: bool = True
-) -> "SparkSession.Builder":
-    """Returns a builder with all that Slackwater requires; add your own settings and call ``getOrCreate()``.
+def session_builder(builder: "SparkSession.Builder | None" = None) -> "SparkSession.Builder":
+    """Returns a builder with all that Slackwater needs; add your own settings and call ``getOrCreate()``.
 
-    Sets ``PYSPARK_PYTHON`` of this process, too, so that workers are this interpreter: call it before the
-    first session of the process is made.
+    Workers are then forked from a process that has imported what tasks need, are used again from task to
+    task, and talk to Spark over unix sockets. Sets ``PYSPARK_PYTHON`` of this process, too, so that workers
+    are this interpreter: call it before the first session of the process is made.
 
     Args:
         builder: One that has settings already; None: a new one.
-        local_checkpoints: Checkpoints are on paths of this machine: shortens each batch. Pass False when they
-            are in object storage or HDFS.
     """
-    for name, value in required_environment().items():
-        os.environ[name] = value
+    os.environ[_PYTHON] = sys.executable
     made = SparkSession.builder if builder is None else builder
-    conf = required_conf() | worker_conf() | (local_checkpoint_conf() if local_checkpoints else {})
-    for name, value in conf.items():
+    for name, value in REQUIRED_CONF.items():
         made = made.config(name, value)
     return made
 
@@ -44,22 +35,18 @@ def session_builder(
 def missing_settings(session: "SparkSession") -> dict[str, tuple[str, str]]:
     """Lists the settings that a session lacks, each with the value found and the value required.
 
-    Everything listed is needed by stages (:func:`stateful`, views). :func:`changes` and
-    :func:`for_each_commit_batch` need only the workers' interpreter.
+    Only those without which nothing works, or secrets are shown. A session that :func:`session_builder` did
+    not make may lack others without being listed; small batches then take longer.
     """
     found = {name: str(value) for name, value in session.conf.getAll.items()}
-    missing = {
-        name: (found.get(name, "not set"), wanted)
-        for name, wanted in required_conf().items()
-        if found.get(name, "not set").lower() != wanted.lower()
-    }
+    missing = {}
     if found.get(_WITH_LOCALS, "false").strip().lower() == "true":
         missing[_WITH_LOCALS] = ("true", "false")
     return missing | _missing_interpreter(session, found)
 
 
 def check_session(session: "SparkSession") -> None:
-    """Refuses a session that stages cannot run on.
+    """Refuses a session that Slackwater cannot run on.
 
     Raises:
         PipelineConfigError: names every setting that is missing, its value, and how to set it.

@@ -18,7 +18,6 @@ from slackwater_spark.api.schema import find_table
 from slackwater_spark.api.session import check_session
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import PipelineDefinition, ViewOutput, table_names
-from slackwater_spark.pipeline.definition import DEFAULT_BUCKETS
 from slackwater_spark.sink import Emit
 from slackwater_sql.catalog import Catalog, Column, Table
 from slackwater_sql.plan import (
@@ -46,8 +45,8 @@ class StatefulOptions(TypedDict, total=False):
 
     emit: Literal["latest", "transactions"]
     """A document per key and batch (default), or per key and commit that changed it."""
-    buckets: int
-    """Slices of the keys; 64. Fixed for the life of a checkpoint."""
+    buckets: int | None
+    """Slices of the keys, fixed for the life of a checkpoint; None (default): the first run chooses."""
     version: str
     """Change it when the function means something else: state of another version is refused."""
     columns: Mapping[str, Collection[str]]
@@ -101,7 +100,7 @@ def stateful(
         name=name,
         source=changes.options.source,
         emit=Emit(options.get("emit", "latest")),
-        buckets=options.get("buckets", DEFAULT_BUCKETS),
+        buckets=options.get("buckets"),
         outputs=(ViewOutput(name, name),),
         topics={table: topic for table, topic in changes.options.routed.items() if table in tables},
         plan=plan,
@@ -160,10 +159,10 @@ class FunctionStage:
         for option in self.options:
             if option not in known:
                 raise self._error(option, "is no option", f"known: {', '.join(sorted(known))}")
-        emit, buckets = self.options.get("emit", "latest"), self.options.get("buckets", DEFAULT_BUCKETS)
+        emit, buckets = self.options.get("emit", "latest"), self.options.get("buckets")
         if emit not in ("latest", "transactions"):
             raise self._error("emit", f"is {emit!r}", "expected 'latest' or 'transactions'")
-        if not isinstance(buckets, int) or buckets < 1:
+        if buckets is not None and (not isinstance(buckets, int) or buckets < 1):
             raise self._error("buckets", f"is {buckets!r}", "expected a positive number")
 
     def _key_columns(self, read: Collection[str]) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Pipelines: a folder becomes a streaming query."""
+"""Pipelines: a folder becomes views that are kept up to date."""
 
 from slackwater_spark.pipeline.class_archive import make_class_archive
 from slackwater_spark.pipeline.definition import (

@@ -11,8 +11,6 @@ from slackwater_sql.catalog import Catalog
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.plan import DocumentsOutput, EnginePlan, InputPlan, PublishedView, StagePlan
 
-DEFAULT_BUCKETS = 64
-
 _TABLE_OF_THE_DATABASE = 0
 """The origin of an input that is no other stage's result."""
 
@@ -68,8 +66,8 @@ class PipelineDefinition:
     scope: Scope = Scope.STRICT
     """Strict: all of the views is of one commit; aggregate: each document by itself."""
     emit: Emit
-    buckets: int
-    """Slices of each stage's keys; fixed for the life of a checkpoint."""
+    buckets: int | None = None
+    """Slices of each stage's keys, fixed for the life of a checkpoint; None: the first run chooses."""
     revision: int = 1
     """Counts the meanings that the views have had; each has its checkpoint and its outputs."""
     outputs: tuple[ViewOutput, ...]
@@ -87,9 +85,10 @@ class PipelineDefinition:
         """Full names of the tables the views read, each once."""
         return table_names(self.plan)
 
-    def checkpoint(self, folder: Path) -> Path:
-        """Returns the folder where this revision keeps its state, if the first one does in `folder`."""
-        return folder.with_name(revision_name(folder.name, self.revision))
+    def checkpoint(self, first: str) -> str:
+        """Returns where this revision keeps its state, if the first one does in `first`."""
+        folder, mark, query = first.partition("?")
+        return revision_name(folder.rstrip("/"), self.revision) + mark + query
 
 
 def pipeline_definition(
@@ -99,7 +98,7 @@ def pipeline_definition(
     catalog: Catalog,
     views: Mapping[str, str],
     emit: Emit = Emit.LATEST,
-    buckets: int = DEFAULT_BUCKETS,
+    buckets: int | None = None,
     outputs: Sequence[ViewOutput] | None = None,
 ) -> PipelineDefinition:
     """Describes a pipeline without a folder.
@@ -110,7 +109,7 @@ def pipeline_definition(
         catalog: The declared tables.
         views: Name and SQL of each view.
         emit: Which states are published.
-        buckets: Slices of each stage's keys; fixed for the life of a checkpoint.
+        buckets: Slices of each stage's keys, fixed for the life of a checkpoint; None: the first run chooses.
         outputs: Where views are published, in their order; None: each in the topic of its name.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Finds the error that made a query fail in Spark's account of it."""
+"""Finds the error that made a batch fail in Spark's account of it."""
 
 import re
 
@@ -6,28 +6,21 @@ _TRACEBACK = "Traceback (most recent call last)"
 _RAISED = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt))(?:: (?P<reason>.*))?$"
 )
-_HANDED_ON = "Py4JJavaError"
-_CAUSED_BY = re.compile(r"^Caused by: (?P<type>[\w.$]+): (?P<reason>.+)$")
-_QUERY_FAILED = r"(?:terminated with exception: +|\A(?=.*\n=== Streaming Query ===))"
-"""The beginning of Spark's account of a query that failed; of one that has not begun, its error."""
-_PROCESS_ENDED = re.compile(
-    _QUERY_FAILED + r"(?P<told>Broken pipe|Connection reset(?: by peer)?|(?= *SQLSTATE)) *(?:SQLSTATE|$)",
-    re.M,
-)
-"""Spark asks a Python process of its own for offsets and tasks; its end is told as that of a connection."""
-_PROCESS_LATE = re.compile(_QUERY_FAILED + r"Python worker failed to connect back")
-"""Spark gives that process ten seconds to start, whatever its settings are."""
-RESTARTABLE = frozenset({"PythonProcessEndedError", "PythonProcessLateError"})
-"""Causes that lie in a process of the query's own, and that a query that starts again may not meet."""
+_JAVA_CAUSE = re.compile(r"^(?:: |Caused by: )(?P<type>[\w.$]+): (?P<reason>.+)$")
+"""The error that a call into Java told, and those behind it."""
 _JAVA_FRAME = re.compile(r"^\s+at [\w.$/<>]+\(|^\s*(?:Caused by: |Driver stacktrace:|\.\.\. \d+ more)")
+_SQL_STATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
+"""Spark adds it to whatever a task has raised."""
+_WORKER_ENDED = "Python worker exited unexpectedly"
+_CANCELLED = "[SPARK_JOB_CANCELLED]"
 
 
 def root_cause(text: str) -> tuple[str, str]:
-    """Returns name and message of the Python error in Spark's account; else the account's first line.
+    """Returns name and message of the Python error in Spark's account; else of Java's deepest cause.
 
     Spark wraps what a task raises into messages of its own, and repeats stack traces of both languages. The
     error that counts is the last one of the first chain of Python tracebacks, which ends where Java's frames
-    begin. If that one only hands on what Java told it, Java's own cause counts.
+    begin.
     """
     lines = text.splitlines()
     found: tuple[str, str] | None = None
@@ -42,33 +35,22 @@ def root_cause(text: str) -> tuple[str, str]:
             message = _whole_message(raised["reason"] or "", lines[number + 1 :])
             found = raised["type"].rpartition(".")[2], message
     if found is not None:
-        return _java_cause(text) if found[0] == _HANDED_ON else found
-    if (ended := _PROCESS_ENDED.search(text)) is not None:
-        told = ended["told"] or "end of its stream"
+        return found
+    if _WORKER_ENDED in text:
         return (
             "PythonProcessEndedError",
-            f"the Python process in which Spark plans batches ended ({told}): killed, or out of memory? "
-            "Nothing is lost: start the pipeline again",
+            "a Python process that computes batches ended each time that Spark tried: killed, or out of "
+            "memory? Nothing is lost: start the pipeline again",
         )
-    if _PROCESS_LATE.search(text) is not None:
-        return (
-            "PythonProcessLateError",
-            "the Python process in which Spark plans batches did not start within 10 s: the machine is too "
-            "busy. Nothing is lost: start the pipeline again",
-        )
-    first = next((line.strip() for line in lines if line.strip()), "no reason given")
-    return "StreamingQueryException", first
+    causes = [cause for line in lines if (cause := _JAVA_CAUSE.match(line)) is not None]
+    if causes:
+        return causes[-1]["type"].rpartition(".")[2], causes[-1]["reason"]
+    return "SparkError", next((line.strip() for line in lines if line.strip()), "no reason given")
 
 
-def _java_cause(text: str) -> tuple[str, str]:
-    """Finds why a call into Java failed: a Python error in a task, or Java's deepest cause."""
-    told = text.partition(_HANDED_ON)[2]
-    if _TRACEBACK in told and _HANDED_ON not in told:
-        return root_cause(told)
-    causes = [found for line in told.splitlines() if (found := _CAUSED_BY.match(line)) is not None]
-    if not causes:
-        return _HANDED_ON, _whole_message("", told.partition(":")[2].splitlines())
-    return causes[-1]["type"].rpartition(".")[2], causes[-1]["reason"]
+def is_cancelled(text: str) -> bool:
+    """Tells whether Spark's account is that somebody has cancelled the batch."""
+    return _CANCELLED in text and _TRACEBACK not in text
 
 
 def _whole_message(first: str, following: list[str]) -> str:
@@ -78,4 +60,4 @@ def _whole_message(first: str, following: list[str]) -> str:
         if not line.strip() or _JAVA_FRAME.match(line) or _TRACEBACK in line:
             break
         message.append(line)
-    return "\n".join(message).strip()
+    return _SQL_STATE.sub("", "\n".join(message)).strip()

@@ -1,20 +1,14 @@
 """The meaning of a pipeline, noted in its checkpoint by the first run, so that later runs notice changes."""
 
-import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from slackwater_spark.errors import PipelineStateError
 from slackwater_spark.pipeline.definition import PipelineDefinition, view_inputs
-from slackwater_spark.state import Checkpoint
 from slackwater_sql.plan import EnginePlan, InputPlan, PublishedView, fingerprint
 
-FINGERPRINT_FILE = "slackwater.json"
-VERSION = 2
-"""The version of the form of the state as a whole: 2 has stages."""
+VERSION = 3
+"""The version of the form of the state as a whole: 3 has segments and manifests."""
 
 _NOT_THERE = "no part of it"
 
@@ -75,6 +69,7 @@ class PipelineFingerprint:
     def take(cls, definition: PipelineDefinition, timeline: int) -> "PipelineFingerprint":
         """Takes the fingerprint of a pipeline that reads a timeline."""
         plan = definition.plan
+        assert definition.buckets is not None  # noqa: S101 - a run chooses before it compares
         return cls(
             pipeline=definition.name,
             revision=definition.revision,
@@ -135,49 +130,6 @@ class PipelineFingerprint:
                 yield from ViewFingerprint(**before[name]).changes(name, now)
 
 
-def check_fingerprint(checkpoint: Checkpoint, fingerprint: PipelineFingerprint) -> None:
-    """Refuses a pipeline that may not use this checkpoint; changes nothing.
-
-    Raises:
-        PipelineStateError: the checkpoint belongs to a pipeline that means something else.
-    """
-    before = _read(checkpoint.folder)
-    if before is not None:
-        changes = fingerprint.changes_since(before)
-    elif checkpoint.query_id() is not None:
-        changes = (("its origin", "a Spark query of another kind", "a pipeline"),)
-    else:
-        changes = ()
-    if changes:
-        raise _incompatible(checkpoint.folder, changes, fingerprint.revision)
-
-
-def claim_checkpoint(checkpoint: Checkpoint, fingerprint: PipelineFingerprint) -> None:
-    """Writes the fingerprint into a new checkpoint; otherwise like :func:`check_fingerprint`. Idempotent."""
-    check_fingerprint(checkpoint, fingerprint)
-    if _read(checkpoint.folder) is None:
-        _write(checkpoint.folder, fingerprint.to_json())
-
-
-def _read(folder: Path) -> dict[str, Any] | None:
-    try:
-        text = (folder / FINGERPRINT_FILE).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    return dict(json.loads(text))
-
-
-def _write(folder: Path, fields: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / FINGERPRINT_FILE
-    draft = target.with_name(f".{FINGERPRINT_FILE}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(fields, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(target)
-
-
 def _table_facts(item: InputPlan) -> dict[str, str]:
     table = item.table.full_name
     facts = {
@@ -185,16 +137,3 @@ def _table_facts(item: InputPlan) -> dict[str, str]:
         for column in item.columns
     }
     return {**facts, f"primary key of {table}": ", ".join(item.table.primary_key)}
-
-
-def _incompatible(folder: Path, changes: Iterable[Change], revision: int) -> PipelineStateError:
-    listed = "; ".join(
-        f"{name} was {was}, is {now}" if was else f"{name} {now}" for name, was, now in changes
-    )
-    return PipelineStateError(
-        f"checkpoint {folder} does not fit the pipeline any more: {listed}",
-        f"undo the change, or write `revision = {revision + 1}` into pipeline.toml: the changed pipeline "
-        "then has a checkpoint of its own beside this one and output topics of its own (give new ones where "
-        "pipeline.toml names topics), and builds its views from the beginning of the source's topics, while "
-        "readers of the old ones are not disturbed",
-    )

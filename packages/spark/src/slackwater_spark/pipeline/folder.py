@@ -22,7 +22,6 @@ from slackwater_engine.settings import Scope
 from slackwater_protocol.keys import commit_topic
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.definition import (
-    DEFAULT_BUCKETS,
     PipelineDefinition,
     PipelineSql,
     ViewOutput,
@@ -119,7 +118,7 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     name, source = _topic_name(toml, "name"), _topic_name(toml, "source")
     scope = Scope(toml.choice("scope", [str(scope) for scope in Scope], str(Scope.STRICT)))
     emit = Emit(toml.choice("emit", [str(emit) for emit in Emit], str(Emit.LATEST)))
-    buckets = toml.integer("buckets", DEFAULT_BUCKETS, minimum=1) or DEFAULT_BUCKETS
+    buckets = toml.integer("buckets", None, minimum=1)
     revision = toml.integer("revision", 1, minimum=1) or 1
     sql = read_sql(folder)
     outputs = read_outputs(toml, sql.view_names, revision)

@@ -24,12 +24,8 @@ _END_SECONDS = 20.0
 _FROM_SIGNAL = 128
 """A JVM, as a shell does, adds this to the number of the signal that made it end in order."""
 
-_SPARK_NOISE = (
-    b"WARNING: Using incubator modules",
-    b"Starting Streaming ",
-    b"Streaming TransformWithStateIn",
-)
-"""Lines that Spark itself prints at every start or in every task."""
+_SPARK_NOISE = b"WARNING: Using incubator modules"
+"""The beginning of a line that Spark itself prints at every start."""
 
 _log = logging.getLogger(__name__)
 _output_log = logging.getLogger("slackwater_spark.jvm")

@@ -1,24 +1,14 @@
-"""The progress of a run: what the sink and Spark say of each batch, put together, and shown to others."""
+"""The progress of a run, batch by batch, and how it is shown to others."""
 
 import logging
-import queue
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from slackwater_markers import MarkersError, MarkerStore, PipelineStatus, RedisMarkerStore
 from slackwater_protocol import Clock, ProgressRecord
 from slackwater_spark.pipeline.definition import PipelineDefinition
 from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.sink import WriteReport
 
 _REDIS_TIMEOUT = timedelta(seconds=1)
 
@@ -47,90 +37,16 @@ class BatchProgress:
     """Records written to the output, deletes included."""
     deletes: int
     was_covered: bool
-    """The output held the batch already: the run before ended between Kafka's commit and Spark's."""
+    """The output held the batch already: the answer to its commit was lost."""
     seconds: Mapping[str, float]
-    """By part. ``collect`` (source, stage, transfer to the driver), ``produce`` and ``commit`` are the
-    sink's; the others are Spark's ``durationMs``; there ``addBatch`` spans these three. Spark's are
-    absent if it did not report the batch before the run ended."""
+    """By part, one after the other: ``plan`` (choosing and dividing the batch), ``read`` and ``evaluate``
+    (the slowest task of each kind), ``schedule`` (whatever else Spark does meanwhile), ``state`` (writing
+    it), ``produce`` and ``commit`` (the sink)."""
 
     @property
     def lag(self) -> timedelta:
         """The time from the database's commit of the newest transaction to its visibility in the output."""
         return self.visible_at - self.committed_at
-
-
-class ProgressQueue:
-    """Brings together what sink and Spark say of a batch, each in its own thread, for the run's thread.
-
-    Args:
-        pipeline: The pipeline's name.
-    """
-
-    def __init__(self, pipeline: str) -> None:
-        self._pipeline = pipeline
-        self._news: queue.Queue[BatchProgress | tuple[int, Mapping[str, int]]] = queue.Queue()
-        self._written: dict[int, BatchProgress] = {}
-        self.listener: StreamingQueryListener = _DurationListener(self.put_durations)
-        """To be added to the session, so that Spark tells what it measures."""
-
-    def put_written(self, report: WriteReport, collect_seconds: float) -> None:
-        """Adds what the sink says of a batch, and how long it took to get there; called by its thread."""
-        header = report.header
-        progress = BatchProgress(
-            pipeline=self._pipeline,
-            source=header.source,
-            timeline=header.timeline,
-            batch_id=report.batch_id,
-            commit_lsn=header.to_lsn,
-            committed_at=datetime.fromtimestamp(header.commit_ts_ms / 1000, UTC),
-            visible_at=report.visible_at,
-            events=header.event_count,
-            transactions=len(header.transactions),
-            documents=report.documents,
-            deletes=report.deletes,
-            was_covered=report.was_covered,
-            seconds={
-                "collect": collect_seconds,
-                "produce": report.produce_seconds,
-                "commit": report.commit_seconds,
-            },
-        )
-        self._news.put(progress)
-
-    def put_durations(self, batch_id: int, milliseconds: Mapping[str, int]) -> None:
-        """Adds what Spark measured; called by the listener's thread, after the sink for the same batch."""
-        self._news.put((batch_id, milliseconds))
-
-    def next(self, timeout: timedelta) -> BatchProgress | None:
-        """Takes the next batch of which both have told.
-
-        None if the time is over, or a piece came that completes no batch: durations of one that wrote
-        nothing, or a batch whose durations are still to come.
-        """
-        try:
-            piece = self._news.get(timeout=timeout.total_seconds())
-        except queue.Empty:
-            return None
-        if isinstance(piece, BatchProgress):
-            self._written[piece.batch_id] = piece
-            return None
-        batch_id, milliseconds = piece
-        written = self._written.pop(batch_id, None)
-        if written is None:
-            return None
-        measured = {name: ms / 1000 for name, ms in milliseconds.items()}
-        return replace(written, seconds={**written.seconds, **measured})
-
-    @property
-    def has_unfinished(self) -> bool:
-        """Says that a piece waits for its counterpart or to be read."""
-        return bool(self._written) or not self._news.empty()
-
-    def take_rest(self) -> list[BatchProgress]:
-        """Takes the batches of which Spark has not told."""
-        rest = [written for _, written in sorted(self._written.items())]
-        self._written.clear()
-        return rest
 
 
 class StatusReporter:
@@ -185,7 +101,7 @@ class StatusReporter:
         status = PipelineStatus(
             name=self._definition.name,
             source=self._definition.source,
-            output=", ".join(output.topic for output in self._definition.outputs),
+            output=", ".join(dict.fromkeys(output.topic for output in self._definition.outputs)),
             query_id=query_id,
             batch_id=batch_id,
             timeline=timeline,
@@ -200,23 +116,3 @@ class StatusReporter:
             self._is_away = True
         else:
             self._is_away = False
-
-
-class _DurationListener(StreamingQueryListener):
-    """Passes on what Spark measured of each batch; Spark calls it from a thread of its own."""
-
-    def __init__(self, on_durations: Callable[[int, Mapping[str, int]], None]) -> None:
-        self._on_durations = on_durations
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Does nothing."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Passes the durations of a batch on that has ended."""
-        self._on_durations(event.progress.batchId, dict(event.progress.durationMs))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Does nothing."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Does nothing."""

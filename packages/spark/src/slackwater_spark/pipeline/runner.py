@@ -1,40 +1,40 @@
-"""Running a pipeline: one streaming query from the source through its stages into the sink."""
+"""Running a pipeline: batches from the source through its stages into the sink, for as long as is wanted."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import timedelta
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark import SparkContext
 
-from slackwater_protocol import Clock, SlackwaterError, SourceTopics, SystemClock
-from slackwater_spark.errors import OutputRefusedError, QueryFailedError
+from slackwater_engine.bucket import state_fingerprint
+from slackwater_engine.settings import StageSettings, default_buckets
+from slackwater_engine.state.keeper import StateKeeper
+from slackwater_protocol import Clock, ProgressRecord, SourceTopics, SystemClock
+from slackwater_spark.errors import PipelineStateError, QueryFailedError
+from slackwater_spark.pipeline.batch_job import SPARK_ERRORS, BatchJobs
+from slackwater_spark.pipeline.batch_loop import BatchLoop
+from slackwater_spark.pipeline.batch_task import TaskProgram
+from slackwater_spark.pipeline.checkpoint import Checkpoint, CheckpointIdentity
 from slackwater_spark.pipeline.definition import PipelineDefinition
-from slackwater_spark.pipeline.failure import RESTARTABLE, root_cause
-from slackwater_spark.pipeline.fingerprint import (
-    PipelineFingerprint,
-    check_fingerprint,
-    claim_checkpoint,
-)
+from slackwater_spark.pipeline.failure import is_cancelled, root_cause
+from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.jvm import explain_jvm_end
-from slackwater_spark.pipeline.progress import BatchProgress, ProgressQueue, StatusReporter
-from slackwater_spark.pipeline.query import BatchWriter, RunStoppedError, packed_documents
-from slackwater_spark.pipeline.session import spark_session
+from slackwater_spark.pipeline.progress import BatchProgress, StatusReporter
+from slackwater_spark.pipeline.session import starting_spark
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.pipeline.sinks import make_sink
-from slackwater_spark.sink import REQUEST_TIMEOUT, SinkProbe
+from slackwater_spark.sink import REQUEST_TIMEOUT, Emit, Sink, SinkProbe
 from slackwater_spark.source.kafka_reader import existing_topics
-from slackwater_spark.state import Checkpoint, CheckpointHold
+from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.planner import Planner
 
 _SPARK_LOG = "spark.log"
-
-_POLL_INTERVAL = timedelta(milliseconds=200)
-_LAST_PROGRESS_WAIT = timedelta(seconds=2)
-_MAX_RESTARTS = 5
-"""The number of times in a row that a query is started again without a batch of it having become visible."""
+_CANCEL_INTERVAL_SECONDS = 0.2
 
 _log = logging.getLogger(__name__)
 
@@ -45,21 +45,21 @@ def run_pipeline(
     on_progress: Callable[[BatchProgress], None] | None = None,
     *,
     stop: threading.Event | None = None,
-    session: SparkSession | None = None,
+    context: SparkContext | None = None,
     probe: SinkProbe | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> None:
     """Keeps the views up to date until ``stop`` is set, or, `available_now`, until they hold what was there.
 
     Blocks. Starting again after any end, a crash included, goes on where the output ends. One run per process
-    at a time; it uses this process's Spark session.
+    at a time; it uses this process's Spark.
 
     Args:
         definition: What to compute.
         settings: Where.
         on_progress: Called in this thread for each visible batch, in order. What it raises ends the run.
         stop: Ends the run in order: a Kafka transaction that has begun is finished first.
-        session: Used instead of one that is made for the run, and left as it is.
+        context: Spark's, used instead of one that is made for the run, and left as it is.
         probe: For tests: is told of the sink's steps.
         on_step: Called in this thread before whatever may take long, with a sentence that says what is waited
             for.
@@ -68,74 +68,90 @@ def run_pipeline(
         PipelineStateError: the checkpoint is of a pipeline that meant something else, another pipeline of
             this name has written, or the output is not as it was left; nothing was touched.
         RunOvertakenError: another run took over.
-        PipelineUnavailableError: Spark does not start, the output cannot be reached, or the checkpoint is
-            being distributed over other partitions.
-        QueryFailedError: the query ended with an error.
+        PipelineUnavailableError: Spark does not start, or the output cannot be reached.
+        QueryFailedError: a batch failed in Spark, or Spark ended.
+        EngineError: the state in the checkpoint cannot be read or written.
+        CutLogError: Kafka does not answer, or the cut log is not as it was.
     """
-    run = _PipelineRun(
+    sink = make_sink(definition, settings, probe=probe, clock=SystemClock())
+    run = PipelineRun(
         definition,
         settings,
+        sink,
         on_progress=on_progress or (lambda _: None),
         on_step=on_step or (lambda _: None),
         stop=stop or threading.Event(),
-        clock=SystemClock(),
-        probe=probe,
     )
-    run.check()
-    if session is not None:
-        run.run(session)
+    if context is not None:
+        run.check()
+        run.run(context)
         return
     run.on_step("starting Spark")
-    with spark_session(definition.name, settings, run.spark_log) as own:
-        run.run(own)
+    with starting_spark(definition.name, settings, run.spark_log) as started:
+        run.check()
+        run.run(started())
 
 
-class _PipelineRun:
-    def __init__(
+class PipelineRun:
+    """One run of a pipeline into a sink; for arguments see :func:`run_pipeline` and :class:`BatchLoop`."""
+
+    def __init__(  # noqa: PLR0913 - a run is made of them
         self,
         definition: PipelineDefinition,
         settings: RunSettings,
+        sink: Sink,
         *,
         on_progress: Callable[[BatchProgress], None],
         on_step: Callable[[str], None],
         stop: threading.Event,
-        clock: Clock,
-        probe: SinkProbe | None = None,
+        repeats: bool = False,
+        clock: Clock | None = None,
     ) -> None:
-        self._definition = definition
         self._settings = settings
+        self._repeats = repeats
+        self._sink = sink
         self._on_progress = on_progress
         self.on_step = on_step
         self._stop = stop
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._checkpoint = Checkpoint(definition.checkpoint(settings.checkpoint))
-        self._fingerprint = PipelineFingerprint.take(definition, settings.timeline)
-        without_output = self._checkpoint.batches_without_input
-        self._sink = make_sink(definition, settings, without_output, probe=probe, clock=clock)
-        self._progress = ProgressQueue(definition.name)
-        self._writer = self._new_writer()
-        self._restarts = 0
+        self._definition = definition
+        self._scratch: Path | None = None
 
     @property
     def spark_log(self) -> Path:
-        """The file that Spark's JVM logs to."""
-        return self._settings.spark_log or self._checkpoint.folder / _SPARK_LOG
+        """The file that Spark's JVM logs to; among temporary files if the checkpoint is elsewhere."""
+        if self._settings.spark_log is not None:
+            return self._settings.spark_log
+        folder = self._checkpoint.local_folder
+        if folder is None:
+            folder = self._scratch = self._scratch or Path(mkdtemp(prefix="slackwater-"))
+        return folder / _SPARK_LOG
 
     def check(self) -> None:
-        """Refuses what can be refused before anything is started, written or fenced."""
-        check_fingerprint(self._checkpoint, self._fingerprint)
+        """Refuses what can be refused before anything is written or fenced."""
+        self._choose_buckets()
+        self._checkpoint.check(self._fingerprint)
+        identity = self._checkpoint.identity()
         self._announce_wait_for_sink("its progress")
-        self._sink.check(self._checkpoint.query_id())
+        self._sink.check(None if identity is None else identity.query_id)
         self._warn_of_missing_topics()
 
-    def run(self, session: SparkSession) -> None:
+    def run(self, context: SparkContext) -> None:
         """Takes the pipeline over, runs it and lets it go."""
-        holder = f"a run of {self._definition.name}"
-        with self._checkpoint.hold(holder, alone=False) as hold:
-            try:
-                self._run(session, hold)
-            except (Py4JError, OSError) as error:  # OSError: a socket to the JVM
-                self._raise_end_of_jvm(error)
+        try:
+            self._run(context)
+        except SPARK_ERRORS as error:
+            self._explain_end_in_spark(context, error)
+
+    def _choose_buckets(self) -> None:
+        """Takes the number of buckets that the definition, the first run or this machine says."""
+        if self._definition.buckets is None:
+            identity = self._checkpoint.identity()
+            cores = self._settings.parallelism or os.cpu_count() or 1
+            buckets = default_buckets(cores) if identity is None else identity.buckets
+            self._definition = replace(self._definition, buckets=buckets)
+        self._fingerprint = PipelineFingerprint.take(self._definition, self._settings.timeline)
 
     def _warn_of_missing_topics(self) -> None:
         """Warns of tables without a topic, which count as empty: right if nobody has written to them yet."""
@@ -153,29 +169,79 @@ class _PipelineRun:
                 partitions,
             )
 
-    def _run(self, session: SparkSession, hold: CheckpointHold) -> None:
+    def _run(self, context: SparkContext) -> None:
         status = StatusReporter.connect(self._definition, self._settings, self._clock)
-        session.streams.addListener(self._progress.listener)
-        try:
-            claim_checkpoint(self._checkpoint, self._fingerprint)
+        with ExitStack() as ending:
+            ending.callback(status.close)
+            ending.callback(self._sink.close)
+            identity = self._checkpoint.claim(self._fingerprint)
             self._announce_wait_for_sink("its outputs")
             progress = self._sink.open()
-            self._checkpoint.replan_failed_batch(None if progress is None else progress.batch_id, hold)
-            self.on_step("starting its query")
-            query = self._start(session)
-            status.report_start(self._query_id(), progress)
+            keeper = self._open_state(progress)
+            options = source_options(self._definition, self._settings, context.defaultParallelism)
+            planner = Planner(options)
+            ending.callback(planner.close)
+            program = self._program(identity, options)
+            status.report_start(identity.query_id, progress)
             self.on_step("waiting for a cut with something new")
-            self._watch(query, status)
-            while not self._has_ended(session, query):
-                query = self._start(session)
-                self._watch(query, status)
-        finally:
-            self._sink.close()
-            session.streams.removeListener(self._progress.listener)
-            status.close()
+            jobs = BatchJobs(context, program, options.parallelism)
+            ending.callback(jobs.close)
+            ending.enter_context(_cancelled_by(self._stop, jobs))
 
-    def _new_writer(self) -> BatchWriter:
-        return BatchWriter(self._sink, self._query_id, self._clock, self._progress.put_written)
+            def report(batch: BatchProgress) -> None:
+                status.report_batch(identity.query_id, batch)
+                self._on_progress(batch)
+
+            loop = BatchLoop(
+                pipeline=self._definition.name,
+                query_id=identity.query_id,
+                planner=planner,
+                jobs=jobs,
+                keeper=keeper,
+                sink=self._sink,
+                clock=self._clock,
+                stop=self._stop,
+                on_batch=report,
+                max_events=options.max_events_per_batch,
+                repeats=self._repeats,
+            )
+            loop.run(available_now=self._settings.available_now)
+
+    def _open_state(self, progress: ProgressRecord | None) -> StateKeeper:
+        keeper = StateKeeper(
+            self._checkpoint.store, state_fingerprint(self._definition.plan, self._stage_settings())
+        )
+        if progress is not None and not progress.state:
+            raise PipelineStateError(
+                f"the newest batch of pipeline {self._definition.name!r} was published by an earlier "
+                "version, which kept its state in another form",
+                f"write `revision = {self._definition.revision + 1}` into pipeline.toml: the pipeline then "
+                "builds its views from the beginning of the source's topics, into output topics of its own",
+            )
+        keeper.open("" if progress is None else progress.state)
+        return keeper
+
+    def _program(self, identity: CheckpointIdentity, options: SourceOptions) -> TaskProgram:
+        root = self._settings.index_root
+        return TaskProgram(
+            plan=self._definition.plan,
+            settings=self._stage_settings(),
+            evaluators=self._definition.evaluators,
+            options=options,
+            checkpoint=self._checkpoint.address,
+            query_id=identity.query_id,
+            index_root=None if root is None else str(root),
+        )
+
+    def _stage_settings(self) -> StageSettings:
+        definition = self._definition
+        assert definition.buckets is not None  # noqa: S101 - chosen when the run was checked
+        return StageSettings(
+            buckets=definition.buckets,
+            every_commit=definition.emit is Emit.TRANSACTIONS,
+            scope=definition.scope,
+            limits=self._settings.limits,
+        )
 
     def _announce_wait_for_sink(self, what: str) -> None:
         until = self._clock.now() + REQUEST_TIMEOUT
@@ -183,88 +249,23 @@ class _PipelineRun:
             f"asking {self._sink.place} for {what}, until {until:%H:%M:%S} UTC if it does not answer"
         )
 
-    def _start(self, session: SparkSession) -> StreamingQuery:
-        self._writer = self._new_writer()
-        documents = packed_documents(session, self._definition, self._settings)
-        writer = documents.writeStream.queryName(self._definition.name).foreachBatch(self._writer)
-        writer = writer.option("checkpointLocation", str(self._checkpoint.folder))
-        if self._settings.available_now:
-            writer = writer.trigger(availableNow=True)
-        return writer.start()
-
-    def _watch(self, query: StreamingQuery, status: StatusReporter) -> None:
-        """Reports the query's batches until it has ended, or the run is to stop and the query was stopped."""
-        try:
-            while query.isActive and not self._stop.is_set():
-                self._report(self._progress.next(_POLL_INTERVAL), status)
-        finally:
-            self._writer.stop()
-            query.stop()
-        deadline = self._clock.monotonic() + _LAST_PROGRESS_WAIT.total_seconds()
-        while self._progress.has_unfinished and self._clock.monotonic() < deadline:
-            self._report(self._progress.next(_POLL_INTERVAL), status)
-        for batch in self._progress.take_rest():
-            self._report(batch, status)
-
-    def _report(self, batch: BatchProgress | None, status: StatusReporter) -> None:
-        if batch is None:
-            return
-        if not batch.was_covered:
-            self._restarts = 0
-        status.report_batch(self._query_id(), batch)
-        self._on_progress(batch)
-
-    def _has_ended(self, session: SparkSession, query: StreamingQuery) -> bool:
-        """Tells whether the run has ended with its query; raises a failure; False: the query starts again."""
-        failure = self._writer.failure
-        if isinstance(failure, OutputRefusedError):
-            self._checkpoint.note_failed_batch()
-        if failure is not None:
-            raise failure
-        error = query.exception()
-        if error is None:
-            self._check_end_was_wanted(session)
-            return True
-        text = str(error)
-        error_type, reason = root_cause(text)
-        if error_type == RunStoppedError.__name__ or (self._stop.is_set() and error_type in RESTARTABLE):
-            return True
-        if error_type in RESTARTABLE and self._restarts < _MAX_RESTARTS:
-            self._restarts += 1
-            _log.warning(
-                "the query ended: %s (%s). Starting it again from its checkpoint, %d of at most %d times",
-                reason,
-                error_type,
-                self._restarts,
-                _MAX_RESTARTS,
-            )
-            return False
-        _log.error("the query failed: %s", text)
-        self._checkpoint.note_failed_batch()
-        raise self._failed(error_type, reason)
-
-    def _check_end_was_wanted(self, session: SparkSession) -> None:
-        """Raises if Spark was shut down, say by a signal to its JVM: queries then end without an error."""
-        if self._stop.is_set():
-            return
-        ended = explain_jvm_end()
-        if ended is None and session.sparkContext._jsc.sc().isStopped():  # noqa: SLF001 - has no other name
-            ended = explain_jvm_end(is_lost=True) or "Spark was shut down from outside"
-        if ended is None and self._settings.available_now:
-            return
-        reason = f"{ended or 'the query was stopped from outside'}; {self._what_helps}"
-        raise self._failed("SparkStopped", reason)
-
-    def _raise_end_of_jvm(self, error: Exception) -> None:
-        """Names the end of the JVM in place of what it did to our connection to it."""
-        ended = explain_jvm_end(is_lost=True)
-        if ended is None:
-            raise error
+    def _explain_end_in_spark(self, context: SparkContext, error: Exception) -> None:
+        """Names what happened in Spark in place of what it did to our connection to it."""
+        ended = explain_jvm_end(is_lost=not _answers(context))
+        if ended is None and _answers(context):
+            text = str(error)
+            if self._stop.is_set() and is_cancelled(text):
+                return
+            error_type, reason = root_cause(text)
+            _log.error("the batch failed: %s", text)
+            raise self._failed(error_type, reason) from error
+        what = ended or "Spark was shut down from outside"
         if self._stop.is_set():  # a signal to all processes of a group, as systemd sends it
-            _log.warning("%s while the run was being stopped", ended)
+            _log.warning("%s while the run was being stopped", what)
             return
-        _log.error("%s; our connection to it: %s", ended, error)
-        raise self._failed("SparkStopped", f"{ended}; {self._what_helps}") from error
+        _log.error("%s; our connection to it: %s", what, error)
+        reason = f"{what}; {self._what_helps}"
+        raise self._failed("SparkStopped", reason) from error
 
     def _failed(self, error_type: str, reason: str) -> QueryFailedError:
         return QueryFailedError(f"pipeline {self._definition.name!r} stopped: {reason} ({error_type})")
@@ -273,12 +274,20 @@ class _PipelineRun:
     def _what_helps(self) -> str:
         return f"nothing is lost: start the pipeline again; {self.spark_log} may say more"
 
-    def _query_id(self) -> str:
-        query_id = self._checkpoint.query_id()
-        if query_id is None:
-            message = f"checkpoint {self._checkpoint.folder} has no query id although a query runs"
-            raise SlackwaterError(message)
-        return query_id
+
+def source_options(definition: PipelineDefinition, settings: RunSettings, cores: int) -> SourceOptions:
+    """Returns how a pipeline reads its source."""
+    options = SourceOptions(
+        servers=settings.servers,
+        source=definition.source,
+        tables=definition.tables,
+        routed=dict(definition.topics),
+        timeline=settings.timeline,
+        scope=definition.scope,
+        parallelism=settings.parallelism or cores,
+    )
+    most = settings.max_events_per_batch
+    return options if most is None else replace(options, max_events_per_batch=most)
 
 
 def tables_without_topic(
@@ -299,3 +308,30 @@ def tables_without_topic(
         if topic not in known:
             others = set(known).difference(named.values())
             yield table, tuple(sorted(other for other in others if other.startswith(topic)))
+
+
+@contextmanager
+def _cancelled_by(stop: threading.Event, jobs: BatchJobs) -> Iterator[None]:
+    """Cancels the batch that runs when a run is to stop within the block: it may take long."""
+    is_over = threading.Event()
+
+    def cancel() -> None:
+        while not is_over.wait(_CANCEL_INTERVAL_SECONDS):
+            if stop.is_set():
+                with suppress(*SPARK_ERRORS):  # which the job reports, too
+                    jobs.cancel()
+
+    watch = threading.Thread(target=cancel, name="cancel-on-stop", daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+
+
+def _answers(context: SparkContext) -> bool:
+    """Tells whether Spark's JVM is there and its context in use."""
+    try:
+        return not context._jsc.sc().isStopped()  # noqa: SLF001 - has no other name
+    except (*SPARK_ERRORS, AttributeError):
+        return False

@@ -1,4 +1,4 @@
-"""The Spark session of a run: small, quiet, with what stages require."""
+"""The Spark of a run: small, quiet, with what tasks require."""
 
 import logging
 import os
@@ -7,7 +7,8 @@ import shlex
 import string
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -16,9 +17,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no st
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
 
-from slackwater_spark.operator.conf import local_checkpoint_conf, required_conf, worker_conf
 from slackwater_spark.pipeline.jvm import explain_jvm_end, logged_output, spark_does_not_start, watched_start
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.pipeline.spark_home import SparkHome, archived_home, link_spark_home, started_from
@@ -36,20 +35,19 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # Documents of a batch come to the driver; their size is bounded by the batch, not by Spark's default.
     "spark.driver.maxResultSize": "0",
-    # How soon new cuts are seen when the query is idle.
-    "spark.sql.streaming.pollingDelay": "10ms",
-    # No folders in the working directory.
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.artifact.isolation.enabled": "false",
     # What Spark never shows; more than its default, since keys of TLS and of Kafka's logins are secrets, too.
     "spark.redaction.regex": "(?i)secret|password|token|credential|access[.]?key|[.]pem|oauthbearer|jaas",
-    # Enough to find out what happened; each retained batch is a few files per partition.
-    "spark.sql.streaming.minBatchesToRetain": "10",
-    "spark.sql.streaming.numRecentProgressUpdates": "2",
-    # By default each partition of each stage may fill write buffers of 64 MiB outside of the heap.
-    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
-    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
 }
+
+REQUIRED_CONF = {
+    # Rows travel over unix sockets: no TCP stack, and no port that other users of the machine can reach.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Workers are forked from a process that has imported what tasks need.
+    "spark.python.daemon.module": "slackwater_spark.worker_daemon",
+    # A worker keeps what it has prepared from task to task.
+    "spark.python.worker.reuse": "true",
+}
+"""Settings of every context that runs batches."""
 
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
 _SPARK_HOME_FOLDER = "spark-home"
@@ -83,10 +81,8 @@ def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str,
     """Returns everything the session is configured with."""
     log_conf = files("slackwater_spark.pipeline") / "log4j2.properties"
     java_options = f"-Dlog4j2.configurationFile={log_conf} -Dslackwater.spark.log={spark_log}"
-    conf = {
+    return {
         **_DEFAULTS,
-        **local_checkpoint_conf(),
-        **worker_conf(),
         "spark.app.name": f"slackwater {name}",
         "spark.master": master_with_retries(settings.master),
         "spark.driver.memory": settings.driver_memory,
@@ -95,18 +91,15 @@ def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str,
         **(_LOOPBACK if settings.master.startswith("local") else {}),
         **executor_memory(settings.master),
         **settings.spark_conf,
-        **required_conf(),
+        **REQUIRED_CONF,
     }
-    if settings.shuffle_partitions is not None:
-        conf["spark.sql.shuffle.partitions"] = str(settings.shuffle_partitions)
-    return conf
 
 
 @contextmanager
-def spark_session(
+def starting_spark(
     name: str, settings: RunSettings, spark_log: Path, home: SparkHome | None = None
-) -> Iterator[SparkSession]:
-    """Starts a session with its own JVM, whose output goes to the log; both end with the block.
+) -> Iterator[Callable[[], SparkContext]]:
+    """Starts Spark with its own JVM, whose output goes to the log, beside the block; it ends with the block.
 
     The JVM ends, too, when this process is killed: it watches its standard input.
 
@@ -116,29 +109,32 @@ def spark_session(
         spark_log: Where the JVM writes.
         home: What the JVM is started from; None: as :func:`spark_home` chooses.
 
-    Raises:
-        PipelineUnavailableError: Java or Spark does not start.
+    Yields:
+        What waits until Spark has started and returns its context. Raises ``PipelineUnavailableError`` if
+        Java or Spark does not start.
     """
     spark_log.parent.mkdir(parents=True, exist_ok=True)
-    # The JVM inherits these: data sources are looked up by, and workers must be, this interpreter.
+    # The JVM inherits these: workers must be this interpreter.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     conf = SparkConf(loadDefaults=False).setAll(list(session_conf(name, settings, spark_log).items()))
-    session = _start(conf, settings, spark_log, home)
-    try:
-        yield session
-    finally:
-        _stop(session)
+    with ThreadPoolExecutor(1, "starting-spark") as beside:
+        starting = beside.submit(_start, conf, settings, spark_log, home)
+        try:
+            yield starting.result
+        finally:
+            if starting.exception() is None:
+                _stop(starting.result())
 
 
-def _stop(session: SparkSession) -> None:
+def _stop(context: SparkContext) -> None:
     if (ended := explain_jvm_end()) is not None:
-        _log.warning("%s before its session was stopped", ended)
+        _log.warning("%s before Spark was stopped", ended)
     try:
-        session.stop()
+        context.stop()
     except (Py4JError, OSError) as error:
-        _log.warning("the session could not be stopped in order: %s", error)
+        _log.warning("Spark could not be stopped in order: %s", error)
 
 
 @contextmanager
@@ -184,7 +180,7 @@ def spark_home(settings: RunSettings, folder: Path) -> SparkHome | None:
     return SparkHome(link_spark_home(folder)) if home is None else home
 
 
-def _start(conf: SparkConf, settings: RunSettings, spark_log: Path, home: SparkHome | None) -> SparkSession:
+def _start(conf: SparkConf, settings: RunSettings, spark_log: Path, home: SparkHome | None) -> SparkContext:
     try:
         if explain_jvm_end() is not None:
             SparkContext._gateway = None  # noqa: SLF001 - as below
@@ -195,12 +191,20 @@ def _start(conf: SparkConf, settings: RunSettings, spark_log: Path, home: SparkH
             with logged_output() as output, started_from(home), submitted_settings(own), watched_start():
                 popen = {"stdout": output, "stderr": output}
                 gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
-        SparkContext(conf=conf, gateway=gateway)
-        session = SparkSession.builder.getOrCreate()
+        context = SparkContext(conf=conf, gateway=gateway)
+        _start_workers(context)
+        return context
     except (PySparkException, Py4JError, OSError) as error:
         why = explain_jvm_end(is_lost=True) or f"{type(error).__name__}: {error}"
         raise spark_does_not_start(f"{why}; see {spark_log}") from error
-    if conf.get("spark.sql.shuffle.partitions") is None:
-        cores = session.sparkContext.defaultParallelism
-        session.conf.set("spark.sql.shuffle.partitions", str(cores))
-    return session
+
+
+def _start_workers(context: SparkContext) -> None:
+    """Makes Spark start its Python workers, which takes a while, before there is a batch for them."""
+    count = context.defaultParallelism
+    context.parallelize(range(count), count).foreachPartition(_do_nothing)
+
+
+def _do_nothing(rows: Iterable[int]) -> None:
+    for _ in rows:  # Spark keeps only workers that have read all
+        pass

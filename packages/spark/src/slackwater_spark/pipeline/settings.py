@@ -5,10 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slackwater_protocol import Servers
-from slackwater_spark.errors import PipelineConfigError
 from slackwater_sql.limits import DEFAULT_LIMITS, StatementLimits
-
-_LOCAL_URI = "file:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +14,9 @@ class RunSettings:
 
     servers: Servers
     """Where source and output are; without Redis cuts are read from the cut log in Kafka."""
-    checkpoint: Path
-    """Folder where Spark keeps offsets and state; one per pipeline. Later revisions are kept beside it."""
+    checkpoint: str
+    """Where the state is kept: a folder of this machine, or an address that ``pyarrow.fs`` knows, such as
+    ``s3://bucket/folder``; one per pipeline. Later revisions are kept beside it."""
     timeline: int = 1
     """Timeline of the source that is read."""
     available_now: bool = False
@@ -28,15 +26,13 @@ class RunSettings:
     driver_memory: str = "768m"
     """Heap of the driver's JVM; takes effect only if this process has not started one yet."""
     parallelism: int | None = None
-    """Tasks of a large batch; None is the number of cores Spark has."""
-    shuffle_partitions: int | None = None
-    """Partitions of the stage, fixed by the first run of a checkpoint; None is ``parallelism``."""
+    """Tasks of a large batch, and of each of its levels; None is the number of cores Spark has."""
     max_events_per_batch: int | None = None
     """Change events of the source at which a batch is closed; None is the source's default."""
     limits: StatementLimits = DEFAULT_LIMITS
     """Limits of one statement of a view."""
     index_root: Path | None = None
-    """Where the stage keeps its indexes, a cache; None is Spark's local folder."""
+    """Where tasks keep the indexes of stages, a cache; None is Spark's local folder."""
     class_archives: Path | None = None
     """Folder of :func:`make_class_archive`; None: Spark starts without an archive of its classes."""
     output_partitions: int | None = None
@@ -48,18 +44,4 @@ class RunSettings:
     spark_log: Path | None = None
     """File for the log of Spark's JVM; None: only its errors, to standard error."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    """Further Spark settings; win over the defaults, not over what a stage requires."""
-
-    @classmethod
-    def local_folder(cls, checkpoint: str) -> Path:
-        """Returns the folder that a checkpoint setting names: a path or a ``file:`` address.
-
-        Raises:
-            PipelineConfigError: an address of another kind.
-        """
-        if checkpoint.startswith(_LOCAL_URI):
-            return Path("/" + checkpoint.removeprefix(_LOCAL_URI).lstrip("/"))
-        if "://" in checkpoint:
-            expected = "a folder of this machine or a mounted one"
-            raise PipelineConfigError(f"checkpoint is {checkpoint!r}, expected {expected}")
-        return Path(checkpoint)
+    """Further Spark settings; win over the defaults, not over what tasks require."""

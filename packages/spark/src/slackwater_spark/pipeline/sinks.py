@@ -7,14 +7,12 @@ from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.definition import PipelineDefinition, keys_move
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import Sink, SinkKind, SinkProbe
-from slackwater_spark.sink.batch import WithoutOutput
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 
 
 def make_sink(
     definition: PipelineDefinition,
     settings: RunSettings,
-    without_output: WithoutOutput = frozenset,
     *,
     probe: SinkProbe | None = None,
     clock: Clock | None = None,
@@ -24,7 +22,6 @@ def make_sink(
     Args:
         definition: Says where each view goes.
         settings: Says where the servers are.
-        without_output: Says which batches are never written.
         probe: For tests: is told of each step.
         clock: None: the system's.
 
@@ -34,7 +31,7 @@ def make_sink(
     kind = sink_kind(definition)
     match kind:
         case SinkKind.KAFKA:
-            kafka = _kafka_sink_settings(definition, settings, without_output)
+            kafka = _kafka_sink_settings(definition, settings)
             return KafkaSink(kafka, probe=probe, clock=clock)
         case _:
             assert_never(kind)
@@ -54,9 +51,7 @@ def sink_kind(definition: PipelineDefinition) -> SinkKind:
     return kinds[0]
 
 
-def _kafka_sink_settings(
-    definition: PipelineDefinition, settings: RunSettings, without_output: WithoutOutput
-) -> KafkaSinkSettings:
+def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> KafkaSinkSettings:
     """Returns the settings of a pipeline's Kafka sink."""
     return KafkaSinkSettings(
         pipeline=definition.name,
@@ -74,5 +69,4 @@ def _kafka_sink_settings(
         kafka=settings.servers.kafka,
         replication_factor=settings.replication_factor,
         accept_changed_output=settings.accept_changed_output,
-        without_output=without_output,
     )

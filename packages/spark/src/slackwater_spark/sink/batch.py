@@ -4,7 +4,7 @@ They say whether a batch continues what the output holds, which commits it makes
 belong to each of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, groupby
@@ -16,9 +16,6 @@ from slackwater_engine.payloads import Document
 from slackwater_engine.settings import Scope
 from slackwater_protocol import BatchHeader, ProgressRecord, format_position
 from slackwater_spark.errors import PipelineStateError
-
-WithoutOutput = Callable[[], frozenset[int]]
-"""Says which batches are never written: those without input, as far as the checkpoint still has them."""
 
 _OUTPUT = "the pipeline's outputs with their commits and progress"
 
@@ -45,45 +42,25 @@ def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | 
         )
 
 
-def is_covered(
-    pipeline: str,
-    batch: DocumentBatch,
-    progress: ProgressRecord | None,
-    without_output: WithoutOutput = frozenset,
-) -> bool:
+def is_covered(pipeline: str, batch: DocumentBatch, progress: ProgressRecord | None) -> bool:
     """Says whether the output already holds this batch.
 
-    True for the repetition of the newest batch. False for the batch that continues where the newest one
-    ended. LSNs alone do not tell: in scope ``aggregate`` they may stay while batches go on. Batches that
-    `without_output` names have no rows and are never written; it is asked only where numbers are missing.
+    True for the newest batch that is visible: the answer to its commit was lost. False for the batch that
+    continues it.
 
     Raises:
-        PipelineStateError: it is neither. A checkpoint that is older than the output (a restored copy) would
-            repeat records; one that is ahead of it (the output or its progress was replaced) would leave some
-            out.
+        PipelineStateError: it is neither, so that writing it would repeat or lose records.
     """
     batch_id, header = batch.batch_id, batch.header
-    reason = None
     if progress is None:
-        if _is_any_written(range(batch_id), without_output):
-            reason = "its progress has lost its records"
-    elif (batch_id, header.timeline, header.to_lsn) == (
-        progress.batch_id,
-        progress.timeline,
-        progress.commit_lsn,
-    ):
+        if batch_id == 0:
+            return False
+        raise _mismatch(pipeline, batch_id, header, progress, "its progress has lost its records")
+    if (batch_id, batch.state) == (progress.batch_id, progress.state):
         return True
-    elif batch_id <= progress.batch_id or (header.timeline, header.from_lsn) < (
-        progress.timeline,
-        progress.commit_lsn,
-    ):
-        reason = "the checkpoint is older than the output"
-    elif header.timeline == progress.timeline and (
-        header.from_lsn > progress.commit_lsn
-        or _is_any_written(range(progress.batch_id + 1, batch_id), without_output)
-    ):
-        reason = "batches in between were never written"
-    if reason is not None:
+    continues = (header.timeline, header.from_lsn) == (progress.timeline, progress.commit_lsn)
+    if batch_id != progress.batch_id + 1 or not continues:
+        reason = "the batch does not continue it"
         raise _mismatch(pipeline, batch_id, header, progress, reason)
     return False
 
@@ -216,10 +193,6 @@ class BatchCommits:
         return self._batch.settled(view, every_commit=self._emit is Emit.TRANSACTIONS)
 
 
-def _is_any_written(batches: range, without_output: WithoutOutput) -> bool:
-    return bool(batches) and not without_output().issuperset(batches)
-
-
 def _mismatch(
     pipeline: str, batch_id: int, header: BatchHeader, progress: ProgressRecord | None, reason: str
 ) -> PipelineStateError:
@@ -229,7 +202,7 @@ def _mismatch(
         at = format_position(progress.commit_lsn)
         held = f"batch {progress.batch_id} at {at} of timeline {progress.timeline}"
     return PipelineStateError(
-        f"pipeline {pipeline!r}: the checkpoint goes on with batch {batch_id} {span} of timeline "
+        f"pipeline {pipeline!r}: the run goes on with batch {batch_id} {span} of timeline "
         f"{header.timeline}, but the output holds {held}: {reason}",
         "writing it would repeat or lose records: use the newest checkpoint of this pipeline, or start over: "
         f"delete the checkpoint and {_OUTPUT}",

@@ -41,7 +41,7 @@ class WriteReport:
     """Records in the outputs, deletes included; 0 for a batch that was visible already."""
     deletes: int
     was_covered: bool
-    """True if the output held the batch already (the run before ended between its commit and Spark's)."""
+    """True if the output held the batch already: the answer to its commit was lost."""
     produce_seconds: float
     commit_seconds: float
     visible_at: datetime
@@ -66,7 +66,7 @@ class Sink(Protocol):
         Called first, before Spark is started and before another run is disturbed.
 
         Args:
-            query_id: Spark's query id from the checkpoint; None: the checkpoint is new.
+            query_id: of the checkpoint; None: the checkpoint is new.
 
         Raises:
             PipelineStateError: the output's progress is of another checkpoint.
@@ -89,8 +89,8 @@ class Sink(Protocol):
         """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
 
         Args:
-            query_id: Spark's query id from the checkpoint.
-            batch: With the same content each time its number is repeated.
+            query_id: of the checkpoint.
+            batch: The one after the newest that is visible.
 
         Raises:
             RunOvertakenError: another run took over; stop. All later calls raise it, too.
@@ -119,7 +119,7 @@ class SinkStep(StrEnum):
     PROGRESS = "progress"
     """All records are produced; the next call commits."""
     COMMITTED = "committed"
-    """Everything is visible; Spark does not know yet."""
+    """Everything is visible; the run has not noted it yet."""
 
 
 SinkProbe = Callable[[SinkStep, int], None]

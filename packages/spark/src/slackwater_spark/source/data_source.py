@@ -42,7 +42,6 @@ class SlackwaterSource(DataSource):
         Raises:
             PipelineConfigError: names the first option that cannot be used.
         """
-        from slackwater_engine.payloads import PACKED_SCHEMA
         from slackwater_spark.source.rows import ROW_SCHEMA
 
         options = self._parsed_options()
@@ -50,7 +49,7 @@ class SlackwaterSource(DataSource):
             from slackwater_spark.source.typed_rows import typed_row_schema
 
             return typed_row_schema(options.typing)
-        return ROW_SCHEMA if options.packing is None else PACKED_SCHEMA
+        return ROW_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Returns what ``spark.readStream`` reads with."""

@@ -72,8 +72,6 @@ class SourceOptions:
     """Tasks larger than this are divided even beyond ``parallelism``."""
     read_timeout_ms: int = 120_000
     """How long Kafka may deliver nothing, to a task or to the planning of a batch, before these fail."""
-    packing: str | None = field(default=None, repr=False)
-    """Internal: how a stage wants its rows, JSON."""
     typing: "TypedTable | None" = field(default=None, repr=False)
     """Internal: the only table that is read, whose rows are to be typed, JSON."""
 
@@ -261,7 +259,6 @@ _KNOWN: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
     "min_task_events": ("min_task_events", _integer(1)),
     "target_task_events": ("target_task_events", _integer(1)),
     "read_timeout_ms": ("read_timeout_ms", _integer(100)),
-    "packing": ("packing", _text),
     "typing": ("typing", _typing),
 }
 _NAMES = _KNOWN.keys() | {

@@ -7,12 +7,13 @@ from slackwater_engine.records.batch import (
     BatchContent,
     BatchTask,
     OffsetSpan,
+    PlannedBatch,
     TaskPolicy,
     TransactionTable,
     plan_tasks,
 )
 from slackwater_engine.settings import Scope
-from slackwater_protocol import SNAPSHOT_XID, BatchHeader, encode_batch_header
+from slackwater_protocol import SNAPSHOT_XID, BatchHeader
 from slackwater_spark.source.feed import Feed, connect_feed
 from slackwater_spark.source.markers import advance
 from slackwater_spark.source.options import SourceOptions
@@ -91,7 +92,15 @@ class Planner:
         return self.feed.content(start, end, windows_between(start, end))
 
     def tasks(self, start: Position, end: Position) -> list[BatchTask]:
-        """Divides a batch, planned now or long ago, into tasks; none when it is empty.
+        """Divides what is to be read between two positions into tasks; none when that is nothing.
+
+        Raises like :meth:`plan`.
+        """
+        planned = self.plan(start, end)
+        return [] if planned is None else [task for task in planned.tasks if task.spans]
+
+    def plan(self, start: Position, end: Position) -> PlannedBatch | None:
+        """Divides a batch, whose end was chosen now or long ago, into tasks; None when it is empty.
 
         Raises:
             RecordsGoneError: the cut log does not list every transaction in between.
@@ -101,33 +110,32 @@ class Planner:
         start = self._with_topics(start, len(end.lsns))
         windows = windows_between(start, end)
         if not windows:
-            return []
+            return None
         content = self.feed.content(start, end, windows)
         policy = TaskPolicy(options.parallelism, options.min_task_events, options.target_task_events)
         has_whole_topics = bool(content.repeated) and options.scope is Scope.STRICT
         spans = spans_between(start, end)
         plans = plan_tasks(spans, policy, may_split=content.may_split, keep_topics=has_whole_topics)
-        header = None
-        if options.packing is not None:
-            header = encode_batch_header(batch_header(start, end, windows, content))
-            plans = plans or [[]]
+        header = batch_header(start, end, windows, content)
+        first_lsn = header.transactions[0][1] if header.transactions else header.to_lsn
         if options.scope is Scope.AGGREGATE:
             plans = _group_plans(plans, windows, end)
         table = TransactionTable(content.transactions)
-        return [
+        tasks = (
             BatchTask(
                 tuple(plan),
                 table,
                 content.repeated,
-                None if number else header,
+                None if number else first_lsn,
                 options.allow_truncated_start and start.lsn == 0,
                 content.late_snapshots,
                 content.has_incremental_rows,
                 max(window.up_to_lsn for window in windows),
                 has_whole_topics=has_whole_topics,
             )
-            for number, plan in enumerate(plans)
-        ]
+            for number, plan in enumerate(plans or [[]])
+        )
+        return PlannedBatch(header, tuple(tasks))
 
     def offset(self, data: dict[str, Any]) -> Position:
         """Reads an offset that Spark hands over.

@@ -1,17 +1,21 @@
 """Reads the records of a task, in an executor, and makes rows of them."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from slackwater_engine.records.batch import BatchTask
+from confluent_kafka import Message
+
+from slackwater_engine.payloads import PackedPayload
+from slackwater_engine.records.batch import BatchTask, OffsetSpan
 from slackwater_engine.records.changes import BatchChanges, find_keyless, find_places
 from slackwater_protocol import RegistrySettings
 from slackwater_spark.collector import collector_paused
 from slackwater_spark.errors import PipelineUnavailableError
 from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
 from slackwater_spark.source.options import SourceOptions
-from slackwater_spark.source.packed import PackedWriter
+from slackwater_spark.source.packed import IdlePackers, pack_changes
 from slackwater_spark.source.rows import RowWriter
 
 if TYPE_CHECKING:
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def read_task(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:
-    """Reads a task's spans, as rows or packed.
+    """Reads a task's spans as rows.
 
     Raises:
         BadInputError: a record cannot be understood; names its place.
@@ -30,11 +34,29 @@ def read_task(options: SourceOptions, schema: "StructType", task: BatchTask) -> 
         PipelineStateError: a topic is gone.
         PipelineUnavailableError: Kafka or the schema registry does not answer.
     """
-    with collector_paused():
-        yield from _read(options, schema, task)
+    with collector_paused(), _opened(options, task) as (changes, portions):
+        if options.typing is not None:
+            from slackwater_spark.source.typed_rows import TypedRowWriter
+
+            yield from TypedRowWriter(options.source, options.typing, schema, changes).write(portions)
+        else:
+            yield from RowWriter(options.source, schema, changes, _kept_decoder(options)).write(portions)
 
 
-def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iterator["RecordBatch"]:
+def read_packed(options: SourceOptions, packers: IdlePackers, task: BatchTask) -> list[PackedPayload]:
+    """Reads a task's spans, packed for the stages of a pipeline.
+
+    Raises like :func:`read_task`.
+    """
+    with _opened(options, task) as (changes, portions):
+        return pack_changes(packers, changes, task.touch_lsn, portions)
+
+
+@contextmanager
+def _opened(
+    options: SourceOptions, task: BatchTask
+) -> Iterator[tuple[BatchChanges, Iterator[tuple[OffsetSpan, list[Message]]]]]:
+    """Gives what decides which records count, and the records."""
     topics, to_json = options.source_topics, _kept_decoder(options)
     places = None
     with kept_consumer(options.servers.kafka.client_config) as consumer:
@@ -53,15 +75,7 @@ def _read(options: SourceOptions, schema: "StructType", task: BatchTask) -> Iter
         changes = BatchChanges(
             task, options.source, options.tables, places, topics=topics, to_json=to_json, keyless=keyless
         )
-        portions = reader.read(task.spans)
-        if options.typing is not None:
-            from slackwater_spark.source.typed_rows import TypedRowWriter
-
-            yield from TypedRowWriter(options.source, options.typing, schema, changes).write(portions)
-        elif options.packing is None:
-            yield from RowWriter(options.source, schema, changes, to_json).write(portions)
-        else:
-            yield from PackedWriter(options.packing, schema, changes).write(task.header, portions)
+        yield changes, reader.read(task.spans)
 
 
 def _kept_decoder(options: SourceOptions) -> "ToJson | None":

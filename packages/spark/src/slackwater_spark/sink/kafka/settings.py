@@ -6,7 +6,7 @@ from datetime import timedelta
 from slackwater_engine.settings import Scope
 from slackwater_protocol import KafkaSettings
 from slackwater_protocol.keys import commit_topic, progress_topic
-from slackwater_spark.sink.batch import Emit, WithoutOutput
+from slackwater_spark.sink.batch import Emit
 from slackwater_spark.sink.contract import REQUEST_TIMEOUT
 
 _SLOWEST_BYTES_PER_SECOND = 2_000_000
@@ -50,8 +50,6 @@ class KafkaSinkSettings:
     """The cluster of the outputs."""
     replication_factor: int = -1
     """Replicas of topics that have to be created; -1 is the broker's default."""
-    without_output: WithoutOutput = frozenset
-    """Says which batches are never written."""
     accept_changed_output: bool = False
     """Go on with topics that are not as the pipeline left them: what is missing in them stays missing."""
     transaction_timeout: timedelta = timedelta(seconds=60)

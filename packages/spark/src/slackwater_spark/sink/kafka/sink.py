@@ -108,8 +108,8 @@ class KafkaSink:
         """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
 
         Args:
-            query_id: Spark's query id from the checkpoint.
-            batch: the batch, with the same content each time its number is repeated.
+            query_id: of the checkpoint.
+            batch: The one after the newest that is visible.
 
         Raises:
             RunOvertakenError: another run took over; stop. All later calls raise it, too.
@@ -270,7 +270,7 @@ class KafkaSink:
         return report
 
     def _is_covered(self, batch: DocumentBatch) -> bool:
-        return is_covered(self._settings.pipeline, batch, self._progress, self._settings.without_output)
+        return is_covered(self._settings.pipeline, batch, self._progress)
 
     def _progress_after(self, query_id: str, batch: DocumentBatch) -> ProgressRecord:
         return ProgressRecord(
@@ -281,6 +281,7 @@ class KafkaSink:
             timeline=batch.header.timeline,
             commit_lsn=batch.header.to_lsn,
             run=self._run,
+            state=batch.state,
         )
 
     def _report(

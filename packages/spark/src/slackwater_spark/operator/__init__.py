@@ -1,1 +1,0 @@
-"""The stages as operators of a Spark query."""

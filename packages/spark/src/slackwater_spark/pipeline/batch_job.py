@@ -1,0 +1,196 @@
+"""Batches as jobs of Spark: it schedules tasks, repeats those that fail, and carries what they hand on.
+
+A small batch is one task that reads and runs all stages. A large one is divided: its source tasks pack
+changes by bucket, and each level of stages is one exchange, after which a task has all that the batch has for
+its buckets.
+"""
+
+import pickle
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+from pyspark import RDD, SparkContext
+from pyspark.errors import PySparkException
+
+from slackwater_engine.payloads import PackedPayload
+from slackwater_engine.records.batch import BatchTask, PlannedBatch
+from slackwater_engine.state.log import LogUpdate, LogWrite
+from slackwater_spark.pipeline.batch_task import (
+    KnownState,
+    TaskProgram,
+    TaskRow,
+    TaskSeconds,
+    read_part,
+    run_level,
+    run_whole,
+)
+
+SPARK_ERRORS: Final = (Py4JError, PySparkException, OSError)
+"""What a call into Spark raises: Java's error, a ``PySparkException`` if the process has made a session, or,
+when the connection broke, an ``OSError``."""
+
+_TAG: Final = "slackwater-"
+"""The beginning of the tags of batches' jobs."""
+
+
+_SMALL_RECORDS: Final = 2_000
+"""Offsets that a batch reads, up to which all that its task gives goes in one message."""
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """What the tasks of a batch have made."""
+
+    rows: list[PackedPayload] = field(default_factory=list)
+    """Documents."""
+    writes: list[LogWrite] = field(default_factory=list)
+    """Changes of logs, for blobs that have no place yet."""
+    updates: list[LogUpdate] = field(default_factory=list)
+    """Changes of logs, for blobs in segments of tasks."""
+    read_seconds: float = 0.0
+    """The longest that a task has read."""
+    evaluate_seconds: float = 0.0
+    """The longest that a task has evaluated, level by level."""
+
+
+class BatchJobs:
+    """Runs the batches of a pipeline, all in the thread that makes this.
+
+    Args:
+        context: Spark's.
+        program: What the tasks have in common.
+        parallelism: The number of tasks of each level of a large batch.
+    """
+
+    def __init__(self, context: SparkContext, program: TaskProgram, parallelism: int) -> None:
+        self._context = context
+        self._program = pickle.dumps(program)
+        self._levels = program.plan.levels
+        self._parallelism = parallelism
+        self._one = context.parallelize([0], 1)
+        self._tag = f"{_TAG}{uuid.uuid4().hex}"
+        context.addJobTag(self._tag)
+
+    def run(self, batch_id: int, planned: PlannedBatch, state: KnownState) -> BatchResult:
+        """Runs a batch; may be repeated.
+
+        Raises:
+            SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark is no more.
+        """
+        if len(planned.tasks) == 1:
+            run = partial(_run_whole, self._program, state, planned.tasks[0])
+            whole = self._one.mapPartitions(run)
+            is_small = planned.tasks[0].size <= _SMALL_RECORDS
+            rows: Any = _collect_few(whole) if is_small else whole.collect()
+        else:
+            rows = self._large(batch_id, planned.tasks, state).collect()
+        return _sorted_out(rows)
+
+    def cancel(self) -> None:
+        """Ends the batch that runs, if one does, with an error; other jobs of the context go on. Any thread.
+
+        Raises:
+            SPARK_ERRORS: Spark is no more.
+        """
+        self._context.cancelJobsWithTag(self._tag)
+
+    def close(self) -> None:
+        """Lets this thread's further jobs be others'. Never raises."""
+        with suppress(*SPARK_ERRORS):  # Spark may be no more
+            self._context.removeJobTag(self._tag)
+
+    def _large(self, batch_id: int, tasks: tuple[BatchTask, ...], state: KnownState) -> Any:
+        numbers = self._context.parallelize(range(len(tasks)), len(tasks))
+        rows: Any = numbers.mapPartitionsWithIndex(partial(_read, self._program, tasks, self._parallelism))
+        for stages in self._levels:
+            level = partial(_run_level, self._program, state, stages, batch_id, self._parallelism)
+            rows = rows.partitionBy(self._parallelism, _as_it_is).mapPartitionsWithIndex(level)
+        return rows.values()
+
+
+@contextmanager
+def jobs_of_others(context: SparkContext) -> Iterator[None]:
+    """Lets the jobs that this thread starts within the block go on when a run in the thread is stopped."""
+    tags = [tag for tag in context.getJobTags() if tag.startswith(_TAG)]
+    for tag in tags:
+        context.removeJobTag(tag)
+    try:
+        yield
+    finally:
+        with suppress(*SPARK_ERRORS):  # which the next batch reports
+            for tag in tags:
+                context.addJobTag(tag)
+
+
+def _collect_few(rdd: RDD[TaskRow]) -> list[TaskRow]:
+    """Collects what fits into one message.
+
+    For a job of its own, ``RDD.collect`` has Spark read the code of its largest classes three times, to look
+    for statements that closures must not have: a third of the JVM's time for a small batch. An asynchronous
+    job looks once, into a small class.
+    """
+    packed: Iterable[bytes] = rdd._jrdd.collectAsync().get()  # noqa: SLF001 - Spark's own name for Java's RDD
+    return [row for rows in packed for row in pickle.loads(rows)]  # noqa: S301 - from our own tasks
+
+
+def _run_whole(program: bytes, state: KnownState, task: BatchTask, rows: Iterator[int]) -> list[TaskRow]:
+    _read_to_end(rows)
+    return run_whole(program, state, task)
+
+
+def _read(
+    program: bytes, tasks: tuple[BatchTask, ...], parallelism: int, number: int, rows: Iterator[int]
+) -> Iterator[tuple[int, TaskRow]]:
+    _read_to_end(rows)
+    return _addressed(read_part(program, tasks[number]), number, parallelism)
+
+
+def _run_level(
+    program: bytes,
+    state: KnownState,
+    stages: tuple[int, ...],
+    batch_id: int,
+    parallelism: int,
+    number: int,
+    rows: Iterator[tuple[int, TaskRow]],
+) -> Iterator[tuple[int, TaskRow]]:
+    found = run_level(program, state, stages, batch_id, (row for _, row in rows))
+    return _addressed(found, number, parallelism)
+
+
+def _addressed(rows: Iterable[TaskRow], number: int, parallelism: int) -> Iterator[tuple[int, TaskRow]]:
+    """Says which task of the next level gets a row; what no stage takes goes to the one of this number."""
+    for row in rows:
+        place = row[1] if isinstance(row, tuple) and row[0] > 0 else number
+        yield place % parallelism, row
+
+
+def _read_to_end(rows: Iterator[int]) -> None:
+    """Takes what a task is given: Spark ends a worker that has not read its input, with all that it keeps."""
+    for _ in rows:
+        pass
+
+
+def _as_it_is(number: int) -> int:
+    return number
+
+
+def _sorted_out(rows: Iterable[TaskRow]) -> BatchResult:
+    result = BatchResult()
+    for row in rows:
+        match row:
+            case LogWrite():
+                result.writes.append(row)
+            case LogUpdate():
+                result.updates.append(row)
+            case TaskSeconds():
+                result.read_seconds = max(result.read_seconds, row.read)
+                result.evaluate_seconds = max(result.evaluate_seconds, row.evaluate)
+            case _:
+                result.rows.append(row)
+    return result

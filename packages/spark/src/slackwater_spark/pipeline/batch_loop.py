@@ -1,0 +1,143 @@
+"""The loop of a run: plan a batch, run it, write its state, make it visible; and again."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import Any, Final
+
+from slackwater_engine.documents import DocumentBatch, documents_by_view
+from slackwater_engine.records.batch import PlannedBatch
+from slackwater_engine.state.keeper import StateKeeper
+from slackwater_engine.state.manifest import WrittenManifest
+from slackwater_protocol import Clock
+from slackwater_spark.collector import collector_paused
+from slackwater_spark.pipeline.batch_job import BatchJobs
+from slackwater_spark.pipeline.batch_task import KnownState
+from slackwater_spark.pipeline.progress import BatchProgress
+from slackwater_spark.sink import Sink
+from slackwater_spark.source.planner import Planner
+from slackwater_spark.source.position import Position
+
+POLL_SECONDS: Final = 0.01
+"""How long an idle run waits before it looks again for a newer cut."""
+
+_CARRIED_MANIFESTS: Final = 16
+_CARRIED_MANIFEST_BYTES: Final = 64 << 10
+"""The newest manifests up to this number and size travel to workers, which then need not ask the store."""
+
+
+@dataclass(kw_only=True)
+class BatchLoop:
+    """Runs batch after batch from where the state stands; for one thread."""
+
+    pipeline: str
+    """The pipeline's name."""
+    query_id: str
+    """Of the checkpoint."""
+    planner: Planner
+    """Says what a batch holds."""
+    jobs: BatchJobs
+    """Run it."""
+    keeper: StateKeeper
+    """Writes its state; open."""
+    sink: Sink
+    """Makes it visible; open."""
+    clock: Clock
+    """Measures how long the parts of a batch take."""
+    stop: threading.Event
+    """Ends the loop; a batch that is being written is finished first."""
+    on_batch: Callable[[BatchProgress], None]
+    """Is told of each batch that is visible."""
+    max_events: int
+    """Change events at which a batch is closed."""
+    repeats: bool = False
+    """Whether a batch that an earlier run has prepared ends where it did then: its output may know it."""
+    _written: deque[WrittenManifest] = field(
+        default_factory=lambda: deque(maxlen=_CARRIED_MANIFESTS), init=False
+    )
+    """The newest manifests, oldest first."""
+
+    def run(self, *, available_now: bool) -> None:
+        """Runs until it is stopped, or, `available_now`, until all is visible that was there at the start.
+
+        Raises:
+            PipelineError: see its tree.
+            EngineError: The state cannot be read or written.
+            CutLogError: Kafka does not answer, or the cut log is not as it was.
+            SPARK_ERRORS: A batch failed in Spark, or Spark is no more.
+        """
+        planner = self.planner
+        stored = self.keeper.state.position
+        position = planner.start() if stored is None else planner.offset(dict(stored))
+        target = planner.target() if available_now else None
+        prepared = self.keeper.prepared_position() if self.repeats else None
+        while not self.stop.is_set():
+            began = self.clock.monotonic()
+            with collector_paused():
+                if prepared is None:
+                    end = planner.next(position, self.max_events, target)
+                else:
+                    end, prepared = planner.offset(dict(prepared)), None
+                planned = None if end is position else planner.plan(position, end)
+            if planned is not None:
+                self._run_batch(planned, end, began)
+            elif end is position:
+                if available_now:
+                    return
+                self.stop.wait(POLL_SECONDS)
+            position = end
+
+    def _run_batch(self, planned: PlannedBatch, end: Position, began: float) -> None:
+        now = self.clock.monotonic
+        keeper = self.keeper
+        batch_id = keeper.state.batch_id + 1
+        planned_at = now()
+        result = self.jobs.run(batch_id, planned, self._known_state())
+        collected_at = now()
+        if self.stop.is_set():
+            return
+        state = keeper.prepare(end.to_json(), result.writes, result.updates)
+        documents = documents_by_view(batch_id, result.rows)
+        prepared_at = now()
+        report = self.sink.write(self.query_id, DocumentBatch(batch_id, planned.header, documents, state))
+        keeper.adopt(state)
+        if keeper.newest_manifest is not None:
+            self._written.append(keeper.newest_manifest)
+        header = planned.header
+        self.on_batch(
+            BatchProgress(
+                pipeline=self.pipeline,
+                source=header.source,
+                timeline=header.timeline,
+                batch_id=batch_id,
+                commit_lsn=header.to_lsn,
+                committed_at=datetime.fromtimestamp(header.commit_ts_ms / 1000, UTC),
+                visible_at=report.visible_at,
+                events=header.event_count,
+                transactions=len(header.transactions),
+                documents=report.documents,
+                deletes=report.deletes,
+                was_covered=report.was_covered,
+                seconds=_seconds(
+                    plan=planned_at - began,
+                    read=result.read_seconds,
+                    evaluate=result.evaluate_seconds,
+                    schedule=collected_at - planned_at - result.read_seconds - result.evaluate_seconds,
+                    state=prepared_at - collected_at,
+                    produce=report.produce_seconds,
+                    commit=report.commit_seconds,
+                ),
+            )
+        )
+
+    def _known_state(self) -> KnownState:
+        sizes = accumulate(len(manifest.data) for manifest in reversed(self._written))
+        count = sum(size <= _CARRIED_MANIFEST_BYTES for size in sizes)
+        return KnownState(self.keeper.state.name, tuple(self._written)[len(self._written) - count :])
+
+
+def _seconds(**seconds: float) -> Mapping[str, Any]:
+    return {name: max(0.0, value) for name, value in seconds.items()}

@@ -1,0 +1,237 @@
+"""The tasks of a batch, as they run in Spark's Python workers.
+
+A worker keeps what the tasks of a pipeline share: packers, prepared statements, open indexes, consumers and
+the newest states. All of it follows from the program and the store, so a worker may vanish at any moment.
+"""
+
+import os
+import pickle
+import tempfile
+import time
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from slackwater_engine.bucket import state_fingerprint
+from slackwater_engine.evaluate.evaluators import Evaluators
+from slackwater_engine.index.folders import (
+    index_folder,
+    make_private_folder,
+    remove_unused_indexes,
+    unusable_folder,
+)
+from slackwater_engine.index.lmdb_index import LmdbIndex, OpenIndexes
+from slackwater_engine.pack.specification import packing_spec
+from slackwater_engine.payloads import PackedPayload
+from slackwater_engine.records.batch import BatchTask
+from slackwater_engine.settings import StageSettings
+from slackwater_engine.state.log import LogUpdate, LogWrite, place_writes
+from slackwater_engine.state.manifest import (
+    State,
+    WrittenManifest,
+    manifest_path,
+    read_state,
+    segment_name,
+    segment_path,
+)
+from slackwater_engine.state.reader import SegmentReader
+from slackwater_engine.state.store import ArrowStore
+from slackwater_engine.task import PipelineTask, TaskResult
+from slackwater_protocol import SystemClock
+from slackwater_spark.collector import collector_paused
+from slackwater_spark.source.options import SourceOptions
+from slackwater_spark.source.packed import IdlePackers
+from slackwater_spark.source.task import read_packed
+from slackwater_sql.plan import EnginePlan
+
+CARRIED_BYTES: Final = 1 << 20
+"""Blobs of a task up to this size travel to the driver, which writes those of a batch as one segment."""
+
+_KEPT_STATES: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgram:
+    """All that the tasks of a pipeline have in common; travels to the workers."""
+
+    plan: EnginePlan = field(repr=False)
+    settings: StageSettings
+    evaluators: Evaluators | None = field(repr=False)
+    """Make the evaluators of rows parts; None: DuckDB."""
+    options: SourceOptions = field(repr=False)
+    checkpoint: str = field(repr=False)
+    """The address of the store that keeps the state."""
+    query_id: str
+    """Names the folder of the indexes."""
+    index_root: str | None
+    """Folder on the executors' local disks under which indexes are kept. None: Spark's local folders, which
+    Spark removes when the application ends, so that a restart begins with rebuilding the indexes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    """The state before a batch, as workers are told it."""
+
+    name: str
+    manifests: tuple[WrittenManifest, ...] = ()
+    """The last ones up to the one of this name, if the run has written them: whoever knows the state before
+    one of them need not ask the store. Spark gives small batches to its workers in turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSeconds:
+    """How long a task took."""
+
+    read: float
+    evaluate: float
+
+
+TaskRow = PackedPayload | LogWrite | LogUpdate | TaskSeconds
+"""What tasks hand on and give to the driver."""
+
+
+def run_whole(program: bytes, state: KnownState, task: BatchTask) -> list[TaskRow]:
+    """Reads a small batch and runs it through all stages.
+
+    Args:
+        program: A pickled :class:`TaskProgram`.
+        state: Before the batch.
+        task: The only one of the batch.
+    """
+    with collector_paused():
+        worker = _worker(program)
+        started = time.monotonic()
+        payloads = worker.read(task)
+        read = time.monotonic()
+        result = worker.process(payloads, state)
+        seconds = TaskSeconds(read - started, time.monotonic() - read)
+        return [*result.rows, *result.writes, seconds]
+
+
+def read_part(program: bytes, task: BatchTask) -> list[TaskRow]:
+    """Reads a task of a large batch; its payloads go to the levels."""
+    with collector_paused():
+        worker = _worker(program)
+        started = time.monotonic()
+        payloads = worker.read(task)
+        return [*payloads, TaskSeconds(time.monotonic() - started, 0.0)]
+
+
+def run_level(
+    program: bytes, state: KnownState, stages: Collection[int], batch_id: int, rows: Iterable[TaskRow]
+) -> Iterator[TaskRow]:
+    """Runs the stages of a level over the buckets that this task has; other rows pass.
+
+    Changes of logs that are too large to travel are written as a segment of this attempt.
+    """
+    with collector_paused():
+        worker = _worker(program)
+        payloads: list[PackedPayload] = []
+        for row in rows:
+            if isinstance(row, tuple) and row[0] in stages:
+                payloads.append(row)
+            else:
+                yield row
+        if not payloads:
+            return
+        started = time.monotonic()
+        result = worker.process(payloads, state, stages)
+        yield from result.rows
+        if sum(write.length for write in result.writes) <= CARRIED_BYTES:
+            yield from result.writes
+        else:
+            yield from worker.write_segment(batch_id, result.writes)
+        yield TaskSeconds(0.0, time.monotonic() - started)
+
+
+class _Worker:
+    """What a Python worker keeps for the tasks of a pipeline; for one thread."""
+
+    def __init__(self, program: TaskProgram) -> None:
+        self._program = program
+        self._packers = IdlePackers(packing_spec(program.plan, program.settings.buckets))
+        self._task = PipelineTask(program.plan, program.settings, program.evaluators)
+        self._store = ArrowStore(program.checkpoint)
+        self._blobs = SegmentReader(self._store)
+        self._fingerprint = state_fingerprint(program.plan, program.settings)
+        self._states: dict[str, State] = {}
+
+    def read(self, task: BatchTask) -> list[PackedPayload]:
+        """Reads and packs a task's records."""
+        return read_packed(self._program.options, self._packers, task)
+
+    def process(
+        self, payloads: Iterable[PackedPayload], known: KnownState, stages: Collection[int] | None = None
+    ) -> TaskResult:
+        """Runs payloads through stages."""
+        return self._task.process(payloads, self._state(known), self._blobs, self._index, stages)
+
+    def write_segment(self, batch_id: int, writes: list[LogWrite]) -> list[LogUpdate]:
+        """Writes the blobs of a task into the store; the name is this attempt's alone."""
+        name = segment_name(batch_id, uuid.uuid4().hex)
+        data, updates = place_writes(name, writes)
+        self._store.write(segment_path(name), data)
+        return updates
+
+    def _state(self, known: KnownState) -> State:
+        state = self._states.get(known.name)
+        if state is None:
+            told = {manifest_path(manifest.name): manifest.data for manifest in known.manifests}
+            state = read_state(_ToldFiles(told, self._store), known.name, self._fingerprint, self._states)
+            self._states[known.name] = state
+            while len(self._states) > _KEPT_STATES:
+                del self._states[next(iter(self._states))]
+        return state
+
+    def _index(self, stage: int, bucket: int) -> LmdbIndex:
+        program = self._program
+        if program.index_root is not None:
+            root = _clean_root(program.index_root)
+        else:
+            folders = (os.environ.get("SPARK_LOCAL_DIRS") or _temporary_root()).split(",")
+            root = Path(folders[bucket % len(folders)])
+        return _open_indexes().get(index_folder(root, program.query_id, f"stage-{stage}", bucket))
+
+
+@dataclass(frozen=True, slots=True)
+class _ToldFiles:
+    """Files that the driver has sent along; others are in the store."""
+
+    files: Mapping[str, bytes]
+    store: ArrowStore
+
+    def read(self, name: str) -> bytes | None:
+        return self.files.get(name) or self.store.read(name)
+
+
+@lru_cache(maxsize=4)
+def _worker(program: bytes) -> _Worker:
+    """Keeps one per pipeline: what it prepares outlives tasks."""
+    return _Worker(pickle.loads(program))  # noqa: S301 - from our own driver
+
+
+@lru_cache(maxsize=1)
+def _open_indexes() -> OpenIndexes:
+    """Keeps one per Python worker: LMDB allows one handle of a folder per process."""
+    return OpenIndexes()
+
+
+@lru_cache(maxsize=4)
+def _clean_root(root: str) -> Path:
+    """Removes the indexes of queries that are no more, below a root that outlives them."""
+    remove_unused_indexes(Path(root), SystemClock().now())
+    return Path(root)
+
+
+@lru_cache(maxsize=1)
+def _temporary_root() -> str:
+    """Makes a root among temporary files, where any account could have made one of this name before."""
+    root = Path(tempfile.gettempdir()) / f"slackwater-{os.getuid()}"
+    try:
+        make_private_folder(root)
+    except OSError as error:
+        raise unusable_folder(root, str(error)) from error
+    return str(root)

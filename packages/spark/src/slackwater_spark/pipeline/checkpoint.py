@@ -1,0 +1,166 @@
+"""The checkpoint of a pipeline: who it belongs to, what the pipeline means, and the store of its state.
+
+The folder is on a disk of this machine, or wherever ``pyarrow.fs`` reaches; the state in it is
+:mod:`slackwater_engine.state`'s.
+"""
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from slackwater_engine.state.store import ArrowStore
+from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
+from slackwater_spark.pipeline.fingerprint import Change, PipelineFingerprint
+
+CHECKPOINT_FILE = "slackwater.json"
+HOLD_FILE = "slackwater.lock"
+
+_SPARK_QUERY = "metadata"
+"""A file that queries of Spark keep in their checkpoints."""
+_LOCAL = "file:"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointIdentity:
+    """What the first run has noted."""
+
+    query_id: str
+    """Random: tells this checkpoint from every other."""
+    buckets: int
+    """The number of buckets, which the first run may have chosen."""
+
+
+class Checkpoint:
+    """A checkpoint; it need not be there yet.
+
+    Args:
+        address: A path of this machine, or an address that ``pyarrow.fs`` knows.
+    """
+
+    def __init__(self, address: str) -> None:
+        is_elsewhere = "://" in address or address.startswith(_LOCAL)
+        # Executors may have another working folder.
+        self.address = address if is_elsewhere else os.path.abspath(address)
+
+    @cached_property
+    def store(self) -> ArrowStore:
+        """The store of the state.
+
+        Raises:
+            EngineConfigError: The address is of no known file system.
+        """
+        return ArrowStore(self.address)
+
+    @property
+    def local_folder(self) -> Path | None:
+        """The folder, if it is on a disk of this machine."""
+        if self.address.startswith(_LOCAL):
+            return Path("/" + self.address.removeprefix(_LOCAL).lstrip("/"))
+        return None if "://" in self.address else Path(self.address)
+
+    def identity(self) -> CheckpointIdentity | None:
+        """Returns what the first run has noted; None if there was none.
+
+        Raises:
+            PipelineStateError: The note is of another version, or none of ours.
+            EngineUnavailableError: The store does not answer.
+        """
+        noted = self._noted()
+        if noted is None or "query_id" not in noted:
+            return None
+        return CheckpointIdentity(str(noted["query_id"]), int(noted["buckets"]))
+
+    def check(self, fingerprint: PipelineFingerprint) -> None:
+        """Refuses a pipeline that may not use this checkpoint; changes nothing.
+
+        Raises:
+            PipelineStateError: The checkpoint belongs to a pipeline that means something else.
+            EngineUnavailableError: The store does not answer.
+        """
+        noted = self._noted()
+        changes: Iterable[Change] = ()
+        if noted is not None:
+            changes = fingerprint.changes_since(noted)
+        elif self.store.read(_SPARK_QUERY) is not None:
+            changes = (("its origin", "a Spark query of another kind", "a pipeline"),)
+        if changes:
+            raise self._incompatible(changes, fingerprint.revision)
+
+    def claim(self, fingerprint: PipelineFingerprint) -> CheckpointIdentity:
+        """Notes the pipeline in a new checkpoint; otherwise like :meth:`check`. Idempotent."""
+        self.check(fingerprint)
+        noted = {"query_id": str(uuid.uuid4()), **fingerprint.to_json()}
+        if self.store.create(CHECKPOINT_FILE, json.dumps(noted, indent=2).encode()):
+            return CheckpointIdentity(noted["query_id"], fingerprint.buckets)
+        self.check(fingerprint)
+        identity = self.identity()
+        if identity is None:
+            raise self._incompatible((("its id", "", "is missing"),), fingerprint.revision)
+        return identity
+
+    @contextmanager
+    def hold(self, holder: str) -> Iterator[None]:
+        """Holds the checkpoint alone for the time of the block; the system lets go when the process ends.
+
+        For outputs that do not fence earlier runs themselves. A checkpoint elsewhere is not held: there it is
+        for whoever starts runs to start one.
+
+        Args:
+            holder: A name, for others who want the checkpoint meanwhile.
+
+        Raises:
+            PipelineUnavailableError: Somebody else holds it.
+        """
+        folder = self.local_folder
+        if folder is None:
+            yield
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / HOLD_FILE).open("a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                in_use = f"{folder} is in use by {file.read().strip() or 'another process'}"
+                raise PipelineUnavailableError(in_use, "stop that first") from error
+            file.truncate(0)
+            file.write(f"{holder} (process {os.getpid()})\n")
+            file.flush()
+            yield
+
+    def _noted(self) -> dict[str, Any] | None:
+        data = self.store.read(CHECKPOINT_FILE)
+        if data is None:
+            return None
+        try:
+            noted = json.loads(data)
+        except ValueError as error:
+            raise self._unreadable(str(error)) from error
+        if not isinstance(noted, dict):
+            raise self._unreadable("expected an object")
+        return noted
+
+    def _unreadable(self, problem: str) -> PipelineStateError:
+        return PipelineStateError(
+            f"{CHECKPOINT_FILE} in checkpoint {self.store.address} cannot be read: {problem}",
+            "restore the checkpoint, or start with a new one",
+        )
+
+    def _incompatible(self, changes: Iterable[Change], revision: int) -> PipelineStateError:
+        listed = "; ".join(
+            f"{name} was {was}, is {now}" if was else f"{name} {now}" for name, was, now in changes
+        )
+        return PipelineStateError(
+            f"checkpoint {self.store.address} does not fit the pipeline any more: {listed}",
+            f"undo the change, or write `revision = {revision + 1}` into pipeline.toml: the changed pipeline "
+            "then has a checkpoint of its own beside this one and output topics of its own (give new ones "
+            "where pipeline.toml names topics), and builds its views from the beginning of the source's "
+            "topics, while readers of the old ones are not disturbed",
+        )

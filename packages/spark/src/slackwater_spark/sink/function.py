@@ -1,0 +1,201 @@
+"""The sink whose output is a function's business: it is given batch after batch, at least once each.
+
+The progress is a file of the checkpoint, written when the function has returned. When the process ends
+before it is written, the function is given the batch again. Nothing fences an earlier run, so a sink holds
+its checkpoint alone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from itertools import chain
+from typing import Final
+
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.payloads import Document
+from slackwater_engine.settings import Scope
+from slackwater_engine.state.store import StateStore
+from slackwater_protocol import (
+    BatchHeader,
+    MalformedRecordError,
+    ProgressRecord,
+    SystemClock,
+    decode_progress_record,
+    encode_progress_record,
+)
+from slackwater_spark.errors import PipelineStateError
+from slackwater_spark.sink.batch import BatchCommits, Emit, check_owner, is_covered
+from slackwater_spark.sink.contract import WriteReport
+
+PROGRESS_FILE: Final = "progress.json"
+"""The progress record of the newest batch whose function has returned."""
+
+
+class SettledBatch:
+    """A batch as a function gets it: a key occurs once in a view, or once in each commit that changes it.
+
+    Args:
+        batch: The batch.
+        emit: Which states are published.
+        keys_move: For each view, whether a document's key may move from one bucket to another.
+
+    Raises:
+        EngineStateError: It has documents of another view.
+    """
+
+    def __init__(self, batch: DocumentBatch, emit: Emit, keys_move: Sequence[bool]) -> None:
+        self.batch_id: int = batch.batch_id
+        self.header: BatchHeader = batch.header
+        self._commits = BatchCommits(batch, emit, Scope.STRICT)
+        self._commits.check_views(len(keys_move))
+        self._keys_move = keys_move
+
+    def documents(self, view: int) -> Iterator[Document]:
+        """Yields a view's documents with the LSNs they are shown at; those of a key in commit order.
+
+        Raises:
+            EngineStateError: A document belongs to no commit of the batch, or cannot be read.
+        """
+        for committed in self._commits.documents(view, keys_move=self._keys_move[view]):
+            for _, key, document in committed.documents:
+                yield committed.commit_lsn, key, document
+
+
+class FunctionFailedError(Exception):
+    """Carries what a function has raised past those who would take it for an error of their own."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class FunctionSink:
+    """A :class:`~slackwater_spark.sink.contract.Sink` that calls a function.
+
+    Args:
+        function: Called with each batch.
+        pipeline: The pipeline's name.
+        emit: Which states are published.
+        keys_move: For each view, whether a document's key may move from one bucket to another.
+        store: Of the checkpoint; keeps the progress.
+        place: Names the checkpoint, for people.
+        hold: Holds the checkpoint for the time of its block, or refuses.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[SettledBatch], None],
+        *,
+        pipeline: str,
+        emit: Emit,
+        keys_move: Sequence[bool],
+        store: StateStore,
+        place: str,
+        hold: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._function = function
+        self._pipeline = pipeline
+        self._emit = emit
+        self._keys_move = keys_move
+        self._store = store
+        self._place = place
+        self._hold = hold
+        self._clock = SystemClock()
+        self._held = ExitStack()
+        self._progress: ProgressRecord | None = None
+
+    @property
+    def place(self) -> str:
+        """See :meth:`Sink.place`."""
+        return self._place
+
+    def check(self, query_id: str | None) -> None:
+        """See :meth:`Sink.check`.
+
+        Raises:
+            PipelineStateError: The progress is of another checkpoint, or cannot be read.
+            EngineUnavailableError: The store does not answer.
+        """
+        check_owner(self._pipeline, self._read(), query_id, self._kept_in)
+
+    def open(self) -> ProgressRecord | None:
+        """Holds the checkpoint and returns the newest batch whose function has returned.
+
+        Raises:
+            PipelineUnavailableError: Another run holds the checkpoint.
+            PipelineStateError: The progress cannot be read.
+            EngineUnavailableError: The store does not answer.
+        """
+        self._held.enter_context(self._hold())
+        self._progress = self._read()
+        return self._progress
+
+    def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
+        """Calls the function, then notes that it has returned.
+
+        Raises:
+            FunctionFailedError: The function has raised an error; the batch is given to it again.
+            PipelineStateError: The progress is of another checkpoint, or the batch does not continue it.
+            EngineUnavailableError: The progress could not be written.
+            EngineStateError: The batch is not what a stage writes; the function was not called.
+        """
+        check_owner(self._pipeline, self._progress, query_id, self._kept_in)
+        settled = SettledBatch(batch, self._emit, self._keys_move)
+        was_covered = is_covered(self._pipeline, batch, self._progress)
+        started = self._clock.monotonic()
+        documents = deletes = 0
+        if not was_covered:
+            for _, _, document in chain.from_iterable(map(settled.documents, range(len(self._keys_move)))):
+                documents += 1
+                deletes += document is None
+            self._call(settled)
+        returned = self._clock.monotonic()
+        if not was_covered:
+            self._note(query_id, batch)
+        return WriteReport(
+            batch_id=batch.batch_id,
+            header=batch.header,
+            documents=documents,
+            deletes=deletes,
+            was_covered=was_covered,
+            produce_seconds=returned - started,
+            commit_seconds=self._clock.monotonic() - returned,
+            visible_at=self._clock.now(),
+        )
+
+    def close(self) -> None:
+        """Lets go of the checkpoint. Idempotent, never raises."""
+        self._held.close()
+
+    @property
+    def _kept_in(self) -> str:
+        return f"{PROGRESS_FILE} in {self._place}"
+
+    def _call(self, batch: SettledBatch) -> None:
+        try:
+            self._function(batch)
+        except Exception as error:
+            raise FunctionFailedError(error) from error
+
+    def _note(self, query_id: str, batch: DocumentBatch) -> None:
+        progress = ProgressRecord(
+            pipeline=self._pipeline,
+            query_id=query_id,
+            batch_id=batch.batch_id,
+            source=batch.header.source,
+            timeline=batch.header.timeline,
+            commit_lsn=batch.header.to_lsn,
+            state=batch.state,
+        )
+        self._store.write(PROGRESS_FILE, encode_progress_record(progress))
+        self._progress = progress
+
+    def _read(self) -> ProgressRecord | None:
+        data = self._store.read(PROGRESS_FILE)
+        if data is None:
+            return None
+        try:
+            return decode_progress_record(data)
+        except MalformedRecordError as error:
+            raise PipelineStateError(
+                f"{self._kept_in} cannot be read: {error}", "restore the checkpoint, or start with a new one"
+            ) from error

@@ -1,0 +1,327 @@
+"""The order in which a batch is planned, computed, kept and made visible; what goes wrong in between."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.errors import EngineUnavailableError
+from slackwater_engine.payloads import PackedPayload
+from slackwater_engine.records.batch import BatchTask, PlannedBatch, TransactionTable
+from slackwater_engine.state.keeper import StateKeeper
+from slackwater_engine.state.log import LogWrite, PackedBlob
+from slackwater_engine.state.manifest import read_state
+from slackwater_engine.state.store import MemoryStore
+from slackwater_protocol import BatchHeader, SystemClock
+from slackwater_spark.errors import PipelineUnavailableError, RunOvertakenError
+from slackwater_spark.pipeline import BatchProgress
+from slackwater_spark.pipeline.batch_job import BatchResult
+from slackwater_spark.pipeline.batch_loop import BatchLoop
+from slackwater_spark.pipeline.batch_task import KnownState
+from slackwater_spark.sink import WriteReport
+
+Hook = Callable[[], object]
+STAGES = "stages"
+
+
+class Place:
+    """A position: one commit each."""
+
+    def __init__(self, lsn: int) -> None:
+        self.lsn = lsn
+
+    def to_json(self) -> dict[str, Any]:
+        return {"lsn": self.lsn}
+
+
+class World:
+    """A source, jobs, a store and an output; remembers in which order they were used."""
+
+    def __init__(self) -> None:
+        self.happened: list[str] = []
+        self.hooks: dict[str, Hook] = {}
+        """By what happens: called once, then forgotten."""
+        self.store = MemoryStore()
+        self.stop = threading.Event()
+        self.newest = 3
+        """The LSN that the source has reached."""
+        self.without_batch: set[int] = set()
+        """LSNs with nothing to read below them."""
+        self.asked: list[tuple[int, int | None, int | None]] = []
+        self.known: list[KnownState] = []
+        self.visible: list[DocumentBatch] = []
+        self.told: list[BatchProgress] = []
+
+    def did(self, what: str) -> None:
+        self.happened.append(what)
+        if (hook := self.hooks.pop(what, None)) is not None:
+            hook()
+
+    # as a planner
+
+    def start(self) -> Place:
+        return Place(0)
+
+    def target(self) -> int:
+        return 99
+
+    def offset(self, data: dict[str, Any]) -> Place:
+        return Place(data["lsn"])
+
+    def next(self, start: Place, max_events: int | None, target: int | None) -> Place:
+        self.asked.append((start.lsn, max_events, target))
+        assert len(self.asked) < 200, "the run never ends"
+        if start.lsn == self.newest and target is None:
+            self.did("idle")
+        return start if start.lsn == self.newest else Place(start.lsn + 1)
+
+    def plan(self, start: Place, end: Place) -> PlannedBatch | None:
+        self.did(f"plan {end.lsn}")
+        if end.lsn in self.without_batch:
+            return None
+        header = BatchHeader(
+            source="inv",
+            timeline=1,
+            from_lsn=start.lsn,
+            to_lsn=end.lsn,
+            commit_ts_ms=1_000,
+            event_count=2,
+            transactions=((7, end.lsn, 1_000),),
+        )
+        return PlannedBatch(header, (BatchTask((), TransactionTable([])),))
+
+    # as jobs
+
+    def run(self, batch_id: int, planned: PlannedBatch, state: KnownState) -> BatchResult:
+        self.known.append(state)
+        self.did(f"run {batch_id}")
+        rows: list[PackedPayload] = [(-1, 0, 0, b"document %d" % planned.header.to_lsn)]
+        blob = PackedBlob(b"%d" % batch_id, 1, b"token %d" % batch_id)
+        return BatchResult(rows, [LogWrite(1, 0, 0, (blob,), 1)], [], 0.1, 0.2)
+
+    # as a sink
+
+    def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
+        assert query_id == "q"
+        assert read_state(self.store, batch.state, STAGES).batch_id == batch.batch_id, "it is kept first"
+        self.did(f"write {batch.batch_id}")
+        self.visible.append(batch)
+        return WriteReport(
+            batch_id=batch.batch_id,
+            header=batch.header,
+            documents=2,
+            deletes=1,
+            was_covered=False,
+            produce_seconds=0.3,
+            commit_seconds=0.4,
+            visible_at=datetime.fromtimestamp(3, UTC),
+        )
+
+    @property
+    def keeper(self) -> StateKeeper:
+        """Of a run that begins where the output says."""
+        world = self
+
+        class Keeper(StateKeeper):
+            def prepare(self, *arguments: Any) -> str:
+                world.did(f"prepare {self.state.batch_id + 1}")
+                return super().prepare(*arguments)
+
+            def adopt(self, name: str) -> None:
+                super().adopt(name)
+                world.did(f"adopt {self.state.batch_id}")
+
+        keeper = Keeper(self.store, STAGES)
+        keeper.open(self.visible[-1].state if self.visible else "")
+        return keeper
+
+    def go(self, *, available_now: bool = True) -> None:
+        self.happened.clear()
+        parts: Any = self
+        BatchLoop(
+            pipeline="orders",
+            query_id="q",
+            planner=parts,
+            jobs=parts,
+            keeper=self.keeper,
+            sink=parts,
+            clock=SystemClock(),
+            stop=self.stop,
+            on_batch=self._tell,
+            max_events=50,
+        ).run(available_now=available_now)
+
+    def _tell(self, batch: BatchProgress) -> None:
+        self.told.append(batch)
+        self.did(f"tell {batch.batch_id}")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def one_batch(number: int) -> list[str]:
+    steps = (f"plan {number + 1}", *(f"{step} {number}" for step in ("run", "prepare", "write", "adopt")))
+    return [*steps, f"tell {number}"]
+
+
+def test_the_state_of_a_batch_is_kept_before_it_is_visible_and_true_afterwards(world: World) -> None:
+    world.go()
+    assert world.happened == [*one_batch(0), *one_batch(1), *one_batch(2)]
+    assert [batch.batch_id for batch in world.visible] == [0, 1, 2]
+    assert [batch.payloads for batch in world.visible] == [{0: (b"document %d" % n,)} for n in (1, 2, 3)]
+
+
+def test_a_run_that_takes_what_is_there_asks_for_its_end_once(world: World) -> None:
+    world.go()
+    assert world.asked == [(0, 50, 99), (1, 50, 99), (2, 50, 99), (3, 50, 99)]
+
+
+def test_the_next_run_goes_on_where_the_output_ends(world: World) -> None:
+    world.go()
+    world.newest = 4
+    world.go()
+    assert world.happened == one_batch(3)
+    assert world.asked[4:] == [(3, 50, 99), (4, 50, 99)]
+
+
+def test_workers_are_told_the_newest_manifests_that_this_run_has_written(world: World) -> None:
+    world.newest = 20
+    world.go()
+    names = ["", *(batch.state for batch in world.visible)]
+    assert [known.name for known in world.known] == names[:20]
+    for number, known in enumerate(world.known):
+        told = [manifest.name for manifest in known.manifests]
+        assert told == names[max(1, number - 15) : number + 1]
+
+
+@pytest.mark.parametrize(("limit", "told"), [(1, [0, 0, 0]), (300, [0, 1, 2])])
+def test_manifests_that_are_too_large_together_stay_in_the_store(
+    world: World, monkeypatch: pytest.MonkeyPatch, limit: int, told: list[int]
+) -> None:
+    monkeypatch.setattr("slackwater_spark.pipeline.batch_loop._CARRIED_MANIFEST_BYTES", limit)
+    world.newest = 9
+    world.go()
+    sizes = {name.partition("/")[2]: len(data) for name, data in world.store.files.items()}
+    names = ["", *(batch.state for batch in world.visible)]
+    for number, known in enumerate(world.known):
+        own = [manifest.name for manifest in known.manifests]
+        assert sum(sizes[name] for name in own) <= limit
+        assert own == names[number + 1 - len(own) : number + 1]
+    assert [len(known.manifests) for known in world.known][:3] == told
+    assert len(world.known[8].manifests) < 8
+
+
+def fails(error: Exception) -> Hook:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("step", ["run 1", "prepare 1", "write 1"])
+def test_a_batch_that_fails_before_it_is_visible_is_planned_anew_by_the_next_run(
+    world: World, step: str
+) -> None:
+    """It may end elsewhere then; what the attempt has left in the store is of no interest."""
+    world.hooks[step] = fails(PipelineUnavailableError("away"))
+    with pytest.raises(PipelineUnavailableError):
+        world.go()
+    assert world.happened[-1] == step
+    assert [batch.batch_id for batch in world.visible] == [0]
+    world.newest = 5
+    world.go()
+    assert world.happened == [step for number in range(1, 5) for step in one_batch(number)]
+    assert [batch.header.from_lsn for batch in world.visible] == list(range(5))
+    found = read_state(world.store, world.visible[-1].state, STAGES)
+    assert [blob.token for blob in found.head(1, 0).blobs] == [b"token %d" % n for n in range(5)]
+
+
+@pytest.mark.parametrize("step", ["adopt 1", "tell 1"])
+def test_a_batch_that_is_visible_is_not_computed_again(world: World, step: str) -> None:
+    world.hooks[step] = fails(EngineUnavailableError("the disk is full"))
+    with pytest.raises(EngineUnavailableError):
+        world.go()
+    assert [batch.batch_id for batch in world.visible] == [0, 1]
+    world.go()
+    assert world.happened == one_batch(2)
+
+
+def test_a_run_that_was_overtaken_ends(world: World) -> None:
+    world.hooks["write 1"] = fails(RunOvertakenError("orders", "epoch"))
+    with pytest.raises(RunOvertakenError):
+        world.go()
+    assert world.happened[-1] == "write 1"
+
+
+@pytest.mark.parametrize(
+    ("step", "last", "visible"),
+    [
+        ("plan 2", "run 1", 1),
+        ("run 1", "run 1", 1),
+        ("prepare 1", "tell 1", 2),
+        ("write 1", "tell 1", 2),
+        ("tell 1", "tell 1", 2),
+    ],
+)
+def test_a_run_that_is_to_stop_finishes_what_it_has_begun_to_keep_and_begins_nothing(
+    world: World, step: str, last: str, visible: int
+) -> None:
+    world.hooks[step] = world.stop.set
+    world.go()
+    assert world.happened[-1] == last
+    assert len(world.visible) == visible
+    world.stop.clear()
+    world.go()
+    assert [batch.header.to_lsn for batch in world.visible] == [1, 2, 3]
+
+
+def test_a_run_that_is_to_stop_before_it_begins_does_nothing(world: World) -> None:
+    world.stop.set()
+    world.go()
+    assert world.happened == []
+
+
+def test_a_live_run_waits_for_what_is_new_until_it_is_stopped(world: World) -> None:
+    def more() -> None:
+        world.newest += 1
+        world.hooks["idle"] = world.stop.set
+
+    world.hooks["idle"] = more
+    world.go(available_now=False)
+    assert world.happened == [*one_batch(0), *one_batch(1), *one_batch(2), "idle", *one_batch(3), "idle"]
+    assert {target for _, _, target in world.asked} == {None}
+
+
+def test_a_stretch_without_anything_to_read_is_no_batch(world: World) -> None:
+    world.without_batch = {1, 3}
+    world.go()
+    assert world.happened == ["plan 1", "plan 2", *one_batch(0)[1:], "plan 3"]
+    assert [(batch.batch_id, batch.header.to_lsn) for batch in world.visible] == [(0, 2)]
+
+
+def test_a_batch_is_told_with_what_its_parts_took(world: World) -> None:
+    world.newest = 1
+    world.go()
+    [batch] = world.told
+    assert (batch.batch_id, batch.commit_lsn, batch.events, batch.transactions) == (0, 1, 2, 1)
+    assert (batch.documents, batch.deletes, batch.was_covered) == (2, 1, False)
+    assert batch.lag.total_seconds() == 2.0
+    assert list(batch.seconds) == ["plan", "read", "evaluate", "schedule", "state", "produce", "commit"]
+    assert [batch.seconds[name] for name in ("read", "evaluate", "produce", "commit")] == [0.1, 0.2, 0.3, 0.4]
+    assert all(seconds >= 0 for seconds in batch.seconds.values()), "also where clocks do not agree"
+
+
+def test_files_of_attempts_that_were_lost_are_removed_some_time_later(world: World) -> None:
+    world.hooks["write 0"] = fails(PipelineUnavailableError("away"))
+    with pytest.raises(PipelineUnavailableError):
+        world.go()
+    lost = set(world.store.files)
+    assert lost
+    world.newest = 40
+    world.go()
+    assert not lost & set(world.store.files)

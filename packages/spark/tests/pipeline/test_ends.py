@@ -1,0 +1,324 @@
+"""How a run begins and how it ends: batches are scripted, there is neither Spark nor Kafka."""
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no stubs
+from pyspark import SparkContext
+
+from slackwater_engine.errors import EngineStateError
+from slackwater_protocol import NO_SERVERS, ProgressRecord, SystemClock
+from slackwater_spark.errors import (
+    PipelineStateError,
+    PipelineUnavailableError,
+    QueryFailedError,
+    RecordsGoneError,
+)
+from slackwater_spark.pipeline import RunSettings, load_pipeline, runner
+from slackwater_spark.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
+from slackwater_spark.pipeline.runner import PipelineRun
+
+ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
+TOLD = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+CANCELLED = f"{TOLD}: org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 2 cancelled part of tags"
+FAILED = f"{TOLD}: org.apache.spark.SparkException: Job aborted due to stage failure"
+LOST = "Answer from Java side is empty"
+
+
+class Context:
+    """Spark's, without Spark."""
+
+    defaultParallelism = 2
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self.tags: set[str] = set()
+        self.cancelled = threading.Event()
+        self._jsc = SimpleNamespace(sc=lambda: self)
+
+    def isStopped(self) -> bool:
+        return self.is_stopped
+
+    def parallelize(self, *_: object) -> None:
+        pass
+
+    def addJobTag(self, tag: str) -> None:
+        self.tags.add(tag)
+
+    def removeJobTag(self, tag: str) -> None:
+        self.tags.remove(tag)
+
+    def cancelJobsWithTag(self, tag: str) -> None:
+        assert tag in self.tags
+        self.cancelled.set()
+
+
+class Sink:
+    """Holds a progress, and nothing else."""
+
+    place = "an output"
+
+    def __init__(self) -> None:
+        self.progress: ProgressRecord | None = None
+        self.refuses: PipelineStateError | None = None
+        self.checked: list[str | None] = []
+        self.happened: list[str] = []
+
+    def check(self, query_id: str | None) -> None:
+        self.checked.append(query_id)
+        if self.refuses is not None:
+            raise self.refuses
+
+    def open(self) -> ProgressRecord | None:
+        self.happened.append("open")
+        return self.progress
+
+    def close(self) -> None:
+        self.happened.append("close")
+
+
+class Run:
+    """A run whose loop is a function of the test."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder / "checkpoint"
+        self.settings = RunSettings(servers=NO_SERVERS, checkpoint=str(self.folder), parallelism=6)
+        self.definition = replace(load_pipeline(ORDERS_PIPELINE), buckets=None)
+        self.context, self.sink, self.stop = Context(), Sink(), threading.Event()
+        self.loop: Callable[[], None] = lambda: None
+        monkeypatch.setattr(SparkContext, "_gateway", None)
+        monkeypatch.setattr(runner, "existing_topics", lambda *_: set())
+        monkeypatch.setattr(runner, "BatchLoop", lambda **_: SimpleNamespace(run=lambda **_: self.loop()))
+
+    def new(self) -> PipelineRun:
+        sink: Any = self.sink
+        return PipelineRun(
+            self.definition,
+            self.settings,
+            sink,
+            on_progress=lambda _: None,
+            on_step=lambda _: None,
+            stop=self.stop,
+            clock=SystemClock(),
+        )
+
+    def go(self) -> None:
+        run = self.new()
+        run.check()
+        context: Any = self.context
+        run.run(context)
+
+    def fails(self, error: Exception, *, stopping: bool = False) -> None:
+        """The loop fails like this, perhaps while the run is to stop."""
+
+        def loop() -> None:
+            if stopping:
+                self.stop.set()
+            raise error
+
+        self.loop = loop
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return Run(tmp_path, monkeypatch)
+
+
+def jvm_with(monkeypatch: pytest.MonkeyPatch, code: int | None) -> None:
+    process = SimpleNamespace(poll=lambda: code, wait=lambda _: code)
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+
+
+def progress(query_id: str, state: str) -> ProgressRecord:
+    return ProgressRecord(
+        pipeline="orders",
+        query_id=query_id,
+        batch_id=3,
+        source="inv",
+        timeline=1,
+        commit_lsn=40,
+        state=state,
+    )
+
+
+# --- how it begins
+
+
+def test_what_the_output_refuses_is_refused_before_anything_is_written(run: Run) -> None:
+    run.sink.refuses = PipelineStateError("the name 'orders' is taken")
+    with pytest.raises(PipelineStateError, match="is taken"):
+        run.go()
+    assert run.sink.checked == [None]
+    assert run.sink.happened == []
+    assert not run.folder.exists()
+
+
+def test_a_checkpoint_of_another_pipeline_is_refused_before_the_output_is_asked(run: Run) -> None:
+    run.go()
+    run.definition = replace(run.definition, source="other")
+    run.sink = Sink()
+    with pytest.raises(PipelineStateError, match="source was inv, is other"):
+        run.go()
+    assert run.sink.checked == run.sink.happened == []
+
+
+def test_the_first_run_chooses_the_buckets_and_later_ones_keep_them(run: Run) -> None:
+    run.go()
+    identity = Checkpoint(str(run.folder)).identity()
+    assert identity is not None
+    assert identity.buckets == 12, "two for each of six"
+    run.settings = replace(run.settings, parallelism=40)
+    run.go()
+    assert Checkpoint(str(run.folder)).identity() == identity
+    assert run.sink.checked == [None, identity.query_id]
+
+
+def test_a_definition_that_says_other_buckets_is_refused(run: Run) -> None:
+    run.go()
+    run.definition = replace(run.definition, buckets=64)
+    with pytest.raises(PipelineStateError, match="buckets was 12, is 64"):
+        run.go()
+
+
+def test_a_table_without_a_topic_is_told_before_it_is_waited_for(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        run.go()
+    assert "table inventory.orders counts as empty" in caplog.text
+
+
+def test_progress_of_an_earlier_version_is_refused_with_the_way_out(run: Run) -> None:
+    run.go()
+    identity = Checkpoint(str(run.folder)).identity()
+    assert identity is not None
+    run.sink.progress = progress(identity.query_id, "")
+    with pytest.raises(PipelineStateError, match=r"by an earlier version.*write `revision = 2`"):
+        run.go()
+    assert run.sink.happened[-1] == "close"
+
+
+def test_a_state_that_the_checkpoint_has_lost_is_named(run: Run) -> None:
+    run.go()
+    name = f"{3:020d}-{'a' * 32}"
+    run.sink.progress = progress("q", name)
+    with pytest.raises(EngineStateError, match=f"has no file manifests/{name}, which the state needs"):
+        run.go()
+    assert run.sink.happened[-1] == "close"
+
+
+def test_an_output_that_has_lost_its_progress_is_refused(run: Run) -> None:
+    run.go()
+    (run.folder / "published").write_bytes(b"a state")
+    with pytest.raises(EngineStateError, match="progress has lost its records"):
+        run.go()
+
+
+def test_a_checkpoint_is_claimed_before_the_output_is_taken_over(run: Run) -> None:
+    noted: list[bool] = []
+
+    def opened() -> None:
+        noted.append((run.folder / CHECKPOINT_FILE).exists())
+
+    run.sink.open = opened  # type: ignore[method-assign]
+    run.go()
+    assert noted == [True]
+    assert json.loads((run.folder / CHECKPOINT_FILE).read_text())["version"] == "3"
+
+
+# --- how it ends
+
+
+def test_a_run_that_has_shown_all_there_is_ends_and_leaves_spark_as_it_was(run: Run) -> None:
+    seen: list[set[str]] = []
+    run.loop = lambda: seen.append(set(run.context.tags))
+    run.go()
+    assert [len(tags) for tags in seen] == [1]
+    assert run.context.tags == set()
+    assert run.sink.happened == ["open", "close"]
+
+
+def test_the_batch_of_a_run_that_is_to_stop_is_cancelled_and_the_run_ends_in_order(run: Run) -> None:
+    def loop() -> None:
+        run.stop.set()
+        assert run.context.cancelled.wait(60)
+        raise Py4JError(CANCELLED)
+
+    run.loop = loop
+    run.go()
+    assert run.sink.happened == ["open", "close"]
+
+
+def test_a_batch_that_somebody_else_cancelled_is_a_failure(run: Run) -> None:
+    run.fails(Py4JError(CANCELLED))
+    with pytest.raises(QueryFailedError, match="Job 2 cancelled"):
+        run.go()
+    assert not run.context.cancelled.is_set()
+
+
+@pytest.mark.parametrize("stopping", [True, False])
+def test_a_batch_that_fails_ends_the_run_also_while_it_is_to_stop(
+    run: Run, stopping: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.fails(Py4JError(FAILED), stopping=stopping)
+    with pytest.raises(QueryFailedError, match="'orders' stopped: Job aborted due to stage failure"):
+        run.go()
+    assert "the batch failed" in caplog.text
+    assert run.sink.happened == ["open", "close"]
+
+
+@pytest.mark.parametrize(
+    "error", [PipelineUnavailableError("the output is away"), RecordsGoneError("gone", "start over")]
+)
+def test_what_planning_or_the_output_raise_is_the_failure(run: Run, error: Exception) -> None:
+    run.fails(error)
+    with pytest.raises(type(error), match=str(error)):
+        run.go()
+    assert run.sink.happened == ["open", "close"]
+
+
+def test_a_spark_that_was_shut_down_is_a_failure(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run.context.is_stopped = True
+    run.fails(Py4JError(CANCELLED))
+    with pytest.raises(
+        QueryFailedError, match="Spark was shut down from outside; nothing is lost: start the pipeline again"
+    ):
+        run.go()
+    assert CANCELLED in caplog.text
+
+
+def test_a_jvm_that_was_killed_is_named_with_its_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    jvm_with(monkeypatch, -9)
+    run.fails(Py4JNetworkError(LOST))
+    with pytest.raises(QueryFailedError, match="exit code -9, SIGKILL: killed by somebody, or by the kernel"):
+        run.go()
+    assert LOST in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [(143, "Spark's JVM ended (exit code 143, SIGTERM)"), (None, "Spark was shut down")]
+)
+def test_a_jvm_that_ends_while_the_run_stops_is_no_failure(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    code: int | None,
+    told: str,
+) -> None:
+    """systemd, for one, sends SIGTERM to all processes of a service."""
+    jvm_with(monkeypatch, code)
+    run.context.is_stopped = True
+    run.fails(Py4JNetworkError(LOST), stopping=True)
+    with caplog.at_level(logging.WARNING):
+        run.go()
+    assert told in caplog.text
+    assert "while the run was being stopped" in caplog.text
