@@ -10,7 +10,10 @@ from slackwater import main
 
 PIPELINES = Path(__file__).parents[3] / "pipelines"
 ORDERS = """\
-pipeline orders: 1 view over 2 tables of source inv, in 1 stage; emit = latest, scope = strict
+pipeline orders: 1 view over 2 tables of source inv, in 1 stage on 1 level; emit = latest, scope = strict
+
+a batch takes 1 exchange, one per level
+  level 1   stage 1
 
 stage 1, keyed by id bigint: computes groups from their rows, joins
   reads     inventory.orders as o, by id: id bigint, customer text, status text, line_count integer,
@@ -71,13 +74,40 @@ def test_stages_say_where_their_rows_come_from_and_go(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     text = explained(capsys, folder)
-    assert text.startswith("pipeline p: 2 views over 2 tables of source inv, in 4 stages")
+    assert text.startswith("pipeline p: 2 views over 2 tables of source inv, in 4 stages on 2 levels")
     assert "stage 1, keyed by id bigint: computes columns of rows\n  reads     s.items as i, by id:" in text
     assert "computes  each changed row by itself\n  sends     changed rows to stage 2 as stage 1" in text
     assert "sends     what changes add to groups to stage 4" in text
     assert "keyed by nothing: one group: adds up what changes" in text
     assert "keeps     for the one group, not its rows: the number of rows" in text
     assert "an exact sum and a number for sum(i.price)" in " ".join(text.split())
+
+
+def test_stages_that_a_batch_runs_together_stand_on_one_level(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    text = explained(capsys, folder)
+    assert (
+        "a batch takes 2 exchanges, one per level\n  level 1   stages 1, 3\n  level 2   stages 2, 4\n\n"
+        in text
+    )
+    assert json.loads(explained(capsys, folder, "--json"))["levels"] == [[1, 3], [2, 4]]
+
+
+def test_a_stage_that_views_share_is_shown_once(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    dear = (
+        "WITH g AS (SELECT kind, sum(price) AS worth FROM s.items GROUP BY kind) "
+        "SELECT TRANSACTIONALLY k.kind, g.worth FROM s.kinds k JOIN g ON g.kind = k.kind"
+    )
+    (folder / "views" / "all.sql").write_text(dear.replace("JOIN", "LEFT JOIN"))
+    (folder / "views" / "dear.sql").write_text(dear)
+    (folder / "views" / "items.sql").unlink()
+    (folder / "views" / "total.sql").unlink()
+    text = explained(capsys, folder)
+    assert text.startswith("pipeline p: 2 views over 2 tables of source inv, in 4 stages on 3 levels")
+    assert "sends     changed rows to stage 3 as stage 2 and stage 4 as stage 2\n" in text
+    assert "view all: topic all; made by stages 1, 2, 3\n" in text
+    assert "view dear: topic dear; made by stages 1, 2, 4\n" in text
 
 
 def test_a_column_of_the_identity_that_is_not_selected_is_in_the_record_key_only(
@@ -158,7 +188,7 @@ def test_one_partition_keeps_the_order(capsys: pytest.CaptureFixture[str], folde
 
 def test_the_shop_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     text = explained(capsys, PIPELINES / "shop")
-    assert "pipeline shop: 3 views over 4 tables of source shop, in 4 stages" in text
+    assert "pipeline shop: 3 views over 4 tables of source shop, in 4 stages on 2 levels" in text
     assert "sends     changed rows to stage 2 as stage 1" in text
     assert "hints" not in text
 

@@ -63,7 +63,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PipelineDefinition, RunS
     return calls
 
 
-def expect(runs: list[tuple[PipelineDefinition, RunSettings]], checkpoint: Path) -> None:
+def expect(runs: list[tuple[PipelineDefinition, RunSettings]], checkpoint: str) -> None:
     ((definition, settings),) = runs
     assert definition.name == "p"
     assert settings.servers.kafka.bootstrap == "h:1"
@@ -83,7 +83,7 @@ def test_flags_reach_the_run(folder: Path, runs: list[Any]) -> None:
         "--available-now",
     ]
     assert main.run(["run", str(folder), *flags]) == 0
-    expect(runs, Path("c"))
+    expect(runs, "c")
     assert not runs[0][1].accept_changed_output
 
 
@@ -123,7 +123,7 @@ def test_the_environment_reaches_the_run(
     monkeypatch.setenv("SLACKWATER_CHECKPOINT", "c")
     monkeypatch.setenv("SLACKWATER_AVAILABLE_NOW", "true")
     assert main.run(["run", str(folder)]) == 0
-    expect(runs, Path("c"))
+    expect(runs, "c")
 
 
 def test_the_file_reaches_the_run(folder: Path, runs: list[Any]) -> None:
@@ -131,7 +131,7 @@ def test_the_file_reaches_the_run(folder: Path, runs: list[Any]) -> None:
     config.parent.mkdir()
     config.write_text(FILE)
     assert main.run(["--config", str(config), "run", str(folder)]) == 0
-    expect(runs, config.parent / "c")
+    expect(runs, str(config.parent / "c"))
 
 
 def test_the_schema_registry_of_the_source_reaches_the_run(folder: Path, runs: list[Any]) -> None:
@@ -160,7 +160,7 @@ def test_a_run_needs_a_checkpoint(folder: Path, runs: list[Any], capsys: pytest.
     assert runs == []
 
 
-def test_a_batch_is_told_with_its_lag() -> None:
+def test_a_batch_is_told_with_its_lag_and_its_parts_in_their_order() -> None:
     commit = datetime(2026, 1, 1, tzinfo=UTC)
     batch = BatchProgress(
         pipeline="orders",
@@ -175,12 +175,12 @@ def test_a_batch_is_told_with_its_lag() -> None:
         documents=300,
         deletes=3,
         was_covered=False,
-        seconds={"commit": 0.02, "collect": 1.5},
+        seconds={"plan": 0.001, "read": 0.0009, "evaluate": 1.5, "commit": 0.0204},
     )
     line = batch_line(batch)
     assert line == (
         "orders: batch 4 at 0/FF: 1,500 events, 300 documents, visible 420 ms after its newest commit "
-        "(collect 1.50 s, commit 0.02 s)"
+        "(plan 0.001 s, evaluate 1.500 s, commit 0.020 s)"
     )
 
 

@@ -249,7 +249,7 @@ class RunSection(_Section):
     """Says how a pipeline runs."""
 
     checkpoint: str | None = None
-    """Folder or URL where Spark keeps the pipeline's offsets and state."""
+    """Folder, or address such as ``s3://bucket/folder``, where the pipeline's state is kept."""
     master: str = "local[*]"
     """Spark master."""
     available_now: bool = False
@@ -257,9 +257,7 @@ class RunSection(_Section):
     driver_memory: str = "768m"
     """Heap of Spark's driver."""
     parallelism: int | None = Field(default=None, ge=1)
-    """Tasks of a large batch; default: the cores Spark has."""
-    shuffle_partitions: int | None = Field(default=None, ge=1)
-    """Partitions of the stage, fixed by a checkpoint's first run; default: parallelism."""
+    """Tasks of a large batch, and of each of its levels; default: the cores Spark has."""
     max_events_per_batch: int | None = Field(default=None, ge=1)
     """Change events at which a batch is closed."""
     statement_memory: int = Field(default=512, ge=1)

@@ -18,15 +18,15 @@ from slackwater_sql.limits import StatementLimits
 if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text does not need them
     from slackwater_spark.pipeline import BatchProgress, RunSettings
 
-SHOWN_PARTS = 5
-"""Parts of a batch's time in its line."""
+SHOWN_SECONDS = 0.001
+"""A part of a batch that took less is not in its line."""
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of source and output.")
 @setting("redis.url", "--redis-url", metavar="URL", help="redis://host:port, where the sidecar publishes.")
-@setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Where Spark keeps offsets and state.")
+@setting("run.checkpoint", "--checkpoint", metavar="DIR", help="Where the state is kept: a folder, or s3://…")
 @setting("run.available_now", "--available-now", is_flag=True, help="Process what is there, then end.")
 @setting("run.master", "--master", metavar="URL", help="Spark master.  [default: local[*]]")
 @setting(
@@ -94,9 +94,9 @@ def batch_line(batch: "BatchProgress") -> str:
 
 
 def _parts(seconds: Mapping[str, float]) -> str:
-    """Names the parts of a batch that took longest, largest first; empty when nothing is known."""
-    longest = sorted(seconds.items(), key=lambda part: -part[1])[:SHOWN_PARTS]
-    return f" ({', '.join(f'{name} {value:.2f} s' for name, value in longest)})" if longest else ""
+    """Names the parts of a batch one after the other; empty when nothing is known."""
+    shown = [f"{name} {value:.3f} s" for name, value in seconds.items() if value >= SHOWN_SECONDS]
+    return f" ({', '.join(shown)})" if shown else ""
 
 
 def _run_settings(settings: Settings) -> "RunSettings":
@@ -108,18 +108,15 @@ def _run_settings(settings: Settings) -> "RunSettings":
     from slackwater_spark.pipeline import RunSettings, default_class_archives
 
     run = settings.run
-    checkpoint = required(
-        run.checkpoint, "run.checkpoint", "--checkpoint", "where Spark keeps offsets and state"
-    )
+    checkpoint = required(run.checkpoint, "run.checkpoint", "--checkpoint", "where the state is kept")
     return RunSettings(
         servers=servers(settings, "where source and output are"),
-        checkpoint=RunSettings.local_folder(checkpoint),
+        checkpoint=checkpoint,
         timeline=settings.timeline,
         available_now=run.available_now,
         master=run.master,
         driver_memory=run.driver_memory,
         parallelism=run.parallelism,
-        shuffle_partitions=run.shuffle_partitions,
         max_events_per_batch=run.max_events_per_batch,
         limits=StatementLimits(run.statement_memory, run.statement_seconds),
         index_root=run.index_root or default_index_root(run.master, os.environ),
