@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
+from slackwater_cdc.envelope import End, decode_transaction
 from slackwater_protocol import Clock, CommitRecord, Cut, decode_commit_record, decode_log_record
-from slackwater_protocol.keys import commit_topic, cut_log_topic
+from slackwater_protocol.keys import commit_topic, cut_log_topic, transaction_topic
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.topics import open_consumer, read_to_end
 
@@ -194,3 +195,21 @@ def read_cuts(bootstrap: str, source: str) -> list[SeenCut]:
         if isinstance(record, Cut):
             found.setdefault(record.lsn, SeenCut(record, message.timestamp()[1]))
     return list(found.values())
+
+
+def read_ends(bootstrap: str, source: str) -> dict[int, int]:
+    """Reads when the connector handed each transaction's END to Kafka; the first, where it is repeated.
+
+    Returns:
+        The END record's time in Kafka by commit LSN, milliseconds since the epoch. The ``ts_ms`` inside the
+        record is the time of the commit in the database.
+
+    Raises:
+        RunFailedError: the transaction topic cannot be read to its end.
+    """
+    found: dict[int, int] = {}
+    for message in read_to_end(bootstrap, transaction_topic(source)):
+        event = decode_transaction(message.value() or b"")
+        if isinstance(event, End):
+            found.setdefault(event.commit_lsn, message.timestamp()[1])
+    return found

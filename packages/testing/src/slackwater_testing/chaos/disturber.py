@@ -44,7 +44,7 @@ class Disturber:
         self._system.parts[part].do(lambda it: it.resume())
 
     def kill_one(self, role: str) -> None:
-        """SIGKILL to one process of the pipeline: ``worker``, ``planner`` (Python), ``executor`` (JVM)."""
+        """SIGKILL to one process of the pipeline: ``worker``, ``daemon`` (Python), ``executor`` (JVM)."""
         self._one(role).kill()
 
     def pause_one(self, role: str) -> None:
@@ -148,10 +148,11 @@ def _is_worker(process: psutil.Process) -> bool:
         return False
 
 
-def _is_planner(process: psutil.Process) -> bool:
-    """Says whether it is the Python process in which Spark plans batches of the source."""
+def _is_daemon(process: psutil.Process) -> bool:
+    """Says whether it is the process that Python workers are forked from."""
     try:
-        return "pyspark.sql.streaming.python_streaming_source_runner" in process.cmdline()
+        parent = process.parent()
+        return parent is not None and _is_pyspark(process) and not _is_pyspark(parent)
     except psutil.Error:
         return False
 
@@ -169,4 +170,4 @@ def _is_pyspark(process: psutil.Process) -> bool:
     return "pyspark.daemon" in command or "pyspark.worker" in command
 
 
-_ROLES = {"worker": _is_worker, "planner": _is_planner, "executor": _is_executor}
+_ROLES = {"worker": _is_worker, "daemon": _is_daemon, "executor": _is_executor}

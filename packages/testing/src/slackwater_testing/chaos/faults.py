@@ -183,12 +183,12 @@ _SPARK = (
         end=lambda it: it.resume_one("worker"),
     ),
     Fault(
-        name="python planner killed",
-        reason="a batch is planned by nobody, or planned again",
-        how="SIGKILL to the Python process in which Spark runs the source's planning",
+        name="python daemon killed",
+        reason="all workers of a batch are lost at once, with what they had prepared",
+        how="SIGKILL to the process that the pipeline's Python workers are forked from",
         seconds=_BLOW,
-        back="the query: Spark ends it, the run starts it again",
-        begin=lambda it: it.kill_one("planner"),
+        back="the tasks, repeated by Spark in new workers",
+        begin=lambda it: it.kill_one("daemon"),
         is_in_short=False,
     ),
     Fault(
@@ -213,19 +213,19 @@ _SPARK = (
 )
 
 SINK_FAULTS = (
-    _sink(SinkStep.COLLECTED, "state is computed, nothing is written"),
+    _sink(SinkStep.COLLECTED, "the state is written, nothing of the output is"),
     _sink(SinkStep.BEGUN, "an open transaction without records"),
     _sink(SinkStep.PRODUCED, "records on their way, an open transaction at the broker"),
     _sink(SinkStep.FLUSHED, "all documents are in the log, none is committed"),
     _sink(SinkStep.COMMIT_RECORDS, "commit records are in the log, none is committed"),
     _sink(SinkStep.PROGRESS, "everything is written, the commit has not been asked for"),
-    _sink(SinkStep.COMMITTED, "everything is visible, and Spark does not know: the batch comes again"),
+    _sink(SinkStep.COMMITTED, "everything is visible, the run has not noted it: the next goes on behind it"),
 )
 
 _SURROUNDINGS = (
     Fault(
         name="disk full",
-        reason="half written state, index or offsets",
+        reason="half written state or index",
         how="the pipeline's disk (checkpoint, index, Spark's local files) has no byte left, later it has",
         seconds=(9.0, 20.0),
         back="room on the disk, the pipeline started by the supervisor",

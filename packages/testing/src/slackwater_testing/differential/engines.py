@@ -1,6 +1,5 @@
 """The engines that are judged: they take batches of change events and give changed documents."""
 
-import copy
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from slackwater_engine.local import LocalEngine
+from slackwater_engine.state.manifest import State
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.errors import SqlTextError
 from slackwater_sql.plan import EnginePlan
@@ -212,10 +212,10 @@ class JudgedEngine:
     def run(self, events: Sequence[Event], batch: Batch, first_lsn: int) -> Sequence[ChangedDocument]:
         """See `Engine`."""
         if batch.loses_index:
-            for number, (stage, bucket) in enumerate(self._engine.states):
+            for number, (stage, bucket) in enumerate(list(self._engine.indexes)):
                 if number % 2 == batch.size % 2:
                     self._engine.lose_index(stage, bucket)
-        before = copy.deepcopy(self._engine.states) if batch.is_repeated else None
+        before = self._engine.state if batch.is_repeated else None
         documents = self._engine.run(events, batch.tasks, first_lsn=first_lsn)
         if before is not None:
             self._repeat(before, documents, events, batch, first_lsn)
@@ -226,10 +226,10 @@ class JudgedEngine:
         ]
 
     def _repeat(
-        self, before: Any, first: object, events: Sequence[Event], batch: Batch, first_lsn: int
+        self, before: State, first: object, events: Sequence[Event], batch: Batch, first_lsn: int
     ) -> None:
-        """Spark's state is the one before the batch, the indexes are already ahead."""
-        self._engine.states = before
+        """The state is the one before the batch, the indexes are already ahead."""
+        self._engine.return_to(before)
         second = self._engine.run(events, batch.tasks, first_lsn=first_lsn)
         if second != first:
             raise UnrepeatableBatchError(f"the first time {first}, the second time {second}")
