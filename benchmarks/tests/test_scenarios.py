@@ -9,10 +9,11 @@ from click.testing import CliRunner
 from slackwater_bench import __main__ as command
 from slackwater_bench.__main__ import main
 from slackwater_bench.catch_up import on_cores
+from slackwater_bench.hops import HOPS
 from slackwater_bench.registry import SCENARIOS, scenario_named
 from slackwater_bench.scenario import Direction, Measured, Scenario, points_of
 from slackwater_bench.traffic import LINES, ORDERS, SteadyOrders
-from slackwater_bench.usage import batch_parts, batch_sizes, cpu_between
+from slackwater_bench.usage import LoggedBatch, batch_parts, batch_sizes, cpu_between, logged_batches
 from slackwater_testing.errors import RunFailedError
 
 
@@ -26,6 +27,13 @@ def test_a_scenario_says_what_it_measures_and_has_points_of_both_sizes(name: str
     for point in scenario.points:
         assert scenario.axis is None or scenario.axis in point
         json.dumps(point)
+
+
+@pytest.mark.parametrize("name", ["latency", "live"])
+def test_the_page_shows_hops_that_there_are(name: str) -> None:
+    shown = [column.split(".")[1] for column in SCENARIOS[name].columns if column.startswith("hops_ms.")]
+    assert shown == [hop for hop in HOPS if hop in shown]
+    assert len(shown) > 1
 
 
 def test_an_unknown_scenario_is_an_error_that_lists_the_known_ones() -> None:
@@ -102,16 +110,19 @@ def test_points_can_be_chosen_by_a_parameter(counted: Path) -> None:
     assert [json.loads(line)["value"] for line in counted.read_text().splitlines()] == [2.0]
 
 
-def test_the_parts_of_batches_are_read_from_the_log_of_the_command() -> None:
+def test_batches_are_read_from_the_log_of_the_command() -> None:
     log = (
-        "orders: batch 0 at 0/1: 9 events, 1 documents, visible 12 ms after its newest commit "
-        "(triggerExecution 1.00 s, collect 0.50 s)\nnoise (collect 9 s)\n"
-        "orders: batch 1 at 0/2: 9 events, 1 documents, visible 12 ms after its newest commit "
-        "(triggerExecution 2.00 s)\n"
+        "orders: batch 0 at 1/A: 1,234 events, 1 documents, visible 1,012 ms after its newest commit "
+        "(plan 0.002 s, evaluate 1.000 s)\nnoise (evaluate 9 s)\n"
+        "orders: batch 1 at 1/B: 9 events, 1 documents, visible -3 ms after its newest commit\n"
     )
-    assert batch_parts(log) == {"triggerExecution": 1.5, "collect": 0.25}
+    assert logged_batches(log) == [
+        LoggedBatch((1 << 32) + 10, 1234, 1012, {"plan": 0.002, "evaluate": 1.0}),
+        LoggedBatch((1 << 32) + 11, 9, -3, {}),
+    ]
+    assert list(batch_parts(log).items()) == [("evaluate", 0.5), ("plan", 0.001)]
     assert batch_parts("nothing") == {}
-    assert batch_sizes(log.replace("9 events", "1,234 events", 1)) == [1234, 9]
+    assert batch_sizes(log) == [1234, 9]
 
 
 def test_what_does_not_belong_to_a_run_is_told() -> None:

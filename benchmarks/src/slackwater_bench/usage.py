@@ -10,6 +10,8 @@ from types import TracebackType
 import psutil
 import redis
 
+from slackwater_protocol import parse_position
+
 SAMPLE_SECONDS = 1.0
 
 
@@ -142,20 +144,46 @@ def redis_counters(url: str) -> RedisCounters:
     )
 
 
-_PARTS = re.compile(r"after its newest commit \((?P<parts>[^)]*)\)")
-_SIZE = re.compile(r": (?P<events>[\d,]+) events, [\d,]+ documents, visible")
+_LINE = re.compile(
+    r"batch \d+ at (?P<lsn>[0-9A-F]+/[0-9A-F]+): (?P<events>[\d,]+) events, [\d,]+ documents,"
+    r" visible (?P<lag>-?[\d,]+) ms after its newest commit(?: \((?P<parts>[^)]*)\))?"
+)
 _PART = re.compile(r"(?P<name>\w+) (?P<seconds>[\d.]+) s")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedBatch:
+    """A batch as the line of the command tells of it."""
+
+    commit_lsn: int
+    """The view shows everything up to and including this commit."""
+    events: int
+    """Change events of the source."""
+    lag_ms: float
+    """From its newest commit until it was visible, by the clock of the run."""
+    seconds: Mapping[str, float]
+    """By part; those of less than a millisecond are absent."""
+
+
+def logged_batches(log: str) -> list[LoggedBatch]:
+    """Reads the batches in the log of a run."""
+    return [
+        LoggedBatch(
+            commit_lsn=parse_position(line["lsn"]),
+            events=_number(line["events"]),
+            lag_ms=_number(line["lag"]),
+            seconds={part["name"]: float(part["seconds"]) for part in _PART.finditer(line["parts"] or "")},
+        )
+        for line in _LINE.finditer(log)
+    ]
 
 
 def batch_parts(log: str) -> dict[str, float]:
     """Mean seconds of each part over all batches in the log, largest first; empty where none is told.
 
-    The command shows the largest parts of each batch only; a part that is not shown counts as nothing there.
+    A part that is not shown counts as nothing.
     """
-    batches = [
-        {part["name"]: float(part["seconds"]) for part in _PART.finditer(batch["parts"])}
-        for batch in _PARTS.finditer(log)
-    ]
+    batches = [batch.seconds for batch in logged_batches(log)]
     names = {name for batch in batches for name in batch}
     means = {name: round(mean(batch.get(name, 0.0) for batch in batches), 3) for name in names}
     return dict(sorted(means.items(), key=lambda part: -part[1]))
@@ -163,4 +191,8 @@ def batch_parts(log: str) -> dict[str, float]:
 
 def batch_sizes(log: str) -> list[int]:
     """Change events of each batch in the log."""
-    return [int(size["events"].replace(",", "")) for size in _SIZE.finditer(log)]
+    return [batch.events for batch in logged_batches(log)]
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))

@@ -71,8 +71,8 @@ def _slackwater(bed: Bed) -> Running:
     bed.start_pipeline(ORDERS_PIPELINE)
     roles = {name: pid for name, pid in bed.roles().items() if name not in before}
     roles["redis"] = bed.roles()["redis"]
-    planned = bed.folder / "checkpoint" / "offsets" / "0"
-    return Running(roles, planned.exists, bed.check)
+    claimed = bed.folder / "checkpoint" / "slackwater.json"  # when Spark has started
+    return Running(roles, claimed.exists, bed.check)
 
 
 class Patience:
