@@ -87,7 +87,7 @@ class PipelineStatus:
     output: str
     """The output topic."""
     query_id: str
-    """Spark's query id, kept in the checkpoint."""
+    """The id that is kept in the checkpoint."""
     batch_id: int = -1
     """The newest visible batch; -1 before the first."""
     timeline: int = 1
