@@ -239,7 +239,11 @@ def test_without_restricted_reads_a_change_reads_its_whole_group() -> None:
     assert reads_of(case, 500, MemoryIndex) > reads_of(case, 10, MemoryIndex) + 400
 
 
-def test_a_batch_adds_to_a_hot_group_once_per_bucket_of_rows() -> None:
+@pytest.mark.parametrize("is_together", [False, True])
+def test_a_batch_adds_to_a_hot_group_once_per_bucket_of_rows_or_once_in_all(
+    monkeypatch: pytest.MonkeyPatch, is_together: bool
+) -> None:
+    monkeypatch.setattr("slackwater_engine.bucket.MAX_TOGETHER_BYTES", 1 << 20 if is_together else -1)
     buckets = 4
     engine = LocalEngine(
         compiled("SELECT TRANSACTIONALLY sum(quantity) AS pieces FROM lines"), buckets=buckets
@@ -255,7 +259,7 @@ def test_a_batch_adds_to_a_hot_group_once_per_bucket_of_rows() -> None:
     ]
     sent = engine.process_stages(packed, stages={1}).rows
     added = [event for _, bucket, _, payload in sent for event in decode_events(bucket, payload)]
-    assert len(added) == buckets
+    assert len(added) == (1 if is_together else buckets)
 
 
 @pytest.mark.slow

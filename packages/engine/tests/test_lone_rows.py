@@ -75,7 +75,7 @@ def events_of(plan: EnginePlan, present: dict[int, Row], batch: Any, first: int)
 
 def done(outcome: Outcome) -> object:
     documents = {view: sorted(found, key=str) for view, found in outcome.documents.items()}
-    return documents, sorted(outcome.partials), sorted(outcome.changes), outcome.growths
+    return documents, sorted(outcome.partials), sorted(outcome.changes), sum(outcome.growths)
 
 
 @pytest.mark.parametrize("every_commit", [True, False])

@@ -199,7 +199,7 @@ def test_workers_are_told_the_newest_manifests_that_this_run_has_written(world: 
         assert told == names[max(1, number - 15) : number + 1]
 
 
-@pytest.mark.parametrize(("limit", "told"), [(1, [0, 0, 0]), (300, [0, 1, 2])])
+@pytest.mark.parametrize(("limit", "told"), [(1, [0, 0, 0]), (500, [0, 1, 2])])
 def test_manifests_that_are_too_large_together_stay_in_the_store(
     world: World, monkeypatch: pytest.MonkeyPatch, limit: int, told: list[int]
 ) -> None:

@@ -29,7 +29,7 @@ def test_the_orders_pipeline_loads() -> None:
     definition = load_pipeline(ORDERS_PIPELINE)
     assert (definition.name, definition.source, definition.emit) == ("orders", "inv", Emit.LATEST)
     assert definition.outputs == (ViewOutput("orders_with_lines", "orders_with_lines", 4),)
-    assert (definition.buckets, definition.revision) == (64, 1)
+    assert (definition.buckets, definition.revision) == (None, 1)
     assert definition.tables == ("inventory.order_lines", "inventory.orders")
 
 
