@@ -38,7 +38,7 @@ _TAG: Final = "slackwater-"
 """The beginning of the tags of batches' jobs."""
 
 
-_SMALL_RECORDS: Final = 8_000
+_SMALL_RECORDS: Final = 2_000
 """Offsets that a batch reads, up to which all that its task gives goes in one message."""
 
 
