@@ -23,8 +23,8 @@ from slackwater_engine.state.manifest import WrittenManifest, batch_of
 from slackwater_engine.state.reader import SegmentReader
 from slackwater_engine.state.store import ArrowStore
 from slackwater_protocol import BatchHeader, KafkaSettings, Servers
-from slackwater_spark.pipeline import batch_task
-from slackwater_spark.pipeline.batch_job import BatchJobs, BatchResult
+from slackwater_spark.pipeline import batch_job, batch_task
+from slackwater_spark.pipeline.batch_job import SPARK_ERRORS, BatchJobs, BatchResult
 from slackwater_spark.pipeline.batch_task import KnownState, TaskProgram
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.packed import IdlePackers
@@ -85,19 +85,8 @@ class Rdd:
     def values(self) -> "Rdd":
         return Rdd([[row for _, row in rows] for rows in self._partitions])
 
-    def collect(self) -> list[Any]:
+    def rows(self) -> list[Any]:
         return [row for rows in self._partitions for row in rows]
-
-    @property
-    def _jrdd(self) -> "Rdd":
-        return self
-
-    def collectAsync(self) -> "Rdd":
-        return self
-
-    def get(self) -> list[bytes]:
-        """As Spark's workers pickle rows: several at once."""
-        return [pickle.dumps(rows) for rows in self._partitions]
 
 
 class Context:
@@ -229,6 +218,7 @@ class Pipeline:
 @pytest.fixture(autouse=True)
 def source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_task, "read_packed", read_packed)
+    monkeypatch.setattr(batch_job, "collect", Rdd.rows)
 
 
 @pytest.fixture
@@ -416,3 +406,13 @@ def test_nothing_of_a_program_that_is_shown_is_a_secret() -> None:
         index_root=None,
     )
     assert "hush" not in repr(program)
+
+
+def test_a_jvm_that_has_ended_is_noticed_without_a_batch(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = pipeline.new_jobs("index")
+    jobs.check()
+    monkeypatch.setattr(batch_job, "explain_jvm_end", lambda: "Spark's JVM ended (exit code 143, SIGTERM)")
+    with pytest.raises(SPARK_ERRORS, match="SIGTERM"):
+        jobs.check()

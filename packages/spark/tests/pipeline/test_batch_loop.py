@@ -46,6 +46,7 @@ class World:
         """By what happens: called once, then forgotten."""
         self.store = MemoryStore()
         self.stop = threading.Event()
+        self.is_spark_lost = False
         self.newest = 3
         """The LSN that the source has reached."""
         self.without_batch: set[int] = set()
@@ -101,6 +102,10 @@ class World:
         rows: list[PackedPayload] = [(-1, 0, 0, b"document %d" % planned.header.to_lsn)]
         blob = PackedBlob(b"%d" % batch_id, 1, b"token %d" % batch_id)
         return BatchResult(rows, [LogWrite(1, 0, 0, (blob,), 1)], [], 0.1, 0.2)
+
+    def check(self) -> None:
+        if self.is_spark_lost:
+            raise ConnectionError("Spark's JVM ended")
 
     # as a sink
 
@@ -295,6 +300,16 @@ def test_a_live_run_waits_for_what_is_new_until_it_is_stopped(world: World) -> N
     world.go(available_now=False)
     assert world.happened == [*one_batch(0), *one_batch(1), *one_batch(2), "idle", *one_batch(3), "idle"]
     assert {target for _, _, target in world.asked} == {None}
+
+
+def test_an_idle_run_ends_when_spark_is_lost(world: World) -> None:
+    def lose() -> None:
+        world.is_spark_lost = True
+
+    world.hooks["idle"] = lose
+    with pytest.raises(ConnectionError, match="JVM ended"):
+        world.go(available_now=False)
+    assert len(world.visible) == 3
 
 
 def test_a_stretch_without_anything_to_read_is_no_batch(world: World) -> None:

@@ -197,7 +197,7 @@ def test_what_a_java_leaves_that_did_not_end_in_order_is_thrown_away(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_written: bool
 ) -> None:
     @contextmanager
-    def started(_name: str, _settings: RunSettings, log: Path, home: SparkHome) -> Iterator[object]:
+    def started(_name: str, _settings: RunSettings, home: SparkHome) -> Iterator[object]:
         if is_written:
             Path(home.java_options[-1].partition("=")[2]).write_text("half")
         yield lambda: None

@@ -87,6 +87,7 @@ class BatchLoop:
             elif end is position:
                 if available_now:
                     return
+                self.jobs.check()
                 self.stop.wait(POLL_SECONDS)
             position = end
 

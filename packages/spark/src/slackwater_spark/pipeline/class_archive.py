@@ -14,6 +14,7 @@ from pyspark import SparkContext
 from slackwater_engine.index.folders import make_private_folder
 from slackwater_protocol import NO_SERVERS
 from slackwater_spark.errors import PipelineUnavailableError
+from slackwater_spark.pipeline.batch_job import collect
 from slackwater_spark.pipeline.jvm import end_jvm, explain_exit
 from slackwater_spark.pipeline.session import starting_spark
 from slackwater_spark.pipeline.settings import RunSettings
@@ -70,8 +71,13 @@ def _record(home: Path, scratch: Path) -> Path:
     archive = scratch / "classes.jsa"
     # Java warns of each of hundreds of classes that no archive can have.
     own = SparkHome(home, ("-Xlog:cds=error,cds+dynamic=error", f"-XX:ArchiveClassesAtExit={archive}"))
-    settings = RunSettings(servers=NO_SERVERS, checkpoint=str(scratch / "checkpoint"), master="local[2]")
-    with starting_spark("archive of classes", settings, scratch / "spark.log", own) as started:
+    settings = RunSettings(
+        servers=NO_SERVERS,
+        checkpoint=str(scratch / "checkpoint"),
+        master="local[2]",
+        spark_log=scratch / "spark.log",
+    )
+    with starting_spark("archive of classes", settings, own) as started:
         run_small_batches(started())
     code = end_jvm()
     if code != 0 or not archive.is_file():
@@ -102,10 +108,10 @@ def _remove_replaced(archives: Path, place: ArchivePlace) -> None:
 
 def run_small_batches(context: SparkContext) -> int:
     """Runs a small and a divided batch through a stage, as pipelines do; returns how many rows came out."""
-    rows = [context.parallelize([0], 1).mapPartitions(_small_task).collect()]
+    rows = [collect(context.parallelize([0], 1).mapPartitions(_small_task))]
     divided = context.parallelize(range(_TASKS), _TASKS).mapPartitionsWithIndex(_part)
     exchanged = divided.partitionBy(_TASKS, _as_it_is).mapPartitionsWithIndex(_level)
-    rows.append(exchanged.values().collect())
+    rows.append(collect(exchanged.values()))
     return sum(map(len, rows))
 
 
