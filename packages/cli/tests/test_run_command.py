@@ -2,7 +2,8 @@
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import slackwater_spark.pipeline
 from slackwater import main
 from slackwater.commands.run import batch_line, default_index_root
 from slackwater_protocol import RedisSettings, RegistrySettings
-from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, RunSettings
+from slackwater_spark.pipeline import BatchProgress, PipelineDefinition, RunSettings, folder_run, runner
 from slackwater_spark.sink.kafka.answers import unavailable
 
 PIPELINE = {
@@ -42,6 +43,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "pipeline"
 
 
+@contextmanager
+def no_spark(_name: str, settings: RunSettings) -> Iterator[Callable[[], object]]:
+    assert settings.spark_log is not None
+    yield object
+
+
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PipelineDefinition, RunSettings]]:
     """What was run, instead of running it."""
@@ -53,13 +60,15 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[PipelineDefinition, RunS
         _on_progress: Callable[[BatchProgress], None],
         *,
         stop: threading.Event,
+        context: Callable[[], object],
         on_step: Callable[[str], None],
     ) -> None:
         assert not stop.is_set()
         on_step("asking Kafka")
         calls.append((definition, settings))
 
-    monkeypatch.setattr(slackwater_spark.pipeline, "run_pipeline", record)
+    monkeypatch.setattr(runner, "run_pipeline", record)
+    monkeypatch.setattr(folder_run, "starting_spark", no_spark)
     return calls
 
 

@@ -1,5 +1,7 @@
 """Makes the settings of each library of the one settings model; a run's are made by its command."""
 
+from typing import TYPE_CHECKING
+
 from slackwater.errors import CommandConfigError
 from slackwater.invocation import required
 from slackwater.settings import Settings, SourceSection
@@ -11,7 +13,9 @@ from slackwater_protocol import (
     ServersConfigError,
     SourceTopics,
 )
-from slackwater_sidecar import SidecarSettings
+
+if TYPE_CHECKING:  # only one command needs the sidecar, which takes a while to import
+    from slackwater_sidecar import SidecarSettings
 
 QUIET = "2"
 """librdkafka writes to standard error by itself: only what is critical, unless everything is to be seen."""
@@ -76,12 +80,14 @@ def sources_of(settings: Settings) -> tuple[str, ...]:
     return settings.sources or (required(settings.source, "source", "--source", "which connector to follow"),)
 
 
-def sidecar_settings(settings: Settings, source: str) -> SidecarSettings:
+def sidecar_settings(settings: Settings, source: str) -> "SidecarSettings":
     """Returns what a sidecar needs for one source.
 
     Raises:
         CommandConfigError: brokers were not given.
     """
+    from slackwater_sidecar import SidecarSettings
+
     sidecar = settings.sidecar
     own = sidecar.of.get(source, SourceSection())
     return SidecarSettings(

@@ -3,10 +3,10 @@
 Names are imported when they are first used: Spark's workers load this package for every task.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from slackwater_protocol import SlackwaterError
+from slackwater_spark.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from slackwater_spark.api.changes import Changes, ChangesOptions, changes
@@ -70,17 +70,8 @@ _NAMES = {
     ),
     "pipeline": ("BatchProgress", "RunSettings"),
 }
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
-
-
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others
-
-    def __getattr__(name: str) -> object:
-        module = _MODULE_OF.get(name)
-        if module is None:
-            msg = f"module {__name__!r} has no attribute {name!r}"
-            raise AttributeError(msg)
-        return getattr(import_module(f"{__name__}.{module}"), name)
+    __getattr__ = lazy_names(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

@@ -25,7 +25,7 @@ def import_what_tasks_need() -> None:
     What is there then is no garbage: Spark looks for some after every task.
     """
     # Arrow looks for pandas' objects in every list that it is given, so it imports pandas.
-    for module in ("pandas", "pyarrow.fs", "slackwater_spark.pipeline.batch_task"):
+    for module in ("pandas", "pyarrow.fs", "slackwater_spark.pipeline.batch_job"):
         import_module(module)
 
     gc.collect()

@@ -70,3 +70,21 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(slackwater_spark, "chnges")
     assert "changes" in dir(slackwater_spark)
+
+
+def test_spark_starts_before_the_libraries_that_plan_views_are_loaded() -> None:
+    """They take as long as half of Spark's start."""
+    heavy = {
+        "duckdb",
+        "sqlglot",
+        "pyarrow",
+        "numpy",
+        "pandas",
+        "redis",
+        "slackwater_sidecar",
+        "confluent_kafka",
+    }
+    module = "slackwater_spark.pipeline.folder_run"
+    code = f"import sys, {module}; sys.exit(str({heavy} & sys.modules.keys() or ''))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.stderr.strip() == ""

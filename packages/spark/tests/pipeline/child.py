@@ -23,7 +23,7 @@ from slackwater_spark.pipeline import (
     load_pipeline,
     run_pipeline,
 )
-from slackwater_spark.pipeline.definition import revision_name
+from slackwater_spark.pipeline.settings import revision_name
 from slackwater_spark.sink import Emit, SinkStep
 
 

@@ -6,6 +6,7 @@ import pytest
 from slackwater_engine.settings import Scope
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import ViewOutput, load_pipeline, pipeline_definition
+from slackwater_spark.pipeline.settings import revision_checkpoint
 from slackwater_spark.sink import Emit
 from slackwater_sql.errors import SqlTextError
 from slackwater_sql.postgres import parse_catalog
@@ -56,7 +57,7 @@ def test_a_revision_has_a_name_outputs_and_a_checkpoint_of_its_own(folder: Path)
     definition = load_pipeline(folder)
     assert definition.name == "o.v2"
     assert definition.outputs == (ViewOutput("orders_with_lines", "orders_with_lines.v2"),)
-    assert definition.checkpoint("/var/lib/o/") == "/var/lib/o.v2"
+    assert revision_checkpoint("/var/lib/o/", definition.revision) == "/var/lib/o.v2"
 
 
 def test_a_topic_that_is_named_is_taken_in_every_revision(folder: Path) -> None:
@@ -67,7 +68,7 @@ def test_a_topic_that_is_named_is_taken_in_every_revision(folder: Path) -> None:
 def test_the_first_revision_is_named_as_it_is(folder: Path) -> None:
     write(folder, 'name = "o"\nsource = "inv"')
     definition = load_pipeline(folder)
-    assert (definition.name, definition.checkpoint("c")) == ("o", "c")
+    assert (definition.name, revision_checkpoint("c", definition.revision)) == ("o", "c")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -48,14 +49,18 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script
 
 
+def settings_of(java: Path) -> RunSettings:
+    return RunSettings(servers=NO_SERVERS, checkpoint=str(java.parent), spark_log=java.parent / "spark.log")
+
+
 def start(java: Path, script: str) -> str:
     """Why the session does not start."""
     java.write_text(f"#!/bin/sh\n{script}\n")
     java.chmod(0o755)
-    settings = RunSettings(servers=NO_SERVERS, checkpoint=str(java.parent))
+    settings = settings_of(java)
     with (
         pytest.raises(PipelineUnavailableError) as caught,
-        starting_spark("p", settings, java.parent / "spark.log") as started,
+        starting_spark("p", settings) as started,
     ):
         started()
     return str(caught.value)
@@ -83,12 +88,30 @@ def test_a_jvm_that_ends_before_it_answers_is_an_error_with_its_exit_code(
 def test_what_fails_beside_a_start_is_not_hidden_by_it(java: Path) -> None:
     java.write_text("#!/bin/sh\nexit 1\n")
     java.chmod(0o755)
-    settings = RunSettings(servers=NO_SERVERS, checkpoint=str(java.parent))
+    settings = settings_of(java)
     with (
         pytest.raises(PipelineStateError, match="the name is taken"),
-        starting_spark("p", settings, java.parent / "spark.log"),
+        starting_spark("p", settings),
     ):
         raise PipelineStateError("the name is taken")
+
+
+def test_what_fails_beside_a_start_does_not_wait_for_it(java: Path) -> None:
+    java.write_text(f"#!/bin/sh\necho $$ > {java}.new; mv {java}.new {java}.pid; exec sleep 1000\n")
+    java.chmod(0o755)
+
+    def fail_when_it_has_begun() -> None:
+        deadline = monotonic() + 60
+        while not Path(f"{java}.pid").exists() and monotonic() < deadline:
+            threading.Event().wait(0.01)
+        raise PipelineStateError("the name is taken")
+
+    with (
+        pytest.raises(PipelineStateError, match="the name is taken"),
+        starting_spark("p", settings_of(java)),
+    ):
+        fail_when_it_has_begun()
+    assert_ended(int(Path(f"{java}.pid").read_text()))
 
 
 def test_a_jvm_that_never_answers_is_ended(

@@ -2,7 +2,8 @@ import pytest
 
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import ViewOutput
-from slackwater_spark.pipeline.folder import TomlTable, read_outputs
+from slackwater_spark.pipeline.folder import read_outputs
+from slackwater_spark.pipeline.toml_table import TomlTable
 
 VIEWS = ("orders", "totals")
 

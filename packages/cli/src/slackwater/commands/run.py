@@ -65,18 +65,17 @@ def run(ctx: click.Context, folder: Path) -> None:
     Passwords and TLS are settings under kafka. and redis., see `slackwater config`. Read on in docs/views.md
     (the SQL of a view), docs/topics.md (what the output holds) and docs/runbooks/ended.md (when a run ends).
     """
-    from slackwater_spark.pipeline import load_pipeline, run_pipeline
+    from slackwater_spark.pipeline import run_folder
 
     settings, output = _run_settings(start_command(ctx)), Output()
     with stop_on_signals(f"the run of {folder}") as stop:
         try:
-            definition = load_pipeline(folder)
-            run_pipeline(
-                definition,
+            run_folder(
+                folder,
                 settings,
                 lambda batch: output.progress(batch_line(batch)),
                 stop=stop.event,
-                on_step=lambda step: output.progress(f"{definition.name}: {step}"),
+                on_step=output.progress,
             )
         finally:
             output.end_progress()

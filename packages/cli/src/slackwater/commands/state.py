@@ -31,7 +31,6 @@ if TYPE_CHECKING:  # Spark's libraries take a second to import; the help text do
     from slackwater_spark.pipeline.checkpoint import Checkpoint
 
 SHOWN = 5
-_DEFINITION_FILE = "pipeline.toml"
 
 
 @click.command()
@@ -156,17 +155,19 @@ def _target(ctx: click.Context, place: str) -> _Target:
     """
     from slackwater_spark.pipeline import load_pipeline
     from slackwater_spark.pipeline.checkpoint import CHECKPOINT_FILE, Checkpoint
+    from slackwater_spark.pipeline.settings import revision_checkpoint
+    from slackwater_spark.pipeline.toml_table import DEFINITION_FILE
 
     run = start_command(ctx).run
     checkpoint = Checkpoint(place)
     is_address = "://" in place
-    may_be_pipeline = not is_address and (Path(place) / _DEFINITION_FILE).exists()
+    may_be_pipeline = not is_address and (Path(place) / DEFINITION_FILE).exists()
     if is_address or (not may_be_pipeline and checkpoint.store.read(CHECKPOINT_FILE) is not None):
         identity = checkpoint.identity()
         return _Target(checkpoint, None if identity is None else identity.buckets, None)
     definition = load_pipeline(Path(place))
     address = required(run.checkpoint, "run.checkpoint", "--checkpoint", "where its state is")
-    checkpoint = Checkpoint(definition.checkpoint(address))
+    checkpoint = Checkpoint(revision_checkpoint(address, definition.revision))
     identity = checkpoint.identity()
     return _Target(checkpoint, definition.buckets if identity is None else identity.buckets, definition.plan)
 

@@ -19,6 +19,7 @@ from slackwater_spark.pipeline.batch_job import jobs_of_others
 from slackwater_spark.pipeline.checkpoint import Checkpoint
 from slackwater_spark.pipeline.definition import keys_move
 from slackwater_spark.pipeline.runner import PipelineRun
+from slackwater_spark.pipeline.settings import revision_checkpoint
 from slackwater_spark.sink.function import FunctionFailedError, FunctionSink, SettledBatch
 
 ViewDocument = tuple[int, str, str | None]
@@ -122,7 +123,7 @@ def for_each_document_batch(
     """
     named = documents.definition
     definition = replace(named, outputs=tuple(ViewOutput(each.view, _FUNCTION) for each in named.outputs))
-    kept = Checkpoint(definition.checkpoint(str(checkpoint)))
+    kept = Checkpoint(revision_checkpoint(str(checkpoint), definition.revision))
     session, views = documents.session, documents.views
 
     def call(batch: SettledBatch) -> None:

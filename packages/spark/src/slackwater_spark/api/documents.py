@@ -110,8 +110,8 @@ def write_view(
         (output,) = definition.outputs
         definition = replace(definition, outputs=(ViewOutput(output.view, topic, output.partitions),))
     settings = run_settings(documents, checkpoint, available_now=available_now, partitions=partitions)
-    context = documents.session.sparkContext
-    run_pipeline(definition, settings, on_progress, stop=stop, context=context)
+    session = documents.session
+    run_pipeline(definition, settings, on_progress, stop=stop, context=lambda: session.sparkContext)
 
 
 def run_settings(

@@ -99,7 +99,7 @@ class Pipeline:
             EngineError: the state in the checkpoint cannot be read or written.
             CutLogError: Kafka does not answer, or the cut log is not as it was.
         """
-        context = None if session is None else session.sparkContext
+        context = None if session is None else lambda: session.sparkContext
         run_pipeline(self.definition, settings, on_progress, stop=stop, context=context)
 
     def documents(

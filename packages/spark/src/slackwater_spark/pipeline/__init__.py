@@ -1,19 +1,28 @@
-"""Pipelines: a folder becomes views that are kept up to date."""
+"""Pipelines: a folder becomes views that are kept up to date.
 
-from slackwater_spark.pipeline.class_archive import make_class_archive
-from slackwater_spark.pipeline.definition import (
-    PipelineDefinition,
-    PipelineSql,
-    ViewOutput,
-    pipeline_definition,
-    table_names,
-    view_inputs,
-)
-from slackwater_spark.pipeline.folder import load_pipeline, read_sql
-from slackwater_spark.pipeline.progress import BatchProgress
-from slackwater_spark.pipeline.runner import run_pipeline
-from slackwater_spark.pipeline.settings import RunSettings
-from slackwater_spark.pipeline.spark_home import default_class_archives
+Names are imported when they are first used: Spark starts before the libraries that plan views are loaded.
+"""
+
+from typing import TYPE_CHECKING
+
+from slackwater_spark.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from slackwater_spark.pipeline.class_archive import make_class_archive
+    from slackwater_spark.pipeline.definition import (
+        PipelineDefinition,
+        PipelineSql,
+        ViewOutput,
+        pipeline_definition,
+        table_names,
+        view_inputs,
+    )
+    from slackwater_spark.pipeline.folder import load_pipeline, read_sql
+    from slackwater_spark.pipeline.folder_run import run_folder
+    from slackwater_spark.pipeline.progress import BatchProgress
+    from slackwater_spark.pipeline.runner import run_pipeline
+    from slackwater_spark.pipeline.settings import RunSettings
+    from slackwater_spark.pipeline.spark_home import default_class_archives
 
 __all__ = [
     "BatchProgress",
@@ -26,7 +35,29 @@ __all__ = [
     "make_class_archive",
     "pipeline_definition",
     "read_sql",
+    "run_folder",
     "run_pipeline",
     "table_names",
     "view_inputs",
 ]
+
+_NAMES = {
+    "class_archive": ("make_class_archive",),
+    "definition": (
+        "PipelineDefinition",
+        "PipelineSql",
+        "ViewOutput",
+        "pipeline_definition",
+        "table_names",
+        "view_inputs",
+    ),
+    "folder": ("load_pipeline", "read_sql"),
+    "folder_run": ("run_folder",),
+    "progress": ("BatchProgress",),
+    "runner": ("run_pipeline",),
+    "settings": ("RunSettings",),
+    "spark_home": ("default_class_archives",),
+}
+
+if not TYPE_CHECKING:  # type checkers then know the names above, and no others
+    __getattr__ = lazy_names(__name__, _NAMES)

@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slackwater_engine.state.store import ArrowStore
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
-from slackwater_spark.pipeline.fingerprint import Change, PipelineFingerprint
+
+if TYPE_CHECKING:  # it loads the libraries that plan views, before which Spark is to start
+    from slackwater_spark.pipeline.fingerprint import Change, PipelineFingerprint
 
 CHECKPOINT_FILE = "slackwater.json"
 HOLD_FILE = "slackwater.lock"
@@ -77,7 +79,7 @@ class Checkpoint:
             return None
         return CheckpointIdentity(str(noted["query_id"]), int(noted["buckets"]))
 
-    def check(self, fingerprint: PipelineFingerprint) -> None:
+    def check(self, fingerprint: "PipelineFingerprint") -> None:
         """Refuses a pipeline that may not use this checkpoint; changes nothing.
 
         Raises:
@@ -93,7 +95,7 @@ class Checkpoint:
         if changes:
             raise self._incompatible(changes, fingerprint.revision)
 
-    def claim(self, fingerprint: PipelineFingerprint) -> CheckpointIdentity:
+    def claim(self, fingerprint: "PipelineFingerprint") -> CheckpointIdentity:
         """Notes the pipeline in a new checkpoint; otherwise like :meth:`check`. Idempotent."""
         self.check(fingerprint)
         noted = {"query_id": str(uuid.uuid4()), **fingerprint.to_json()}
@@ -153,7 +155,7 @@ class Checkpoint:
             "restore the checkpoint, or start with a new one",
         )
 
-    def _incompatible(self, changes: Iterable[Change], revision: int) -> PipelineStateError:
+    def _incompatible(self, changes: Iterable["Change"], revision: int) -> PipelineStateError:
         listed = "; ".join(
             f"{name} was {was}, is {now}" if was else f"{name} {now}" for name, was, now in changes
         )

@@ -85,11 +85,6 @@ class PipelineDefinition:
         """Full names of the tables the views read, each once."""
         return table_names(self.plan)
 
-    def checkpoint(self, first: str) -> str:
-        """Returns where this revision keeps its state, if the first one does in `first`."""
-        folder, mark, query = first.partition("?")
-        return revision_name(folder.rstrip("/"), self.revision) + mark + query
-
 
 def pipeline_definition(
     *,
@@ -121,11 +116,6 @@ def pipeline_definition(
     return PipelineDefinition(
         name=name, source=source, emit=emit, buckets=buckets, outputs=outputs, plan=plan, sql=sql
     )
-
-
-def revision_name(name: str, revision: int) -> str:
-    """Returns the name of what belongs to a revision alone; it ends in ``.v<revision>`` from 2 on."""
-    return name if revision == 1 else f"{name}.v{revision}"
 
 
 def table_names(plan: EnginePlan) -> tuple[str, ...]:

@@ -8,13 +8,8 @@
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
 
-import difflib
-import re
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from slackwater_engine.errors import EngineConfigError
 from slackwater_engine.owners import check_aggregate
@@ -25,85 +20,17 @@ from slackwater_spark.pipeline.definition import (
     PipelineDefinition,
     PipelineSql,
     ViewOutput,
-    revision_name,
     table_names,
 )
+from slackwater_spark.pipeline.settings import revision_name
+from slackwater_spark.pipeline.toml_table import TomlTable, name_and_revision, read_definition
 from slackwater_spark.sink import Emit, SinkKind
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
 
-_DEFINITION_FILE = "pipeline.toml"
-
 _KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
 _OUTPUT_KEYS = ("kind", "topic", "partitions")
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,200}")
-
-
-@dataclass(frozen=True, slots=True)
-class TomlTable:
-    """A table of a TOML file that checks what is asked of it.
-
-    Every method raises :class:`PipelineConfigError` with file, key and what was expected.
-    """
-
-    file: str
-    path: str
-    """Dotted path of the table in the file; empty for the file itself."""
-    values: Mapping[str, Any]
-
-    def only(self, known: Iterable[str]) -> None:
-        """Refuses keys that are not known."""
-        names = list(known)
-        for key in self.values:
-            if key not in names:
-                close = difflib.get_close_matches(key, names, 1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
-                raise self.error(key, "is not a known key", hint)
-
-    def text(self, key: str, default: str | None = None) -> str:
-        """Returns a text that is not empty; required unless there is a default."""
-        value = self.values.get(key, default)
-        if not isinstance(value, str) or not value:
-            raise self.error(key, f"expected a text, got {_shown(value)}")
-        return value
-
-    def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
-        """Returns one of a few texts."""
-        value = self.text(key, default)
-        if value not in allowed:
-            raise self.error(key, f"expected {' or '.join(map(repr, allowed))}, got {value!r}")
-        return value
-
-    def integer(self, key: str, default: int | None, *, minimum: int) -> int | None:
-        """Returns a whole number; None if there is neither one nor a default."""
-        value = self.values.get(key, default)
-        if value is None:
-            return None
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-            raise self.error(key, f"expected a whole number of at least {minimum}, got {_shown(value)}")
-        return value
-
-    def boolean(self, key: str, *, default: bool) -> bool:
-        """Returns true or false."""
-        value = self.values.get(key, default)
-        if not isinstance(value, bool):
-            raise self.error(key, f"expected true or false, got {_shown(value)}")
-        return value
-
-    def table(self, key: str) -> "TomlTable":
-        """Returns a table below this one; an empty one if it is absent."""
-        value = self.values.get(key, {})
-        if not isinstance(value, dict):
-            raise self.error(key, f"expected a table, got {_shown(value)}")
-        return TomlTable(self.file, self._dotted(key), value)
-
-    def error(self, key: str, problem: str, hint: str = "") -> PipelineConfigError:
-        """Makes an error at a key of this table."""
-        return PipelineConfigError(f"{self.file}: {self._dotted(key)}: {problem}", hint)
-
-    def _dotted(self, key: str) -> str:
-        return f"{self.path}.{key}" if self.path else key
 
 
 def load_pipeline(folder: Path) -> PipelineDefinition:
@@ -113,13 +40,13 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
         PipelineConfigError: file and key of what cannot be used.
         SqlError: a schema or view file is not supported; with its place.
     """
-    toml = _read_toml(folder / _DEFINITION_FILE)
+    toml = read_definition(folder)
     toml.only(_KEYS)
-    name, source = _topic_name(toml, "name"), _topic_name(toml, "source")
+    name, revision = name_and_revision(toml)
+    source = toml.topic_name("source")
     scope = Scope(toml.choice("scope", [str(scope) for scope in Scope], str(Scope.STRICT)))
     emit = Emit(toml.choice("emit", [str(emit) for emit in Emit], str(Emit.LATEST)))
     buckets = toml.integer("buckets", None, minimum=1)
-    revision = toml.integer("revision", 1, minimum=1) or 1
     sql = read_sql(folder)
     outputs = read_outputs(toml, sql.view_names, revision)
     plan = sql.plan([output.view for output in outputs], scope=scope)
@@ -204,7 +131,7 @@ def _outputs(several: TomlTable, views: Sequence[str], revision: int) -> tuple[V
 
 
 def _output(table: TomlTable, view: str, revision: int) -> ViewOutput:
-    topic = _topic_name(table, "topic", revision_name(view, revision))
+    topic = table.topic_name("topic", revision_name(view, revision))
     partitions = table.integer("partitions", None, minimum=1)
     kind = SinkKind(table.choice("kind", [str(kind) for kind in SinkKind], SinkKind.KAFKA))
     return ViewOutput(view, topic, partitions, kind)
@@ -222,7 +149,7 @@ def _refuse_shared_topics(toml: TomlTable, outputs: Sequence[ViewOutput]) -> Non
 
 def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:
     table.only(table_names(plan))
-    return {name: _topic_name(table, name) for name in table.values}
+    return {name: table.topic_name(name) for name in table.values}
 
 
 def _check_scope(toml: TomlTable, scope: Scope, plan: EnginePlan) -> None:
@@ -231,25 +158,3 @@ def _check_scope(toml: TomlTable, scope: Scope, plan: EnginePlan) -> None:
             check_aggregate(plan)
         except EngineConfigError as error:
             raise toml.error("scope", str(error), "`slackwater explain` shows the stages") from error
-
-
-def _topic_name(table: TomlTable, key: str, default: str | None = None) -> str:
-    """Reads a text that Kafka takes in a topic's name."""
-    name = table.text(key, default)
-    if not _TOPIC_NAME.fullmatch(name):
-        raise table.error(key, f"{name!r} names Kafka topics: expected letters, digits, '.', '_' and '-'")
-    return name
-
-
-def _read_toml(path: Path) -> TomlTable:
-    """Reads a TOML file; its errors name the file."""
-    try:
-        return TomlTable(str(path), "", tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise PipelineConfigError(f"{path}: no such file", "a pipeline is a folder with it") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PipelineConfigError(f"{path}: not readable as TOML: {error}") from error
-
-
-def _shown(value: object) -> str:
-    return "nothing" if value is None else repr(value)

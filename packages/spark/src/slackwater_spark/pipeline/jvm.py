@@ -67,13 +67,16 @@ def explain_exit(code: int) -> str:
 
 
 @contextmanager
-def watched_start() -> Iterator[None]:
+def watched_start(is_in_vain: threading.Event) -> Iterator[None]:
     """Makes PySpark's launch of a JVM within the block fail with the reason if it ends or takes too long.
 
     By itself PySpark does not report the exit code, and waits for ever for a JVM that ended with 0.
 
+    Args:
+        is_in_vain: Set when nobody waits for the JVM any more.
+
     Raises:
-        PipelineUnavailableError: the JVM ended before it answered, or did not answer.
+        PipelineUnavailableError: the JVM ended before it answered, or did not answer, or is in vain.
     """
     clock = SystemClock()
     started = reported = clock.monotonic()
@@ -91,6 +94,8 @@ def watched_start() -> Iterator[None]:
                 return code
             if code is not None:
                 raise spark_does_not_start(f"Java ended before it answered ({explain_exit(code)})")
+            if is_in_vain.is_set():
+                raise spark_does_not_start("nobody waits for it any more")
             now = clock.monotonic()
             if now - started > _LONGEST_START.total_seconds():
                 raise spark_does_not_start(f"Java did not answer within {now - started:.0f} s and was ended")

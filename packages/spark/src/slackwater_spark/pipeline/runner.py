@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
-from tempfile import mkdtemp
 
 from pyspark import SparkContext
 
@@ -25,15 +23,14 @@ from slackwater_spark.pipeline.failure import is_cancelled, root_cause
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.jvm import explain_jvm_end
 from slackwater_spark.pipeline.progress import BatchProgress, StatusReporter
-from slackwater_spark.pipeline.session import starting_spark
-from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.pipeline.session import starting_spark, with_spark_log
+from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.sinks import make_sink
 from slackwater_spark.sink import REQUEST_TIMEOUT, Emit, Sink, SinkProbe
 from slackwater_spark.source.kafka_reader import existing_topics
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.planner import Planner
 
-_SPARK_LOG = "spark.log"
 _CANCEL_INTERVAL_SECONDS = 0.2
 
 _log = logging.getLogger(__name__)
@@ -45,7 +42,7 @@ def run_pipeline(
     on_progress: Callable[[BatchProgress], None] | None = None,
     *,
     stop: threading.Event | None = None,
-    context: SparkContext | None = None,
+    context: Callable[[], SparkContext] | None = None,
     probe: SinkProbe | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> None:
@@ -59,7 +56,8 @@ def run_pipeline(
         settings: Where.
         on_progress: Called in this thread for each visible batch, in order. What it raises ends the run.
         stop: Ends the run in order: a Kafka transaction that has begun is finished first.
-        context: Spark's, used instead of one that is made for the run, and left as it is.
+        context: Returns the Spark to be used, once it has started, instead of one that is made for the run.
+            It is left as it is.
         probe: For tests: is told of the sink's steps.
         on_step: Called in this thread before whatever may take long, with a sentence that says what is waited
             for.
@@ -73,6 +71,8 @@ def run_pipeline(
         EngineError: the state in the checkpoint cannot be read or written.
         CutLogError: Kafka does not answer, or the cut log is not as it was.
     """
+    if context is None:
+        settings = with_spark_log(settings, definition.revision)
     sink = make_sink(definition, settings, probe=probe, clock=SystemClock())
     run = PipelineRun(
         definition,
@@ -82,14 +82,12 @@ def run_pipeline(
         on_step=on_step or (lambda _: None),
         stop=stop or threading.Event(),
     )
-    if context is not None:
+    with ExitStack() as ending:
+        if context is None:
+            run.on_step("starting Spark")
+            context = ending.enter_context(starting_spark(definition.name, settings))
         run.check()
-        run.run(context)
-        return
-    run.on_step("starting Spark")
-    with starting_spark(definition.name, settings, run.spark_log) as started:
-        run.check()
-        run.run(started())
+        run.run(context())
 
 
 class PipelineRun:
@@ -114,19 +112,8 @@ class PipelineRun:
         self.on_step = on_step
         self._stop = stop
         self._clock = clock or SystemClock()
-        self._checkpoint = Checkpoint(definition.checkpoint(settings.checkpoint))
+        self._checkpoint = Checkpoint(revision_checkpoint(settings.checkpoint, definition.revision))
         self._definition = definition
-        self._scratch: Path | None = None
-
-    @property
-    def spark_log(self) -> Path:
-        """The file that Spark's JVM logs to; among temporary files if the checkpoint is elsewhere."""
-        if self._settings.spark_log is not None:
-            return self._settings.spark_log
-        folder = self._checkpoint.local_folder
-        if folder is None:
-            folder = self._scratch = self._scratch or Path(mkdtemp(prefix="slackwater-"))
-        return folder / _SPARK_LOG
 
     def check(self) -> None:
         """Refuses what can be refused before anything is written or fenced."""
@@ -272,7 +259,8 @@ class PipelineRun:
 
     @property
     def _what_helps(self) -> str:
-        return f"nothing is lost: start the pipeline again; {self.spark_log} may say more"
+        log = self._settings.spark_log or "the log of Spark"
+        return f"nothing is lost: start the pipeline again; {log} may say more"
 
 
 def source_options(definition: PipelineDefinition, settings: RunSettings, cores: int) -> SourceOptions:

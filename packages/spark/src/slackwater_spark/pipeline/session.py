@@ -7,9 +7,11 @@ import shlex
 import string
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,8 +20,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
+from slackwater_spark.pipeline.checkpoint import Checkpoint
 from slackwater_spark.pipeline.jvm import explain_jvm_end, logged_output, spark_does_not_start, watched_start
-from slackwater_spark.pipeline.settings import RunSettings
+from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.spark_home import SparkHome, archived_home, link_spark_home, started_from
 
 _TASK_ATTEMPTS = 4
@@ -51,6 +54,7 @@ REQUIRED_CONF = {
 
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*(?P<mib>\d+)\s*\]")
 _SPARK_HOME_FOLDER = "spark-home"
+_SPARK_LOG = "spark.log"
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + "._-/")
 """Characters that mean themselves in a Java properties file."""
@@ -97,35 +101,55 @@ def session_conf(name: str, settings: RunSettings, spark_log: Path) -> dict[str,
 
 @contextmanager
 def starting_spark(
-    name: str, settings: RunSettings, spark_log: Path, home: SparkHome | None = None
+    name: str, settings: RunSettings, home: SparkHome | None = None
 ) -> Iterator[Callable[[], SparkContext]]:
     """Starts Spark with its own JVM, whose output goes to the log, beside the block; it ends with the block.
 
-    The JVM ends, too, when this process is killed: it watches its standard input.
+    The JVM ends, too, when this process is killed: it watches its standard input. When the block fails while
+    the JVM is starting, the JVM is ended at once.
 
     Args:
         name: The application's name.
-        settings: The settings of the run.
-        spark_log: Where the JVM writes.
+        settings: The settings of the run, with the file that the JVM logs to.
         home: What the JVM is started from; None: as :func:`spark_home` chooses.
 
     Yields:
         What waits until Spark has started and returns its context. Raises ``PipelineUnavailableError`` if
         Java or Spark does not start.
     """
+    spark_log = settings.spark_log
+    if spark_log is None:
+        raise ValueError("settings name no file for Spark's log")
     spark_log.parent.mkdir(parents=True, exist_ok=True)
     # The JVM inherits these: workers must be this interpreter.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # Native libraries run many threads here: by default each of them may keep memory of its own.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     conf = SparkConf(loadDefaults=False).setAll(list(session_conf(name, settings, spark_log).items()))
+    is_in_vain = threading.Event()
     with ThreadPoolExecutor(1, "starting-spark") as beside:
-        starting = beside.submit(_start, conf, settings, spark_log, home)
+        starting = beside.submit(_start, conf, settings, spark_log, home, is_in_vain)
         try:
             yield starting.result
         finally:
+            is_in_vain.set()
             if starting.exception() is None:
                 _stop(starting.result())
+
+
+def with_spark_log(settings: RunSettings, revision: int) -> RunSettings:
+    """Names the file that the JVM logs to: one in the checkpoint, or, if that is elsewhere, a temporary one.
+
+    Args:
+        settings: Of the run; if they name a file, that stays.
+        revision: The pipeline's.
+    """
+    if settings.spark_log is not None:
+        return settings
+    folder = Checkpoint(revision_checkpoint(settings.checkpoint, revision)).local_folder
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="slackwater-"))
+    return replace(settings, spark_log=folder / _SPARK_LOG)
 
 
 def _stop(context: SparkContext) -> None:
@@ -180,7 +204,13 @@ def spark_home(settings: RunSettings, folder: Path) -> SparkHome | None:
     return SparkHome(link_spark_home(folder)) if home is None else home
 
 
-def _start(conf: SparkConf, settings: RunSettings, spark_log: Path, home: SparkHome | None) -> SparkContext:
+def _start(
+    conf: SparkConf,
+    settings: RunSettings,
+    spark_log: Path,
+    home: SparkHome | None,
+    is_in_vain: threading.Event,
+) -> SparkContext:
     try:
         if explain_jvm_end() is not None:
             SparkContext._gateway = None  # noqa: SLF001 - as below
@@ -188,7 +218,12 @@ def _start(conf: SparkConf, settings: RunSettings, spark_log: Path, home: SparkH
         if gateway is None:
             home = home or spark_home(settings, spark_log.parent / _SPARK_HOME_FOLDER)
             own = dict(conf.getAll())
-            with logged_output() as output, started_from(home), submitted_settings(own), watched_start():
+            with (
+                logged_output() as output,
+                started_from(home),
+                submitted_settings(own),
+                watched_start(is_in_vain),
+            ):
                 popen = {"stdout": output, "stderr": output}
                 gateway = launch_gateway(None, popen)  # type: ignore[no-untyped-call]
         context = SparkContext(conf=conf, gateway=gateway)

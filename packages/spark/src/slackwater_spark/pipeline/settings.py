@@ -42,6 +42,18 @@ class RunSettings:
     accept_changed_output: bool = False
     """Go on with output topics that are not as the pipeline left them; else they are refused."""
     spark_log: Path | None = None
-    """File for the log of Spark's JVM; None: only its errors, to standard error."""
+    """File for the log of Spark's JVM; None: ``spark.log`` in the checkpoint, or, if that is on no disk of
+    this machine, among temporary files."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     """Further Spark settings; win over the defaults, not over what tasks require."""
+
+
+def revision_name(name: str, revision: int) -> str:
+    """Returns the name of what belongs to a revision alone; it ends in ``.v<revision>`` from 2 on."""
+    return name if revision == 1 else f"{name}.v{revision}"
+
+
+def revision_checkpoint(first: str, revision: int) -> str:
+    """Returns where a revision keeps its state, if the first one does in `first`."""
+    folder, mark, query = first.partition("?")
+    return revision_name(folder.rstrip("/"), revision) + mark + query

@@ -1,0 +1,54 @@
+"""Running the pipeline of a folder: Spark starts while the pipeline is being loaded."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slackwater_spark.pipeline.session import starting_spark, with_spark_log
+from slackwater_spark.pipeline.settings import RunSettings, revision_name
+from slackwater_spark.pipeline.toml_table import name_and_revision, read_definition
+
+if TYPE_CHECKING:
+    from slackwater_spark.pipeline.progress import BatchProgress
+
+
+def run_folder(
+    folder: Path,
+    settings: RunSettings,
+    on_progress: "Callable[[BatchProgress], None]",
+    *,
+    stop: threading.Event,
+    on_step: Callable[[str], None],
+) -> None:
+    """Keeps the views of a folder up to date, as :func:`run_pipeline` does, which says more.
+
+    Args:
+        folder: The pipeline's.
+        settings: Where.
+        on_progress: Called in this thread for each visible batch, in order.
+        stop: Ends the run in order.
+        on_step: Called in this thread before whatever may take long, with a line that names the pipeline.
+
+    Raises:
+        PipelineConfigError: file and key of what cannot be used.
+        SqlError: a schema or view file is not supported; with its place.
+        PipelineError, EngineError, CutLogError: as for :func:`run_pipeline`.
+    """
+    first_name, revision = name_and_revision(read_definition(folder))
+    name = revision_name(first_name, revision)
+    settings = with_spark_log(settings, revision)
+    on_step(f"{name}: starting Spark")
+    with starting_spark(name, settings) as started:
+        # These load the libraries that plan views, which takes as long as half of Spark's start.
+        from slackwater_spark.pipeline.folder import load_pipeline
+        from slackwater_spark.pipeline.runner import run_pipeline
+
+        run_pipeline(
+            load_pipeline(folder),
+            settings,
+            on_progress,
+            stop=stop,
+            context=started,
+            on_step=lambda step: on_step(f"{name}: {step}"),
+        )
