@@ -49,20 +49,26 @@ def read_to_end(bootstrap: str, topic: str) -> Iterator[Message]:
     consumer = open_consumer(bootstrap, enable_partition_eof=True)
     try:
         places = _places(consumer, [topic])
+        ends = {
+            place.partition: consumer.get_watermark_offsets(place, timeout=_ASK_SECONDS)[1]
+            for place in places
+        }
         consumer.assign(places)
-        left = len(places)
-        while left:
+        while ends:
             messages = consumer.consume(_CHUNK, 0.1) or consumer.consume(1, _SILENCE_SECONDS)
             if not messages:
                 raise RunFailedError(topic, f"delivered nothing for {_SILENCE_SECONDS:g} s")
             for message in messages:
                 error = message.error()
-                if error is None:
-                    yield message
-                elif error.code() == _AT_END:
-                    left -= 1
-                else:
+                if error is not None and error.code() != _AT_END:
                     raise RunFailedError(topic, str(error))
+                # A topic that grows may never be at its end: then a record that came later says enough.
+                partition, offset = message.partition() or 0, message.offset() or 0
+                end = ends.get(partition, 0)
+                if error is None and offset < end:
+                    yield message
+                if error is not None or offset >= end - 1:
+                    ends.pop(partition, None)
     finally:
         consumer.close()
 
