@@ -15,7 +15,7 @@ from pathlib import Path
 from slackwater_testing.chaos.process import ControlFolder, prepare
 prepare(ControlFolder(Path(sys.argv[1])), sys.argv[2:])
 from slackwater_protocol import SystemClock
-from slackwater_spark.pipeline import run_pipeline
+from slackwater_spark.pipeline.runner import run_pipeline
 from slackwater_spark.sink.kafka import sink as kafka
 print(SystemClock().now().timestamp())
 print(type(run_pipeline.keywords["probe"]).__name__)

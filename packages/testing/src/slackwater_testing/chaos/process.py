@@ -108,11 +108,11 @@ _MECHANISMS: dict[str, Callable[[], None]] = {"progress-check": _without_progres
 
 def prepare(control: ControlFolder, mechanisms: list[str]) -> None:
     """Lets this process obey its control folder."""
-    import slackwater_spark.pipeline as pipeline
+    from slackwater_spark.pipeline import runner
 
-    run: Callable[..., Any] = pipeline.run_pipeline
+    run: Callable[..., Any] = runner.run_pipeline
     SystemClock.now = moved_clock(control)  # type: ignore[method-assign,assignment]
-    pipeline.run_pipeline = partial(run, probe=KillProbe(control))
+    runner.run_pipeline = partial(run, probe=KillProbe(control))
     for name in mechanisms:
         _MECHANISMS[name]()
 
