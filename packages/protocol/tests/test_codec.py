@@ -27,6 +27,7 @@ from slackwater_protocol import (
     TimelineDecision,
     TopicState,
     UnsupportedVersionError,
+    commit_id,
     decode_commit_record,
     decode_cut,
     decode_log_record,
@@ -72,6 +73,17 @@ COMMIT = CommitRecord(
     offsets={"orders_with_lines": {0: OffsetRange(2, 5, 7)}},
     skipped=(3,),
 )
+DESCRIBED_COMMIT = replace(
+    COMMIT,
+    timeline=1,
+    xid=751,
+    commit_ts_ns=1795206861409123456,
+    offsets={
+        "orders": {0: OffsetRange(2, 5, 7), 3: OffsetRange(1, 9, 9)},
+        "stock": {1: OffsetRange(4, 0, 3)},
+    },
+    schemas={"orders": ("orders:3",), "stock": ("stock:3",)},
+)
 PROGRESS = ProgressRecord(
     pipeline="orders", query_id="q", batch_id=7, source="inv", timeline=0, commit_lsn=22270488
 )
@@ -107,6 +119,7 @@ PASS = PassDecision(source="inv", log_offset=17, wall_ms=1795206861409, decided_
 CODECS: dict[str, tuple[Any, Any, Any]] = {
     "cut": (CUT, encode_cut, decode_cut),
     "commit_record": (COMMIT, encode_commit_record, decode_commit_record),
+    "commit_record_described": (DESCRIBED_COMMIT, encode_commit_record, decode_commit_record),
     "progress_record": (PROGRESS, encode_progress_record, decode_progress_record),
     "progress_record_with_topics": (PROGRESS_WITH_TOPICS, encode_progress_record, decode_progress_record),
     "progress_record_with_state": (PROGRESS_WITH_STATE, encode_progress_record, decode_progress_record),
@@ -207,6 +220,8 @@ NULLABLE = ("xid", "commit_lsn")
 )
 def test_a_moment_that_nobody_can_show_is_refused(name: str, field: str) -> None:
     fields = json.loads((VECTORS / f"{name}.v2.json").read_bytes())
+    if "commit_ts_ns" in fields:
+        fields["commit_ts_ns"] = (END_OF_TIME_MS - 1) * 10**6
     if field in fields:
         CODECS[name][2](json.dumps({**fields, field: END_OF_TIME_MS - 1}).encode())
         with pytest.raises(MalformedRecordError, match=f"{field} holds a number out of range"):
@@ -223,6 +238,7 @@ def test_a_value_of_another_type_or_size_is_never_taken_into_a_record(name: str)
         for path, was in leaves(fields)
         for other in NOT_A[type(was)]
         if not (other is None and path[-1:] and path[-1] in NULLABLE)
+        and not (other == ["text"] and path[:1] == ("schemas",))
     ]
     taken = []
     for path, other in damaged:
@@ -230,6 +246,21 @@ def test_a_value_of_another_type_or_size_is_never_taken_into_a_record(name: str)
             decode(json.dumps(replaced(fields, path, other)).encode())
             taken.append((path, other))
     assert taken == []
+
+
+def test_nanoseconds_that_nobody_can_show_are_refused() -> None:
+    data = encode_commit_record(
+        replace(
+            DESCRIBED_COMMIT,
+            commit_ts_ms=END_OF_TIME_MS - 1,
+            commit_ts_ns=END_OF_TIME_MS * 10**6 - 1,
+        )
+    )
+    decode_commit_record(data)
+    with pytest.raises(MalformedRecordError, match="commit_ts_ns is out of range"):
+        decode_commit_record(
+            data.replace(b"%d" % (END_OF_TIME_MS * 10**6 - 1), b"%d" % (END_OF_TIME_MS * 10**6))
+        )
 
 
 def test_a_record_of_a_kind_that_nobody_knows_is_not_taken_for_a_cut() -> None:
@@ -312,3 +343,33 @@ def test_a_cut_of_ten_thousand_transactions_fits_in_a_default_kafka_record() -> 
 def test_vectors_are_json() -> None:
     for path in VECTORS.glob("*.json"):
         assert path.name.endswith(f".v{json.loads(path.read_bytes())['v']}.json")
+
+
+def test_a_commit_record_counts_its_documents_in_all_topics_and_partitions() -> None:
+    assert DESCRIBED_COMMIT.record_counts == {"orders": 3, "stock": 4}
+    assert DESCRIBED_COMMIT.record_count == 7
+
+
+def test_commit_ids_sort_as_text_in_commit_order() -> None:
+    places = [(1, 9), (1, 10), (1, 2**40), (2, 1), (9, 1), (10, 0), (255, 2**64 - 1), (256, 0)]
+    ids = [commit_id(timeline, lsn) for timeline, lsn in places]
+    assert ids == sorted(ids)
+    assert ids[0] == "00000001-0000000000000009"
+
+
+@pytest.mark.parametrize(
+    ("written", "wrong"),
+    [
+        (b'"id":"00000001-000000000153D218"', b'"id":"00000001-000000000153D219"'),
+        (b'"commit_ts_ns":1795206861409', b'"commit_ts_ns":1795206861408'),
+        (b'"record_count":7', b'"record_count":8'),
+        (b'"record_counts":{"orders":3', b'"record_counts":{"orders":2'),
+        (b'"commit_ts_ns":1795206861409123456', b'"commit_ts_ns":-1'),
+        (b'["orders:3"]', b"[3]"),
+    ],
+)
+def test_a_commit_record_that_contradicts_itself_is_refused(written: bytes, wrong: bytes) -> None:
+    data = encode_commit_record(DESCRIBED_COMMIT)
+    assert written in data
+    with pytest.raises(MalformedRecordError):
+        decode_commit_record(data.replace(written, wrong))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -103,7 +104,8 @@ passes = st.builds(
     decided_by=st.text(max_size=20),
     reason=st.text(max_size=20),
 )
-commits = st.builds(
+ranges = st.builds(OffsetRange, st.integers(0, 2**40), offsets, offsets)
+plain_commits = st.builds(
     CommitRecord,
     pipeline=names,
     source=names,
@@ -114,11 +116,20 @@ commits = st.builds(
     commit_ts_ms=times,
     offsets=st.dictionaries(
         names,
-        st.dictionaries(partitions, st.builds(OffsetRange, offsets, offsets, offsets), max_size=4),
+        st.dictionaries(partitions, ranges, max_size=4),
         max_size=3,
     ),
     skipped=skipped,
 )
+described_commits = st.builds(
+    lambda record, below_ms, schemas: replace(
+        record, commit_ts_ns=record.commit_ts_ms * 10**6 + below_ms, schemas=schemas
+    ),
+    plain_commits,
+    st.integers(0, 10**6 - 1),
+    st.dictionaries(names, st.lists(names, max_size=2).map(tuple), max_size=3),
+)
+commits = plain_commits | described_commits
 topic_states = st.builds(
     lambda topic_id, places: TopicState(topic_id, tuple(a for a, _ in places), tuple(b for _, b in places)),
     st.text(max_size=30),

@@ -26,6 +26,7 @@ COMMANDS = {
     "explain": "Show by which stages the pipeline in DIR computes its views, and why.",
     "schema": "Write the tables that a pipeline reads, or compare them with the database.",
     "state": "Look into a pipeline's state: sizes, contents, the rows of a key, damage.",
+    "commits": "Show a pipeline's commit records: where in its output each transaction begins and ends.",
     "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
     "doctor": "Say what is wrong with a source, why, and which command helps.",
     "source": "Decide about a source: skip a transaction, begin a timeline, pass a damaged record.",

@@ -22,9 +22,11 @@ from slackwater_protocol.codec import (
 from slackwater_protocol.commit_position import (
     SNAPSHOT_XID,
     CommitPosition,
+    commit_id,
     format_position,
     parse_position,
 )
+from slackwater_protocol.commit_schema import SchemaLanguage, commit_schema
 from slackwater_protocol.errors import (
     ExplainedError,
     MalformedRecordError,
@@ -87,6 +89,7 @@ __all__ = [
     "PublishedCut",
     "RedisSettings",
     "RegistrySettings",
+    "SchemaLanguage",
     "Servers",
     "ServersConfigError",
     "SkipDecision",
@@ -96,6 +99,8 @@ __all__ = [
     "TimelineDecision",
     "TopicState",
     "UnsupportedVersionError",
+    "commit_id",
+    "commit_schema",
     "decode_commit_record",
     "decode_cut",
     "decode_log_record",

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, TypeVar
 
 from slackwater_protocol.clock import END_OF_TIME_MS
@@ -99,8 +99,24 @@ def encode_commit_record(record: CommitRecord) -> bytes:
         f'{{"v":{PROTOCOL_VERSION},"pipeline":{_text(record.pipeline)},"source":{_text(record.source)},'
         f'"timeline":{record.timeline},"commit_lsn":{record.commit_lsn},'
         f'"previous_lsn":{record.previous_lsn},"xid":{xid},"commit_ts":{record.commit_ts_ms},'
-        f'"offsets":{{{offsets}}},"skipped":[{skipped}]}}'
+        f'"offsets":{{{offsets}}},"skipped":[{skipped}]{_described(record)}}}'
     ).encode()
+
+
+def _described(record: CommitRecord) -> str:
+    """What readers that share no code with us need besides; records of older versions have none of it."""
+    described = ""
+    if record.commit_ts_ns is not None:
+        counts = record.record_counts
+        by_topic = ",".join([f"{_text(topic)}:{count}" for topic, count in counts.items()])
+        described = (
+            f',"id":"{record.commit_id}","commit_ts_ns":{record.commit_ts_ns},'
+            f'"record_count":{sum(counts.values())},"record_counts":{{{by_topic}}}'
+        )
+    if record.schemas:
+        names = [f"{_text(t)}:[{','.join(map(_text, each))}]" for t, each in record.schemas.items()]
+        described += f',"schemas":{{{",".join(names)}}}'
+    return described
 
 
 def _ranges(ranges: Mapping[int, OffsetRange]) -> str:
@@ -202,6 +218,13 @@ class _Fields:
         """Returns milliseconds since the epoch."""
         return _numbers([self._fields[name]], name, below=END_OF_TIME_MS)[0]
 
+    def nanoseconds(self, name: str) -> int:
+        """Returns nanoseconds since the epoch."""
+        found = _typed(self._fields[name], int, name)
+        if not 0 <= found < END_OF_TIME_MS * 1_000_000:
+            raise ValueError(f"{name} is out of range")
+        return found
+
     def number_or_none(self, name: str) -> int | None:
         return None if self._fields[name] is None else self.number(name)
 
@@ -227,6 +250,11 @@ class _Fields:
 
     def lists(self, name: str) -> list[list[Any]]:
         return _typed_list(self._fields[name], list, name)
+
+    def texts(self, name: str) -> dict[str, tuple[str, ...]]:
+        found = {key: tuple(_typed_list(each, str, name)) for key, each in self.mapping(name).items()}
+        "".join(chain.from_iterable(found.values())).encode()
+        return found
 
     def counts(self, name: str) -> dict[str, int]:
         found = self.mapping(name)
@@ -354,7 +382,7 @@ def _ahead(d: _Fields) -> AheadMarkers:
 
 
 def _commit_record(d: _Fields) -> CommitRecord:
-    return CommitRecord(
+    record = CommitRecord(
         pipeline=d.text("pipeline"),
         source=d.text("source"),
         timeline=d.number("timeline"),
@@ -367,7 +395,22 @@ def _commit_record(d: _Fields) -> CommitRecord:
             for topic, ranges in d.mapping("offsets").items()
         },
         skipped=tuple(d.numbers_or_none("skipped")),
+        commit_ts_ns=d.nanoseconds("commit_ts_ns") if d.has("commit_ts_ns") else None,
+        schemas=d.texts("schemas") if d.has("schemas") else {},
     )
+    if record.commit_ts_ns is not None:
+        _check_described(d, record)
+    return record
+
+
+def _check_described(d: _Fields, record: CommitRecord) -> None:
+    """Refuses a record that contradicts itself: what follows from other fields is never guessed."""
+    if record.commit_ts_ns is not None and record.commit_ts_ns // 1_000_000 != record.commit_ts_ms:
+        raise ValueError("commit_ts_ns is another time than commit_ts")
+    if d.text("id") != record.commit_id:
+        raise ValueError(f"id is not {record.commit_id}")
+    if d.counts("record_counts") != record.record_counts or d.number("record_count") != record.record_count:
+        raise ValueError("the record counts are not those of the offsets")
 
 
 def _pair(values: Any) -> tuple[int, int]:

@@ -34,6 +34,14 @@ def format_position(position: int) -> str:
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
 
 
+def commit_id(timeline: int, lsn: int) -> str:
+    """Timeline and commit LSN as hexadecimal text of fixed width: ``00000001-000000000153D218``.
+
+    Sorts as text in commit order, for timelines below 2**32 and LSNs of 64 bits.
+    """
+    return f"{timeline:08X}-{lsn:016X}"
+
+
 def parse_position(text: str) -> int:
     """Reads the text form, ``0/153D218``, or a plain decimal number.
 

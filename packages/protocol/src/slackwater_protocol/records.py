@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from slackwater_protocol.commit_position import SNAPSHOT_XID, CommitPosition
+from slackwater_protocol.commit_position import SNAPSHOT_XID, CommitPosition, commit_id
 
 
 class Evidence(StrEnum):
@@ -223,6 +223,27 @@ class CommitRecord:
     """Output topic, then partition. Partitions without a record are absent."""
     skipped: tuple[int, ...] = ()
     """Xids of transactions in it that an operator let pass though rows were missing."""
+    commit_ts_ns: int | None = None
+    """The same time as ``commit_ts_ms`` in nanoseconds since the epoch, as exact as the source told it; None
+    in records of older versions, which have neither id nor counts on the wire."""
+    schemas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By output topic the names of the schemas of its documents: ``<view>:<revision>`` for plain JSON. Empty
+    in records of older versions."""
+
+    @property
+    def commit_id(self) -> str:
+        """Timeline and commit LSN as one text, see :func:`commit_id`."""
+        return commit_id(self.timeline, self.commit_lsn)
+
+    @property
+    def record_counts(self) -> dict[str, int]:
+        """Documents by output topic; topics without one are absent."""
+        return {topic: sum(r.count for r in ranges.values()) for topic, ranges in self.offsets.items()}
+
+    @property
+    def record_count(self) -> int:
+        """Documents in all topics."""
+        return sum(self.record_counts.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,8 @@ def test_documents_go_to_the_topic_of_their_view_and_commit_records_name_all_top
     records = [decode_commit_record(value or b"") for value in commits]
     counts = dict.fromkeys(("out", "totals"), 0)
     for record in records:
+        assert record.commit_ts_ns == record.commit_ts_ms * 10**6
+        assert record.schemas == {topic: (topic,) for topic in record.offsets}
         for topic, ranges in record.offsets.items():
             counts[topic] += sum(each.count for each in ranges.values())
     assert counts == {"out": 1, "totals": 2}

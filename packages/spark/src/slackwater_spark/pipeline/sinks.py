@@ -61,6 +61,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
                 settings.output_partitions or output.partitions,
                 keys_move=keys_move(definition.plan, number),
                 view=output.view,
+                schema=f"{output.view}:{definition.revision}",
             )
             for number, output in enumerate(definition.outputs)
         ),

@@ -29,6 +29,14 @@ class OutputTopic:
     view: str = ""
     """Its name, for people; empty: that of the topic."""
 
+    schema: str = ""
+    """The name of its documents' schema in commit records; empty: the view's name."""
+
+    @property
+    def schema_name(self) -> str:
+        """What commit records call the schema of the documents."""
+        return self.schema or self.view or self.name
+
     @property
     def commits(self) -> str:
         """The topic of the view's commit records."""

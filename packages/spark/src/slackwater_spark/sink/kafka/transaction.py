@@ -32,6 +32,8 @@ WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]
 _TopicsAfter = Callable[[WrittenRanges], Mapping[str, TopicState]]
 
 _SERVE_EVERY = 1000
+_NS_PER_MS = 1_000_000
+"""END records and cuts tell the commit time in milliseconds."""
 _SHOWN_KEY = 200
 _TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).name()
 
@@ -282,6 +284,8 @@ class BatchTransaction:
             commit_ts_ms=unit.commit_ts_ms,
             offsets={topic: found for topic, found in ranges.items() if found},
             skipped=unit.skipped,
+            commit_ts_ns=unit.commit_ts_ms * _NS_PER_MS,
+            schemas={o.name: (o.schema_name,) for o in self._settings.outputs if ranges.get(o.name)},
         )
         headers, value = self._headers(unit.commit_lsn, unit.xid), encode_commit_record(record)
         for output in self._settings.outputs:

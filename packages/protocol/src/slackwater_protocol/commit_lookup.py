@@ -1,0 +1,167 @@
+"""The rules by which commit records answer: which commit holds a document, where does a commit begin.
+
+Pure: records are asked for by a function, so the same rules serve the command, a consumer and tests. They
+rest on the order of a commit topic: positions rise from record to record, and so do the offsets of each
+output partition.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from slackwater_protocol.commit_position import CommitPosition
+from slackwater_protocol.records import CommitRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCommit:
+    """A commit record together with its place in the commit topic."""
+
+    offset: int
+    record: CommitRecord
+
+    @property
+    def position(self) -> CommitPosition:
+        """The commit that the record names."""
+        return CommitPosition(self.record.timeline, self.record.commit_lsn)
+
+
+RecordFrom = Callable[[int, int], PlacedCommit | None]
+"""Returns the first visible record at or behind an offset and below an end; None when there is none."""
+Reached = Callable[[CommitRecord], bool | None]
+"""Says whether what is searched for is at or before this record; None if the record does not tell.
+
+Once true it stays true, or untold, in all later records.
+"""
+
+
+class Found(StrEnum):
+    """What commit records say of a place or a commit."""
+
+    HELD = "held"
+    """The record holds it."""
+    NO_DOCUMENT = "no document"
+    """The offset lies between the documents of commits: a transaction marker, or an aborted record."""
+    NO_COMMIT = "no commit"
+    """No record stands for the commit, though earlier ones are there: its timeline had ended."""
+    SWEPT = "swept"
+    """Older than the oldest commit record that tells of it, where retention removed older ones."""
+    BEFORE_FIRST = "before the first"
+    """Older than everything that the pipeline has written."""
+    NOT_YET = "not yet"
+    """Newer than everything that is visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer, with the record that it rests on."""
+
+    found: Found
+    commit: PlacedCommit | None = None
+    """The holder; for :attr:`Found.NO_DOCUMENT` and what is too old the next record that tells of the place.
+    None when there is no such record."""
+
+
+def first_reached(low: int, end: int, record_from: RecordFrom, reached: Reached) -> PlacedCommit | None:
+    """Finds the first record of a commit topic that has reached something, by bisection of its offsets.
+
+    Reads a logarithm of the records where all of them tell; records that do not are passed one by one.
+
+    Args:
+        low: The first offset.
+        end: The offset behind the last one.
+        record_from: Reads.
+        reached: Judges.
+    """
+    best = None
+    while low < end:
+        middle = (low + end) // 2
+        placed, has_reached = _first_that_tells(middle, end, record_from, reached)
+        if placed is None:
+            end = middle
+        elif has_reached:
+            best, end = placed, middle
+        else:
+            low = placed.offset + 1
+    return best
+
+
+def _first_that_tells(
+    start: int, end: int, record_from: RecordFrom, reached: Reached
+) -> tuple[PlacedCommit | None, bool]:
+    while start < end and (placed := record_from(start, end)) is not None:
+        told = reached(placed.record)
+        if told is not None:
+            return placed, told
+        start = placed.offset + 1
+    return None, False
+
+
+def has_reached_lsn(position: CommitPosition) -> Reached:
+    """Says of records whether a commit lies at or before them."""
+    return lambda record: CommitPosition(record.timeline, record.commit_lsn) >= position
+
+
+def has_reached_offset(topic: str, partition: int, offset: int) -> Reached:
+    """Says of records whether an output offset lies at or before their last document of that partition."""
+
+    def reached(record: CommitRecord) -> bool | None:
+        held = record.offsets.get(topic, {}).get(partition)
+        return None if held is None else held.last_offset >= offset
+
+    return reached
+
+
+def find_commit(low: int, end: int, record_from: RecordFrom, position: CommitPosition) -> Answer:
+    """Finds the record of a commit: it stands for all commits in ``(previous_lsn, commit_lsn]``.
+
+    Args:
+        low: The first offset of the commit topic.
+        end: The offset behind the last one.
+        record_from: Reads the commit topic.
+        position: The commit.
+    """
+    placed = first_reached(low, end, record_from, has_reached_lsn(position))
+    if placed is None:
+        return Answer(Found.NOT_YET)
+    record = placed.record
+    if record.timeline == position.timeline and position.lsn > record.previous_lsn:
+        return Answer(Found.HELD, placed)
+    if low < placed.offset and record_from(low, placed.offset) is not None:
+        return Answer(Found.NO_COMMIT, placed)
+    return Answer(Found.SWEPT if low else Found.BEFORE_FIRST, placed)
+
+
+def find_document(
+    low: int, end: int, record_from: RecordFrom, topic: str, partition: int, offset: int
+) -> Answer:
+    """Finds the commit that holds the record at an offset of an output partition.
+
+    Of an offset inside a commit's range the commit is named without a look at the output: a range is written
+    by one Kafka transaction, whose marker follows it.
+
+    Args:
+        low: The first offset of the commit topic.
+        end: The offset behind the last one.
+        record_from: Reads the commit topic.
+        topic: The output topic.
+        partition: Its partition.
+        offset: The record's offset.
+    """
+    placed = first_reached(low, end, record_from, has_reached_offset(topic, partition, offset))
+    if placed is None:
+        return Answer(Found.NOT_YET)
+    if placed.record.offsets[topic][partition].first_offset <= offset:
+        return Answer(Found.HELD, placed)
+    earlier = first_reached(low, placed.offset, record_from, has_reached_offset(topic, partition, 0))
+    if earlier is not None:
+        return Answer(Found.NO_DOCUMENT, placed)
+    return Answer(Found.SWEPT if low else Found.BEFORE_FIRST, placed)
+
+
+def beginnings(record: CommitRecord) -> Mapping[str, Mapping[int, int]]:
+    """Returns by topic and partition the offset of a commit's first document."""
+    return {
+        topic: {partition: held.first_offset for partition, held in ranges.items()}
+        for topic, ranges in record.offsets.items()
+    }
