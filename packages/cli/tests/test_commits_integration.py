@@ -105,7 +105,7 @@ def commit(pipeline: str, number: int, offsets: dict[str, dict[int, OffsetRange]
             commit_ts_ms=number,
             commit_ts_ns=number * 10**6,
             offsets=offsets,
-            schemas={topic: ("v:1",) for topic in offsets},
+            schemas=dict.fromkeys(offsets, ("v:1",)),
         )
     )
 
