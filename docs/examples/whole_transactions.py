@@ -71,4 +71,4 @@ def whole_transactions(bootstrap: str, commit_topic: str) -> Iterator[dict[str, 
 
 if __name__ == "__main__":
     for transaction in whole_transactions(*sys.argv[1:]):
-        print(json.dumps(transaction))
+        print(json.dumps(transaction))  # noqa: T201 - its output
