@@ -6,7 +6,7 @@ import pytest
 
 from slackwater.errors import CommandConfigError
 from slackwater.loading import load_settings, setting_fields
-from slackwater_protocol import RedisSettings
+from slackwater_protocol import PostgresSettings, RedisSettings
 
 FILE = """
 source = "from-file"
@@ -75,6 +75,7 @@ def test_every_documented_variable_sets_its_setting(variable: str, path: str) ->
         "sidecar.topics": "inv.a=a",
         "redis.url": "redis://h",
         "postgres.url": "postgresql://h/d",
+        "postgres.output_url": "postgresql://h/d",
     }
     loaded = load_settings({}, {variable: values.get(path, "7")})
     assert loaded.origins[path] == f"environment {variable}"
@@ -150,6 +151,8 @@ def test_secrets_are_masked_in_everything_that_is_shown() -> None:
         "SLACKWATER_REDIS_PASSWORD": "s3cret",
         "SLACKWATER_KAFKA_SASL_PASSWORD": "s3cret",
         "SLACKWATER_POSTGRES_URL": "postgresql://u:s3cret@h/d",
+        "SLACKWATER_POSTGRES_OUTPUT_URL": "postgresql://u:s3cret@h/d",
+        "SLACKWATER_POSTGRES_OUTPUT_PASSWORD": "s3cret",
     }
     loaded = load_settings({}, environment)
     assert "s3cret" not in repr(loaded)
@@ -234,6 +237,28 @@ def test_the_files_for_tls_are_put_into_the_redis_url() -> None:
     )
     redis = load_settings({}, environment).settings.redis.server()
     assert redis == RedisSettings(f"rediss://user@h:1/2?{query}", "secret")
+
+
+@pytest.mark.parametrize(
+    ("environment", "url", "password"),
+    [
+        ({"URL": "postgresql://u:s%403@h:1/d"}, "postgresql://u@h:1/d", "s@3"),
+        ({"URL": "postgresql://a@h/d", "OUTPUT_URL": "postgresql://b@h2/d"}, "postgresql://b@h2/d", None),
+        (
+            {"OUTPUT_URL": "postgresql://h/d?password=x&options=-c%20a"},
+            "postgresql://h/d?options=-c%20a",
+            "x",
+        ),
+        ({"OUTPUT_URL": "postgresql://u:x@h/d", "OUTPUT_PASSWORD": "y"}, "postgresql://u@h/d", "y"),
+    ],
+)
+def test_the_output_database_is_known_with_its_password_apart(
+    environment: dict[str, str], url: str, password: str | None
+) -> None:
+    named = {f"SLACKWATER_POSTGRES_{name}": value for name, value in environment.items()}
+    found = load_settings({}, named).settings.postgres.output()
+    assert found == PostgresSettings(url, password)
+    assert password is None or password not in repr(found)
 
 
 def test_files_for_tls_need_tls() -> None:

@@ -52,7 +52,12 @@ def servers(settings: Settings, purpose: str) -> Servers:
     Raises:
         CommandConfigError: brokers were not given, or an address cannot be used.
     """
-    return Servers(kafka_settings(settings, purpose), settings.redis.server(), _registry_settings(settings))
+    return Servers(
+        kafka_settings(settings, purpose),
+        settings.redis.server(),
+        _registry_settings(settings),
+        settings.postgres.output(),
+    )
 
 
 def _registry_settings(settings: Settings) -> RegistrySettings | None:

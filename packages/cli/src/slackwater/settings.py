@@ -9,11 +9,11 @@ import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import SplitResult, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from slackwater_protocol import Evidence, RedisSettings
+from slackwater_protocol import Evidence, PostgresSettings, RedisSettings
 
 
 def _split(value: object) -> object:
@@ -239,10 +239,30 @@ class SidecarSection(_Section):
 
 
 class PostgresSection(_Section):
-    """Says how to reach the source database; ``schema`` and ``certify`` ask it."""
+    """Says how to reach the source database, and the one that pipelines publish tables to."""
 
     url: DatabaseUrl | None = None
-    """postgresql://user:password@host:port/database; secret."""
+    """The source database, postgresql://user:password@host:port/database; secret; for schema and certify."""
+    output_url: DatabaseUrl | None = None
+    """The database of outputs of kind postgres; secret; default: postgres.url."""
+    output_password: SecretStr | None = None
+    """Password there, when it shall not stand in the URL."""
+
+    def output(self) -> PostgresSettings | None:
+        """Returns the address of the outputs without a password, and the password, which is the secret."""
+        url = self.output_url or self.url
+        if url is None:
+            return None
+        parts = urlsplit(url.get_secret_value())
+        user = f"{parts.username}@" if parts.username else ""
+        password = self.output_password.get_secret_value() if self.output_password else None
+        if password is None and parts.password is not None:
+            password = unquote(parts.password)
+        options = dict(parse_qsl(parts.query))
+        password = options.pop("password", None) if password is None else password
+        host = parts.netloc.rpartition("@")[2]
+        plain = parts._replace(netloc=f"{user}{host}", query=urlencode(options, quote_via=quote))
+        return PostgresSettings(urlunsplit(plain), password)
 
 
 class RunSection(_Section):

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:  # the plugin is loaded in every run: importing it must cost nothing
-    from slackwater_devstack import DevStack, KafkaBroker, RedisServer, Server
+    from slackwater_devstack import DevStack, KafkaBroker, PostgresServer, RedisServer, Server
 
     DevStackFactory = Callable[..., DevStack]
 
-_FIXTURES = frozenset({"redis_server", "kafka_broker", "dev_stack"})
+_FIXTURES = frozenset({"redis_server", "kafka_broker", "postgres_server", "dev_stack"})
 _SERVERS = pytest.StashKey[list[Callable[[], "tuple[Server, ...]"]]]()
 
 
@@ -64,6 +64,16 @@ def kafka_broker(
     from slackwater_devstack import KafkaBroker
 
     yield from _running(KafkaBroker(tmp_path_factory.mktemp("kafka")), pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> "Iterator[PostgresServer]":
+    """A PostgreSQL for all tests of the session: use schemas or a database of your own."""
+    from slackwater_devstack import PostgresServer
+
+    yield from _running(PostgresServer(tmp_path_factory.mktemp("postgres")), pytestconfig)
 
 
 @pytest.fixture(scope="module")

@@ -58,6 +58,7 @@ from slackwater_protocol.records import (
 from slackwater_protocol.servers import (
     NO_SERVERS,
     KafkaSettings,
+    PostgresSettings,
     RedisSettings,
     RegistrySettings,
     Servers,
@@ -84,6 +85,7 @@ __all__ = [
     "OffsetRange",
     "OpenTransaction",
     "PassDecision",
+    "PostgresSettings",
     "ProgressRecord",
     "ProtocolError",
     "PublishedCut",

@@ -37,6 +37,22 @@ class RedisSettings:
     """Takes the place of a password in the URL."""
 
 
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """The address of a PostgreSQL database that outputs are written to, with the password."""
+
+    url: str
+    """``postgresql://user@host:port/database`` without a password."""
+    password: str | None = field(default=None, repr=False)
+    """None: what libpq finds by itself, as in ``PGPASSFILE``."""
+
+    @property
+    def place(self) -> str:
+        """The address without user and options, for people."""
+        parts = urlsplit(self.url)
+        return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySettings:
     """The address of a schema registry, with the credentials.
@@ -83,6 +99,8 @@ class Servers:
     """None: cuts are only in the cut log."""
     registry: RegistrySettings | None = None
     """None: no topic is in Avro."""
+    postgres: PostgresSettings | None = None
+    """None: no output is in PostgreSQL."""
 
 
 NO_SERVERS = Servers(KafkaSettings(""))

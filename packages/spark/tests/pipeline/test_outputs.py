@@ -4,8 +4,10 @@ from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import ViewOutput
 from slackwater_spark.pipeline.folder import read_outputs
 from slackwater_spark.pipeline.toml_table import TomlTable
+from slackwater_spark.sink import SinkKind
 
 VIEWS = ("orders", "totals")
+POSTGRES: dict[str, object] = {"kind": "postgres"}
 
 
 def outputs(values: dict[str, object], revision: int = 1) -> tuple[ViewOutput, ...]:
@@ -30,6 +32,16 @@ def test_a_revision_writes_to_topics_of_its_own() -> None:
     assert found == (ViewOutput("orders", "orders.v2"), ViewOutput("totals", "t"))
 
 
+def test_a_table_is_in_public_under_the_view_s_name_unless_said_otherwise() -> None:
+    values: dict[str, object] = {
+        "outputs": {"orders": POSTGRES, "totals": POSTGRES | {"table": "w.t", "history": True}}
+    }
+    assert outputs(values, revision=2) == (
+        ViewOutput("orders", "public.orders_v2", kind=SinkKind.POSTGRES),
+        ViewOutput("totals", "w.t", kind=SinkKind.POSTGRES, history=True),
+    )
+
+
 @pytest.mark.parametrize(
     ("values", "key", "says"),
     [
@@ -52,6 +64,30 @@ def test_a_revision_writes_to_topics_of_its_own() -> None:
             "no view is published",
         ),
         ({"outputs": {"orders": {"topic": "totals"}}}, "outputs", "both write topic 'totals'"),
+        ({"outputs": {"orders": {"kind": "lake"}}}, "outputs.orders.kind", "'kafka' or 'postgres'"),
+        ({"outputs": {"orders": {"table": "a.b"}}}, "outputs.orders.table", "is not a known key"),
+        ({"outputs": {"orders": POSTGRES | {"topic": "a"}}}, "outputs.orders.topic", "is not a known key"),
+        ({"outputs": {"orders": POSTGRES | {"table": "a"}}}, "outputs.orders.table", "expected schema.name"),
+        (
+            {"outputs": {"orders": POSTGRES | {"table": "a.b;"}}},
+            "outputs.orders.table",
+            "expected schema.name",
+        ),
+        (
+            {"outputs": {"orders": POSTGRES | {"table": f"a.{'b' * 56}", "history": True}}},
+            "outputs.orders.table",
+            "too long for the table of its versions",
+        ),
+        (
+            {
+                "outputs": {
+                    "orders": POSTGRES | {"table": "a.b", "history": True},
+                    "totals": POSTGRES | {"table": "a.b_history"},
+                }
+            },
+            "outputs",
+            "orders and totals both write table 'a.b_history'",
+        ),
         (
             {"outputs": {"orders": {"topic": "totals.commits"}}},
             "outputs",

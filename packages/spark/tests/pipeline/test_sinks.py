@@ -3,12 +3,13 @@ from typing import cast
 
 import pytest
 
-from slackwater_protocol import KafkaSettings, Servers
+from slackwater_protocol import KafkaSettings, PostgresSettings, Servers
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import PipelineDefinition, RunSettings, ViewOutput, pipeline_definition
 from slackwater_spark.pipeline.sinks import make_sink, sink_kind
 from slackwater_spark.sink import SinkKind
 from slackwater_spark.sink.kafka import KafkaSink
+from slackwater_spark.sink.postgres import PostgresSink
 from slackwater_sql.postgres import parse_catalog
 
 SETTINGS = RunSettings(servers=Servers(KafkaSettings("b:1")), checkpoint="c")
@@ -32,3 +33,22 @@ def test_outputs_of_several_kinds_are_refused() -> None:
     mixed = replace(definition(), outputs=(ViewOutput("a", "a"), other))
     with pytest.raises(PipelineConfigError, match="'p' has outputs of the kinds kafka and other; a batch"):
         sink_kind(mixed)
+
+
+def in_postgres(*, history: bool = False) -> PipelineDefinition:
+    outputs = [ViewOutput(v, f"s.{v}", kind=SinkKind.POSTGRES, history=history) for v in ("a", "b")]
+    return replace(definition(), outputs=tuple(outputs))
+
+
+def test_a_pipeline_into_postgresql_needs_its_address() -> None:
+    with pytest.raises(PipelineConfigError, match=r"no database was given; set postgres\.output_url"):
+        make_sink(in_postgres(), SETTINGS)
+
+
+def test_the_sink_of_postgresql_names_the_server_without_user_and_password() -> None:
+    servers = replace(
+        SETTINGS.servers, postgres=PostgresSettings("postgresql://u@h:1/d?sslmode=require", "x")
+    )
+    sink = make_sink(in_postgres(), replace(SETTINGS, servers=servers))
+    assert isinstance(sink, PostgresSink)
+    assert sink.place == "PostgreSQL at h:1/d"

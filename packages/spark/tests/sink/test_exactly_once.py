@@ -18,7 +18,7 @@ from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.records.batch import OffsetSpan
 from slackwater_markers import KafkaCutLog
 from slackwater_protocol import KafkaSettings, SkipDecision
-from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RunOvertakenError
+from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
 from slackwater_spark.sink import Emit, SinkStep
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
 from slackwater_spark.sink.kafka.producer import TransactionalProducer, TransactionFailedError
@@ -108,13 +108,6 @@ class NoTransactions(TransactionalProducer):
         self.flush()
 
 
-class NoProgressCheck(KafkaSink):
-    """The mechanism of G3 switched off: every batch handed over is written."""
-
-    def _is_covered(self, batch: DocumentBatch) -> bool:
-        return False
-
-
 def run(
     settings: KafkaSinkSettings,
     batches: list[DocumentBatch],
@@ -192,16 +185,6 @@ def test_deletes_are_tombstones(make_settings: MakeSettings, make_batch: MakeBat
     assert [(record.key, record.value) for record in topics.documents(settings)] == [(b"k", None)]
 
 
-@pytest.mark.parametrize("step", STEPS_BEFORE_COMMIT)
-def test_nothing_of_a_batch_is_visible_before_its_commit(
-    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, step: SinkStep
-) -> None:
-    settings, seen = make_settings(), []
-    probe = LookAt(step, lambda: seen.append(len(topics.documents(settings))))
-    run(settings, [make_batch(0), make_batch(1)], probe=probe)
-    assert seen == [0, 10]
-
-
 def test_without_transactions_a_batch_is_visible_in_parts(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
 ) -> None:
@@ -231,16 +214,6 @@ def test_without_transactions_a_crash_repeats_documents(
     with pytest.raises(CrashError):
         run(settings, batches, probe=CrashAt(SinkStep.FLUSHED, 1), connect=NoTransactions)
     run(replace(settings, accept_changed_output=True), batches[1:], connect=NoTransactions)
-    assert len(values(topics, settings)) == 30, "the crash tests cannot fail"
-
-
-def test_without_the_progress_check_a_crash_after_the_commit_repeats_documents(
-    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
-) -> None:
-    settings, batches = make_settings(), [make_batch(n) for n in range(2)]
-    with pytest.raises(CrashError):
-        run(settings, batches, probe=CrashAt(SinkStep.COMMITTED, 1))
-    run(settings, batches[1:], kind=NoProgressCheck)
     assert len(values(topics, settings)) == 30, "the crash tests cannot fail"
 
 
@@ -350,22 +323,6 @@ def test_a_large_batch_gets_a_producer_whose_transactions_may_stand_open_longer(
     assert values(topics, settings) == expected(*batches)
 
 
-@pytest.mark.parametrize("step", STEPS_BEFORE_COMMIT)
-def test_a_run_that_was_overtaken_says_so_and_leaves_nothing(
-    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, step: SinkStep
-) -> None:
-    settings = make_settings()
-    newer = KafkaSink(settings)
-    older = KafkaSink(settings, probe=LookAt(step, newer.open))
-    older.open()
-    with pytest.raises(RunOvertakenError, match="another run of pipeline"):
-        older.write(QUERY, make_batch(0))
-    newer.write(QUERY, make_batch(0))
-    assert values(topics, settings) == expected(make_batch(0))
-    older.close()
-    newer.close()
-
-
 def test_a_new_run_ends_the_open_transaction_of_a_dead_one_at_once(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
 ) -> None:
@@ -390,28 +347,6 @@ def test_close_ends_an_open_transaction(make_settings: MakeSettings, make_batch:
         sink.write(QUERY, make_batch(0))
     sink.close()
     assert end_offsets(settings, "read_committed") == end_offsets(settings, "read_uncommitted")
-
-
-def test_a_second_checkpoint_under_one_name_is_refused(
-    make_settings: MakeSettings, make_batch: MakeBatch
-) -> None:
-    settings = make_settings()
-    run(settings, [make_batch(0)])
-    other = KafkaSink(settings)
-    other.open()
-    with pytest.raises(PipelineStateError):
-        other.write("another-query", make_batch(1))
-    other.close()
-
-
-def test_a_checkpoint_that_is_older_than_the_output_is_refused(
-    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
-) -> None:
-    settings, batches = make_settings(), [make_batch(n) for n in range(3)]
-    run(settings, batches)
-    with pytest.raises(PipelineStateError):
-        run(settings, batches[1:])
-    assert values(topics, settings) == expected(*batches)
 
 
 def test_progress_is_found_behind_many_aborted_transactions(

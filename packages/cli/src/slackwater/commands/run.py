@@ -40,15 +40,15 @@ SHOWN_SECONDS = 0.001
     "run.accept_changed_output",
     "--accept-changed-output",
     is_flag=True,
-    help="Go on with output topics that lost documents or were changed; see docs/runbooks/output-changed.md.",
+    help="Go on with outputs that lost documents or were changed; see docs/runbooks/output-changed.md.",
 )
 @click.pass_context
 def run(ctx: click.Context, folder: Path) -> None:
-    """Run the pipeline in DIR: maintain its views and write them to Kafka, exactly once.
+    """Run the pipeline in DIR: maintain its views and publish them to Kafka or PostgreSQL, exactly once.
 
     \b
     DIR holds
-      pipeline.toml    name, source, output topics, what is emitted
+      pipeline.toml    name, source, output topics or tables, what is emitted
       schema.sql       CREATE TABLE statements of the tables (`slackwater schema pull` writes them)
       views/*.sql      a view each: SELECT TRANSACTIONALLY ...
 
@@ -62,8 +62,9 @@ def run(ctx: click.Context, folder: Path) -> None:
           --checkpoint /var/lib/slackwater/orders
       slackwater run pipelines/orders --available-now        the rest from slackwater.toml
 
-    Passwords and TLS are settings under kafka. and redis., see `slackwater config`. Read on in docs/views.md
-    (the SQL of a view), docs/topics.md (what the output holds) and docs/runbooks/ended.md (when a run ends).
+    Passwords and TLS are settings under kafka. and redis., the database of outputs of kind postgres is
+    postgres.output_url, see `slackwater config`. Read on in docs/views.md (the SQL of a view),
+    docs/outputs.md (what the output holds) and docs/runbooks/ended.md (when a run ends).
     """
     from slackwater_spark.pipeline import run_folder
 

@@ -21,10 +21,13 @@ class ViewOutput:
 
     view: str
     topic: str
+    """The topic; of an output in PostgreSQL the table, ``schema.name``."""
     partitions: int | None = None
     """None: as the topic is, or four."""
     kind: SinkKind = SinkKind.KAFKA
     """The kind of the sink."""
+    history: bool = False
+    """Whether a table of PostgreSQL has every version in another table beside it."""
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 ::
 
     pipeline.toml      name, source, scope, emit, buckets, revision, [topics] by table, and for one view
-                       [output] topic, partitions; for several [outputs.<view>] topic, partitions, publish
+                       [output] topic, partitions; for several [outputs.<view>] topic, partitions, publish;
+                       in PostgreSQL kind = "postgres", table, history
     schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +32,11 @@ from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
 
 _KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
-_OUTPUT_KEYS = ("kind", "topic", "partitions")
+_KEYS_OF = {SinkKind.KAFKA: ("kind", "topic", "partitions"), SinkKind.POSTGRES: ("kind", "table", "history")}
+_OUTPUT_KEYS = tuple(dict.fromkeys(key for keys in _KEYS_OF.values() for key in keys))
+_TABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62})\.([A-Za-z_][A-Za-z0-9_]{0,62})")
+_HISTORY_SUFFIX = "_history"
+_LONGEST_NAME = 63
 
 
 def load_pipeline(folder: Path) -> PipelineDefinition:
@@ -49,6 +55,7 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     buckets = toml.integer("buckets", None, minimum=1)
     sql = read_sql(folder)
     outputs = read_outputs(toml, sql.view_names, revision)
+    _check_history(toml, emit, outputs)
     plan = sql.plan([output.view for output in outputs], scope=scope)
     _check_scope(toml, scope, plan)
     return PipelineDefinition(
@@ -108,9 +115,9 @@ def read_outputs(toml: TomlTable, views: Sequence[str], revision: int) -> tuple[
     if several.values or len(views) > 1:
         outputs = _outputs(several, views, revision)
     else:
-        single.only(_OUTPUT_KEYS)
+        single.only(_output_keys(single))
         outputs = (_output(single, views[0], revision),)
-    _refuse_shared_topics(toml, outputs)
+    _refuse_shared_places(toml, outputs)
     return outputs
 
 
@@ -119,7 +126,7 @@ def _outputs(several: TomlTable, views: Sequence[str], revision: int) -> tuple[V
     published = []
     for view in views:
         table = several.table(view)
-        table.only((*_OUTPUT_KEYS, "publish"))
+        table.only((*_output_keys(table), "publish"))
         if table.boolean("publish", default=True):
             published.append(_output(table, view, revision))
         elif len(table.values) > 1:
@@ -130,21 +137,59 @@ def _outputs(several: TomlTable, views: Sequence[str], revision: int) -> tuple[V
     return tuple(published)
 
 
+def _kind(table: TomlTable) -> SinkKind:
+    return SinkKind(table.choice("kind", [str(kind) for kind in SinkKind], SinkKind.KAFKA))
+
+
+def _output_keys(table: TomlTable) -> tuple[str, ...]:
+    return _KEYS_OF[_kind(table)]
+
+
 def _output(table: TomlTable, view: str, revision: int) -> ViewOutput:
+    if _kind(table) is SinkKind.POSTGRES:
+        return _output_table(table, view, revision)
     topic = table.topic_name("topic", revision_name(view, revision))
-    partitions = table.integer("partitions", None, minimum=1)
-    kind = SinkKind(table.choice("kind", [str(kind) for kind in SinkKind], SinkKind.KAFKA))
-    return ViewOutput(view, topic, partitions, kind)
+    return ViewOutput(view, topic, table.integer("partitions", None, minimum=1))
 
 
-def _refuse_shared_topics(toml: TomlTable, outputs: Sequence[ViewOutput]) -> None:
-    taken: dict[str, str] = {}
+def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:
+    default = f"public.{revision_name(view, revision).replace('.', '_')}"
+    name, history = table.text("table", default), table.boolean("history", default=False)
+    found = _TABLE_NAME.fullmatch(name)
+    if found is None:
+        raise table.error(
+            "table", f"{name!r}: expected schema.name, of letters, digits and '_', at most 63 each"
+        )
+    if history and len(found[2]) > _LONGEST_NAME - len(_HISTORY_SUFFIX):
+        raise table.error(
+            "table", f"{name!r} is too long for the table of its versions, {name}{_HISTORY_SUFFIX}"
+        )
+    return ViewOutput(view, name, kind=SinkKind.POSTGRES, history=history)
+
+
+def _places(output: ViewOutput) -> tuple[str, ...]:
+    """Returns the names of all that an output writes."""
+    if output.kind is SinkKind.POSTGRES:
+        return (output.topic, *((output.topic + _HISTORY_SUFFIX,) if output.history else ()))
+    return (output.topic, commit_topic(output.topic))
+
+
+def _refuse_shared_places(toml: TomlTable, outputs: Sequence[ViewOutput]) -> None:
+    taken: dict[tuple[SinkKind, str], str] = {}
     for output in outputs:
-        for topic in (output.topic, commit_topic(output.topic)):
-            if topic in taken:
-                views = f"{taken[topic]} and {output.view}"
-                raise toml.error("outputs", f"{views} both write topic {topic!r}", "each view has its own")
-            taken[topic] = output.view
+        for place in _places(output):
+            writer = taken.setdefault((output.kind, place), output.view)
+            if writer != output.view:
+                what = "table" if output.kind is SinkKind.POSTGRES else "topic"
+                views = f"{writer} and {output.view}"
+                raise toml.error("outputs", f"{views} both write {what} {place!r}", "each view has its own")
+
+
+def _check_history(toml: TomlTable, emit: Emit, outputs: Sequence[ViewOutput]) -> None:
+    for output in outputs:
+        if output.history and emit is not Emit.TRANSACTIONS:
+            hint = 'write emit = "transactions", which publishes the state after each transaction'
+            raise toml.error("emit", f"history of view {output.view!r} needs every transaction", hint)
 
 
 def _topics(table: TomlTable, plan: EnginePlan) -> dict[str, str]:

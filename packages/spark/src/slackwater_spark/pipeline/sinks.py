@@ -8,6 +8,7 @@ from slackwater_spark.pipeline.definition import PipelineDefinition, keys_move
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import Sink, SinkKind, SinkProbe
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, table_columns
 
 
 def make_sink(
@@ -26,13 +27,15 @@ def make_sink(
         clock: None: the system's.
 
     Raises:
-        PipelineConfigError: the outputs are of several kinds.
+        PipelineConfigError: the outputs are of several kinds, or nothing says where they are.
     """
     kind = sink_kind(definition)
     match kind:
         case SinkKind.KAFKA:
             kafka = _kafka_sink_settings(definition, settings)
             return KafkaSink(kafka, probe=probe, clock=clock)
+        case SinkKind.POSTGRES:
+            return PostgresSink(_postgres_sink_settings(definition, settings), probe=probe, clock=clock)
         case _:
             assert_never(kind)
 
@@ -69,5 +72,39 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
         scope=definition.scope,
         kafka=settings.servers.kafka,
         replication_factor=settings.replication_factor,
+        accept_changed_output=settings.accept_changed_output,
+    )
+
+
+def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> PostgresSinkSettings:
+    """Returns the settings of a pipeline's PostgreSQL sink.
+
+    Raises:
+        PipelineConfigError: no database was given, or a view cannot be a table.
+    """
+    if settings.servers.postgres is None:
+        problem = f"pipeline {definition.name!r} publishes to PostgreSQL, and no database was given"
+        hint = "set postgres.output_url (SLACKWATER_POSTGRES_OUTPUT_URL); `slackwater config` shows it"
+        raise PipelineConfigError(problem, hint)
+    outputs = []
+    for number, (view, output) in enumerate(zip(definition.plan.views, definition.outputs, strict=True)):
+        schema, _, name = output.topic.rpartition(".")
+        outputs.append(
+            OutputTable(
+                schema=schema,
+                name=name,
+                columns=table_columns(view),
+                key=view.key,
+                view=view.name,
+                keys_move=keys_move(definition.plan, number),
+                history=output.history,
+            )
+        )
+    return PostgresSinkSettings(
+        pipeline=definition.name,
+        outputs=tuple(outputs),
+        emit=definition.emit,
+        scope=definition.scope,
+        postgres=settings.servers.postgres,
         accept_changed_output=settings.accept_changed_output,
     )

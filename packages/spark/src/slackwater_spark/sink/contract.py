@@ -29,6 +29,7 @@ class SinkKind(StrEnum):
     """The kinds of outputs that views can be published to."""
 
     KAFKA = "kafka"
+    POSTGRES = "postgres"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

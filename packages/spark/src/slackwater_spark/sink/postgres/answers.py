@@ -1,0 +1,80 @@
+"""PostgreSQL's answers to a sink: which errors pass by themselves, and what helps against the others."""
+
+from typing import Final
+
+import psycopg
+from psycopg import errors
+
+from slackwater_spark.errors import (
+    OutputRefusedError,
+    PipelineError,
+    PipelineStateError,
+    PipelineUnavailableError,
+)
+
+_AGAIN: Final = "then start the pipeline again"
+_PASSING_CLASSES: Final = ("08", "40", "53", "55", "57", "58")
+"""Connection, rollback by the server, resources such as a full disk, lock not available, server going down or
+coming up, and errors of the machine."""
+_READ_ONLY: Final = "25006"
+"""A server that is being failed over to takes no writes yet."""
+_CHANGED: Final = (
+    errors.UndefinedTable,
+    errors.UndefinedColumn,
+    errors.InvalidSchemaName,
+    errors.InvalidColumnReference,
+)
+_ADVICE: Final = {
+    "42501": "grant the pipeline's user USAGE on the schema and SELECT, INSERT, UPDATE, DELETE on the table "
+    f"(and CREATE on schema and database if they are to be made), {_AGAIN}",
+    "23505": "another unique constraint of the table forbids what the view holds: drop it, or make it "
+    f"DEFERRABLE INITIALLY DEFERRED if rows only pass a value on, {_AGAIN}",
+    "23502": "allow NULL in the column; for a column of the view's key, put in place of the primary key "
+    f"a unique index with NULLS NOT DISTINCT on the same columns, {_AGAIN}",
+    "23503": f"another table refers to the row, or the row to another table: drop the foreign key, {_AGAIN}",
+    "23514": f"drop the check constraint, or change the view, {_AGAIN}",
+}
+_CHANGE_VIEW: Final = (
+    f"correct the value in the source database or change the view (a new revision), {_AGAIN}"
+)
+
+
+def passes(error: psycopg.Error) -> bool:
+    """Tells whether the same may succeed later although nobody does anything about the data."""
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError)
+    return state[:2] in _PASSING_CLASSES or state == _READ_ONLY
+
+
+def reason(error: psycopg.Error) -> str:
+    """Returns PostgreSQL's own words in one line; they never hold a password."""
+    diagnosis = error.diag
+    parts = [diagnosis.message_primary or str(error).strip() or type(error).__name__]
+    parts += [part for part in (diagnosis.message_detail, diagnosis.message_hint) if part]
+    return "; ".join(" ".join(part.split()) for part in parts)
+
+
+def refusal(pipeline: str, what: str, error: psycopg.Error) -> PipelineError:
+    """Returns what to raise after an error that does not pass.
+
+    Args:
+        pipeline: Its name.
+        what: The view and its table, and the key if it is known.
+        error: PostgreSQL's answer.
+    """
+    if isinstance(error, _CHANGED):
+        return PipelineStateError(
+            f"pipeline {pipeline!r}: {what} is not as the pipeline left it: {reason(error)}",
+            f"put the table back as it was, {_AGAIN}; it goes on where the output ends. If rows are lost, "
+            "raise `revision` in pipeline.toml, which builds the view anew in a table of its own",
+        )
+    return OutputRefusedError(pipeline, what, reason(error), _ADVICE.get(error.sqlstate or "", _CHANGE_VIEW))
+
+
+def unavailable(pipeline: str, what: str, attempts: int, detail: str) -> PipelineUnavailableError:
+    """Returns the error after the last attempt."""
+    return PipelineUnavailableError(
+        f"pipeline {pipeline!r}: PostgreSQL did not do {what}, in {attempts} attempt(s): {detail}",
+        "nothing of an unfinished batch is visible; start the pipeline again when the database is back",
+    )

@@ -1,0 +1,183 @@
+"""The ledger: one row per pipeline with its newest visible batch, in the same database as its tables.
+
+A batch and its row are of one transaction, so a reader of one snapshot learns at which commit all views
+stand. Which run may write is in the row as well, and whoever writes holds the row's lock until it commits.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psycopg import Connection
+
+from slackwater_protocol import (
+    MalformedRecordError,
+    ProgressRecord,
+    decode_progress_record,
+    encode_progress_record,
+)
+from slackwater_spark.errors import PipelineStateError
+from slackwater_spark.sink.postgres.settings import OutputTable
+
+Database = Connection[tuple[Any, ...]]
+
+LEDGER: Final = "slackwater.ledger"
+TABLES: Final = "slackwater.ledger_tables"
+NOTHING_VISIBLE: Final = -1
+
+_LOCK: Final = 0x736C61636B
+"""Runs that begin at one moment make the ledger one after the other."""
+
+_CREATE: Final = """
+CREATE SCHEMA IF NOT EXISTS slackwater;
+CREATE TABLE IF NOT EXISTS slackwater.ledger (
+    pipeline text PRIMARY KEY,
+    batch_id bigint NOT NULL,
+    source text NOT NULL,
+    timeline bigint NOT NULL,
+    commit_lsn bigint NOT NULL,
+    written_at timestamp with time zone NOT NULL,
+    run text NOT NULL,
+    backend_pid integer NOT NULL,
+    backend_start timestamp with time zone NOT NULL,
+    progress text NOT NULL
+);
+CREATE TABLE IF NOT EXISTS slackwater.ledger_tables (
+    name text PRIMARY KEY,
+    pipeline text NOT NULL,
+    view text NOT NULL,
+    oid oid NOT NULL
+)
+"""
+_END_EARLIER: Final = """
+SELECT pg_terminate_backend(a.pid) FROM slackwater.ledger l
+JOIN pg_stat_activity a ON a.pid = l.backend_pid AND a.backend_start = l.backend_start
+WHERE l.pipeline = %s AND a.pid <> pg_backend_pid()
+"""
+_ADD: Final = """
+INSERT INTO slackwater.ledger (pipeline, batch_id, source, timeline, commit_lsn, written_at, run, backend_pid,
+                      backend_start, progress)
+VALUES (%(pipeline)s, %(batch_id)s, '', 0, 0, clock_timestamp(), '', 0, clock_timestamp(), %(progress)s)
+ON CONFLICT (pipeline) DO NOTHING
+"""
+_LOCK_ROW: Final = "SELECT progress FROM slackwater.ledger WHERE pipeline = %s FOR UPDATE"
+_CLAIM: Final = """
+UPDATE slackwater.ledger SET run = %(run)s, progress = %(progress)s, backend_pid = a.pid,
+    backend_start = a.backend_start
+FROM pg_stat_activity a WHERE a.pid = pg_backend_pid() AND pipeline = %(pipeline)s
+"""
+_NOTE: Final = """
+UPDATE slackwater.ledger SET batch_id = %(batch_id)s, source = %(source)s, timeline = %(timeline)s,
+    commit_lsn = %(commit_lsn)s, written_at = clock_timestamp(), progress = %(progress)s
+WHERE pipeline = %(pipeline)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTable:
+    """A table that some pipeline writes."""
+
+    pipeline: str
+    oid: int
+    """Another one if somebody dropped the table and made it anew."""
+
+
+def exists(database: Database) -> bool:
+    """Tells whether the ledger is there."""
+    row = database.execute("SELECT to_regclass(%s), to_regclass(%s)", (LEDGER, TABLES)).fetchone()
+    return row is not None and None not in row
+
+
+def create_missing(database: Database) -> None:
+    """Makes the ledger, unless it is there."""
+    if not exists(database):
+        with database.transaction():
+            database.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            database.execute(_CREATE)
+
+
+def end_earlier_run(database: Database, pipeline: str) -> None:
+    """Ends the session of the pipeline's earlier run, which may hold its row for as long as it lives."""
+    database.execute(_END_EARLIER, (pipeline,))
+
+
+def read(database: Database, pipeline: str) -> ProgressRecord | None:
+    """Returns what the pipeline's row says; None if there is none.
+
+    Raises:
+        PipelineStateError: The row is of another version, or somebody has changed it.
+    """
+    row = database.execute(
+        "SELECT progress FROM slackwater.ledger WHERE pipeline = %s", (pipeline,)
+    ).fetchone()
+    return None if row is None else _decoded(pipeline, row[0])
+
+
+def lock_row(database: Database, pipeline: str) -> ProgressRecord:
+    """Keeps everybody else from the pipeline's row until the transaction ends; makes it if there is none.
+
+    Raises:
+        PipelineStateError: The row is of another version, or somebody has changed it.
+    """
+    row = database.execute(_LOCK_ROW, (pipeline,), prepare=True).fetchone()
+    if row is None:
+        nothing = ProgressRecord(
+            pipeline=pipeline, query_id="", batch_id=NOTHING_VISIBLE, source="", timeline=0, commit_lsn=0
+        )
+        database.execute(_ADD, _parameters(nothing))
+        row = database.execute(_LOCK_ROW, (pipeline,)).fetchone()
+    assert row is not None  # noqa: S101 - it was there, or this transaction has made it
+    return _decoded(pipeline, row[0])
+
+
+def _decoded(pipeline: str, progress: str) -> ProgressRecord:
+    try:
+        return decode_progress_record(progress.encode())
+    except MalformedRecordError as error:
+        raise PipelineStateError(
+            f"the row of pipeline {pipeline!r} in {LEDGER} cannot be read: {error}",
+            "restore the row, or start over: delete it with the pipeline's tables and checkpoint",
+        ) from error
+
+
+def visible(progress: ProgressRecord | None) -> ProgressRecord | None:
+    """Returns the progress if it speaks of a batch."""
+    return None if progress is None or progress.batch_id == NOTHING_VISIBLE else progress
+
+
+def claim(database: Database, progress: ProgressRecord) -> None:
+    """Writes the newest progress in the name of a run, and which session is that run's."""
+    database.execute(_CLAIM, _parameters(progress))
+
+
+def note(database: Database, progress: ProgressRecord) -> None:
+    """Writes the progress of a batch, in its transaction."""
+    database.execute(_NOTE, _parameters(progress), prepare=True)
+
+
+def tables(database: Database) -> dict[str, LedgerTable]:
+    """Returns all tables of all pipelines, by full name."""
+    rows = database.execute("SELECT name, pipeline, oid::bigint FROM slackwater.ledger_tables", prepare=True)
+    return {name: LedgerTable(pipeline, oid) for name, pipeline, oid in rows}
+
+
+def take_table(database: Database, pipeline: str, output: OutputTable, name: str, oid: int) -> bool:
+    """Notes that the pipeline writes a table; False if another one does already."""
+    row = database.execute(
+        "INSERT INTO slackwater.ledger_tables AS t (name, pipeline, view, oid) VALUES (%s, %s, %s, %s) "
+        "ON CONFLICT (name) DO UPDATE SET view = EXCLUDED.view, oid = EXCLUDED.oid "
+        "WHERE t.pipeline = EXCLUDED.pipeline RETURNING 1",
+        (name, pipeline, output.view, oid),
+    ).fetchone()
+    return row is not None
+
+
+def _parameters(progress: ProgressRecord) -> dict[str, Any]:
+    return {
+        "pipeline": progress.pipeline,
+        "batch_id": progress.batch_id,
+        "source": progress.source,
+        "timeline": progress.timeline,
+        "commit_lsn": progress.commit_lsn,
+        "run": progress.run,
+        "progress": encode_progress_record(progress).decode(),
+    }

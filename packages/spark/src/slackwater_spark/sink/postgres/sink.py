@@ -1,0 +1,342 @@
+"""The exactly-once PostgreSQL sink: one database transaction per batch, written by the driver.
+
+A run takes the pipeline's row in the ledger over in `open`, after it has ended the session of the run before.
+Each batch is one transaction that locks that row, finds its own run in it, writes all views and the row
+itself. Whatever goes wrong, the connection is discarded; the next transaction asks the ledger first, so a
+batch whose commit was not answered is found there or written again.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import count
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import errors
+
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.settings import Scope
+from slackwater_protocol import Clock, ProgressRecord, SystemClock
+from slackwater_spark.errors import PipelineStateError, RunOvertakenError
+from slackwater_spark.sink.batch import BatchCommits, Emit, check_owner, is_covered
+from slackwater_spark.sink.contract import SinkProbe, SinkStep, WriteReport
+from slackwater_spark.sink.postgres import ledger
+from slackwater_spark.sink.postgres.answers import passes, reason, refusal, unavailable
+from slackwater_spark.sink.postgres.ledger import Database
+from slackwater_spark.sink.postgres.merge import Shown, TableWriter
+from slackwater_spark.sink.postgres.settings import PostgresSinkSettings
+from slackwater_spark.sink.postgres.tables import forms, prepare_tables, table_oids
+
+_FIRST_PAUSE: Final = timedelta(milliseconds=50)
+_LONGEST_PAUSE: Final = timedelta(seconds=1)
+_NEWS: Final = timedelta(seconds=5)
+"""The time between two lines in the log while the database is waited for."""
+_LOCK_TIMEOUT: Final = "2s"
+_CONNECTION: Final[dict[str, Any]] = {
+    "autocommit": True,
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "fallback_application_name": "slackwater",
+}
+_SESSION: Final = (
+    "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false), "
+    "set_config('IntervalStyle', 'postgres', false), set_config('client_encoding', 'UTF8', false), "
+    "CASE current_setting('synchronous_commit') WHEN 'off' "
+    "THEN set_config('synchronous_commit', 'on', false) END"
+)
+"""Values of documents are read as they are written, and what is committed stays."""
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Connect = Callable[[PostgresSinkSettings], Database]
+
+
+def connect(settings: PostgresSinkSettings) -> Database:
+    """Connects to the database of the outputs.
+
+    Raises:
+        psycopg.Error: It does not answer, or refuses.
+    """
+    postgres = settings.postgres
+    options = _CONNECTION if postgres.password is None else {**_CONNECTION, "password": postgres.password}
+    return psycopg.connect(postgres.url, **options)
+
+
+@dataclass(slots=True)
+class _Written:
+    documents: int = 0
+    deletes: int = 0
+
+
+class PostgresSink:
+    """A :class:`~slackwater_spark.sink.contract.Sink` that writes a table per view."""
+
+    def __init__(
+        self,
+        settings: PostgresSinkSettings,
+        *,
+        probe: SinkProbe | None = None,
+        clock: Clock | None = None,
+        connect: Connect = connect,
+    ) -> None:
+        self._settings = settings
+        self._probe: SinkProbe = probe or (lambda step, batch_id: None)
+        self._clock = clock or SystemClock()
+        self._connect = connect
+        several = settings.emit is not Emit.LATEST or settings.scope is not Scope.STRICT
+        self._writers = [
+            TableWriter(settings.pipeline, output, number, several=several)
+            for number, output in enumerate(settings.outputs)
+        ]
+        self._database: Database | None = None
+        self._oids: dict[str, int] = {}
+        self._run = uuid.uuid4().hex
+        self._fenced: RunOvertakenError | None = None
+
+    @property
+    def place(self) -> str:
+        """See :meth:`Sink.place`."""
+        return f"PostgreSQL at {self._settings.postgres.place}"
+
+    def check(self, query_id: str | None) -> None:
+        """See :meth:`Sink.check`: refuses when the ledger has the pipeline with another checkpoint."""
+
+        def read() -> ProgressRecord | None:
+            with self._connect(self._settings) as database:
+                if not ledger.exists(database):
+                    return None
+                return ledger.visible(ledger.read(database, self._settings.pipeline))
+
+        self._check_owner(self._patiently("its progress", self._settings.request_timeout, read), query_id)
+
+    def open(self) -> ProgressRecord | None:
+        """Takes the pipeline over: ends the run before, makes and checks tables, then reads the progress.
+
+        Raises:
+            PipelineConfigError: A table does not fit, or is another pipeline's.
+            PipelineStateError: A table is not the one that the pipeline has written.
+            OutputRefusedError: PostgreSQL does not let the pipeline do what it has to.
+            PipelineUnavailableError: PostgreSQL does not answer.
+        """
+        return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
+
+    def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
+        """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
+
+        Args:
+            query_id: Of the checkpoint.
+            batch: The one after the newest that is visible.
+
+        Raises:
+            RunOvertakenError: Another run took over; stop. All later calls raise it, too.
+            PipelineStateError: The progress is of another checkpoint, the batch does not continue it, or a
+                table was changed while the run writes.
+            OutputRefusedError: PostgreSQL will not take a row; nothing of the batch is visible.
+            PipelineUnavailableError: All attempts failed.
+            EngineStateError: Nothing of the batch is visible.
+        """
+        if self._fenced is not None:
+            raise self._fenced
+        self._probe(SinkStep.COLLECTED, batch.batch_id)
+        return self._patiently(
+            f"batch {batch.batch_id}", self._settings.patience, lambda: self._write_once(query_id, batch)
+        )
+
+    def close(self) -> None:
+        """Ends an open transaction, and lets go of the database. Idempotent, never raises."""
+        database, self._database = self._database, None
+        if database is not None:
+            with suppress(psycopg.Error):
+                database.close()
+
+    def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
+        """Does something again while its errors are of a kind that passes."""
+        end = self._clock.monotonic() + patience.total_seconds()
+        pause, news_at = _FIRST_PAUSE, float("-inf")
+        for attempts in count(1):
+            try:
+                return attempt()
+            except psycopg.Error as error:
+                self.close()
+                if not passes(error):
+                    raise refusal(self._settings.pipeline, what, error) from error
+                now = self._clock.monotonic()
+                if now >= end:
+                    raise unavailable(self._settings.pipeline, what, attempts, reason(error)) from error
+                if now - news_at >= _NEWS.total_seconds():
+                    news_at = now
+                    _log.warning(
+                        "%s does not do %s: %s; trying again, for %.0f s at most",
+                        self.place, what, reason(error), end - now,
+                    )  # fmt: skip
+                time.sleep(pause.total_seconds())
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        raise AssertionError("count() never ends")
+
+    def _take_over(self) -> ProgressRecord | None:
+        database = self._session()
+        ledger.create_missing(database)
+        with suppress(errors.InsufficientPrivilege):  # of another user: then its lock is waited for
+            ledger.end_earlier_run(database, self._settings.pipeline)
+        with database.transaction():
+            newest = ledger.lock_row(database, self._settings.pipeline)
+            progress = ledger.visible(newest)
+            self._oids = prepare_tables(database, self._settings, has_progress=progress is not None)
+            ledger.claim(database, replace(newest, run=self._run))
+        self._keep(database)
+        return progress
+
+    def _take_over_again(self) -> Database:
+        """Connects the same run anew, if no other one has begun."""
+        database = self._session()
+        with database.transaction():
+            ledger.claim(database, self._own_row(database))
+        self._keep(database)
+        return database
+
+    def _session(self) -> Database:
+        database = self._database = self._connect(self._settings)
+        database.execute(_SESSION)
+        database.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
+        return database
+
+    def _keep(self, database: Database) -> None:
+        for writer in self._writers:
+            writer.prepare(database)
+        database.execute("RESET lock_timeout")
+
+    def _own_row(self, database: Database) -> ProgressRecord:
+        """Locks the pipeline's row, if this run still is the one that may write.
+
+        Raises:
+            RunOvertakenError: It is not.
+        """
+        newest = ledger.lock_row(database, self._settings.pipeline)
+        if newest.run != self._run:
+            detail = f"the ledger's row is of run {newest.run or '(none)'}"
+            self._fenced = RunOvertakenError(self._settings.pipeline, detail)
+            raise self._fenced
+        return newest
+
+    def _write_once(self, query_id: str, batch: DocumentBatch) -> WriteReport:
+        started = self._clock.monotonic()
+        database = self._database or self._take_over_again()
+        written = _Written()
+        try:
+            self._begin(database)
+            newest = self._own_row(database)
+            visible = ledger.visible(newest)
+            self._check_owner(visible, query_id)
+            was_covered = self._is_covered(batch, visible)
+            if not was_covered:
+                self._probe(SinkStep.BEGUN, batch.batch_id)
+                written = self._produce(database, batch)
+                ledger.note(database, self._progress_after(query_id, batch))
+                self._probe(SinkStep.PROGRESS, batch.batch_id)
+        except BaseException:
+            self._roll_back(database)
+            raise
+        produced = self._clock.monotonic()
+        self._commit(database)
+        report = WriteReport(
+            batch_id=batch.batch_id,
+            header=batch.header,
+            documents=written.documents,
+            deletes=written.deletes,
+            was_covered=was_covered,
+            produce_seconds=produced - started,
+            commit_seconds=self._clock.monotonic() - produced,
+            visible_at=self._clock.now(),
+        )
+        if not was_covered:
+            self._probe(SinkStep.COMMITTED, batch.batch_id)
+        return report
+
+    def _produce(self, database: Database, batch: DocumentBatch) -> _Written:
+        settings, written = self._settings, _Written()
+        commits = BatchCommits(batch, settings.emit, settings.scope)
+        commits.check_views(len(settings.outputs))
+        touched = [number for number in range(len(self._writers)) if batch.payloads.get(number)]
+        for number in touched:
+            with self._explained(number, commits):
+                documents, deletes = self._writers[number].copy(database, self._shown(commits, number))
+            written.documents += documents
+            written.deletes += deletes
+        self._probe(SinkStep.PRODUCED, batch.batch_id)
+        for number in touched:
+            with self._explained(number, commits):
+                self._writers[number].merge(database)
+        self._check_tables(database)
+        self._probe(SinkStep.FLUSHED, batch.batch_id)
+        return written
+
+    def _shown(self, commits: BatchCommits, number: int) -> Iterator[Shown]:
+        keys_move = self._settings.outputs[number].keys_move
+        for committed in commits.documents(number, keys_move=keys_move):
+            for _, key, document in committed.documents:
+                yield committed.commit_lsn, key, document
+
+    @contextmanager
+    def _explained(self, number: int, commits: BatchCommits) -> Iterator[None]:
+        """Names view and document in errors that do not pass."""
+        try:
+            yield
+        except psycopg.Error as error:
+            if passes(error):
+                raise
+            raise self._writers[number].refused(error, self._shown(commits, number)) from error
+
+    def _check_tables(self, database: Database) -> None:
+        """Refuses tables that are not those of the beginning; they are locked, so it stays true.
+
+        Raises:
+            PipelineStateError: Names the first of them.
+        """
+        all_forms = [form for output in self._settings.outputs for form in forms(output)]
+        now = table_oids(database, all_forms)
+        for form in all_forms:
+            if now.get(form.full_name) != self._oids[form.full_name]:
+                raise PipelineStateError(
+                    f"pipeline {self._settings.pipeline!r}: table {form.full_name} was dropped, renamed or "
+                    "made anew while the pipeline writes it; nothing of the batch is visible",
+                    "put the table back, or raise `revision` in pipeline.toml, which builds the views anew "
+                    "in tables of their own",
+                )
+
+    def _begin(self, database: Database) -> None:
+        database.execute("BEGIN")
+
+    def _commit(self, database: Database) -> None:
+        database.execute("COMMIT")
+
+    def _roll_back(self, database: Database) -> None:
+        with suppress(psycopg.Error):
+            database.execute("ROLLBACK")
+
+    def _check_owner(self, progress: ProgressRecord | None, query_id: str | None) -> None:
+        kept_in = f"its row in {ledger.LEDGER}"
+        check_owner(self._settings.pipeline, progress, query_id, kept_in)
+
+    def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
+        return is_covered(self._settings.pipeline, batch, visible)
+
+    def _progress_after(self, query_id: str, batch: DocumentBatch) -> ProgressRecord:
+        return ProgressRecord(
+            pipeline=self._settings.pipeline,
+            query_id=query_id,
+            batch_id=batch.batch_id,
+            source=batch.header.source,
+            timeline=batch.header.timeline,
+            commit_lsn=batch.header.to_lsn,
+            run=self._run,
+            state=batch.state,
+        )

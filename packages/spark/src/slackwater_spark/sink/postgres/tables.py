@@ -1,0 +1,210 @@
+"""The tables of the views: made when they are missing, else compared with what the views need."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from slackwater_spark.errors import PipelineConfigError, PipelineStateError
+from slackwater_spark.sink.postgres import ledger
+from slackwater_spark.sink.postgres.columns import TableColumn
+from slackwater_spark.sink.postgres.ledger import Database
+from slackwater_spark.sink.postgres.settings import OutputTable, PostgresSinkSettings
+
+VALID_FROM = "valid_from_lsn"
+VALID_TO = "valid_to_lsn"
+_LSN = "bigint"
+
+_COLUMNS = """
+SELECT attname, format_type(atttypid, atttypmod),
+       attnotnull AND NOT atthasdef AND attidentity = '' AND attgenerated = ''
+FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+"""
+_UNIQUE_KEYS = """
+SELECT i.indisprimary, (SELECT array_agg(a.attname::text) FROM pg_attribute a
+                        WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1]))
+FROM pg_index i
+WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
+  AND i.indexprs IS NULL AND (i.indisprimary OR (to_jsonb(i) ->> 'indnullsnotdistinct')::boolean)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """A table as a view needs it."""
+
+    schema: str
+    name: str
+    columns: tuple[TableColumn, ...]
+    key: tuple[str, ...]
+
+    @property
+    def full_name(self) -> str:
+        """``schema.name``."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        """For statements."""
+        return sql.Identifier(self.schema, self.name)
+
+
+def forms(output: OutputTable) -> Iterator[TableForm]:
+    """Yields the tables of a view: its own, then that of its versions."""
+    yield TableForm(output.schema, output.name, output.columns, output.key)
+    if output.history:
+        versions = (TableColumn(VALID_FROM, _LSN), TableColumn(VALID_TO, _LSN))
+        key = (*output.key, VALID_FROM)
+        yield TableForm(output.schema, output.history_name, (*output.columns, *versions), key)
+
+
+def prepare_tables(
+    database: Database, settings: PostgresSinkSettings, *, has_progress: bool
+) -> dict[str, int]:
+    """Makes the tables that are missing, checks the others, and notes them in the ledger.
+
+    To be called in the transaction in which a run takes the pipeline over.
+
+    Returns:
+        The object id of each table by its full name.
+
+    Raises:
+        PipelineConfigError: a table does not fit, or is another pipeline's.
+        PipelineStateError: a table that the pipeline has written is gone, or another has its name.
+    """
+    known = ledger.tables(database)
+    found: dict[str, int] = {}
+    for output in settings.outputs:
+        for form in forms(output):
+            name = form.full_name
+            owner = known.get(name)
+            if owner is not None and owner.pipeline != settings.pipeline:
+                raise _taken(settings.pipeline, name, owner.pipeline)
+            oid = find_table(database, form)
+            is_ours = owner is not None and owner.oid == oid
+            if has_progress and not is_ours and not settings.accept_changed_output:
+                raise _lost(settings.pipeline, output, name)
+            if oid is None:
+                oid = _create(database, form)
+            elif not is_ours and not settings.accept_changed_output and _has_rows(database, form):
+                raise PipelineConfigError(
+                    f"pipeline {settings.pipeline!r}: table {name} has rows that no batch of it has written",
+                    f"empty it (TRUNCATE {form.identifier.as_string(database)}), or name another table for "
+                    f"view {output.view!r} in pipeline.toml",
+                )
+            check_form(database, form, oid, output)
+            if not ledger.take_table(database, settings.pipeline, output, name, oid):
+                raise _taken(settings.pipeline, name, ledger.tables(database)[name].pipeline)
+            found[name] = oid
+    return found
+
+
+def find_table(database: Database, form: TableForm) -> int | None:
+    """Returns the object id of an ordinary or partitioned table; None if there is none of this name."""
+    row = database.execute(
+        "SELECT c.oid::bigint, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = %s",
+        (form.schema, form.name),
+    ).fetchone()
+    if row is None:
+        return None
+    if row[1] not in ("r", "p"):
+        raise PipelineConfigError(
+            f"{form.full_name} is not a table", "name a table in pipeline.toml, or one that is not there yet"
+        )
+    return int(row[0])
+
+
+def table_oids(database: Database, forms: Sequence[TableForm]) -> dict[str, int]:
+    """Returns the object ids of those tables that are there, by full name."""
+    rows = database.execute(
+        "SELECT n.nspname || '.' || c.relname, c.oid::bigint FROM pg_class c "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "JOIN unnest(%s::text[], %s::text[]) AS w (space, name) ON n.nspname = space AND c.relname = name",
+        ([form.schema for form in forms], [form.name for form in forms]),
+        prepare=True,
+    )
+    return dict(rows.fetchall())
+
+
+def create_statements(form: TableForm) -> list[sql.Composed]:
+    """Returns the statements that make a table."""
+    parts = [sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(c.type)) for c in form.columns]
+    if form.key:
+        parts.append(sql.SQL("PRIMARY KEY ({})").format(names(form.key)))
+    body = sql.SQL(", ").join(parts)
+    return [sql.SQL("CREATE TABLE {} ({})").format(form.identifier, body)]
+
+
+def names(columns: Sequence[str]) -> sql.Composed:
+    """Returns the names of columns, quoted, with commas."""
+    return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+
+def check_form(database: Database, form: TableForm, oid: int, output: OutputTable) -> None:
+    """Compares a table with what its view needs.
+
+    Raises:
+        PipelineConfigError: names each difference, and the statement that helps.
+    """
+    there = {name: (kind, is_required) for name, kind, is_required in database.execute(_COLUMNS, (oid,))}
+    differences, helps = [], []
+    wanted = {column.name: column.type for column in form.columns}
+    for name, kind in wanted.items():
+        quoted = sql.Identifier(name).as_string(database)
+        if name not in there:
+            differences.append(f"no column {name!r} of type {kind}")
+            helps.append(f"ADD COLUMN {quoted} {kind}")
+        elif there[name][0] != kind:
+            differences.append(f"column {name!r} is {there[name][0]} instead of {kind}")
+            helps.append(f"ALTER COLUMN {quoted} TYPE {kind} USING {quoted}::{kind}")
+    for name, (_, is_required) in there.items():
+        if is_required and name not in wanted:
+            differences.append(f"column {name!r}, which the view does not have, takes no NULL")
+            helps.append(f"ALTER COLUMN {sql.Identifier(name).as_string(database)} DROP NOT NULL")
+    keys = [set(columns) for _, columns in database.execute(_UNIQUE_KEYS, (oid,))]
+    if form.key and set(form.key) not in keys:
+        key = names(form.key).as_string(database)
+        differences.append(f"no primary key ({key})")
+        helps.append(f"ADD PRIMARY KEY ({key})")
+    if differences:
+        raise PipelineConfigError(
+            f"table {form.full_name} does not fit view {output.view!r}: {'; '.join(differences)}",
+            f"ALTER TABLE {form.identifier.as_string(database)} {', '.join(helps)}; or drop the table, and "
+            "the pipeline makes it, if no batch was published",
+        )
+
+
+def _create(database: Database, form: TableForm) -> int:
+    known = database.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (form.schema,)).fetchone()
+    if known is None:
+        database.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(form.schema)))
+    for statement in create_statements(form):
+        database.execute(statement)
+    oid = find_table(database, form)
+    assert oid is not None  # noqa: S101 - made in this transaction
+    return oid
+
+
+def _has_rows(database: Database, form: TableForm) -> bool:
+    return (
+        database.execute(sql.SQL("SELECT 1 FROM {} LIMIT 1").format(form.identifier)).fetchone() is not None
+    )
+
+
+def _taken(pipeline: str, name: str, owner: str) -> PipelineConfigError:
+    return PipelineConfigError(
+        f"pipeline {pipeline!r}: table {name} is written by pipeline {owner!r}",
+        "each table has one writer: name another table in pipeline.toml; if the other pipeline is gone for "
+        f"good, drop the table and delete its row in {ledger.TABLES}",
+    )
+
+
+def _lost(pipeline: str, output: OutputTable, name: str) -> PipelineStateError:
+    return PipelineStateError(
+        f"pipeline {pipeline!r}: table {name} of view {output.view!r} is not the one that its batches went "
+        "into: it was dropped, renamed or made anew",
+        "restore the table and its row in the ledger; or raise `revision` in pipeline.toml, which builds the "
+        "views anew in tables of their own. --accept-changed-output goes on with what is there, without the "
+        "rows that are missing",
+    )
