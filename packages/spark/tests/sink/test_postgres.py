@@ -1,0 +1,362 @@
+"""What the PostgreSQL sink does with a real server's tables, values and failures."""
+
+import json
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from slackwater_devstack import PostgresServer
+from slackwater_engine.documents import DocumentBatch
+from slackwater_protocol import PostgresSettings
+from slackwater_spark.errors import (
+    OutputRefusedError,
+    PipelineConfigError,
+    PipelineStateError,
+    PipelineUnavailableError,
+)
+from slackwater_spark.sink import Emit, SinkStep
+from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+from slackwater_spark.sink.postgres.ledger import Database
+
+pytestmark = pytest.mark.integration
+
+MakeBatch = Callable[..., DocumentBatch]
+QUERY = "q"
+TYPES = {
+    "id": "bigint",
+    "name": "text",
+    "price": "numeric(38,18)",
+    "rate": "double precision",
+    "at": "timestamp with time zone",
+    "day": "date",
+    "data": "bytea",
+    "lines": "jsonb",
+}
+
+
+@pytest.fixture
+def schema(postgres_server: PostgresServer) -> str:
+    return f"p{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def settings(schema: str, postgres_server: PostgresServer) -> PostgresSinkSettings:
+    columns = tuple(TableColumn(name, kind) for name, kind in TYPES.items())
+    table = OutputTable(schema=schema, name="t", columns=columns, key=("id",), view="v")
+    return PostgresSinkSettings(
+        pipeline=schema, outputs=(table,), postgres=PostgresSettings(postgres_server.dsn())
+    )
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer) -> Iterator[Database]:
+    with psycopg.connect(postgres_server.dsn(), autocommit=True) as connection:
+        yield connection
+
+
+def execute(database: Database, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+    cursor = database.execute(statement.encode(), parameters or None)
+    return [] if cursor.description is None else cursor.fetchall()
+
+
+def document(number: int, **values: object) -> tuple[int, bytes, bytes]:
+    row = dict.fromkeys(TYPES) | {"id": number} | values
+    return 1, json.dumps({"id": number}).encode(), json.dumps(row).encode()
+
+
+def gone(number: int) -> tuple[int, bytes, None]:
+    return 1, json.dumps({"id": number}).encode(), None
+
+
+def run(settings: PostgresSinkSettings, *batches: DocumentBatch, **options: Any) -> None:
+    sink = PostgresSink(settings, **options)
+    try:
+        sink.open()
+        for batch in batches:
+            sink.write(QUERY, batch)
+    finally:
+        sink.close()
+
+
+def test_values_of_every_type_arrive_exactly(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    values = {
+        "name": "tab\t back\\slash \\N\nünï",
+        "price": "12345678901234567890.000000000000000001",
+        "rate": "NaN",
+        "at": "2026-11-20T10:11:12.123456Z",
+        "day": "2026-11-20",
+        "data": "AP8=",
+        "lines": [{"a": "x\ty", "b": None}],
+    }
+    run(settings, make_batch(0, [document(1, **values), document(2)]))
+    found = execute(
+        database,
+        "SELECT name, price::text, rate::text, at AT TIME ZONE 'UTC' = '2026-11-20 10:11:12.123456', "  # noqa: S608
+        f"day::text, data, lines FROM {settings.pipeline}.t ORDER BY id",
+    )
+    assert found[0] == (
+        values["name"], values["price"], "NaN", True, "2026-11-20", b"\x00\xff", values["lines"]
+    )  # fmt: skip
+    assert set(found[1]) == {None}
+
+
+def test_rows_are_added_changed_and_deleted(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    first = make_batch(0, [document(n, name="old") for n in range(1, 4)])
+    run(settings, first, make_batch(1, [document(2, name="new"), gone(3), gone(9), document(4)]))
+    found = execute(database, f"SELECT id, name FROM {settings.pipeline}.t ORDER BY id")  # noqa: S608
+    assert found == [(1, "old"), (2, "new"), (4, None)]
+
+
+def test_a_view_without_a_key_has_one_row(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    table = replace(settings.outputs[0], key=(), columns=(TableColumn("n", "bigint"),))
+    settings = replace(settings, outputs=(table,))
+    run(
+        settings,
+        *(make_batch(n, [(10 * n + 1, b"{}", b'{"n": %d}' % n)]) for n in range(2)),
+        make_batch(2, []),
+    )
+    assert execute(database, f"SELECT n FROM {settings.pipeline}.t") == [(1,)]  # noqa: S608
+
+
+def test_versions_say_from_which_commit_to_which_they_are_valid(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    table = replace(settings.outputs[0], history=True)
+    settings = replace(settings, outputs=(table,), emit=Emit.TRANSACTIONS)
+
+    def at(lsn: int, found: tuple[int, bytes, bytes | None]) -> tuple[int, bytes, bytes | None]:
+        return lsn, *found[1:]
+
+    batches = [
+        make_batch(0, [at(2, document(1, name="a")), at(5, document(1, name="b")), at(6, document(2))]),
+        make_batch(1, [at(12, gone(1)), at(15, document(1, name="c"))]),
+        make_batch(2, [at(21, gone(1)), at(22, gone(2))]),
+    ]
+    run(settings, *batches)
+    query = f"SELECT id, name, valid_from_lsn, valid_to_lsn FROM {settings.pipeline}.t_history ORDER BY 1, 3"  # noqa: S608
+    assert execute(database, query) == [
+        (1, "a", 2, 5), (1, "b", 5, 12), (1, "c", 15, 21), (2, None, 6, 22)
+    ]  # fmt: skip
+    assert execute(database, f"SELECT id FROM {settings.pipeline}.t") == []  # noqa: S608
+
+
+def test_one_snapshot_shows_all_tables_at_the_commit_of_the_ledger(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, postgres_server: PostgresServer
+) -> None:
+    run(settings, make_batch(0, [document(1, name="at 10")]))
+    with psycopg.connect(postgres_server.dsn()) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        lsn = "SELECT commit_lsn FROM slackwater.ledger WHERE pipeline = %s"
+        assert reader.execute(lsn, (settings.pipeline,)).fetchone() == (10,)
+        run(settings, make_batch(1, [document(1, name="at 20")]))
+        assert execute(reader, f"SELECT name FROM {settings.pipeline}.t") == [("at 10",)]  # noqa: S608
+        assert reader.execute(lsn, (settings.pipeline,)).fetchone() == (10,)
+        reader.rollback()
+        assert execute(reader, f"SELECT name FROM {settings.pipeline}.t") == [("at 20",)]  # noqa: S608
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("CREATE TABLE {0}.t (id bigint PRIMARY KEY)", "no column 'name' of type text"),
+        (None, ""),
+        (
+            "ALTER TABLE {0}.t ALTER price TYPE numeric(10,2)",
+            "'price' is numeric(10,2) instead of numeric(38,18)",
+        ),
+        ("ALTER TABLE {0}.t DROP CONSTRAINT t_pkey", 'ADD PRIMARY KEY ("id")'),
+        ("ALTER TABLE {0}.t ADD x int NOT NULL", "'x', which the view does not have, takes no NULL"),
+        ("ALTER TABLE {0}.t ADD x int NOT NULL DEFAULT 1, ADD y int", ""),
+        (
+            "ALTER TABLE {0}.t DROP CONSTRAINT t_pkey; CREATE UNIQUE INDEX ON {0}.t (id) NULLS NOT DISTINCT",
+            "",
+        ),
+        ("INSERT INTO {0}.t (id) VALUES (7)", "has rows that no batch of it has written"),
+        ("DROP TABLE {0}.t; CREATE VIEW {0}.t AS SELECT 1", "is not a table"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_with_what_helps(
+    settings: PostgresSinkSettings, database: Database, statement: str | None, says: str
+) -> None:
+    columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
+    execute(database, f"CREATE SCHEMA {settings.pipeline}")
+    if statement is None or not statement.startswith("CREATE TABLE"):
+        execute(database, f"CREATE TABLE {settings.pipeline}.t ({columns}, PRIMARY KEY (id))")
+    if statement is not None:
+        execute(database, statement.format(settings.pipeline))
+    if not says:
+        run(settings)
+        return
+    with pytest.raises(PipelineConfigError) as caught:
+        run(settings)
+    assert says in str(caught.value)
+
+
+def test_two_pipelines_do_not_share_a_table(settings: PostgresSinkSettings, make_batch: MakeBatch) -> None:
+    run(settings, make_batch(0, [document(1)]))
+    with pytest.raises(PipelineConfigError, match=f"is written by pipeline '{settings.pipeline}'"):
+        run(replace(settings, pipeline="another", accept_changed_output=True))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "documents", "says"),
+    [
+        ("", [document(1), document(2, name="a\x00b")], ['key {"id": 2}', "column 'name'", "NUL"]),
+        ("", [document(1), document(2, at="soon")], ['key {"id": 2}', "column 'at'", "invalid input"]),
+        ("", [document(1), document(2, lines=["\x00"])], ["column 'lines'", "Unicode escape"]),
+        (
+            "ALTER TABLE {0}.t ADD UNIQUE (name)",
+            [document(1, name="a"), document(2, name="a")],
+            ["(name)=(a)"],
+        ),
+        ("ALTER TABLE {0}.t ALTER name SET NOT NULL", [document(1)], ["allow NULL", "column 'name'"]),
+        ("ALTER TABLE {0}.t ADD CHECK (id < 2)", [document(2)], ["check constraint"]),
+    ],
+)
+def test_a_row_that_the_table_refuses_is_named_and_can_be_mended(
+    settings: PostgresSinkSettings,
+    make_batch: MakeBatch,
+    database: Database,
+    spoil: str,
+    documents: list[Any],
+    says: list[str],
+) -> None:
+    run(settings)
+    if spoil:
+        execute(database, spoil.format(settings.pipeline))
+    with pytest.raises(OutputRefusedError) as caught:
+        run(settings, make_batch(0, documents))
+    assert all(word in str(caught.value) for word in [*says, "view 'v'"]), str(caught.value)
+    assert execute(database, f"SELECT id FROM {settings.pipeline}.t") == []  # noqa: S608
+    run(settings, make_batch(0, [document(1, name="b")]))
+    assert execute(database, f"SELECT id FROM {settings.pipeline}.t") == [(1,)]  # noqa: S608
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE {0}.t",
+        "ALTER TABLE {0}.t DROP COLUMN name",
+        "ALTER TABLE {0}.t RENAME TO gone; CREATE TABLE {0}.t (LIKE {0}.gone INCLUDING ALL)",
+    ],
+)
+def test_a_table_that_is_changed_while_the_run_writes_stops_it(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database, statement: str
+) -> None:
+    sink = PostgresSink(settings)
+    sink.open()
+    sink.write(QUERY, make_batch(0, [document(1)]))
+    execute(database, statement.format(settings.pipeline))
+    with pytest.raises(PipelineStateError, match=r"as the pipeline left it|while the pipeline writes it"):
+        sink.write(QUERY, make_batch(1, [document(2)]))
+    sink.close()
+    ledger = "SELECT batch_id FROM slackwater.ledger WHERE pipeline = %s"
+    assert execute(database, ledger, settings.pipeline) == [(0,)]
+
+
+def test_a_table_that_was_made_anew_is_refused_unless_that_is_accepted(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    run(settings, make_batch(0, [document(1)]))
+    execute(database, f"DROP TABLE {settings.pipeline}.t")
+    with pytest.raises(PipelineStateError, match="is not the one that its batches went into"):
+        run(settings)
+    run(replace(settings, accept_changed_output=True), make_batch(1, [document(2)]))
+    assert execute(database, f"SELECT id FROM {settings.pipeline}.t") == [(2,)]  # noqa: S608
+    run(settings)
+
+
+class AnswerLost(PostgresSink):
+    """The server commits, the answer never arrives."""
+
+    losses = 1
+    is_late = True
+
+    def _commit(self, database: Database) -> None:
+        if self.is_late:
+            super()._commit(database)
+        self.lose()
+        if not self.is_late:
+            super()._commit(database)
+
+    def lose(self) -> None:
+        if type(self).losses:
+            type(self).losses -= 1
+            raise psycopg.OperationalError("the connection is lost")
+
+
+class RequestLost(AnswerLost):
+    """The request to commit never reaches the server."""
+
+    is_late = False
+
+
+@pytest.mark.parametrize(("kind", "was_covered"), [(AnswerLost, True), (RequestLost, False)])
+def test_after_a_commit_without_an_answer_the_ledger_is_asked(
+    settings: PostgresSinkSettings,
+    make_batch: MakeBatch,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[AnswerLost],
+    was_covered: bool,
+) -> None:
+    monkeypatch.setattr(kind, "losses", 1)
+    sink = kind(settings)
+    sink.open()
+    assert sink.write(QUERY, make_batch(0, [document(1)])).was_covered is was_covered
+    sink.close()
+    assert execute(database, f"SELECT id FROM {settings.pipeline}.t") == [(1,)]  # noqa: S608
+
+
+def test_a_server_that_restarts_is_waited_for(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, postgres_server: PostgresServer
+) -> None:
+    is_killed = threading.Event()
+
+    def kill(step: SinkStep, batch_id: int) -> None:
+        if step is SinkStep.FLUSHED and batch_id == 1 and not is_killed.is_set():
+            postgres_server.kill()
+            is_killed.set()
+
+    patient = replace(settings, patience=timedelta(minutes=5))
+    batches = [make_batch(n, [document(n)]) for n in range(3)]
+    with ThreadPoolExecutor() as threads:
+        writing = threads.submit(run, patient, *batches, probe=kill)
+        assert is_killed.wait(120)
+        postgres_server.start()
+        writing.result(300)
+    with psycopg.connect(postgres_server.dsn()) as database:
+        found = execute(database, f"SELECT id FROM {settings.pipeline}.t ORDER BY 1")  # noqa: S608
+    assert found == [(0,), (1,), (2,)]
+
+
+def test_a_server_that_stays_away_is_one_clear_error_without_the_password(
+    settings: PostgresSinkSettings,
+) -> None:
+    away = PostgresSettings("postgresql://u@127.0.0.1:1/d", "s3cret")
+    sink = PostgresSink(replace(settings, postgres=away, request_timeout=timedelta(0)))
+    with pytest.raises(PipelineUnavailableError, match="when the database is back") as caught:
+        sink.open()
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_right_that_is_missing_is_named(settings: PostgresSinkSettings, database: Database) -> None:
+    run(settings)
+    user = f"u{uuid.uuid4().hex[:8]}"
+    execute(database, f"CREATE ROLE {user} LOGIN; GRANT USAGE ON SCHEMA slackwater TO {user}")
+    address = settings.postgres.url.replace("//postgres@", f"//{user}@")
+    with pytest.raises(OutputRefusedError, match="permission denied.*; grant the pipeline's user"):
+        run(replace(settings, postgres=PostgresSettings(address)))
