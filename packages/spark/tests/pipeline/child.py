@@ -2,7 +2,7 @@
 
 Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch
 id at which the process kills itself, and ``name``, ``source``, ``topic`` (further views: ``topic-view``),
-``emit`` instead of the folder's.
+``emit`` instead of the folder's, and ``table``, ``schema.name`` in the PostgreSQL of the settings' ``postgres_url``.
 """
 
 import json
@@ -15,16 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slackwater_protocol import KafkaSettings, RedisSettings, Servers, SlackwaterError
+from slackwater_protocol import KafkaSettings, PostgresSettings, RedisSettings, Servers, SlackwaterError
 from slackwater_spark.pipeline import (
     BatchProgress,
     RunSettings,
+    ViewOutput,
     default_class_archives,
     load_pipeline,
     run_pipeline,
 )
 from slackwater_spark.pipeline.settings import revision_name
-from slackwater_spark.sink import Emit, SinkStep
+from slackwater_spark.sink import Emit, SinkKind, SinkStep
 
 
 class KillAt:
@@ -53,10 +54,16 @@ def main(order: dict[str, Any]) -> int:
         ),
         emit=Emit(order.get("emit", definition.emit)),
     )
+    if "table" in order:
+        tables = tuple(ViewOutput(o.view, order["table"], kind=SinkKind.POSTGRES) for o in definition.outputs)
+        definition = replace(definition, outputs=tables)
     archives = default_class_archives(os.environ)
     given = dict(order["settings"])
+    address = given.pop("postgres_url", None)
     servers = Servers(
-        KafkaSettings(given.pop("bootstrap"), given.pop("kafka", {})), RedisSettings(given.pop("redis_url"))
+        KafkaSettings(given.pop("bootstrap"), given.pop("kafka", {})),
+        RedisSettings(given.pop("redis_url")),
+        postgres=None if address is None else PostgresSettings(address),
     )
     given |= {"servers": servers}
     settings = RunSettings(**{"class_archives": archives, **given})

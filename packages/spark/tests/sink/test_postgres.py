@@ -358,5 +358,5 @@ def test_a_right_that_is_missing_is_named(settings: PostgresSinkSettings, databa
     user = f"u{uuid.uuid4().hex[:8]}"
     execute(database, f"CREATE ROLE {user} LOGIN; GRANT USAGE ON SCHEMA slackwater TO {user}")
     address = settings.postgres.url.replace("//postgres@", f"//{user}@")
-    with pytest.raises(OutputRefusedError, match="permission denied.*; grant the pipeline's user"):
+    with pytest.raises(OutputRefusedError, match=r"permission denied.*; grant the pipeline's user"):
         run(replace(settings, postgres=PostgresSettings(address)))
