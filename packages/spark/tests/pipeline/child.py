@@ -2,7 +2,8 @@
 
 Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch
 id at which the process kills itself, and ``name``, ``source``, ``topic`` (further views: ``topic-view``),
-``emit`` instead of the folder's, and ``table``, ``schema.name`` in the PostgreSQL of the settings' ``postgres_url``.
+``emit`` instead of the folder's, and ``table``: ``schema.name`` in the PostgreSQL of the settings'
+``postgres_url``.
 """
 
 import json

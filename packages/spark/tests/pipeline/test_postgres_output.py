@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from slackwater_certify import Connections, certify, load_specification
 from slackwater_certify.specification import OutputKind
@@ -42,8 +43,9 @@ def test_a_driver_killed_around_the_commit_leaves_a_table_that_is_certified(
     run = start_pipeline(settings=settings, table=table)
     assert run.await_end() == 0, run.last
     assert run.batches[0]["batch"] == (2 if step == "committed" else 1)
+    rows = sql.SQL("SELECT id FROM {}").format(sql.Identifier(*table.split(".")))
     with psycopg.connect(postgres_server.dsn()) as database:
-        ids = {row[0] for row in database.execute(f"SELECT id FROM {table}".encode())}
+        ids = {row[0] for row in database.execute(rows)}
         query = "SELECT commit_lsn FROM slackwater.ledger WHERE pipeline = %s"
         ledger = database.execute(query, (f"p-{inventory.source}",)).fetchone()
     assert ids == set(inventory.view())

@@ -118,6 +118,30 @@ def test_rows_are_added_changed_and_deleted(
     assert found == [(1, "old"), (2, "new"), (4, None)]
 
 
+@pytest.mark.parametrize("emit", list(Emit))
+def test_null_is_a_value_of_a_key_where_the_table_allows_it(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database, emit: Emit
+) -> None:
+    columns = (TableColumn("a", "text"), TableColumn("n", "bigint"))
+    table = replace(settings.outputs[0], columns=columns, key=("a",), history=emit is Emit.TRANSACTIONS)
+    settings = replace(settings, outputs=(table,), emit=emit)
+    run(settings)
+    for name, columns_of_key in (("t", "a"), ("t_history", "a, valid_from_lsn"))[: 1 + table.history]:
+        made = f"{settings.pipeline}.{name}"
+        execute(database, f"ALTER TABLE {made} DROP CONSTRAINT {name}_pkey, ALTER a DROP NOT NULL")
+        execute(database, f"CREATE UNIQUE INDEX ON {made} ({columns_of_key}) NULLS NOT DISTINCT")
+    key, other = b'{"a": null}', b'{"a": "x"}'
+    rows = [(1, key, b'{"a": null, "n": 1}'), (1, other, b'{"a": "x", "n": 1}')]
+    run(settings, make_batch(0, rows), make_batch(1, [(11, key, b'{"a": null, "n": 2}')]))
+    query = f"SELECT a, n FROM {settings.pipeline}.t ORDER BY a"  # noqa: S608
+    assert execute(database, query) == [("x", 1), (None, 2)]
+    run(settings, make_batch(2, [(21, key, None)]))
+    assert execute(database, query) == [("x", 1)]
+    if table.history:
+        query = f"SELECT n, valid_to_lsn FROM {settings.pipeline}.t_history WHERE a IS NULL ORDER BY n"  # noqa: S608
+        assert execute(database, query) == [(1, 11), (2, 21)]
+
+
 def test_a_view_without_a_key_has_one_row(
     settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
 ) -> None:

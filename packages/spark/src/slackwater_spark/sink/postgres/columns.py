@@ -48,7 +48,8 @@ _TYPES: Final = {
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
 _ESCAPED: Final = re.compile(r"[\\\t\n\r]")
 _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_NULL: Final = "\\N"
+NULL: Final = "\\N"
+"""The field of a value that is NULL."""
 _LOOSE: Final = frozenset({"real", "double precision"})
 """Types whose JSON is a number or a string."""
 _VERBATIM: Final = frozenset(
@@ -136,7 +137,7 @@ class RowReader:
         for name, column, convert in self._fields:
             value = getattr(row, name)
             try:
-                found.append(_NULL if value is None else convert(value))
+                found.append(NULL if value is None else convert(value))
             except ValueError as error:
                 raise UnfitValueError(f"column {column!r}: {error}") from error
         return found
@@ -171,7 +172,7 @@ def _bytes(value: str) -> str:
 
 def _verbatim(value: msgspec.Raw) -> str:
     text = bytes(value).decode()
-    return _NULL if text == "null" else text
+    return NULL if text == "null" else text
 
 
 def _number(value: msgspec.Raw) -> str:
@@ -180,4 +181,4 @@ def _number(value: msgspec.Raw) -> str:
 
 def _json(value: msgspec.Raw) -> str:
     text = _verbatim(value)
-    return text if text == _NULL else _text(text)
+    return text if text == NULL else _text(text)

@@ -14,7 +14,7 @@ from psycopg import sql
 from slackwater_protocol import format_position
 from slackwater_spark.errors import OutputRefusedError, PipelineError
 from slackwater_spark.sink.postgres.answers import refusal
-from slackwater_spark.sink.postgres.columns import RowReader, TableColumn, UnfitValueError
+from slackwater_spark.sink.postgres.columns import NULL, RowReader, TableColumn, UnfitValueError
 from slackwater_spark.sink.postgres.ledger import Database
 from slackwater_spark.sink.postgres.settings import OutputTable
 from slackwater_spark.sink.postgres.tables import VALID_FROM, VALID_TO, TableForm, forms, names
@@ -52,9 +52,11 @@ class TableWriter:
         self._key = RowReader([by_name[name] for name in output.key])
         positions = {column.name: position for position, column in enumerate(output.columns)}
         self._key_positions = [positions[name] for name in output.key]
-        self._blank = ["\\N"] * len(output.columns)
+        self._blank = [NULL] * len(output.columns)
         self._copy = sql.SQL("COPY {} FROM STDIN").format(self._staging)
-        self._merge = list(self._merge_statements())
+        self._has_null_keys = False
+        self._deletes = list(self._delete_statements())
+        self._merge = [self._upsert(), *(self._insert_versions(form) for form in self._versions)]
 
     def prepare(self, connection: Database) -> None:
         """Makes the temporary table; once per connection, outside a transaction."""
@@ -76,6 +78,7 @@ class TableWriter:
             psycopg.Error: PostgreSQL's answer.
         """
         documents = deletes = 0
+        self._has_null_keys = False
         lines: list[str] = []
         with connection.cursor() as cursor, cursor.copy(self._copy) as copy:
             for lsn, key, document in shown:
@@ -89,7 +92,13 @@ class TableWriter:
         return documents, deletes
 
     def merge(self, connection: Database) -> None:
-        """Merges what was copied into the table, and into that of its versions."""
+        """Merges what was copied into the table, and into that of its versions.
+
+        Keys with NULL are looked for apart: no index finds them by equality.
+        """
+        for statement, is_for_null_keys in self._deletes:
+            if not is_for_null_keys or self._has_null_keys:
+                connection.execute(statement, prepare=True)
         for statement in self._merge:
             connection.execute(statement, prepare=True)
 
@@ -109,11 +118,11 @@ class TableWriter:
     def _line(self, lsn: int, key: bytes, document: bytes | None) -> str:
         try:
             if document is not None:
-                return "\t".join((*self._row.fields(document), str(lsn), "f\n"))
-            fields = self._blank.copy()
-            for position, field in zip(self._key_positions, self._key.fields(key), strict=True):
-                fields[position] = field
-            return "\t".join((*fields, str(lsn), "t\n"))
+                fields = self._row.fields(document)
+            else:
+                fields = self._blank.copy()
+                for position, field in zip(self._key_positions, self._key.fields(key), strict=True):
+                    fields[position] = field
         except UnfitValueError as error:
             raise OutputRefusedError(
                 self._pipeline,
@@ -123,6 +132,10 @@ class TableWriter:
                 "the pipeline again",
             ) from error
 
+        if not self._has_null_keys:
+            self._has_null_keys = any(fields[position] == NULL for position in self._key_positions)
+        return "\t".join((*fields, str(lsn), "f\n" if document is not None else "t\n"))
+
     def _named(self, document: tuple[int, bytes] | None) -> str:
         what = f"view {self._output.view!r} in table {self._output.full_name}"
         if document is None:
@@ -131,31 +144,32 @@ class TableWriter:
         shown = key.decode(errors="replace")[:_SHOWN_KEY]
         return f"a document of {what}, key {shown}, commit LSN {format_position(lsn)}"
 
-    def _merge_statements(self) -> Iterator[sql.Composed]:
-        newest: sql.Composable = self._staging
-        if self._several:
-            key = names(self._form.key)
-            pick = sql.SQL("DISTINCT ON ({}) *").format(key) if self._form.key else sql.SQL("*")
-            order = sql.SQL("{}, ").format(key) if self._form.key else sql.SQL("")
-            limit = sql.SQL("" if self._form.key else " LIMIT 1")
-            newest = sql.SQL("(SELECT {} FROM {} ORDER BY {}{} DESC{})").format(
-                pick, self._staging, order, sql.Identifier(_LSN), limit
-            )
-        yield self._delete(newest)
-        yield self._upsert(newest)
-        for form in self._versions:
-            yield from self._keep_versions(form)
-
-    def _delete(self, newest: sql.Composable) -> sql.Composed:
+    def _newest(self) -> sql.Composable:
+        """Returns the newest copied document of each key."""
+        if not self._several:
+            return self._staging
+        lsn = sql.Identifier(_LSN)
         if not self._form.key:
-            return sql.SQL("DELETE FROM {} WHERE EXISTS (SELECT FROM {} s)").format(
-                self._form.identifier, self._staging
-            )
-        return sql.SQL("DELETE FROM {} t USING {} s WHERE s.{} AND {}").format(
-            self._form.identifier, newest, sql.Identifier(_DELETED), self._is_same("t", "s")
-        )
+            return sql.SQL("(SELECT * FROM {} ORDER BY {} DESC LIMIT 1)").format(self._staging, lsn)
+        key = names(self._form.key)
+        query = sql.SQL("(SELECT DISTINCT ON ({}) * FROM {} ORDER BY {}, {} DESC)")
+        return query.format(key, self._staging, key, lsn)
 
-    def _upsert(self, newest: sql.Composable) -> sql.Composed:
+    def _delete_statements(self) -> Iterator[tuple[sql.Composed, bool]]:
+        """Yields what removes rows and ends versions, each with whether it is for keys with NULL."""
+        if not self._form.key:
+            delete = sql.SQL("DELETE FROM {} WHERE EXISTS (SELECT FROM {})")
+            yield delete.format(self._form.identifier, self._staging), False
+        delete = sql.SQL("DELETE FROM {} t USING {} s WHERE s.{} AND {}")
+        deleted = sql.Identifier(_DELETED)
+        for is_same, is_for_null in self._is_same():
+            yield delete.format(self._form.identifier, self._newest(), deleted, is_same), is_for_null
+        for form in self._versions:
+            for is_same, is_for_null in self._is_same() if self._form.key else [(sql.SQL("true"), False)]:
+                yield self._end_versions(form, is_same), is_for_null
+
+    def _upsert(self) -> sql.Composed:
+        newest = self._newest()
         columns = [column.name for column in self._form.columns]
         insert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} s WHERE NOT {}").format(
             self._form.identifier, names(columns), names(columns), newest, sql.Identifier(_DELETED)
@@ -169,9 +183,8 @@ class TableWriter:
         action = sql.SQL("UPDATE SET {}").format(changes) if others else sql.SQL("NOTHING")
         return sql.SQL("{} ON CONFLICT ({}) DO {}").format(insert, names(self._form.key), action)
 
-    def _keep_versions(self, form: TableForm) -> Iterator[sql.Composed]:
-        """Ends the versions that were current, then adds the new ones, each until the next."""
-        key, lsn = self._output.key, sql.Identifier(_LSN)
+    def _end_versions(self, form: TableForm, is_same: sql.Composable) -> sql.Composed:
+        key, lsn, valid_to = self._output.key, sql.Identifier(_LSN), sql.Identifier(VALID_TO)
         first = sql.SQL("SELECT {}min({}) AS {} FROM {}{}").format(
             sql.SQL("{}, ").format(names(key)) if key else sql.SQL(""),
             lsn,
@@ -179,28 +192,32 @@ class TableWriter:
             self._staging,
             sql.SQL(" GROUP BY {}").format(names(key)) if key else sql.SQL(" HAVING count(*) > 0"),
         )
-        yield sql.SQL("UPDATE {} t SET {} = s.{} FROM ({}) s WHERE t.{} IS NULL AND {}").format(
-            form.identifier, sql.Identifier(VALID_TO), lsn, first, sql.Identifier(VALID_TO),
-            self._is_same("t", "s") if key else sql.SQL("true"),
-        )  # fmt: skip
+        update = sql.SQL("UPDATE {} t SET {} = s.{} FROM ({}) s WHERE t.{} IS NULL AND {}")
+        return update.format(form.identifier, valid_to, lsn, first, valid_to, is_same)
+
+    def _insert_versions(self, form: TableForm) -> sql.Composed:
+        """Returns what adds the new versions, each valid until the next."""
+        key, lsn, valid_to = self._output.key, sql.Identifier(_LSN), sql.Identifier(VALID_TO)
         columns = names([column.name for column in self._output.columns])
         partition = sql.SQL("PARTITION BY {} ").format(names(key)) if key else sql.SQL("")
         versions = sql.SQL("SELECT *, lead({}) OVER ({}ORDER BY {}) AS {} FROM {}").format(
-            lsn, partition, lsn, sql.Identifier(VALID_TO), self._staging
+            lsn, partition, lsn, valid_to, self._staging
         )
-        yield sql.SQL("INSERT INTO {} ({}, {}, {}) SELECT {}, {}, {} FROM ({}) s WHERE NOT {}").format(
-            form.identifier, columns, sql.Identifier(VALID_FROM), sql.Identifier(VALID_TO),
-            columns, lsn, sql.Identifier(VALID_TO), versions, sql.Identifier(_DELETED),
+        return sql.SQL("INSERT INTO {} ({}, {}, {}) SELECT {}, {}, {} FROM ({}) s WHERE NOT {}").format(
+            form.identifier, columns, sql.Identifier(VALID_FROM), valid_to,
+            columns, lsn, valid_to, versions, sql.Identifier(_DELETED),
         )  # fmt: skip
 
-    def _is_same(self, one: str, other: str) -> sql.Composed:
-        """Returns that two rows have one key. NULL is a value of a key, where the table allows it."""
-        return sql.SQL(" AND ").join(
-            sql.SQL("({a}.{n} = {b}.{n} OR ({a}.{n} IS NULL AND {b}.{n} IS NULL))").format(
-                a=sql.Identifier(one), b=sql.Identifier(other), n=sql.Identifier(name)
+    def _is_same(self) -> Iterator[tuple[sql.Composable, bool]]:
+        """Yields that rows `t` and `s` have one key: one without NULL, then one with NULL."""
+        key = [sql.Identifier(name) for name in self._output.key]
+        if key:
+            yield sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(name) for name in key), False
+            both = sql.SQL(" AND ").join(
+                sql.SQL("t.{0} IS NOT DISTINCT FROM s.{0}").format(name) for name in key
             )
-            for name in self._output.key
-        )
+            some = sql.SQL(" OR ").join(sql.SQL("s.{} IS NULL").format(name) for name in key)
+            yield sql.SQL("({}) AND {}").format(some, both), True
 
 
 def _line_of(error: psycopg.Error) -> int | None:
