@@ -1,6 +1,6 @@
 """The sink of a pipeline, by the kind that its outputs name."""
 
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from slackwater_protocol import Clock
 from slackwater_spark.errors import PipelineConfigError
@@ -8,7 +8,9 @@ from slackwater_spark.pipeline.definition import PipelineDefinition, keys_move
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import Sink, SinkKind, SinkProbe
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
-from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, table_columns
+
+if TYPE_CHECKING:
+    from slackwater_spark.sink.postgres import PostgresSinkSettings
 
 
 def make_sink(
@@ -35,6 +37,9 @@ def make_sink(
             kafka = _kafka_sink_settings(definition, settings)
             return KafkaSink(kafka, probe=probe, clock=clock)
         case SinkKind.POSTGRES:
+            # Runs without such an output start faster without its library.
+            from slackwater_spark.sink.postgres import PostgresSink
+
             return PostgresSink(_postgres_sink_settings(definition, settings), probe=probe, clock=clock)
         case _:
             assert_never(kind)
@@ -76,12 +81,14 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
     )
 
 
-def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> PostgresSinkSettings:
+def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> "PostgresSinkSettings":
     """Returns the settings of a pipeline's PostgreSQL sink.
 
     Raises:
         PipelineConfigError: no database was given, or a view cannot be a table.
     """
+    from slackwater_spark.sink.postgres import OutputTable, PostgresSinkSettings, table_columns
+
     if settings.servers.postgres is None:
         problem = f"pipeline {definition.name!r} publishes to PostgreSQL, and no database was given"
         hint = "set postgres.output_url (SLACKWATER_POSTGRES_OUTPUT_URL); `slackwater config` shows it"
