@@ -149,6 +149,12 @@ def test_the_same_content_has_the_same_name_and_any_other_has_another() -> None:
     assert len({each.name for each in others}) == len(others)
 
 
+def test_a_whole_manifest_has_the_same_name_in_whatever_order_logs_were_begun() -> None:
+    updates = [added(0, bucket=bucket) for bucket in range(4)]
+    names = {next_state(NO_STATE, FINGERPRINT, {}, order)[0].name for order in (updates, updates[::-1])}
+    assert len(names) == 1
+
+
 def test_names_are_in_the_order_of_their_batches(store: CountingStore) -> None:
     states = chain_of(store, 12)
     store.write("manifests/notes.txt", b"")

@@ -226,6 +226,13 @@ def pipeline(tmp_path: Path) -> Pipeline:
     return Pipeline(tmp_path)
 
 
+def test_a_worker_keeps_few_states_however_many_batches_it_runs(pipeline: Pipeline) -> None:
+    worker = batch_task._worker(pipeline.jobs._program)  # noqa: SLF001 - its memory shows nowhere else
+    for number in range(5):
+        pipeline.batch(number)
+        assert len(worker._states) <= 2  # noqa: SLF001 - likewise
+
+
 @pytest.mark.parametrize(("tasks", "parallelism"), [(2, 1), (2, 4), (5, 2)])
 def test_small_and_divided_batches_give_the_same_documents_and_contents(
     tmp_path: Path, tasks: int, parallelism: int
