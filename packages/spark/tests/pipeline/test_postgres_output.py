@@ -1,24 +1,20 @@
-"""A pipeline that publishes to a real PostgreSQL, killed around its commits, and judged by the certifier."""
+"""A pipeline that publishes to a real PostgreSQL, killed around its commits."""
 
 import signal
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
+from decimal import Decimal
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater_certify import Connections, certify, load_specification
-from slackwater_certify.specification import OutputKind
 from slackwater_devstack import PostgresServer
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 Inventory = Any  # of conftest.py
 StartPipeline = Callable[..., Any]
-ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
 
 
 @pytest.mark.parametrize(
@@ -30,7 +26,7 @@ ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
         "committed",
     ],
 )
-def test_a_driver_killed_around_the_commit_leaves_a_table_that_is_certified(
+def test_a_driver_killed_around_the_commit_leaves_the_view_in_its_table(
     inventory: Inventory, start_pipeline: StartPipeline, postgres_server: PostgresServer, step: str
 ) -> None:
     name = inventory.source.replace("-", "_")
@@ -43,19 +39,16 @@ def test_a_driver_killed_around_the_commit_leaves_a_table_that_is_certified(
     run = start_pipeline(settings=settings, table=table)
     assert run.await_end() == 0, run.last
     assert run.batches[0]["batch"] == (2 if step == "committed" else 1)
-    rows = sql.SQL("SELECT id FROM {}").format(sql.Identifier(*table.split(".")))
+    rows = sql.SQL("SELECT id, line_count, total, lines FROM {}").format(sql.Identifier(*table.split(".")))
     with psycopg.connect(postgres_server.dsn()) as database:
-        ids = {row[0] for row in database.execute(rows)}
+        found = {row[0]: row[1:] for row in database.execute(rows)}
         query = "SELECT commit_lsn FROM slackwater.ledger WHERE pipeline = %s"
         ledger = database.execute(query, (f"p-{inventory.source}",)).fetchone()
-    assert ids == set(inventory.view())
+    expected = inventory.view()
+    assert set(found) == set(expected)
+    for order_id, (line_count, total, lines) in found.items():
+        document = expected[order_id]
+        assert (line_count, total) == (document["line_count"], Decimal(document["total"]))
+        assert len(lines) == line_count
+        assert sum(line["quantity"] * Decimal(line["price"]) for line in lines) == total
     assert ledger == (inventory.lsn,)
-    found = load_specification(ORDERS_PIPELINE)
-    specification = replace(
-        found,
-        output=replace(found.output, kind=OutputKind.POSTGRES, name=table, commits=None, lsn_header=None),
-        source=replace(found.source, name=inventory.source),
-    )
-    connections = Connections(bootstrap=inventory.bootstrap, output_dsn=postgres_server.dsn())
-    certificate = certify(specification, connections)
-    assert certificate.is_clean, certificate.to_json()
