@@ -44,7 +44,7 @@ SHOWN_SECONDS = 0.001
 )
 @click.pass_context
 def run(ctx: click.Context, folder: Path) -> None:
-    """Run the pipeline in DIR: maintain its views and publish them to Kafka or PostgreSQL, exactly once.
+    """Run the pipeline in DIR: publish its views to Kafka or PostgreSQL, exactly once.
 
     \b
     DIR holds
