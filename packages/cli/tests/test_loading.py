@@ -242,8 +242,12 @@ def test_the_files_for_tls_are_put_into_the_redis_url() -> None:
 @pytest.mark.parametrize(
     ("environment", "url", "password"),
     [
-        ({"URL": "postgresql://u:s%403@h:1/d"}, "postgresql://u@h:1/d", "s@3"),
-        ({"URL": "postgresql://a@h/d", "OUTPUT_URL": "postgresql://b@h2/d"}, "postgresql://b@h2/d", None),
+        ({"OUTPUT_URL": "postgresql://u:s%403@h:1/d"}, "postgresql://u@h:1/d", "s@3"),
+        (
+            {"URL": "postgresql://a@h/d", "OUTPUT_URL": "postgresql://b@h2/d"},
+            "postgresql://b@h2/d",
+            None,
+        ),
         (
             {"OUTPUT_URL": "postgresql://h/d?password=x&options=-c%20a"},
             "postgresql://h/d?options=-c%20a",
@@ -259,6 +263,11 @@ def test_the_output_database_is_known_with_its_password_apart(
     found = load_settings({}, named).settings.postgres.output()
     assert found == PostgresSettings(url, password)
     assert password is None or password not in repr(found)
+
+
+def test_the_source_database_is_never_an_output_by_omission() -> None:
+    settings = load_settings({}, {"SLACKWATER_POSTGRES_URL": "postgresql://u:x@h/d"}).settings
+    assert settings.postgres.output() is None
 
 
 def test_files_for_tls_need_tls() -> None:

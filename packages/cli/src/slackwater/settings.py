@@ -244,16 +244,16 @@ class PostgresSection(_Section):
     url: DatabaseUrl | None = None
     """The source database, postgresql://user:password@host:port/database; secret; for schema and certify."""
     output_url: DatabaseUrl | None = None
-    """The database of outputs of kind postgres; secret; default: postgres.url."""
+    """The database of outputs of kind postgres; secret. Without a default, since postgres.url is the
+    source database."""
     output_password: SecretStr | None = None
     """Password there, when it shall not stand in the URL."""
 
     def output(self) -> PostgresSettings | None:
         """Returns the address of the outputs without a password, and the password, which is the secret."""
-        url = self.output_url or self.url
-        if url is None:
+        if self.output_url is None:
             return None
-        parts = urlsplit(url.get_secret_value())
+        parts = urlsplit(self.output_url.get_secret_value())
         user = f"{parts.username}@" if parts.username else ""
         password = self.output_password.get_secret_value() if self.output_password else None
         if password is None and parts.password is not None:

@@ -56,16 +56,15 @@ class LookAt:
             self._look()
 
 
+OF_POSTGRES = pytest.mark.parametrize("output", ["postgres"], indirect=True)
+
+
 class Output(Protocol):
     """A kind of sink with its server, and a pipeline of two views that nobody else has."""
 
     def sink(self, **options: Any) -> Sink: ...
 
-    def in_two_transactions(self, **options: Any) -> Sink: ...
-
     def without_progress_check(self) -> Sink: ...
-
-    def without_fencing(self, **options: Any) -> Sink: ...
 
     def versions(self, view: int = 0) -> list[Version]:
         """All documents that a reader sees, in order of their commits."""
@@ -85,14 +84,8 @@ class KafkaOutput:
     def sink(self, **options: Any) -> Sink:
         return KafkaSink(self._settings, **options)
 
-    def in_two_transactions(self, **options: Any) -> Sink:
-        pytest.skip("test_exactly_once.py has it, with a producer of its own")
-
     def without_progress_check(self) -> Sink:
         return KafkaNoCheck(self._settings)
-
-    def without_fencing(self, **options: Any) -> Sink:
-        pytest.skip("the broker fences; test_taking_over.py has the rest")
 
     def versions(self, view: int = 0) -> list[Version]:
         found = self._topics.documents(self._settings, view=view)
@@ -271,9 +264,11 @@ def test_without_the_progress_check_a_crash_after_the_commit_repeats_documents(
     assert repeats(output, output.without_progress_check(), batches[1]), "the crash tests cannot fail"
 
 
+@OF_POSTGRES
 def test_without_one_transaction_a_crash_repeats_documents(
-    output: Output, batches: list[DocumentBatch]
+    output: PostgresOutput, batches: list[DocumentBatch]
 ) -> None:
+    """For Kafka test_exactly_once.py has it, with a producer of its own."""
     run(output.sink(), batches[:1])
     with pytest.raises(CrashError):
         run(output.in_two_transactions(probe=CrashAt(SinkStep.PROGRESS, 1)), batches[1:2])
@@ -306,7 +301,11 @@ def test_a_run_that_was_overtaken_says_so_every_time_and_leaves_nothing(
     newer.close()
 
 
-def test_without_fencing_an_overtaken_run_writes(output: Output, batches: list[DocumentBatch]) -> None:
+@OF_POSTGRES
+def test_without_fencing_an_overtaken_run_writes(
+    output: PostgresOutput, batches: list[DocumentBatch]
+) -> None:
+    """Of Kafka the broker fences: nothing of ours could be switched off."""
     newer = output.sink()
     older = output.without_fencing(probe=LookAt(SinkStep.COLLECTED, newer.open))
     older.open()
