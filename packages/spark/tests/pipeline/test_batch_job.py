@@ -4,12 +4,17 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # has no stubs
 from pyspark import cloudpickle
+from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer
 
 from slackwater_engine.bucket import state_fingerprint
 from slackwater_engine.documents import decode_documents, documents_by_view, settled
@@ -24,7 +29,7 @@ from slackwater_engine.state.reader import SegmentReader
 from slackwater_engine.state.store import ArrowStore
 from slackwater_protocol import BatchHeader, KafkaSettings, Servers
 from slackwater_spark.pipeline import batch_job, batch_task
-from slackwater_spark.pipeline.batch_job import SPARK_ERRORS, BatchJobs, BatchResult
+from slackwater_spark.pipeline.batch_job import SPARK_ERRORS, BatchJobs, BatchResult, collect
 from slackwater_spark.pipeline.batch_task import KnownState, TaskProgram
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.packed import IdlePackers
@@ -423,3 +428,53 @@ def test_a_jvm_that_has_ended_is_noticed_without_a_batch(
     monkeypatch.setattr(batch_job, "explain_jvm_end", lambda: "Spark's JVM ended (exit code 143, SIGTERM)")
     with pytest.raises(SPARK_ERRORS, match="SIGTERM"):
         jobs.check()
+
+
+def messages(sent: bytes) -> Iterator[bytes]:
+    stream = BytesIO(sent)
+    while length := stream.read(4):
+        yield stream.read(int.from_bytes(length))
+
+
+class Served:
+    """An RDD whose rows a JVM serves through a connection that ends after some bytes."""
+
+    def __init__(self, rows: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._jrdd_deserializer = AutoBatchedSerializer(CPickleSerializer(), bestSize=64)  # type: ignore[no-untyped-call]
+        sent = BytesIO()
+        self._jrdd_deserializer.dump_stream(rows, sent)  # type: ignore[no-untyped-call]
+        self.sent = sent.getvalue()
+        self.context = self._jrdd = MagicMock()
+        self._jrdd.collectAsync().get().__len__.return_value = sum(1 for _ in messages(self.sent))
+        monkeypatch.setattr(batch_job, "_load_from_socket", self._load)
+
+    @contextmanager
+    def _load(self, _served: object, serializer: Any) -> Iterator[Any]:
+        yield serializer.load_stream(BytesIO(self.sent))
+
+
+def test_the_rows_of_a_batch_are_all_that_the_tasks_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: Any = Served(list(range(100)), monkeypatch)
+    assert collect(served) == list(range(100))
+
+
+def test_a_connection_that_breaks_anywhere_within_the_rows_gives_no_part_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: Any = Served(list(range(100)), monkeypatch)
+    whole = served.sent
+    for length in range(len(whole)):
+        served.sent = whole[:length]
+        with pytest.raises(SPARK_ERRORS, match=r"of a batch (did not arrive|arrived)"):
+            collect(served)
+
+
+def test_an_error_of_the_connection_is_one_of_spark_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: Any = Served([1], monkeypatch)
+
+    def refuse(*_: object) -> None:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(batch_job, "_load_from_socket", refuse)
+    with pytest.raises(Py4JNetworkError, match="did not arrive: timed out"):
+        collect(served)

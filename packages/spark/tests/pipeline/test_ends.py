@@ -284,6 +284,13 @@ def test_what_planning_or_the_output_raise_is_the_failure(run: Run, error: Excep
     assert run.sink.happened == ["open", "close"]
 
 
+def test_an_error_of_whoever_is_told_of_batches_is_not_taken_for_one_of_spark(run: Run) -> None:
+    run.fails(BrokenPipeError("standard output was closed"))
+    with pytest.raises(BrokenPipeError, match="standard output was closed"):
+        run.go()
+    assert run.sink.happened == ["open", "close"]
+
+
 def test_a_spark_that_was_shut_down_is_a_failure(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     run.context.is_stopped = True
     run.fails(Py4JError(CANCELLED))

@@ -6,16 +6,19 @@ its buckets.
 """
 
 import pickle
+import struct
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from itertools import chain
+from typing import Any, BinaryIO, Final, TypeVar
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no stubs
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # has no stubs
 from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.serializers import Serializer
 from pyspark.util import _load_from_socket
 
 from slackwater_engine.payloads import PackedPayload
@@ -143,11 +146,30 @@ def collect(rdd: RDD[T]) -> list[T]:
         SPARK_ERRORS: A task failed as often as Spark repeats it, or Spark is no more.
     """
     jvm: Any = rdd.context._jvm  # noqa: SLF001 - Spark's own names, here and below
-    packed: Any = rdd._jrdd.collectAsync().get().iterator()  # noqa: SLF001
-    rows = jvm.scala.jdk.javaapi.CollectionConverters.asScala(packed)
+    packed: Any = rdd._jrdd.collectAsync().get()  # noqa: SLF001
+    frames = len(packed)
+    rows = jvm.scala.jdk.javaapi.CollectionConverters.asScala(packed.iterator())
     served = jvm.PythonRDD.serveIterator(rows, "serve the rows of a batch")
-    with _load_from_socket(served, rdd._jrdd_deserializer) as found:  # noqa: SLF001
-        return list(found)
+    try:
+        with _load_from_socket(served, _Frames(rdd._jrdd_deserializer)) as found:  # noqa: SLF001
+            received: list[Iterable[T]] = list(found)
+    except (OSError, struct.error) as error:  # the latter of a connection that breaks within a length
+        raise Py4JNetworkError(f"the rows of a batch did not arrive: {error}") from error
+    # PySpark takes the end of a connection for the end of the rows, but a killed JVM has sent a part of them.
+    if len(received) != frames:
+        raise Py4JNetworkError(f"{len(received)} of {frames} messages with the rows of a batch arrived")
+    return list(chain.from_iterable(received))
+
+
+class _Frames(Serializer):
+    """Reads messages of rows, and leaves them apart."""
+
+    def __init__(self, serializer: Serializer) -> None:
+        self._serializer = serializer
+
+    def load_stream(self, stream: BinaryIO) -> Any:
+        """Returns the rows of each message."""
+        return self._serializer._load_stream_without_unbatching(stream)  # type: ignore[no-untyped-call]  # noqa: SLF001
 
 
 def _run_whole(program: bytes, state: KnownState, task: BatchTask, rows: Iterator[int]) -> list[TaskRow]:

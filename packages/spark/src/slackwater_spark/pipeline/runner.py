@@ -240,6 +240,8 @@ class PipelineRun:
         """Names what happened in Spark in place of what it did to our connection to it."""
         ended = explain_jvm_end(is_lost=not _answers(context))
         if ended is None and _answers(context):
+            if isinstance(error, OSError):  # of whoever is told of batches: Spark is well
+                raise error
             text = str(error)
             if self._stop.is_set() and is_cancelled(text):
                 return
