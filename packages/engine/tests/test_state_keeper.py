@@ -21,6 +21,7 @@ from slackwater_engine.state.manifest import (
     history,
     manifest_path,
     read_state,
+    read_states,
     segment_name,
     segment_path,
 )
@@ -173,6 +174,19 @@ def test_a_state_that_is_gone_is_an_error(store: MemoryStore) -> None:
         StateKeeper(store, FINGERPRINT).open(state.name)
 
 
+def test_a_state_can_be_opened_when_the_ones_before_it_were_swept(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "MAX_CHAIN", 4)
+    keeper = keeper_of(store)
+    for _ in range(6):
+        batch(keeper)
+    oldest = read_states(store, keeper.state.name, FINGERPRINT)[0]
+    assert oldest.before
+    store.delete([manifest_path(oldest.before)])
+    assert StateKeeper(store, FINGERPRINT).open(keeper.state.name) == keeper.state
+
+
 class TestLostProgress:
     """The output says that there was no batch."""
 
@@ -232,6 +246,14 @@ class TestPreparedPosition:
         keeper.prepare({"at": 3}, [])
         assert keeper_of(store, keeper.state.name).prepared_position() == {"at": 3}
         assert keeper_of(store, lost).prepared_position() is None
+
+    def test_does_not_depend_on_batches_behind_it(self, store: MemoryStore) -> None:
+        keeper = keeper_of(store)
+        state = batch(keeper)
+        keeper.adopt(keeper.prepare({"at": 5}, [write("a")]))
+        name = keeper.prepare({"at": 6}, [write("b")])
+        store.write(manifest_path(name), b"damaged")
+        assert keeper_of(store, state.name).prepared_position() == {"at": 5}
 
     def test_is_an_error_if_it_cannot_be_read(self, store: MemoryStore) -> None:
         name = keeper_of(store).prepare({"at": 5}, [write("a")])

@@ -278,6 +278,29 @@ def test_as_much_is_dropped_as_makes_the_log_short_enough_and_no_more(
     assert sum(bucket.dropped) < 3 * 300
 
 
+def test_a_large_batch_drops_more_than_a_small_one(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    for constant, value in (("SMALL_BYTES", 0), ("COMPACTION_SLACK_BYTES", 0), ("MIN_STEP_BYTES", 1)):
+        monkeypatch.setattr(log_module, constant, value)
+    for number in range(40):
+        bucket.run([(name(number), bytes(1_000))])
+    bucket.run([(name(number), None) for number in range(35)])
+    bucket.run([(name(50), b"small")])
+    bucket.run([(name(51), bytes(10_000))])
+    small, large = bucket.dropped[-2:]
+    assert small == 1
+    assert large > 5
+    assert bucket.logged() == bucket.contents()
+
+
+def test_an_index_that_was_built_anew_is_current_also_if_the_batch_changes_nothing(bucket: Bucket) -> None:
+    for number in range(5):
+        bucket.run([(name(number), b"x")])
+    index = MemoryIndex()
+    for _ in range(2):
+        update_current(bucket.log, index, lambda _: None)
+    assert bucket.segments.reads == 5
+
+
 def test_removals_are_gone_when_nothing_older_is_left(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,8 +164,10 @@ class TestOnADisk:
     def test_other_accounts_cannot_read_it(
         self, make_store: Callable[[Path], StateStore], tmp_path: Path
     ) -> None:
-        make_store(tmp_path).write("segments/a", b"rows of the source")
-        for path in (tmp_path / "checkpoint" / "segments", tmp_path / "checkpoint" / "segments" / "a"):
+        store, folder = make_store(tmp_path), tmp_path / "checkpoint" / "segments"
+        for name in ("a", "b"):
+            store.write(f"segments/{name}", b"rows of the source")
+        for path in (folder, folder / "a", folder / "b"):
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
 
     def test_what_the_disk_refuses_is_an_error_that_names_it(

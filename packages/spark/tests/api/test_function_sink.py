@@ -90,6 +90,20 @@ def test_a_batch_is_noted_when_the_function_has_returned(tmp_path: Path) -> None
     assert output.calls == [(0, [[(100, b"k", b"1"), (100, b"l", None)]]), (1, [[]])]
 
 
+def test_a_batch_whose_progress_could_not_be_written_is_not_noted() -> None:
+    class FullStore(MemoryStore):
+        def write(self, name: str, data: bytes) -> None:
+            raise EngineUnavailableError("no space left")
+
+    output = Output()
+    made = sink(output, FullStore())
+    made.open()
+    for _ in range(2):
+        with pytest.raises(EngineUnavailableError):
+            made.write(QUERY, batch(0))
+    assert [number for number, _ in output.calls] == [0, 0]
+
+
 def test_a_batch_whose_function_has_failed_is_given_to_it_again() -> None:
     """Fails when the progress is written before the function is called."""
     store, output = MemoryStore(), Output()
