@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
@@ -124,9 +124,14 @@ def log() -> SourceLog:
 
 
 def certificate_of(
-    location: str, kind: OutputKind, log: SourceLog, specification: Specification, view: View
+    location: str,
+    kind: OutputKind,
+    log: SourceLog,
+    specification: Specification,
+    view: View,
+    ledger: str | None = None,
 ) -> Certificate:
-    output = replace(specification.output, kind=kind, name=location)
+    output = replace(specification.output, kind=kind, name=location, ledger=ledger, table="lake.orders")
     specification = replace(specification, output=output)
     history = History(view.tables)
     for record in log.records:
@@ -173,3 +178,68 @@ def test_a_table_that_is_not_there_is_named(
     output = replace(specification.output, kind=kind, name="/nowhere/at/all")
     with pytest.raises(CertifyUnavailableError, match="/nowhere/at/all"):
         read_output(output, view.reader, Connections(), wall_clock_ms)
+
+
+LedgerRow = tuple[int, int, int]
+"""Previous commit LSN, commit LSN, snapshot."""
+
+
+def write_ledger(location: str, rows: Sequence[LedgerRow]) -> str:
+    """A ledger beside a table."""
+    schema = pa.schema(
+        [
+            ("timeline", pa.int64()),
+            ("previous_lsn", pa.int64()),
+            ("commit_lsn", pa.int64()),
+            ("written_at", pa.timestamp("us", "UTC")),
+            ("snapshots", pa.map_(pa.string(), pa.int64())),
+        ]
+    )
+    found = [
+        {
+            "timeline": 1,
+            "previous_lsn": previous,
+            "commit_lsn": lsn,
+            "written_at": datetime.fromtimestamp(lsn, UTC),
+            "snapshots": [("lake.orders", snapshot)],
+        }
+        for previous, lsn, snapshot in rows
+    ]
+    write_deltalake(f"{location}-ledger", pa.Table.from_pylist(found, schema=schema))
+    return f"{location}-ledger"
+
+
+def snapshots_of(location: str) -> list[int]:
+    return sorted(int(commit["version"]) for commit in DeltaTable(location).history())
+
+
+OF_DELTA = pytest.mark.parametrize("kind", [OutputKind.DELTA], indirect=True)
+
+
+@OF_DELTA
+def test_snapshots_that_a_ledger_names_are_judged_at_its_commits(
+    write: Write, kind: OutputKind, log: SourceLog, specification: Specification, view: View
+) -> None:
+    """A snapshot in between, which the ledger does not name, is nobody's business."""
+    lost = {**log.states[1], 1: log.states[2][1]}
+    location = write([log.states[1], lost, log.states[2], log.states[3]])
+    first, _, *others = snapshots_of(location)
+    lsns = [lsn for lsn, _ in log.commits]
+    ledger = write_ledger(location, list(zip([0, *lsns], lsns, [first, *others], strict=False)))
+    assert certificate_of(location, kind, log, specification, view, ledger).is_clean
+    assert not certificate_of(location, kind, log, specification, view).is_clean
+
+
+@OF_DELTA
+def test_a_ledger_that_names_a_wrong_snapshot_or_leaves_a_commit_out_is_found(
+    write: Write, kind: OutputKind, log: SourceLog, specification: Specification, view: View
+) -> None:
+    location = write(log.states[1:])
+    one, two, three = snapshots_of(location)
+    a, b, c = (lsn for lsn, _ in log.commits)
+    late = write_ledger(location, [(0, a, one), (a, b, one), (b, c, three)])
+    assert certificate_of(location, kind, log, specification, view, late).lost > 0
+    early = write_ledger(f"{location}-early", [(0, a, two), (a, b, two), (b, c, three)])
+    assert certificate_of(location, kind, log, specification, view, early).wrong_lsn > 0
+    hole = write_ledger(f"{location}-hole", [(0, a, one), (b, c, three)])
+    assert certificate_of(location, kind, log, specification, view, hole).order_violations > 0

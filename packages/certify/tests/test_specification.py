@@ -120,3 +120,14 @@ def test_a_table_without_primary_key_is_refused(tmp_path: Path) -> None:
     schema.write_text(schema.read_text().replace("id bigint PRIMARY KEY, order_id", "id bigint, order_id"))
     with pytest.raises(CertifyConfigError, match=r"shop\.lines has no primary key"):
         load_view(specification)
+
+
+def test_a_ledger_needs_the_name_of_the_table_in_it(tmp_path: Path) -> None:
+    ledger = SPECIFICATION.replace(
+        'name = "orders"', 'name = "/lake/s/orders"\nledger = "/lake/slackwater/p"', 1
+    )
+    with pytest.raises(CertifyConfigError, match=r"output\.table"):
+        load_specification(write_specification(tmp_path, ledger))
+    both = ledger.replace("ledger =", 'table = "s.orders"\nledger =', 1)
+    found = load_specification(write_specification(tmp_path, both)).output
+    assert (found.ledger, found.table) == ("/lake/slackwater/p", "s.orders")

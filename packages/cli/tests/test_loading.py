@@ -1,12 +1,13 @@
 """Settings: where values come from, which wins, what is refused."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from slackwater.errors import CommandConfigError
 from slackwater.loading import load_settings, setting_fields
-from slackwater_protocol import PostgresSettings, RedisSettings
+from slackwater_protocol import LakeSettings, PostgresSettings, RedisSettings
 
 FILE = """
 source = "from-file"
@@ -341,3 +342,12 @@ def test_every_error_says_what_to_change() -> None:
     with pytest.raises(CommandConfigError) as caught:
         load_settings({}, {"SLACKWATER_SORCE": "x"})
     assert caught.value.exit_code == 2
+
+
+def test_the_place_of_delta_tables_is_known_and_their_options_are_not_shown(config: Path) -> None:
+    config.write_text('[delta]\nlocation = "s3://lake"\nkeep = 60\n[delta.options]\nsecret = "s3cret"\n')
+    loaded = load_settings({}, {}, config)
+    lake = LakeSettings(place="s3://lake", options={"secret": "s3cret"}, keep=timedelta(minutes=1))
+    assert loaded.settings.delta.lake() == lake
+    assert "s3cret" not in str(list(loaded.shown()))
+    assert load_settings({}, {}).settings.delta.lake() is None

@@ -1,11 +1,14 @@
 """Reads outputs that are tables: every state of the table that was seen is a snapshot.
 
 A table in PostgreSQL is watched; of Delta tables, and of Iceberg tables without a catalogue, every version
-that is still kept is read. What differs from one snapshot to the next is judged.
+that is still kept is read, or every one that a ledger names. What differs from one snapshot to the next is
+judged. A ledger says at which commit each snapshot is to be read, so what differs claims that commit.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from pyiceberg.table.snapshots import SnapshotLogEntry
 
 from slackwater_certify.canonical import DocumentReader, UnreadableValueError, digest
 from slackwater_certify.errors import unreadable
-from slackwater_certify.output import Output, OutputRecords
+from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
 from slackwater_certify.replay import DocumentKey
 from slackwater_certify.specification import Connections, OutputSpecification
 
@@ -52,14 +55,17 @@ def watch_table(
 
 
 def read_delta(output: OutputSpecification, reader: DocumentReader) -> OutputRecords:
-    """Reads all versions of the table, oldest first.
+    """Reads all versions of the table, oldest first, or those that its ledger names.
 
     Raises:
         CertifyUnavailableError: it cannot be read.
     """
     try:
+        if output.ledger is not None:
+            rows = DeltaTable(output.ledger).to_pyarrow_table().to_pylist()
+            return _from_ledger(reader, rows, output.table, partial(_delta_version, output.name))
         return _from_snapshots(reader, _delta_versions(output.name), "commit times of the table's versions")
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, KeyError) as error:
         raise unreadable(f"Delta table {output.name}", str(error)) from error
 
 
@@ -123,6 +129,26 @@ def _from_snapshots(
         times.append(visible_ms)
         outputs += diff.add(rows, visible_ms)
     return OutputRecords(outputs, snapshots=times, clock=clock)
+
+
+def _from_ledger(
+    reader: DocumentReader, ledger: list[_Row], table: str | None, read: Callable[[int], list[_Row]]
+) -> OutputRecords:
+    """Makes outputs of the snapshots that a ledger names; each of its rows is a commit that covers them."""
+    diff, times, outputs, commits = _SnapshotDiff(reader), [], [], []
+    for number, row in enumerate(sorted(ledger, key=lambda row: (row["timeline"], row["commit_lsn"]))):
+        lsn, visible_ms = row["commit_lsn"], int(row["written_at"].timestamp() * 1000)
+        found = diff.add(read(dict(row["snapshots"])[table]), visible_ms)
+        outputs += [replace(output, lsn=lsn) for output in found]
+        ranges = (OffsetRange(number, len(found), 0, len(found) - 1),) if found else ()
+        commits.append(Commit(row["timeline"], lsn, row["previous_lsn"], visible_ms, visible_ms, ranges))
+        times.append(visible_ms)
+    return OutputRecords(outputs, commits, times, "times of the ledger's rows")
+
+
+def _delta_version(location: str, version: int) -> list[_Row]:
+    rows: list[_Row] = DeltaTable(location, version=version).to_pyarrow_table().to_pylist()
+    return rows
 
 
 def _table_snapshots(

@@ -42,6 +42,10 @@ class OutputSpecification:
     """Topic with commit records, if there is one."""
     lsn_header: str | None = None
     """Record header with the commit LSN in decimal digits, if there is one."""
+    ledger: str | None = None
+    """Folder or metadata file of the lake table that says at which commit which snapshot is to be read."""
+    table: str | None = None
+    """The name of the table in that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,8 @@ def _specification(file: Path, root: "_Section") -> Specification:
             name=output.text("name"),
             commits=output.optional_text("commits"),
             lsn_header=output.optional_text("lsn_header"),
+            ledger=output.optional_text("ledger"),
+            table=output.text("table") if output.optional_text("ledger") else None,
         ),
         source=SourceSpecification(
             name=prefix,

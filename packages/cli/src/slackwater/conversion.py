@@ -57,6 +57,7 @@ def servers(settings: Settings, purpose: str) -> Servers:
         settings.redis.server(),
         _registry_settings(settings),
         settings.postgres.output(),
+        settings.delta.lake(),
     )
 
 

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from slackwater_protocol import Evidence, PostgresSettings, RedisSettings
+from slackwater_protocol import Evidence, LakeSettings, PostgresSettings, RedisSettings
 
 
 def _split(value: object) -> object:
@@ -265,6 +265,27 @@ class PostgresSection(_Section):
         return PostgresSettings(urlunsplit(plain), password)
 
 
+class DeltaSection(_Section):
+    """Says where outputs of kind delta are."""
+
+    location: str | None = None
+    """Folder of the tables, such as /var/lib/lake or s3://bucket/lake."""
+    options: dict[str, str] = Field(default_factory=dict)
+    """Any options of delta-rs for the storage, by their own names; only in the file."""
+    keep: Duration = timedelta(days=1)
+    """So long, at least, every state that the ledger names stays readable; seconds."""
+    maintain_every: int = Field(default=100, ge=1)
+    """Batches from one compaction, and one removal of what is older, to the next."""
+
+    def lake(self) -> LakeSettings | None:
+        """Returns where the tables are. Holds secrets."""
+        if self.location is None:
+            return None
+        return LakeSettings(
+            place=self.location, options=self.options, keep=self.keep, maintain_every=self.maintain_every
+        )
+
+
 class RunSection(_Section):
     """Says how a pipeline runs."""
 
@@ -328,6 +349,7 @@ class Settings(_Section):
     kafka: KafkaSection = KafkaSection()
     redis: RedisSection = RedisSection()
     postgres: PostgresSection = PostgresSection()
+    delta: DeltaSection = DeltaSection()
     sidecar: SidecarSection = SidecarSection()
     run: RunSection = RunSection()
     dev: DevSection = DevSection()

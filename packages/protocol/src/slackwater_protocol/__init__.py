@@ -58,6 +58,7 @@ from slackwater_protocol.records import (
 from slackwater_protocol.servers import (
     NO_SERVERS,
     KafkaSettings,
+    LakeSettings,
     PostgresSettings,
     RedisSettings,
     RegistrySettings,
@@ -79,6 +80,7 @@ __all__ = [
     "Evidence",
     "ExplainedError",
     "KafkaSettings",
+    "LakeSettings",
     "LogRecord",
     "MalformedRecordError",
     "Marker",

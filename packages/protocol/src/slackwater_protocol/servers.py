@@ -54,6 +54,20 @@ class PostgresSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSettings:
+    """The place of the tables of a lake, and how long their past is kept."""
+
+    place: str
+    """The address of a folder."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What the lake's library needs to get there, by its own names; may hold secrets."""
+    keep: timedelta = timedelta(days=1)
+    """So long, at least, the states of the tables that belong together stay readable."""
+    maintain_every: int = 100
+    """Batches from one compaction, and one removal of what is older, to the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySettings:
     """The address of a schema registry, with the credentials.
 
@@ -101,6 +115,8 @@ class Servers:
     """None: no topic is in Avro."""
     postgres: PostgresSettings | None = None
     """None: no output is in PostgreSQL."""
+    delta: LakeSettings | None = None
+    """None: no output is a Delta table."""
 
 
 NO_SERVERS = Servers(KafkaSettings(""))

@@ -3,7 +3,7 @@
 Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch
 id at which the process kills itself, and ``name``, ``source``, ``topic`` (further views: ``topic-view``),
 ``emit`` instead of the folder's, and ``table``: ``schema.name`` in the PostgreSQL of the settings'
-``postgres_url``.
+``postgres_url``, or among the Delta tables in ``delta``.
 """
 
 import json
@@ -16,7 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slackwater_protocol import KafkaSettings, PostgresSettings, RedisSettings, Servers, SlackwaterError
+from slackwater_protocol import (
+    KafkaSettings,
+    LakeSettings,
+    PostgresSettings,
+    RedisSettings,
+    Servers,
+    SlackwaterError,
+)
 from slackwater_spark.pipeline import (
     BatchProgress,
     RunSettings,
@@ -56,15 +63,17 @@ def main(order: dict[str, Any]) -> int:
         emit=Emit(order.get("emit", definition.emit)),
     )
     if "table" in order:
-        tables = tuple(ViewOutput(o.view, order["table"], kind=SinkKind.POSTGRES) for o in definition.outputs)
+        kind = SinkKind.DELTA if "delta" in order["settings"] else SinkKind.POSTGRES
+        tables = tuple(ViewOutput(o.view, order["table"], kind=kind) for o in definition.outputs)
         definition = replace(definition, outputs=tables)
     archives = default_class_archives(os.environ)
     given = dict(order["settings"])
-    address = given.pop("postgres_url", None)
+    address, lake = given.pop("postgres_url", None), given.pop("delta", None)
     servers = Servers(
         KafkaSettings(given.pop("bootstrap"), given.pop("kafka", {})),
         RedisSettings(given.pop("redis_url")),
         postgres=None if address is None else PostgresSettings(address),
+        delta=None if lake is None else LakeSettings(place=lake),
     )
     given |= {"servers": servers}
     settings = RunSettings(**{"class_archives": archives, **given})

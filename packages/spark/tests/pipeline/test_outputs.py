@@ -8,6 +8,7 @@ from slackwater_spark.sink import SinkKind
 
 VIEWS = ("orders", "totals")
 POSTGRES: dict[str, object] = {"kind": "postgres"}
+DELTA: dict[str, object] = {"kind": "delta"}
 
 
 def outputs(values: dict[str, object], revision: int = 1) -> tuple[ViewOutput, ...]:
@@ -42,6 +43,14 @@ def test_a_table_is_in_public_under_the_view_s_name_unless_said_otherwise() -> N
     )
 
 
+def test_a_table_of_a_lake_is_in_views_unless_said_otherwise() -> None:
+    values: dict[str, object] = {"outputs": {"orders": DELTA, "totals": DELTA | {"table": "w.t"}}}
+    assert outputs(values, revision=2) == (
+        ViewOutput("orders", "views.orders_v2", kind=SinkKind.DELTA),
+        ViewOutput("totals", "w.t", kind=SinkKind.DELTA),
+    )
+
+
 @pytest.mark.parametrize(
     ("values", "key", "says"),
     [
@@ -64,7 +73,7 @@ def test_a_table_is_in_public_under_the_view_s_name_unless_said_otherwise() -> N
             "no view is published",
         ),
         ({"outputs": {"orders": {"topic": "totals"}}}, "outputs", "both write topic 'totals'"),
-        ({"outputs": {"orders": {"kind": "lake"}}}, "outputs.orders.kind", "'kafka' or 'postgres'"),
+        ({"outputs": {"orders": {"kind": "lake"}}}, "outputs.orders.kind", "'postgres' or 'delta'"),
         ({"outputs": {"orders": {"table": "a.b"}}}, "outputs.orders.table", "is not a known key"),
         ({"outputs": {"orders": POSTGRES | {"topic": "a"}}}, "outputs.orders.topic", "is not a known key"),
         ({"outputs": {"orders": POSTGRES | {"table": "a"}}}, "outputs.orders.table", "expected schema.name"),
@@ -87,6 +96,12 @@ def test_a_table_is_in_public_under_the_view_s_name_unless_said_otherwise() -> N
             },
             "outputs",
             "orders and totals both write table 'a.b_history'",
+        ),
+        ({"outputs": {"orders": DELTA | {"history": True}}}, "outputs.orders.history", "is not a known key"),
+        (
+            {"outputs": {"orders": DELTA | {"table": "slackwater.orders"}}},
+            "outputs.orders.table",
+            "are the ledgers",
         ),
         (
             {"outputs": {"orders": {"topic": "totals.commits"}}},

@@ -3,12 +3,13 @@ from typing import cast
 
 import pytest
 
-from slackwater_protocol import KafkaSettings, PostgresSettings, Servers
+from slackwater_protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import PipelineDefinition, RunSettings, ViewOutput, pipeline_definition
 from slackwater_spark.pipeline.sinks import make_sink, sink_kind
 from slackwater_spark.sink import SinkKind
 from slackwater_spark.sink.kafka import KafkaSink
+from slackwater_spark.sink.lake import LakeSink
 from slackwater_spark.sink.postgres import PostgresSink
 from slackwater_sql.postgres import parse_catalog
 
@@ -52,3 +53,21 @@ def test_the_sink_of_postgresql_names_the_server_without_user_and_password() -> 
     sink = make_sink(in_postgres(), replace(SETTINGS, servers=servers))
     assert isinstance(sink, PostgresSink)
     assert sink.place == "PostgreSQL at h:1/d"
+
+
+def in_delta() -> PipelineDefinition:
+    outputs = [ViewOutput(v, f"s.{v}", kind=SinkKind.DELTA) for v in ("a", "b")]
+    return replace(definition(), outputs=tuple(outputs))
+
+
+def test_a_pipeline_into_delta_tables_needs_their_place() -> None:
+    with pytest.raises(PipelineConfigError, match=r"no place was given for them; set delta\.location"):
+        make_sink(in_delta(), SETTINGS)
+
+
+def test_the_sink_of_delta_tables_names_their_place() -> None:
+    lake = LakeSettings(place="s3://lake", options={"aws_secret_access_key": "x"})
+    sink = make_sink(in_delta(), replace(SETTINGS, servers=replace(SETTINGS.servers, delta=lake)))
+    assert isinstance(sink, LakeSink)
+    assert sink.place == "the Delta tables in s3://lake"
+    assert "aws" not in repr(lake)

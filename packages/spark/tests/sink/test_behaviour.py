@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import psycopg
@@ -11,10 +12,14 @@ from psycopg import sql
 
 from slackwater_devstack import PostgresServer
 from slackwater_engine.documents import DocumentBatch
-from slackwater_protocol import PostgresSettings, ProgressRecord
+from slackwater_protocol import LakeSettings, PostgresSettings, ProgressRecord
 from slackwater_spark.errors import OutputRefusedError, PipelineStateError, RunOvertakenError
 from slackwater_spark.sink import Emit, Sink, SinkStep
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
+from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings
+from slackwater_spark.sink.lake import OutputTable as LakeTableOutput
+from slackwater_spark.sink.lake.delta import DeltaLake
+from slackwater_spark.sink.lake.ledger import Ledger, ledger_name
 from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
 from slackwater_spark.sink.postgres.ledger import Database
 
@@ -57,6 +62,9 @@ class LookAt:
 
 
 OF_POSTGRES = pytest.mark.parametrize("output", ["postgres"], indirect=True)
+LAKES = ["delta"]
+OF_LAKES = pytest.mark.parametrize("output", LAKES, indirect=True)
+OF_TABLES = pytest.mark.parametrize("output", ["postgres", *LAKES], indirect=True)
 
 
 class Output(Protocol):
@@ -140,19 +148,98 @@ class PostgresOutput:
             return sorted((json.dumps({"id": key}), lsn) for key, lsn in rows)
 
 
+class LakeNoCheck(LakeSink):
+    def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
+        return False
+
+
+class LakeNoRollBack(LakeSink):
+    """What the ledger does not name stays in the tables."""
+
+    def _roll_back(self, output: Any, table: Any, named: int) -> None: ...
+
+
+class OpenLedger(Ledger):
+    """Belongs to whoever writes."""
+
+    def refresh(self) -> None:
+        self._run = self._table.load().properties["slackwater.run"]  # type: ignore[union-attr]
+        super().refresh()
+
+
+class LakeNoFencing(LakeSink):
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._ledger = OpenLedger(self._lake, self._settings.pipeline, self._run)
+
+
+class LakeOutput:
+    def __init__(self, settings: LakeSinkSettings) -> None:
+        self.settings = settings
+        self.lake = DeltaLake(settings.lake)
+
+    def sink(self, **options: Any) -> Sink:
+        return LakeSink(self.settings, self.lake, **options)
+
+    def without_progress_check(self) -> Sink:
+        return LakeNoCheck(self.settings, self.lake)
+
+    def without_roll_back(self) -> Sink:
+        return LakeNoRollBack(self.settings, self.lake)
+
+    def without_fencing(self, **options: Any) -> Sink:
+        return LakeNoFencing(self.settings, self.lake, **options)
+
+    def rows(self, name: str, snapshot: int | None = None) -> list[dict[str, Any]]:
+        """The rows of a snapshot; None: of the newest one, as somebody sees them who asks no ledger."""
+        table = self.lake.table(name)
+        head = table.load()
+        if head is None:
+            return []
+        found: list[dict[str, Any]] = table.read(head.id if snapshot is None else snapshot).to_pylist()
+        return found
+
+    def versions(self, view: int = 0) -> list[Version]:
+        """What differs, from each row of the ledger to those of later batches; a row's value is its LSN."""
+        name = self.settings.outputs[view].name
+        rows = sorted(self.rows(ledger_name(self.settings.pipeline)), key=lambda row: row["batch_id"])
+        states: dict[int, set[Version]] = {-1: set()}
+        found: list[Version] = []
+        for row in rows:
+            state = {
+                (json.dumps({"id": each["id"]}), each["value"])
+                for each in self.rows(name, dict(row["snapshots"])[name])
+            }
+            found += state - states[max(batch for batch in states if batch < row["batch_id"])]
+            states[row["batch_id"]] = state
+        return sorted(found)
+
+
+def lake_output(place: Path, pipeline: str) -> LakeOutput:
+    columns = (LakeColumn("id", "VARCHAR"), LakeColumn("value", "BIGINT"))
+    outputs = tuple(
+        LakeTableOutput(name=f"s.{name}", columns=columns, key=("id",), view=name) for name in ("one", "two")
+    )
+    lake = LakeSettings(place=str(place))
+    return LakeOutput(LakeSinkSettings(pipeline=pipeline, outputs=outputs, emit=Emit.TRANSACTIONS, lake=lake))
+
+
 def table(schema: str, name: str, **options: Any) -> OutputTable:
     columns = (TableColumn("id", "text"), TableColumn("value", "bigint"))
     return OutputTable(schema=schema, name=name, columns=columns, key=("id",), view=name, **options)
 
 
-@pytest.fixture(params=["kafka", "postgres"])
+@pytest.fixture(params=["kafka", "postgres", *LAKES])
 def output(request: pytest.FixtureRequest) -> Iterator[Output]:
     if request.param == "kafka":
         settings = request.getfixturevalue("make_settings")(Emit.TRANSACTIONS, views=2)
         yield KafkaOutput(settings, request.getfixturevalue("topics"))
         return
-    server: PostgresServer = request.getfixturevalue("postgres_server")
     name = f"p{uuid.uuid4().hex[:12]}"
+    if request.param in LAKES:
+        yield lake_output(request.getfixturevalue("tmp_path"), name)
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
     yield PostgresOutput(
         PostgresSinkSettings(
             pipeline=name,
@@ -301,9 +388,9 @@ def test_a_run_that_was_overtaken_says_so_every_time_and_leaves_nothing(
     newer.close()
 
 
-@OF_POSTGRES
+@OF_TABLES
 def test_without_fencing_an_overtaken_run_writes(
-    output: PostgresOutput, batches: list[DocumentBatch]
+    output: PostgresOutput | LakeOutput, batches: list[DocumentBatch]
 ) -> None:
     """Of Kafka the broker fences: nothing of ours could be switched off."""
     newer = output.sink()
@@ -333,3 +420,47 @@ def test_a_checkpoint_that_is_older_than_the_output_is_refused(
     with pytest.raises(PipelineStateError, match="does not continue it"):
         run(output.sink(), batches[1:2])
     assert output.versions() == expected(0, 1, 2)
+
+
+@OF_LAKES
+@pytest.mark.parametrize("step", [SinkStep.PRODUCED, SinkStep.FLUSHED, SinkStep.PROGRESS])
+def test_the_rows_of_a_batch_that_was_lost_are_in_no_later_one(
+    output: LakeOutput, batches: list[DocumentBatch], make_batch: MakeBatch, step: SinkStep
+) -> None:
+    """The batch is planned anew and ends elsewhere: what is in the tables of it cannot be kept."""
+    run(output.sink(), batches[:1])
+    with pytest.raises(CrashError):
+        run(output.sink(probe=CrashAt(step, 1)), batches[1:2])
+    assert len(output.rows("s.one")) == 15, "nothing was lost"
+    shorter = make_batch(1, documents(1)[:2], to_lsn=12)
+    run(output.sink(), [shorter])
+    expected = {row["id"]: row["value"] for lsn, _, row in map(read, documents(0) + documents(1)[:2])}
+    assert {row["id"]: row["value"] for row in output.rows("s.one")} == expected
+    assert [(row["id"], row["value"]) for row in output.rows("s.two")] == [("b", 0)]
+
+
+@OF_LAKES
+def test_without_rolling_back_a_later_batch_shows_rows_of_a_lost_one(
+    output: LakeOutput, batches: list[DocumentBatch], make_batch: MakeBatch
+) -> None:
+    run(output.sink(), batches[:1])
+    with pytest.raises(CrashError):
+        run(output.sink(probe=CrashAt(SinkStep.PROGRESS, 1)), batches[1:2])
+    run(output.without_roll_back(), [make_batch(1, documents(1)[:2], to_lsn=12)])
+    assert len(output.versions()) == 20, "the test of lost batches cannot fail"
+
+
+@OF_LAKES
+def test_without_the_ledger_a_batch_is_visible_in_parts(
+    output: LakeOutput, batches: list[DocumentBatch]
+) -> None:
+    seen: list[tuple[int, int]] = []
+    probe = LookAt(
+        SinkStep.PRODUCED, lambda: seen.append((len(output.rows("s.one")), len(output.rows("s.two"))))
+    )
+    run(output.sink(probe=probe), batches[:1])
+    assert seen == [(10, 0)], "the test of visibility cannot fail"
+
+
+def read(document: tuple[int, bytes, bytes]) -> tuple[int, bytes, dict[str, Any]]:
+    return document[0], document[1], json.loads(document[2])

@@ -78,6 +78,8 @@ def certify(
       name = "orders_with_lines"              # topic, schema.table, or location of the lake table
       commits = "orders_with_lines.commits"   # optional: topic with commit records
       lsn_header = "slackwater-commit-lsn"    # optional: record header with the commit LSN
+      ledger = "/lake/slackwater/shop_lake"   # optional, of a lake table: location of its pipeline's ledger,
+      table = "shop_views.order_details"      #   and the table's name there
       [source]
       name = "inv"                            # the connector's topic.prefix
       schema = "schema.sql"                   # CREATE TABLE statements

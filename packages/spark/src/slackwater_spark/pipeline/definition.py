@@ -21,7 +21,7 @@ class ViewOutput:
 
     view: str
     topic: str
-    """The topic; of an output in PostgreSQL the table, ``schema.name``."""
+    """The topic; of an output that is a table ``schema.name``."""
     partitions: int | None = None
     """None: as the topic is, or four."""
     kind: SinkKind = SinkKind.KAFKA

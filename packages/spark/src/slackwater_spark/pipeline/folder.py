@@ -4,7 +4,7 @@
 
     pipeline.toml      name, source, scope, emit, buckets, revision, [topics] by table, and for one view
                        [output] topic, partitions; for several [outputs.<view>] topic, partitions, publish;
-                       in PostgreSQL kind = "postgres", table, history
+                       in PostgreSQL kind = "postgres", table, history; in a lake kind = "delta", table
     schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
@@ -32,7 +32,13 @@ from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
 
 _KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
-_KEYS_OF = {SinkKind.KAFKA: ("kind", "topic", "partitions"), SinkKind.POSTGRES: ("kind", "table", "history")}
+_KEYS_OF = {
+    SinkKind.KAFKA: ("kind", "topic", "partitions"),
+    SinkKind.POSTGRES: ("kind", "table", "history"),
+    SinkKind.DELTA: ("kind", "table"),
+}
+_DEFAULT_SCHEMA = {SinkKind.POSTGRES: "public", SinkKind.DELTA: "views"}
+_RESERVED_SCHEMA = "slackwater"
 _OUTPUT_KEYS = tuple(dict.fromkeys(key for keys in _KEYS_OF.values() for key in keys))
 _TABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62})\.([A-Za-z_][A-Za-z0-9_]{0,62})")
 _HISTORY_SUFFIX = "_history"
@@ -146,30 +152,33 @@ def _output_keys(table: TomlTable) -> tuple[str, ...]:
 
 
 def _output(table: TomlTable, view: str, revision: int) -> ViewOutput:
-    if _kind(table) is SinkKind.POSTGRES:
+    if _kind(table) is not SinkKind.KAFKA:
         return _output_table(table, view, revision)
     topic = table.topic_name("topic", revision_name(view, revision))
     return ViewOutput(view, topic, table.integer("partitions", None, minimum=1))
 
 
 def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:
-    default = f"public.{revision_name(view, revision).replace('.', '_')}"
+    kind = _kind(table)
+    default = f"{_DEFAULT_SCHEMA[kind]}.{revision_name(view, revision).replace('.', '_')}"
     name, history = table.text("table", default), table.boolean("history", default=False)
     found = _TABLE_NAME.fullmatch(name)
     if found is None:
         raise table.error(
             "table", f"{name!r}: expected schema.name, of letters, digits and '_', at most 63 each"
         )
+    if found[1] == _RESERVED_SCHEMA:
+        raise table.error("table", f"{name!r}: in schema {_RESERVED_SCHEMA!r} are the ledgers")
     if history and len(found[2]) > _LONGEST_NAME - len(_HISTORY_SUFFIX):
         raise table.error(
             "table", f"{name!r} is too long for the table of its versions, {name}{_HISTORY_SUFFIX}"
         )
-    return ViewOutput(view, name, kind=SinkKind.POSTGRES, history=history)
+    return ViewOutput(view, name, kind=kind, history=history)
 
 
 def _places(output: ViewOutput) -> tuple[str, ...]:
     """Returns the names of all that an output writes."""
-    if output.kind is SinkKind.POSTGRES:
+    if output.kind is not SinkKind.KAFKA:
         return (output.topic, *((output.topic + _HISTORY_SUFFIX,) if output.history else ()))
     return (output.topic, commit_topic(output.topic))
 
@@ -180,7 +189,7 @@ def _refuse_shared_places(toml: TomlTable, outputs: Sequence[ViewOutput]) -> Non
         for place in _places(output):
             writer = taken.setdefault((output.kind, place), output.view)
             if writer != output.view:
-                what = "table" if output.kind is SinkKind.POSTGRES else "topic"
+                what = "topic" if output.kind is SinkKind.KAFKA else "table"
                 views = f"{writer} and {output.view}"
                 raise toml.error("outputs", f"{views} both write {what} {place!r}", "each view has its own")
 

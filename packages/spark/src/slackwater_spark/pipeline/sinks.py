@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, assert_never
 
-from slackwater_protocol import Clock
+from slackwater_protocol import Clock, LakeSettings
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.definition import PipelineDefinition, keys_move
 from slackwater_spark.pipeline.settings import RunSettings
@@ -10,6 +10,7 @@ from slackwater_spark.sink import Sink, SinkKind, SinkProbe
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 
 if TYPE_CHECKING:
+    from slackwater_spark.sink.lake import LakeSinkSettings
     from slackwater_spark.sink.postgres import PostgresSinkSettings
 
 
@@ -41,6 +42,12 @@ def make_sink(
             from slackwater_spark.sink.postgres import PostgresSink
 
             return PostgresSink(_postgres_sink_settings(definition, settings), probe=probe, clock=clock)
+        case SinkKind.DELTA:
+            from slackwater_spark.sink.lake import LakeSink
+            from slackwater_spark.sink.lake.delta import DeltaLake
+
+            lake = _lake_sink_settings(definition, settings, settings.servers.delta)
+            return LakeSink(lake, DeltaLake(lake.lake), probe=probe, clock=clock)
         case _:
             assert_never(kind)
 
@@ -113,5 +120,39 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
         emit=definition.emit,
         scope=definition.scope,
         postgres=settings.servers.postgres,
+        accept_changed_output=settings.accept_changed_output,
+    )
+
+
+def _lake_sink_settings(
+    definition: PipelineDefinition, settings: RunSettings, lake: LakeSettings | None
+) -> "LakeSinkSettings":
+    """Returns the settings of a pipeline's sink in a lake.
+
+    Raises:
+        PipelineConfigError: no lake was given, or a view cannot be a table.
+    """
+    from slackwater_spark.sink.lake import LakeSinkSettings, OutputTable, lake_columns
+
+    if lake is None:
+        problem = f"pipeline {definition.name!r} publishes Delta tables, and no place was given for them"
+        hint = "set delta.location (SLACKWATER_DELTA_LOCATION); `slackwater config` shows it"
+        raise PipelineConfigError(problem, hint)
+    outputs = zip(definition.plan.views, definition.outputs, strict=True)
+    return LakeSinkSettings(
+        pipeline=definition.name,
+        outputs=tuple(
+            OutputTable(
+                name=output.topic,
+                columns=lake_columns(view),
+                key=view.key,
+                view=view.name,
+                keys_move=keys_move(definition.plan, number),
+            )
+            for number, (view, output) in enumerate(outputs)
+        ),
+        emit=definition.emit,
+        scope=definition.scope,
+        lake=lake,
         accept_changed_output=settings.accept_changed_output,
     )

@@ -30,6 +30,7 @@ class SinkKind(StrEnum):
 
     KAFKA = "kafka"
     POSTGRES = "postgres"
+    DELTA = "delta"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

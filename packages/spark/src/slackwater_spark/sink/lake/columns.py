@@ -1,0 +1,309 @@
+"""The columns of a view's table in a lake: Arrow types for DuckDB's, and documents as Arrow rows. Pure.
+
+Delta and Iceberg get the same Arrow types, so that a view has the same columns in both.
+"""
+
+import re
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final, TypedDict
+
+import msgspec
+import pyarrow as pa
+from duckdb import sqltype
+from duckdb.sqltypes import DuckDBPyType
+
+from slackwater_spark.errors import PipelineConfigError
+from slackwater_sql.plan import PublishedView
+
+DELETED: Final = "slackwater_deleted"
+"""Beside a view's columns: whether a row takes the row of its key away."""
+
+_TYPES: Final[dict[str, Any]] = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int32(),
+    "utinyint": pa.int32(),
+    "smallint": pa.int32(),
+    "usmallint": pa.int32(),
+    "integer": pa.int32(),
+    "uinteger": pa.int64(),
+    "bigint": pa.int64(),
+    "ubigint": pa.decimal128(20, 0),
+    "hugeint": pa.decimal128(38, 0),
+    "uhugeint": pa.decimal128(38, 0),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamp_s": pa.timestamp("us"),
+    "timestamp_ms": pa.timestamp("us"),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
+    "blob": pa.binary(),
+}
+"""By DuckDB's name of the type; all others are text."""
+_NAMES: Final = {
+    "bool": "boolean",
+    "int32": "int",
+    "int64": "long",
+    "float": "float",
+    "double": "double",
+    "date32[day]": "date",
+}
+"""By Arrow's name of the type."""
+_LISTS: Final = frozenset({"list", "array"})
+_INTEGERS: Final = frozenset(name for name, kind in _TYPES.items() if "int" in name)
+_FLOATS: Final = frozenset({"float", "double"})
+_FORBIDDEN: Final = re.compile(r"[ ,;{}()\n\t=\"`]")
+"""Characters that Parquet files of Delta tables have in no column's name, and quotes."""
+
+
+class UnfitValueError(ValueError):
+    """A value that no column of this type holds; its text says column and reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeColumn:
+    """A column of a view's table."""
+
+    name: str
+    type: str
+    """As DuckDB writes it."""
+
+
+def lake_columns(view: PublishedView) -> tuple[LakeColumn, ...]:
+    """Returns the columns of a view's table, in the order of its SELECT list.
+
+    Raises:
+        PipelineConfigError: A column of the view's key is not selected, or a name cannot be one in a lake.
+    """
+    selected = {column.name for column in view.outputs}
+    for name in view.key:
+        if name not in selected:
+            raise PipelineConfigError(
+                f"view {view.name!r}: its key has the column {name!r}, which is not in its SELECT list",
+                "a table needs the whole key: select that column, too",
+            )
+    seen: set[str] = set()
+    for column in view.outputs:
+        if _FORBIDDEN.search(column.name) or column.name.lower() in {*seen, DELETED}:
+            raise PipelineConfigError(
+                f"view {view.name!r}: a table in a lake cannot have a column {column.name!r}: names have no "
+                f"spaces, quotes and brackets, differ in more than case, and are not {DELETED!r}",
+                "give the column another name with AS",
+            )
+        seen.add(column.name.lower())
+    return tuple(LakeColumn(column.name, column.type) for column in view.outputs)
+
+
+def table_schema(columns: Sequence[LakeColumn]) -> Any:
+    """Returns the Arrow schema of a view's table; every column takes NULL."""
+    return pa.schema([pa.field(column.name, arrow_type(sqltype(column.type))) for column in columns])
+
+
+def arrow_type(duckdb_type: DuckDBPyType) -> Any:
+    """Returns the Arrow type that holds the values of a DuckDB type as they stand in documents."""
+    kind = _kind(duckdb_type)
+    children = _children(duckdb_type)
+    if kind in _LISTS:
+        return pa.list_(pa.field("element", arrow_type(children[0][1])))
+    if kind == "struct":
+        return pa.struct([pa.field(name, arrow_type(child)) for name, child in children])
+    if kind == "map":
+        return pa.map_(*(_TYPES[_kind(each)] if _stays(each) else pa.string() for _, each in children))
+    if kind == "decimal":
+        precision, scale = (value for _, value in duckdb_type.children)
+        return pa.decimal128(precision, scale)
+    return _TYPES.get(kind, pa.string())
+
+
+def type_texts(schema: Any) -> dict[str, str]:
+    """Returns the types of columns in words that are the same for all lakes."""
+    return {field.name: _type_text(field.type) for field in schema}
+
+
+class RowReader:
+    """Turns documents or keys into Arrow rows.
+
+    Args:
+        columns: The columns of the rows.
+    """
+
+    def __init__(self, columns: Sequence[LakeColumn]) -> None:
+        self.schema = table_schema(columns)
+        types = [sqltype(column.type) for column in columns]
+        names = [f"c{number}" for number in range(len(columns))]
+        fields = [(name, _json_type(kind)) for name, kind in zip(names, types, strict=True)]
+        renamed = {name: column.name for name, column in zip(names, columns, strict=True)}
+        self._decode = msgspec.json.Decoder(msgspec.defstruct("Row", fields, rename=renamed)).decode
+        self._columns = [
+            (name, column.name, _python_value(kind, is_inner=False), _text_form(field.type), field.type)
+            for name, column, kind, field in zip(names, columns, types, self.schema, strict=True)
+        ]
+
+    def table(self, documents: Iterable[bytes]) -> Any:
+        """Returns an Arrow table with a row per document, in their order.
+
+        Raises:
+            UnfitValueError: A value cannot be of its column; names it.
+        """
+        try:
+            rows = [self._decode(document) for document in documents]
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UnfitValueError(f"the document is not as the view's columns are: {error}") from error
+        arrays = []
+        for name, column, python_value, text_form, target in self._columns:
+            try:
+                values = (getattr(row, name) for row in rows)
+                found = list(values) if python_value is None else list(map(python_value, values))
+                array = pa.array(found, text_form)
+                arrays.append(array if text_form == target else array.cast(target))
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as error:
+                raise UnfitValueError(f"column {column!r}: {error}") from error
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def _type_text(kind: Any) -> str:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{_type_text(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{field.name}: {_type_text(field.type)}' for field in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{_type_text(kind.key_type)}, {_type_text(kind.item_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamp with time zone"
+    return _NAMES.get(str(kind).removeprefix("large_").removesuffix("_view"), str(kind))
+
+
+def _kind(duckdb_type: DuckDBPyType) -> str:
+    return "json" if str(duckdb_type) == "JSON" else duckdb_type.id.strip('"')
+
+
+def _children(duckdb_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    if _kind(duckdb_type) not in _LISTS | {"struct", "map"}:
+        return []
+    return [(name, child) for name, child in duckdb_type.children if isinstance(child, DuckDBPyType)]
+
+
+def _stays(duckdb_type: DuckDBPyType) -> bool:
+    """Tells whether a value is in Arrow what it is in JSON."""
+    return _kind(duckdb_type) in _INTEGERS - {"ubigint", "hugeint", "uhugeint"} | {"boolean"}
+
+
+def _json_type(duckdb_type: DuckDBPyType) -> Any:
+    """Returns what msgspec is to make of a value."""
+    kind, children = _kind(duckdb_type), _children(duckdb_type)
+    if kind in _LISTS:
+        return list[_json_type(children[0][1])] | None  # type: ignore[misc]
+    if kind == "struct":
+        fields = {name: _json_type(child) for name, child in children}
+        return TypedDict("Struct", fields) | None  # type: ignore[operator]
+    if kind == "map":
+        is_text = _kind(children[0][1]) not in _INTEGERS
+        return dict[str if is_text else int, _json_type(children[1][1])] | None  # type: ignore[misc]
+    if kind == "json":
+        return msgspec.Raw
+    if kind == "boolean":
+        return bool | None
+    if kind in _INTEGERS:
+        return int | None
+    return float | str | None if kind in _FLOATS else str | None
+
+
+def _text_form(target: Any) -> Any:
+    """Returns the Arrow type that values have before Arrow reads their texts.
+
+    Within lists and structs it cannot: where a struct is NULL it would read texts that are none.
+    """
+    if pa.types.is_decimal(target) or pa.types.is_date(target) or pa.types.is_timestamp(target):
+        return pa.string()
+    return target
+
+
+def _python_value(duckdb_type: DuckDBPyType, *, is_inner: bool) -> Callable[[Any], Any] | None:
+    """Returns what makes of a value from JSON what Arrow takes; None: nothing has to be done."""
+    kind, children = _kind(duckdb_type), _children(duckdb_type)
+    if kind in _LISTS:
+        inner = _python_value(children[0][1], is_inner=True)
+        return None if inner is None else lambda value: None if value is None else list(map(inner, value))
+    if kind == "struct":
+        return _struct_value([(name, _python_value(child, is_inner=True)) for name, child in children])
+    return (_INNER_VALUES if is_inner and kind in _INNER_VALUES else _PYTHON_VALUES).get(kind)
+
+
+def _struct_value(fields: list[tuple[str, Callable[[Any], Any] | None]]) -> Callable[[Any], Any] | None:
+    changed = [(name, convert) for name, convert in fields if convert is not None]
+
+    def convert_fields(value: Any) -> Any:
+        if value is not None:
+            for name, convert in changed:
+                value[name] = convert(value[name])
+        return value
+
+    return convert_fields if changed else None
+
+
+def _json_text(value: msgspec.Raw | None) -> str | None:
+    text = None if value is None else bytes(value).decode()
+    return None if text == "null" else text
+
+
+def _bytes(value: str | None) -> bytes | None:
+    try:
+        return None if value is None else b64decode(value, validate=True)
+    except Base64Error as error:
+        raise ValueError(f"not base64: {error}") from error
+
+
+def _float(value: float | str | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _decimal(value: str | int | None) -> Decimal | None:
+    return None if value is None else Decimal(value)
+
+
+def _date(value: str | None) -> date | None:
+    return None if value is None else date.fromisoformat(value)
+
+
+def _datetime(value: str | None) -> datetime | None:
+    return None if value is None else datetime.fromisoformat(value)
+
+
+def _digits(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _pairs(value: dict[Any, Any] | None) -> list[tuple[Any, Any]] | None:
+    return None if value is None else list(value.items())
+
+
+_PYTHON_VALUES: Final[dict[str, Callable[[Any], Any]]] = {
+    "json": _json_text,
+    "blob": _bytes,
+    "float": _float,
+    "double": _float,
+    "ubigint": _digits,
+    "hugeint": _digits,
+    "uhugeint": _digits,
+    "map": _pairs,
+}
+
+_INNER_VALUES: Final[dict[str, Callable[[Any], Any]]] = {
+    "decimal": _decimal,
+    "ubigint": _decimal,
+    "hugeint": _decimal,
+    "uhugeint": _decimal,
+    "date": _date,
+    "timestamp": _datetime,
+    "timestamp_s": _datetime,
+    "timestamp_ms": _datetime,
+    "timestamp with time zone": _datetime,
+}
+"""Of values within lists and structs."""

@@ -1,0 +1,256 @@
+"""Tables of Delta Lake, written with delta-rs: one commit of the table's log per snapshot."""
+
+import math
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, write_deltalake
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
+
+from slackwater_protocol import LakeSettings
+from slackwater_spark.sink.lake.columns import DELETED
+from slackwater_spark.sink.lake.refusals import refused_or_unavailable
+from slackwater_spark.sink.lake.table import (
+    LakeError,
+    LakeRefusedError,
+    Properties,
+    Snapshot,
+    SnapshotConflictError,
+    SnapshotGoneError,
+)
+
+_COMPACTED_BYTES: Final = 128 * 1024 * 1024
+"""Files of this size and more are not written together any more."""
+_KEEP_ROWS: Final = frozenset(
+    {
+        "ADD COLUMN",
+        "ADD COLUMNS",
+        "ADD CONSTRAINT",
+        "ADD FEATURE",
+        "CLUSTER BY",
+        "COMPUTE STATS",
+        "CREATE TABLE",
+        "OPTIMIZE",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "UPDATE SCHEMA",
+        "UPGRADE PROTOCOL",
+        "VACUUM END",
+        "VACUUM START",
+    }
+)
+"""Names of operations after which a table has the rows that it had before."""
+_HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""Old commits are removed by :meth:`DeltaLakeTable.expire` only, which knows the ledger."""
+
+
+class DeltaLake:
+    """A :class:`~slackwater_spark.sink.lake.table.Lake`: a folder of tables, ``schema/name`` each."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self._settings = settings
+
+    @property
+    def place(self) -> str:
+        """See :meth:`Lake.place`."""
+        return f"the Delta tables in {self._settings.place}"
+
+    def table(self, name: str) -> "DeltaLakeTable":
+        """See :meth:`Lake.table`."""
+        address = f"{self._settings.place.rstrip('/')}/{name.replace('.', '/')}"
+        return DeltaLakeTable(name, address, dict(self._settings.options))
+
+
+class DeltaLakeTable:
+    """A :class:`~slackwater_spark.sink.lake.table.LakeTable` of Delta Lake; snapshots are versions."""
+
+    def __init__(self, name: str, address: str, options: dict[str, str]) -> None:
+        self._name = name
+        self._address = address
+        self._options = options
+        self._loaded: DeltaTable | None = None
+
+    @property
+    def name(self) -> str:
+        """See :meth:`LakeTable.name`."""
+        return self._name
+
+    def load(self) -> Snapshot | None:
+        """See :meth:`LakeTable.load`."""
+        with self._translated():
+            try:
+                self._loaded = DeltaTable(self._address, storage_options=self._options)
+            except TableNotFoundError as error:
+                found = refused_or_unavailable(error)
+                if isinstance(found, LakeRefusedError):  # it may be there
+                    raise found from error
+                self._loaded = None
+                return None
+            return _snapshot(self._loaded.history(1)[0])
+
+    def schema(self) -> Any:
+        """See :meth:`LakeTable.schema`."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    def snapshots_from(self, snapshot_id: int | None) -> list[Snapshot]:
+        """See :meth:`LakeTable.snapshots_from`."""
+        with self._translated():
+            table = self._table
+            count = None if snapshot_id is None else max(1, table.version() - snapshot_id + 1)
+            found = sorted(map(_snapshot, table.history(count)), key=lambda snapshot: snapshot.id)
+        if snapshot_id is not None and (not found or found[0].id != snapshot_id):
+            raise SnapshotGoneError(f"version {snapshot_id} is not in the log of {self._name}")
+        return found
+
+    def create(self, schema: Any, properties: Properties) -> int:
+        """See :meth:`LakeTable.create`. A second commit follows: delta-rs cannot restore version 0."""
+        with self._translated():
+            try:
+                self._loaded = DeltaTable.create(
+                    self._address,
+                    schema=Schema.from_arrow(schema),
+                    mode="error",
+                    storage_options=self._options,
+                    commit_properties=_commit(properties),
+                )
+            except DeltaError as error:
+                if "already exists" in str(error):
+                    raise SnapshotConflictError from error
+                raise
+        return self.append(schema.empty_table(), properties)
+
+    def append(self, rows: Any, properties: Properties) -> int:
+        """See :meth:`LakeTable.append`."""
+        return self._write(rows, "append", properties)
+
+    def replace(self, rows: Any, properties: Properties) -> int:
+        """See :meth:`LakeTable.replace`."""
+        return self._write(rows, "overwrite", properties)
+
+    def merge(self, changes: Any, key: Collection[str], properties: Properties) -> int:
+        """See :meth:`LakeTable.merge`."""
+        has_null = any(changes[name].null_count for name in key)
+        equal = "IS NOT DISTINCT FROM" if has_null else "="
+        is_same = " AND ".join(f't."{name}" {equal} s."{name}"' for name in key)
+        columns = {f'"{name}"': f's."{name}"' for name in changes.schema.names if name != DELETED}
+        with self._translated():
+            merge = self._table.merge(
+                changes,
+                is_same,
+                source_alias="s",
+                target_alias="t",
+                streamed_exec=False,  # so that the keys' range tells which files need not be read
+                commit_properties=_commit(properties),
+                post_commithook_properties=_HOOKS,
+            )
+            merge = merge.when_matched_delete(f"s.{DELETED}").when_matched_update(columns)
+            merge.when_not_matched_insert(columns, f"NOT s.{DELETED}").execute()
+            return self._table.version()
+
+    def roll_back(self, snapshot_id: int, properties: Properties) -> int:
+        """See :meth:`LakeTable.roll_back`."""
+        with self._translated(is_about_past=True):
+            self._table.restore(
+                snapshot_id, commit_properties=_commit(properties), post_commithook_properties=_HOOKS
+            )
+            self._table.update_incremental()
+            return self._table.version()
+
+    def compact(self, properties: Properties) -> int:
+        """See :meth:`LakeTable.compact`.
+
+        delta-rs compacts on top of what others have done meanwhile: that shows in the version.
+        """
+        with self._translated():
+            before = self._table.version()
+            done = self._table.optimize.compact(
+                target_size=_COMPACTED_BYTES,
+                commit_properties=_commit(properties),
+                post_commithook_properties=_HOOKS,
+            )
+            if self._table.version() != before + bool(done["numFilesAdded"]):
+                raise SnapshotConflictError
+            return self._table.version()
+
+    def read(self, snapshot_id: int) -> Any:
+        """See :meth:`LakeTable.read`."""
+        with self._translated(is_about_past=True):
+            table = DeltaTable(self._address, version=snapshot_id, storage_options=self._options)
+            return pa.table(table.to_pyarrow_table())
+
+    def expire(self, kept: Collection[int], before: datetime, now: datetime, properties: Properties) -> int:
+        """See :meth:`LakeTable.expire`. Of the log nothing is removed.
+
+        A file goes so long after a version has removed it: no version that was made since `before` lacks
+        one then. Files of kept versions stay by name.
+        """
+        with self._translated():
+            self._table.vacuum(
+                retention_hours=math.ceil((now - before) / timedelta(hours=1)),
+                dry_run=False,
+                enforce_retention_duration=False,
+                keep_versions=sorted(kept),
+                commit_properties=_commit(properties),
+                post_commithook_properties=_HOOKS,
+            )
+            return self._table.version()
+
+    @property
+    def _table(self) -> DeltaTable:
+        if self._loaded is None:
+            raise SnapshotConflictError
+        return self._loaded
+
+    def _write(self, rows: Any, mode: Any, properties: Properties) -> int:
+        with self._translated():
+            write_deltalake(
+                self._table,
+                rows,
+                mode=mode,
+                commit_properties=_commit(properties),
+                post_commithook_properties=_HOOKS,
+            )
+            return self._table.version()
+
+    @contextmanager
+    def _translated(self, *, is_about_past: bool = False) -> Iterator[None]:
+        try:
+            yield
+        except LakeError:
+            raise
+        except (CommitFailedError, SchemaMismatchError, DeltaProtocolError) as error:
+            raise SnapshotConflictError(str(error)) from error
+        except (DeltaError, TableNotFoundError, FileNotFoundError) as error:
+            if is_about_past:
+                raise SnapshotGoneError(str(error)) from error
+            raise refused_or_unavailable(error) from error
+        except OSError as error:
+            raise refused_or_unavailable(error) from error
+
+
+def _commit(properties: Properties) -> CommitProperties:
+    """Without a retry delta-rs commits on top of the loaded version or not at all."""
+    return CommitProperties(custom_metadata=dict(properties), max_commit_retries=0)
+
+
+def _snapshot(commit: dict[str, Any]) -> Snapshot:
+    noted = {name: value for name, value in commit.items() if isinstance(value, str)}
+    operation, parameters = commit.get("operation"), commit.get("operationParameters", {})
+    restores = str(parameters.get("version", "")) if operation == "RESTORE" else ""
+    version = int(commit["version"])
+    return Snapshot(
+        version,
+        noted,
+        # delta-rs compacts on top of another compaction that it has not read, and doubles rows.
+        keeps_rows=operation in _KEEP_ROWS and commit.get("readVersion", version - 1) == version - 1,
+        restores=int(restores) if restores.isdigit() else None,
+    )

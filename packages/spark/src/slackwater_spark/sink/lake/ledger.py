@@ -1,0 +1,211 @@
+"""The ledger: a table of the same lake that says which snapshots of a pipeline's tables belong together.
+
+It has a row for each batch: the commit of the source, the snapshot of every table that shows it, and the
+progress record. A batch is visible when its row is. Rows are added on top of the commit that the same run
+has made before, so a run that takes the ledger over keeps all earlier ones from adding any more.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from slackwater_protocol import (
+    MalformedRecordError,
+    ProgressRecord,
+    decode_progress_record,
+    encode_progress_record,
+)
+from slackwater_spark.errors import PipelineConfigError, PipelineStateError, RunOvertakenError
+from slackwater_spark.sink.lake.table import (
+    Lake,
+    LakeTable,
+    Snapshot,
+    SnapshotConflictError,
+    SnapshotGoneError,
+)
+
+SCHEMA: Final = "slackwater"
+"""The schema of ledgers; views have none of their tables in it."""
+PIPELINE: Final = "slackwater.pipeline"
+RUN: Final = "slackwater.run"
+
+_ROWS: Final = pa.schema(
+    [
+        ("batch_id", pa.int64()),
+        ("source", pa.string()),
+        ("timeline", pa.int64()),
+        ("previous_lsn", pa.int64()),
+        ("commit_lsn", pa.int64()),
+        ("written_at", pa.timestamp("us", "UTC")),
+        ("snapshots", pa.map_(pa.string(), pa.int64())),
+        ("progress", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One visible batch."""
+
+    progress: ProgressRecord
+    previous_lsn: int
+    """The commit LSN of the batch before."""
+    snapshots: dict[str, int]
+    """The snapshot of each table, by its name."""
+    written_at: datetime
+
+
+def ledger_name(pipeline: str) -> str:
+    """Returns the name of a pipeline's ledger."""
+    return f"{SCHEMA}.{re.sub(r'[^A-Za-z0-9_]', '_', pipeline)}"
+
+
+class Ledger:
+    """The ledger of one pipeline, as one run writes it.
+
+    Args:
+        lake: Where it is.
+        pipeline: The pipeline's name.
+        run: Names the run.
+    """
+
+    def __init__(self, lake: Lake, pipeline: str, run: str) -> None:
+        self._table: LakeTable = lake.table(ledger_name(pipeline))
+        self._pipeline = pipeline
+        self._run = run
+        self._head: int | None = None
+        self._newest: LedgerRow | None = None
+
+    @property
+    def name(self) -> str:
+        """``schema.name`` of its table."""
+        return self._table.name
+
+    @property
+    def newest(self) -> LedgerRow | None:
+        """The newest batch, as far as this run knows."""
+        return self._newest
+
+    def read_newest(self) -> LedgerRow | None:
+        """Returns the newest batch; changes nothing.
+
+        Raises:
+            PipelineConfigError: The ledger is of another pipeline.
+            PipelineStateError: It is of another version, or somebody has changed it.
+        """
+        head = self._table.load()
+        return None if head is None else self._newest_of(self._rows(head))
+
+    def take_over(self, keep_since: datetime) -> None:
+        """Makes the ledger this run's, so that no earlier run can add a row; leaves out old rows.
+
+        Raises:
+            SnapshotConflictError: Another run did something at the same moment; try again.
+            PipelineConfigError: The ledger is of another pipeline.
+            PipelineStateError: It is of another version, or somebody has changed it.
+        """
+        head = self._table.load()
+        if head is None:
+            self._head, self._newest = self._table.create(_ROWS, self._properties), None
+            return
+        rows = self._rows(head)
+        newest = self._newest_of(rows)
+        self._replace(rows, keep_since)
+        self._newest = newest
+
+    def refresh(self) -> None:
+        """Learns what a commit has done that was not answered.
+
+        Raises:
+            RunOvertakenError: Another run has taken the ledger over.
+            PipelineStateError: The ledger is gone.
+        """
+        head = self._table.load()
+        if head is None:
+            raise PipelineStateError(
+                f"pipeline {self._pipeline!r}: its ledger {self.name} is gone, or this user may not read it",
+                "bring it back, then start the pipeline again; or start over: delete the pipeline's tables "
+                "and checkpoint",
+            )
+        run = head.properties.get(RUN, "(none)")
+        if run != self._run:
+            raise RunOvertakenError(self._pipeline, f"the ledger {self.name} is of run {run}")
+        if head.id != self._head:
+            self._head, self._newest = head.id, self._newest_of(self._rows(head))
+
+    def add(self, row: LedgerRow) -> None:
+        """Makes a batch visible.
+
+        Raises:
+            SnapshotConflictError: The ledger has changed since this run wrote it last.
+        """
+        self._head = self._table.append(_table_of([row]), self._properties)
+        self._newest = row
+
+    def drop_old(self, keep_since: datetime, now: datetime) -> list[LedgerRow]:
+        """Leaves out rows that were no longer the newest one then; returns the others, ascending.
+
+        Raises:
+            SnapshotConflictError: The ledger has changed since this run wrote it last.
+        """
+        head = self._table.load()
+        if head is None or head.id != self._head:
+            raise SnapshotConflictError
+        kept = self._replace(self._rows(head), keep_since)
+        self._head = self._table.expire({self._head}, keep_since, now, self._properties)
+        return kept
+
+    @property
+    def _properties(self) -> dict[str, str]:
+        return {PIPELINE: self._pipeline, RUN: self._run}
+
+    def _replace(self, rows: list[LedgerRow], keep_since: datetime) -> list[LedgerRow]:
+        rows = sorted(rows, key=lambda row: row.progress.batch_id)
+        old = [row for row in rows if row.written_at < keep_since]
+        kept = [*old[-1:], *rows[len(old) :]]
+        self._head = self._table.replace(_table_of(kept), self._properties)
+        return kept
+
+    def _rows(self, head: Snapshot) -> list[LedgerRow]:
+        owner = head.properties.get(PIPELINE)
+        if owner is not None and owner != self._pipeline:
+            raise PipelineConfigError(
+                f"pipeline {self._pipeline!r}: its ledger {self.name} is that of pipeline {owner!r}",
+                "give one of the two another name in pipeline.toml",
+            )
+        try:
+            return [_row(values) for values in self._table.read(head.id).to_pylist()]
+        except (MalformedRecordError, KeyError, TypeError, AttributeError, SnapshotGoneError) as error:
+            raise PipelineStateError(
+                f"the ledger {self.name} of pipeline {self._pipeline!r} cannot be read: {error}",
+                "restore it, or start over: delete it with the pipeline's tables and checkpoint",
+            ) from error
+
+    @staticmethod
+    def _newest_of(rows: list[LedgerRow]) -> LedgerRow | None:
+        return max(rows, key=lambda row: row.progress.batch_id, default=None)
+
+
+def _row(values: dict[str, Any]) -> LedgerRow:
+    progress = decode_progress_record(values["progress"].encode())
+    return LedgerRow(progress, values["previous_lsn"], dict(values["snapshots"]), values["written_at"])
+
+
+def _table_of(rows: list[LedgerRow]) -> Any:
+    found = [
+        {
+            "batch_id": row.progress.batch_id,
+            "source": row.progress.source,
+            "timeline": row.progress.timeline,
+            "previous_lsn": row.previous_lsn,
+            "commit_lsn": row.progress.commit_lsn,
+            "written_at": row.written_at,
+            "snapshots": list(row.snapshots.items()),
+            "progress": encode_progress_record(row.progress).decode(),
+        }
+        for row in rows
+    ]
+    return pa.Table.from_pylist(found, schema=_ROWS)

@@ -1,0 +1,25 @@
+"""A lake's answers: which errors pass by themselves, and which do not."""
+
+import re
+from typing import Final
+
+from slackwater_spark.sink.lake.table import LakeError, LakeRefusedError, LakeUnavailableError
+
+_NO_RIGHT: Final = re.compile(
+    r"permission ?denied|operation not permitted|read-only file system|access ?denied|forbidden|unauthorized|"
+    r"not authorized|invalid ?access ?key|signature ?does ?not ?match|\b40[13]\b",
+    re.IGNORECASE,
+)
+_SECRET: Final = re.compile(r"((?:secret|password|token|key)[^=:\s]*\s*[=:]\s*)\S+", re.IGNORECASE)
+
+
+def refused_or_unavailable(error: Exception) -> LakeError:
+    """Returns what to raise for an error of a library or of the storage."""
+    reason = _SECRET.sub(r"\1…", " ".join(str(error).split())) or type(error).__name__
+    if _NO_RIGHT.search(reason):
+        return LakeRefusedError(
+            reason,
+            "give the pipeline's user the right to read, write, list and delete there, then start the "
+            "pipeline again; it goes on where the ledger ends",
+        )
+    return LakeUnavailableError(reason)

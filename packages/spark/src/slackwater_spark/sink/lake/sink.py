@@ -1,0 +1,425 @@
+"""The exactly-once sink of lakes: one snapshot per table and batch, made visible by one row of the ledger.
+
+A batch first becomes a snapshot of each table that it changes. Nobody is told of them until the batch's row
+in the ledger names them, with the progress record. Snapshots that no row names are of batches that were
+lost: whoever writes next rolls the table back to the snapshot that the ledger names. They cannot be adopted,
+since a batch that was lost is planned anew and may end elsewhere.
+
+A run takes the ledger over in `open`. From then on earlier runs cannot add a row; a snapshot that one of
+them still makes is rolled back like any other that the ledger does not name.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.settings import Scope
+from slackwater_protocol import BatchHeader, Clock, ProgressRecord, SystemClock
+from slackwater_spark.errors import (
+    OutputRefusedError,
+    PipelineConfigError,
+    PipelineStateError,
+    PipelineUnavailableError,
+    RunOvertakenError,
+)
+from slackwater_spark.sink.batch import BatchCommits, Emit, check_owner, is_covered
+from slackwater_spark.sink.contract import SinkProbe, SinkStep, WriteReport
+from slackwater_spark.sink.lake.changes import ChangeReader
+from slackwater_spark.sink.lake.columns import type_texts
+from slackwater_spark.sink.lake.ledger import PIPELINE, RUN, Ledger, LedgerRow
+from slackwater_spark.sink.lake.settings import LakeSinkSettings, OutputTable
+from slackwater_spark.sink.lake.table import (
+    Lake,
+    LakeRefusedError,
+    LakeTable,
+    LakeUnavailableError,
+    Snapshot,
+    SnapshotConflictError,
+    SnapshotGoneError,
+)
+
+_FIRST_PAUSE: Final = timedelta(milliseconds=50)
+_LONGEST_PAUSE: Final = timedelta(seconds=1)
+_NEWS: Final = timedelta(seconds=5)
+"""The time between two lines in the log while the lake is waited for."""
+_CONFLICTS: Final = 3
+"""So often a table is looked at again that somebody else has changed, however little time there is."""
+_NOT_VISIBLE: Final = "nothing of the batch is visible"
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Written:
+    documents: int = 0
+    deletes: int = 0
+
+
+class LakeSink:
+    """A :class:`~slackwater_spark.sink.contract.Sink` that writes a table of a lake per view.
+
+    Args:
+        settings: The pipeline and its tables.
+        lake: Where they are.
+        probe: For tests: is told of each step.
+        clock: None: the system's.
+    """
+
+    def __init__(
+        self,
+        settings: LakeSinkSettings,
+        lake: Lake,
+        *,
+        probe: SinkProbe | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._lake = lake
+        self._probe: SinkProbe = probe or (lambda step, batch_id: None)
+        self._clock = clock or SystemClock()
+        self._run = uuid.uuid4().hex
+        self._ledger = Ledger(lake, settings.pipeline, self._run)
+        self._tables = [lake.table(output.name) for output in settings.outputs]
+        several = settings.emit is not Emit.LATEST or settings.scope is not Scope.STRICT
+        self._readers = [
+            ChangeReader(settings.pipeline, output, several=several) for output in settings.outputs
+        ]
+        self._snapshots: dict[str, int] = {}
+        """By table the snapshot that shows the newest visible batch."""
+        self._is_settled = False
+        """Whether the tables are known to be as the ledger says."""
+        self._fenced: RunOvertakenError | None = None
+
+    @property
+    def place(self) -> str:
+        """See :meth:`Sink.place`."""
+        return self._lake.place
+
+    def check(self, query_id: str | None) -> None:
+        """See :meth:`Sink.check`: refuses when the ledger has the pipeline with another checkpoint."""
+        found = self._patiently("its ledger", self._settings.request_timeout, self._ledger.read_newest)
+        self._check_owner(None if found is None else found.progress, query_id)
+
+    def open(self) -> ProgressRecord | None:
+        """Takes the ledger over, then makes tables or brings them back to what the ledger names.
+
+        Raises:
+            PipelineConfigError: A table does not fit, or is another pipeline's.
+            PipelineStateError: A table is not as the pipeline has left it.
+            OutputRefusedError: The lake does not let the pipeline do what it has to.
+            PipelineUnavailableError: The lake does not answer.
+        """
+        return self._patiently("its outputs", self._settings.request_timeout, self._take_over)
+
+    def write(self, query_id: str, batch: DocumentBatch) -> WriteReport:
+        """Makes a batch visible, or finds that it is. Idempotent over runs; blocks until it is certain.
+
+        Args:
+            query_id: Of the checkpoint.
+            batch: The one after the newest that is visible.
+
+        Raises:
+            RunOvertakenError: Another run took over; stop. All later calls raise it, too.
+            PipelineStateError: The progress is of another checkpoint, the batch does not continue it, or a
+                table was changed while the run writes.
+            OutputRefusedError: The lake will not take a row; nothing of the batch is visible.
+            PipelineUnavailableError: All attempts failed.
+            EngineStateError: Nothing of the batch is visible.
+        """
+        if self._fenced is not None:
+            raise self._fenced
+        self._probe(SinkStep.COLLECTED, batch.batch_id)
+        what, patience = f"batch {batch.batch_id}", self._settings.patience
+        try:
+            report = self._patiently(what, patience, lambda: self._write_once(query_id, batch))
+        except RunOvertakenError as error:
+            self._fenced = error
+            raise
+        if not report.was_covered:
+            self._probe(SinkStep.COMMITTED, batch.batch_id)
+        if (batch.batch_id + 1) % self._settings.lake.maintain_every == 0:
+            self._expire()
+        return report
+
+    def close(self) -> None:
+        """See :meth:`Sink.close`: there is nothing to let go of."""
+
+    def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
+        """Does something again while its errors are of a kind that passes."""
+        end = self._clock.monotonic() + patience.total_seconds()
+        pause, news_at = _FIRST_PAUSE, float("-inf")
+        for attempts in count(1):
+            try:
+                return attempt()
+            except LakeRefusedError as error:
+                raise OutputRefusedError(self._settings.pipeline, what, error.reason, error.hint) from error
+            except (LakeUnavailableError, SnapshotConflictError) as error:
+                now = self._clock.monotonic()
+                is_known = isinstance(error, LakeUnavailableError) or attempts > _CONFLICTS
+                if now >= end and is_known:
+                    raise self._unavailable(what, attempts, error) from error
+                if now - news_at >= _NEWS.total_seconds() and isinstance(error, LakeUnavailableError):
+                    news_at = now
+                    _log.warning(
+                        "%s: no success with %s: %s; trying again, for %.0f s at most",
+                        self.place, what, error, end - now,
+                    )  # fmt: skip
+                time.sleep(pause.total_seconds())
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        raise AssertionError("count() never ends")
+
+    def _unavailable(self, what: str, attempts: int, error: Exception) -> PipelineUnavailableError:
+        detail = str(error) or "somebody else writes to the tables all the time"
+        return PipelineUnavailableError(
+            f"pipeline {self._settings.pipeline!r}: no success with {what} at {self.place}, in {attempts} "
+            f"attempt(s): {detail}",
+            "nothing of an unfinished batch is visible; start the pipeline again when the cause is gone",
+        )
+
+    def _take_over(self) -> ProgressRecord | None:
+        self._ledger.take_over(self._keep_since())
+        newest = self._ledger.newest
+        self._settle()
+        return None if newest is None else newest.progress
+
+    def _settle(self) -> None:
+        """Brings every table back to what the ledger names; makes those that are missing.
+
+        Raises:
+            PipelineConfigError: A table does not fit, or is another pipeline's.
+            PipelineStateError: A table is not as the pipeline has left it.
+        """
+        newest = self._ledger.newest
+        for output, table in zip(self._settings.outputs, self._tables, strict=True):
+            named = None if newest is None else newest.snapshots.get(output.name)
+            head = table.load()
+            is_lost = newest is not None and (named is None or head is None)
+            if is_lost:
+                self._accept_lost(output)
+            if head is None:
+                found = table.create(self._reader(output).schema, self._properties())
+            else:
+                self._check_form(output, table)
+                found = (
+                    self._adopt(output, table) if is_lost else self._settle_table(output, table, head, named)
+                )
+            self._snapshots[output.name] = found
+        self._is_settled = True
+
+    def _settle_table(self, output: OutputTable, table: LakeTable, head: Snapshot, named: int | None) -> int:
+        """Takes back what the ledger does not name; returns the snapshot that shows the ledger's rows."""
+        mine = self._settings.pipeline
+        try:
+            above = table.snapshots_from(named)
+            if named is not None and above.pop(0).properties.get(PIPELINE) != mine:
+                raise SnapshotGoneError
+        except SnapshotGoneError:
+            self._accept_lost(output)
+            return self._adopt(output, table)
+        for snapshot in above:
+            owner = snapshot.properties.get(PIPELINE, mine)
+            if owner != mine:
+                raise self._taken(output, owner)
+        restored = [n for n, each in enumerate(above, 1) if named is not None and each.restores == named]
+        changed = [each for each in above[max(restored, default=0) :] if not each.keeps_rows]
+        if not all(PIPELINE in snapshot.properties for snapshot in changed):
+            self._accept_strangers(output, table, head, named)
+            return self._adopt(output, table)
+        if named is None:
+            return table.replace(self._reader(output).schema.empty_table(), self._properties())
+        if changed:
+            self._roll_back(output, table, named)
+        return named
+
+    def _roll_back(self, output: OutputTable, table: LakeTable, named: int) -> None:
+        """Undoes batches that were lost."""
+        try:
+            table.roll_back(named, self._properties())
+        except SnapshotGoneError:
+            self._accept_lost(output)
+
+    def _adopt(self, output: OutputTable, table: LakeTable) -> int:
+        """Notes on top of a table whose rows are accepted as they are that it is the pipeline's."""
+        return table.append(self._reader(output).schema.empty_table(), self._properties())
+
+    def _accept_lost(self, output: OutputTable) -> None:
+        """Refuses a table that has lost what the ledger names, unless the operator accepts it."""
+        if not self._settings.accept_changed_output:
+            raise PipelineStateError(
+                f"pipeline {self._settings.pipeline!r}: table {output.name} of view {output.view!r} is not "
+                "the one that its batches went into, or has lost the snapshot that the ledger names",
+                "restore the table; or raise `revision` in pipeline.toml, which builds the views anew in "
+                "tables of their own. --accept-changed-output goes on with what is there, without the rows "
+                "that are missing",
+            )
+
+    def _accept_strangers(
+        self, output: OutputTable, table: LakeTable, head: Snapshot, named: int | None
+    ) -> None:
+        """Refuses rows that are not of the pipeline, unless the operator accepts them."""
+        if self._settings.accept_changed_output or (named is None and not len(table.read(head.id))):
+            return
+        if named is None:
+            raise PipelineConfigError(
+                f"pipeline {self._settings.pipeline!r}: table {output.name} has rows that no batch of it has "
+                "written",
+                f"empty or drop it, or name another table for view {output.view!r} in pipeline.toml",
+            )
+        raise PipelineStateError(
+            f"pipeline {self._settings.pipeline!r}: somebody else has changed rows of table {output.name} of "
+            f"view {output.view!r}; {_NOT_VISIBLE}",
+            f"restore snapshot {named} of the table; or raise `revision` in pipeline.toml, which builds the "
+            "views anew in tables of their own. --accept-changed-output goes on with the rows as they are",
+        )
+
+    def _taken(self, output: OutputTable, owner: str) -> PipelineConfigError:
+        return PipelineConfigError(
+            f"pipeline {self._settings.pipeline!r}: table {output.name} is written by pipeline {owner!r}",
+            "each table has one writer: name another table in pipeline.toml; if the other pipeline is gone "
+            "for good, drop the table",
+        )
+
+    def _check_form(self, output: OutputTable, table: LakeTable) -> None:
+        """Compares a table with what its view needs.
+
+        Raises:
+            PipelineConfigError: Names each difference.
+        """
+        there, wanted = type_texts(table.schema()), type_texts(self._reader(output).schema)
+        differences = [
+            f"column {name!r} is {there.get(name, 'missing')} instead of {wanted.get(name, 'missing')}"
+            for name in dict.fromkeys((*wanted, *there))
+            if there.get(name) != wanted.get(name)
+        ]
+        if differences:
+            raise PipelineConfigError(
+                f"pipeline {self._settings.pipeline!r}: table {output.name} does not fit view "
+                f"{output.view!r}: {'; '.join(differences)}; {_NOT_VISIBLE}",
+                "give the table the columns of the view again; it goes on where the ledger ends. Or raise "
+                "`revision` in pipeline.toml, which builds the views anew in tables of their own",
+            )
+
+    def _reader(self, output: OutputTable) -> ChangeReader:
+        return self._readers[self._settings.outputs.index(output)]
+
+    def _write_once(self, query_id: str, batch: DocumentBatch) -> WriteReport:
+        started = self._clock.monotonic()
+        self._ledger.refresh()
+        newest = self._ledger.newest
+        visible = None if newest is None else newest.progress
+        self._check_owner(visible, query_id)
+        was_covered = self._is_covered(batch, visible)
+        written = _Written()
+        produced = started
+        if not was_covered:
+            self._probe(SinkStep.BEGUN, batch.batch_id)
+            if not self._is_settled:
+                self._settle()
+            self._is_settled = False
+            snapshots = self._produce(batch, written)
+            self._probe(SinkStep.PROGRESS, batch.batch_id)
+            produced = self._clock.monotonic()
+            progress = self._progress_after(query_id, batch)
+            self._commit(LedgerRow(progress, batch.header.from_lsn, snapshots, self._clock.now()))
+            self._snapshots = snapshots
+            self._is_settled = True
+        return WriteReport(
+            batch_id=batch.batch_id,
+            header=batch.header,
+            documents=written.documents,
+            deletes=written.deletes,
+            was_covered=was_covered,
+            produce_seconds=produced - started,
+            commit_seconds=self._clock.monotonic() - produced,
+            visible_at=self._clock.now(),
+        )
+
+    def _produce(self, batch: DocumentBatch, written: _Written) -> dict[str, int]:
+        """Makes a snapshot of each table that the batch changes; returns the snapshots of all tables."""
+        settings, snapshots = self._settings, dict(self._snapshots)
+        commits = BatchCommits(batch, settings.emit, settings.scope)
+        commits.check_views(len(settings.outputs))
+        properties = self._properties(batch.batch_id, batch.header)
+        is_due = (batch.batch_id + 1) % settings.lake.maintain_every == 0
+        has_begun = False
+        for number, (output, table) in enumerate(zip(settings.outputs, self._tables, strict=True)):
+            if not batch.payloads.get(number):
+                continue
+            changes = self._readers[number].read(self._shown(commits, number))
+            written.documents += changes.documents
+            written.deletes += changes.deletes
+            if output.key:
+                snapshots[output.name] = table.merge(changes.rows, output.key, properties)
+            else:
+                snapshots[output.name] = table.replace(changes.remaining, properties)
+            if is_due:
+                snapshots[output.name] = table.compact(properties)
+            if not has_begun:
+                has_begun = True
+                self._probe(SinkStep.PRODUCED, batch.batch_id)
+        self._probe(SinkStep.FLUSHED, batch.batch_id)
+        return snapshots
+
+    def _shown(self, commits: BatchCommits, number: int) -> Iterator[tuple[int, bytes, bytes | None]]:
+        keys_move = self._settings.outputs[number].keys_move
+        for committed in commits.documents(number, keys_move=keys_move):
+            for _, key, document in committed.documents:
+                yield committed.commit_lsn, key, document
+
+    def _commit(self, row: LedgerRow) -> None:
+        self._ledger.add(row)
+
+    def _expire(self) -> None:
+        """Removes what is older than the setting; a failure only leaves more behind."""
+        try:
+            now = self._clock.now()
+            before = now - self._settings.lake.keep
+            kept = self._ledger.drop_old(before, now)
+            for table in self._tables:
+                names = {kept[0].snapshots[table.name], self._snapshots[table.name]}
+                table.expire(names, before, now, self._properties())
+        except (LakeUnavailableError, LakeRefusedError, SnapshotConflictError, SnapshotGoneError) as error:
+            self._is_settled = False
+            _log.warning("%s: old snapshots stay for now: %s", self.place, error)
+
+    def _keep_since(self) -> datetime:
+        return self._clock.now() - self._settings.lake.keep
+
+    def _check_owner(self, progress: ProgressRecord | None, query_id: str | None) -> None:
+        check_owner(self._settings.pipeline, progress, query_id, f"its ledger {self._ledger.name}")
+
+    def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
+        return is_covered(self._settings.pipeline, batch, visible)
+
+    def _properties(self, batch_id: int | None = None, header: BatchHeader | None = None) -> dict[str, str]:
+        """Returns what is noted in snapshots: who has written them, and of what they are."""
+        noted: dict[str, Any] = {PIPELINE: self._settings.pipeline, RUN: self._run}
+        if header is not None:
+            noted |= {
+                "slackwater.batch": batch_id,
+                "slackwater.source": header.source,
+                "slackwater.timeline": header.timeline,
+                "slackwater.previous_lsn": header.from_lsn,
+                "slackwater.commit_lsn": header.to_lsn,
+            }
+        return {name: str(value) for name, value in noted.items()}
+
+    def _progress_after(self, query_id: str, batch: DocumentBatch) -> ProgressRecord:
+        return ProgressRecord(
+            pipeline=self._settings.pipeline,
+            query_id=query_id,
+            batch_id=batch.batch_id,
+            source=batch.header.source,
+            timeline=batch.header.timeline,
+            commit_lsn=batch.header.to_lsn,
+            run=self._run,
+            state=batch.state,
+        )

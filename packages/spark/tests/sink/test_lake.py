@@ -1,0 +1,490 @@
+"""The tables of lakes: what is in them, what somebody else does to them, what is kept. Needs no server."""
+
+import json
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
+
+from slackwater_engine.documents import DocumentBatch
+from slackwater_protocol import LakeSettings, SystemClock
+from slackwater_spark.errors import (
+    OutputRefusedError,
+    PipelineConfigError,
+    PipelineStateError,
+    PipelineUnavailableError,
+)
+from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
+from slackwater_spark.sink.lake.delta import DeltaLake
+from slackwater_spark.sink.lake.refusals import refused_or_unavailable
+from slackwater_spark.sink.lake.table import LakeRefusedError, LakeUnavailableError
+
+MakeBatch = Callable[..., DocumentBatch]
+Document = tuple[int, bytes, bytes | None]
+QUERY = "0f5c2f6e-query"
+COLUMNS = (
+    LakeColumn("id", "BIGINT"),
+    LakeColumn("Total", "DECIMAL(12,2)"),
+    LakeColumn("lines", "STRUCT(product VARCHAR, price DECIMAL(10,2))[]"),
+)
+
+
+class MovedClock(SystemClock):
+    """The system's clock, some time ahead."""
+
+    ahead = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
+class Lake:
+    """A pipeline of one view into a table ``s.orders``, with what somebody else can do to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = LakeSinkSettings(
+            pipeline="p",
+            outputs=(OutputTable(name="s.orders", columns=COLUMNS, key=("id",), view="orders"),),
+            lake=LakeSettings(place=str(folder), maintain_every=4),
+            patience=timedelta(milliseconds=1),
+            request_timeout=timedelta(milliseconds=1),
+        )
+
+    def sink(self, settings: LakeSinkSettings | None = None, **options: Any) -> LakeSink:
+        found = settings or self.settings
+        return LakeSink(found, DeltaLake(found.lake), **options)
+
+    @property
+    def place(self) -> str:
+        return str(self.folder / "s" / "orders")
+
+    def rows(self) -> list[dict[str, Any]]:
+        found = DeltaTable(self.place).to_pyarrow_table().to_pylist()
+        return sorted(found, key=lambda row: (row["id"] is None, row["id"] or 0))
+
+    def ids(self) -> list[int | None]:
+        return [row["id"] for row in self.rows()]
+
+    def ledger(self) -> list[dict[str, Any]]:
+        rows = DeltaTable(str(self.folder / "slackwater" / "p")).to_pyarrow_table().to_pylist()
+        return sorted(rows, key=lambda row: row["batch_id"])
+
+    def versions(self) -> list[int]:
+        """Those that the ledger names."""
+        return [dict(row["snapshots"])["s.orders"] for row in self.ledger()]
+
+    def can_read(self, version: int) -> bool:
+        try:
+            return DeltaTable(self.place, version=version).to_pyarrow_table() is not None
+        except OSError:
+            return False
+
+    def add_row(self) -> None:
+        write_deltalake(self.place, self._table.to_pyarrow_table().slice(0, 1), mode="append")
+
+    def add_column(self) -> None:
+        self._table.alter.add_columns([Field("more", PrimitiveType("string"))])
+
+    def optimize(self) -> None:
+        table = self._table
+        table.optimize.compact()
+        table.vacuum(retention_hours=200, dry_run=False)
+
+    def make_anew(self) -> None:
+        empty = self._table.to_pyarrow_table().schema.empty_table()
+        self.folder.joinpath("s").rename(self.folder / "gone")
+        for _ in range(4):
+            write_deltalake(self.place, empty, mode="append")
+
+    @property
+    def _table(self) -> DeltaTable:
+        return DeltaTable(self.place)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def order(lsn: int, order_id: int | None, *prices: str) -> Document:
+    key = json.dumps({"id": order_id}).encode()
+    lines = [{"product": "é", "price": price} for price in prices]
+    total = str(sum(map(Decimal, prices), Decimal("0.00")))
+    return lsn, key, json.dumps({"id": order_id, "Total": total, "lines": lines}).encode()
+
+
+def gone(lsn: int, order_id: int | None) -> Document:
+    return lsn, json.dumps({"id": order_id}).encode(), None
+
+
+def run(sink: LakeSink, *batches: DocumentBatch) -> None:
+    sink.open()
+    for batch in batches:
+        sink.write(QUERY, batch)
+
+
+@pytest.fixture
+def batches(make_batch: MakeBatch) -> list[DocumentBatch]:
+    """Each adds two orders and changes or takes away one."""
+    return [
+        make_batch(
+            n,
+            [order(10 * n + 10, 2 * n, "1.10"), order(10 * n + 10, 2 * n + 1), gone(10 * n + 10, 2 * n - 2)],
+        )
+        for n in range(12)
+    ]
+
+
+def test_a_row_has_all_of_its_document_and_goes_with_it(lake: Lake, make_batch: MakeBatch) -> None:
+    first = make_batch(0, [order(10, 1, "1.10", "2.20"), order(10, 2, "3"), order(10, None)])
+    second = make_batch(1, [order(20, 1), gone(20, 2), gone(20, 9), order(20, None, "5.00")])
+    run(lake.sink(), first)
+    line = {"product": "é", "price": Decimal("1.10")}
+    assert lake.rows()[0] == {
+        "id": 1,
+        "Total": Decimal("3.30"),
+        "lines": [line, {**line, "price": Decimal("2.20")}],
+    }
+    run(lake.sink(), second)
+    assert [(row["id"], row["Total"]) for row in lake.rows()] == [(1, Decimal(0)), (None, Decimal(5))]
+
+
+def test_a_view_of_one_row_has_one(lake: Lake, make_batch: MakeBatch) -> None:
+    output = OutputTable(name="s.orders", columns=(LakeColumn("id", "BIGINT"),), key=(), view="orders")
+    sink = lake.sink(replace(lake.settings, outputs=(output,)))
+    sink.open()
+    for number, expected in enumerate([[7], [8], []]):
+        document = b'{"id":%d}' % expected[0] if expected else None
+        sink.write(QUERY, make_batch(number, [(10 * number + 10, b"{}", document)]))
+        assert lake.ids() == expected
+
+
+def test_a_snapshot_and_the_ledger_say_which_commit_they_show(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    run(lake.sink(), *batches[:2])
+    commit = DeltaTable(lake.place).history(1)[0]
+    noted = {
+        name.removeprefix("slackwater."): value for name, value in commit.items() if "slackwater." in name
+    }
+    noted.pop("run")
+    assert noted == {
+        "pipeline": "p",
+        "batch": "1",
+        "source": "inv",
+        "timeline": "1",
+        "previous_lsn": "10",
+        "commit_lsn": "20",
+    }
+    rows = [
+        {name: row[name] for name in ("batch_id", "source", "timeline", "previous_lsn", "commit_lsn")}
+        for row in lake.ledger()
+    ]
+    assert rows == [
+        {"batch_id": 0, "source": "inv", "timeline": 1, "previous_lsn": 0, "commit_lsn": 10},
+        {"batch_id": 1, "source": "inv", "timeline": 1, "previous_lsn": 10, "commit_lsn": 20},
+    ]
+
+
+def test_a_value_that_does_not_fit_is_refused_and_nothing_of_its_batch_is_visible(
+    lake: Lake, make_batch: MakeBatch, batches: list[DocumentBatch]
+) -> None:
+    sink = lake.sink()
+    sink.open()
+    with pytest.raises(OutputRefusedError, match=r'key \{"id": 1\}, commit LSN 0/A'):
+        sink.write(QUERY, make_batch(0, [order(10, 1, "1" * 11)]))
+    assert lake.ledger() == []
+    sink.write(QUERY, batches[0])
+    assert lake.ids() == [0, 1]
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file of this process can grow above a size."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [0, 500, 1500])
+def test_a_full_disk_is_waited_for_and_nothing_is_lost(
+    lake: Lake, batches: list[DocumentBatch], size: int
+) -> None:
+    sink = lake.sink()
+    run(sink, batches[0])
+    with full_disk(size), pytest.raises(PipelineUnavailableError, match="batch 1"):
+        sink.write(QUERY, batches[1])
+    assert [row["batch_id"] for row in lake.ledger()] == [0]
+    sink.write(QUERY, batches[1])
+    run(lake.sink(), batches[2])
+    assert lake.ids() == [1, 3, 4, 5]
+
+
+def test_a_column_that_somebody_adds_is_named_and_the_run_goes_on_when_it_is_gone(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    sink = lake.sink()
+    run(sink, batches[0])
+    lake.add_column()
+    for _ in range(2):
+        with pytest.raises(PipelineConfigError, match="column 'more' is string instead of missing"):
+            sink.write(QUERY, batches[1])
+    with pytest.raises(PipelineConfigError, match=r"s\.orders does not fit view 'orders'"):
+        lake.sink().open()
+    DeltaTable(lake.place).restore(lake.versions()[-1])
+    run(lake.sink(), batches[1])
+    assert lake.ids() == [1, 2, 3]
+
+
+def test_rows_that_somebody_adds_are_refused_until_they_are_accepted_or_taken_back(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    sink = lake.sink()
+    run(sink, *batches[:2])
+    lake.add_row()
+    with pytest.raises(PipelineStateError, match=r"somebody else has changed rows of table s\.orders"):
+        sink.write(QUERY, batches[2])
+    with pytest.raises(PipelineStateError, match="somebody else"):
+        lake.sink().open()
+    run(lake.sink(replace(lake.settings, accept_changed_output=True)), batches[2])
+    assert len(lake.ids()) == 5
+    run(lake.sink(), batches[3])
+    lake.add_row()
+    DeltaTable(lake.place).restore(lake.versions()[-1])
+    run(lake.sink(), batches[4])
+    assert len(lake.ids()) == 7
+
+
+def test_files_that_somebody_else_writes_together_are_no_change(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    sink = lake.sink()
+    run(sink, *batches[:3])
+    lake.optimize()
+    sink.write(QUERY, batches[3])
+    lake.optimize()
+    run(lake.sink(), batches[4])
+    assert lake.ids() == [1, 3, 5, 7, 8, 9]
+
+
+def test_rows_that_a_compaction_of_an_overtaken_run_doubles_are_taken_back(
+    lake: Lake, make_batch: MakeBatch
+) -> None:
+    sink = lake.sink()
+    run(sink, *(make_batch(n, [order(10 * n + 10, n)]) for n in range(3)))
+    late = DeltaTable(lake.place)
+    lake.optimize()
+    late.optimize.compact(commit_properties=CommitProperties({"slackwater.pipeline": "p"}))
+    assert lake.ids() == [0, 0, 1, 1, 2, 2]
+    sink.write(QUERY, make_batch(3, [order(40, 3)]))
+    assert lake.ids() == [0, 1, 2, 3]
+
+
+def test_a_table_that_was_made_anew_is_refused(lake: Lake, batches: list[DocumentBatch]) -> None:
+    run(lake.sink(), *batches[:2])
+    lake.make_anew()
+    with pytest.raises(PipelineStateError, match="is not the one that its batches went into"):
+        lake.sink().open()
+
+
+def test_a_table_that_is_gone_is_refused_until_that_is_accepted(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    run(lake.sink(), *batches[:2])
+    lake.folder.joinpath("s").rename(lake.folder / "gone")
+    with pytest.raises(PipelineStateError, match="is not the one that its batches went into"):
+        lake.sink().open()
+    run(lake.sink(replace(lake.settings, accept_changed_output=True)), batches[2])
+    assert lake.ids() == [4, 5]
+
+
+def test_a_table_with_rows_of_somebody_else_is_refused(lake: Lake, batches: list[DocumentBatch]) -> None:
+    run(lake.sink(), batches[0])
+    rows = DeltaTable(lake.place).to_pyarrow_table()
+    lake.folder.joinpath("s").rename(lake.folder / "gone")
+    lake.folder.joinpath("slackwater").rename(lake.folder / "ledger")
+    write_deltalake(lake.place, rows)
+    with pytest.raises(PipelineConfigError, match="has rows that no batch of it has written"):
+        lake.sink().open()
+    DeltaTable(lake.place).delete()
+    run(lake.sink(), batches[0])
+    assert lake.ids() == [0, 1]
+
+
+def test_a_second_pipeline_into_a_table_is_refused(lake: Lake, batches: list[DocumentBatch]) -> None:
+    run(lake.sink(), batches[0])
+    other = replace(lake.settings, pipeline="q")
+    with pytest.raises(PipelineConfigError, match=r"'q': table s\.orders is written by pipeline 'p'"):
+        lake.sink(other).open()
+    run(lake.sink(), batches[1])
+
+
+def test_two_names_for_one_ledger_are_refused(lake: Lake, batches: list[DocumentBatch]) -> None:
+    run(lake.sink(replace(lake.settings, pipeline="a.b")), batches[0])
+    with pytest.raises(PipelineConfigError, match=r"its ledger slackwater\.a_b is that of pipeline 'a\.b'"):
+        lake.sink(replace(lake.settings, pipeline="a_b")).open()
+
+
+def test_small_files_are_written_together_now_and_then(lake: Lake, make_batch: MakeBatch) -> None:
+    sink, found = lake.sink(), []
+    sink.open()
+    for number in range(4):
+        sink.write(QUERY, make_batch(number, [order(10 * number + 10, number)]))
+        found.append(len(DeltaTable(lake.place).file_uris()))
+    assert found == [1, 2, 3, 1]
+    assert lake.ids() == [0, 1, 2, 3]
+
+
+def without_past(lake: Lake) -> LakeSinkSettings:
+    return replace(lake.settings, lake=replace(lake.settings.lake, keep=timedelta(0)))
+
+
+def test_what_the_ledger_names_stays_readable_and_what_it_dropped_goes(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    sink = lake.sink(without_past(lake))
+    run(sink, *batches[:3])
+    dropped = lake.versions()
+    sink.write(QUERY, batches[3])
+    assert [row["batch_id"] for row in lake.ledger()] == [3]
+    assert not any(lake.can_read(version) for version in dropped)
+    for batch in batches[4:]:
+        sink.write(QUERY, batch)
+        assert all(lake.can_read(version) for version in lake.versions())
+    assert lake.ids() == [2 * n + 1 for n in range(11)] + [22, 23]
+
+
+def test_what_is_young_stays(lake: Lake, batches: list[DocumentBatch]) -> None:
+    run(lake.sink(), *batches)
+    assert [row["batch_id"] for row in lake.ledger()] == list(range(12))
+    assert all(lake.can_read(version) for version in lake.versions())
+
+
+def test_the_row_that_was_the_newest_one_stays_with_its_snapshot(
+    lake: Lake, batches: list[DocumentBatch]
+) -> None:
+    """Somebody may be reading it, however old it is."""
+    clock = MovedClock()
+    sink = lake.sink(clock=clock)
+    run(sink, *batches[:3])
+    clock.ahead = timedelta(days=2)
+    sink.write(QUERY, batches[3])
+    assert [row["batch_id"] for row in lake.ledger()] == [2, 3]
+    assert all(lake.can_read(version) for version in lake.versions())
+
+
+def test_an_idle_table_stays_readable_however_often_others_change(
+    lake: Lake, make_batch: MakeBatch, batches: list[DocumentBatch]
+) -> None:
+    sink = lake.sink(without_past(lake))
+    run(sink, batches[0], batches[1])
+    for number in range(2, 12):
+        sink.write(QUERY, make_batch(number, []))
+    assert [row["batch_id"] for row in lake.ledger()] == [11]
+    assert lake.can_read(lake.versions()[0])
+    assert lake.ids() == [1, 2, 3]
+
+
+def test_a_failure_to_remove_old_files_is_told_and_the_run_goes_on(
+    lake: Lake,
+    batches: list[DocumentBatch],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink = lake.sink(without_past(lake))
+    run(sink, *batches[:3])
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "vacuum", fails)
+        sink.write(QUERY, batches[3])
+    assert "old snapshots stay for now: no disk" in caplog.text
+    sink.write(QUERY, batches[4])
+    assert lake.ids() == [1, 3, 5, 7, 8, 9]
+
+
+def fails(*args: object, **options: object) -> None:
+    raise OSError("no disk")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Generic S3 error: 403 Forbidden, AccessDenied", LakeRefusedError),
+        ("Permission denied (os error 13)", LakeRefusedError),
+        ("you don't have access! Error: Os { code: 13, kind: PermissionDenied }", LakeRefusedError),
+        ("No space left on device (os error 28)", LakeUnavailableError),
+        ("error sending request: connection refused", LakeUnavailableError),
+    ],
+)
+def test_only_missing_rights_are_not_waited_for(text: str, kind: type[Exception]) -> None:
+    assert isinstance(refused_or_unavailable(OSError(text)), kind)
+
+
+def test_secrets_are_left_out_of_messages() -> None:
+    error = refused_or_unavailable(OSError("aws_secret_access_key=abc, token: def"))
+    assert "abc" not in str(error)
+    assert "def" not in str(error)
+
+
+def test_a_right_that_is_missing_ends_the_run_at_once_and_the_next_one_goes_on(
+    lake: Lake, batches: list[DocumentBatch], without_rights: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    sink = lake.sink()
+    run(sink, batches[0])
+    with (
+        without_rights(lake.folder),
+        pytest.raises(OutputRefusedError, match=r"ermission denied.*give the pipeline's"),
+    ):
+        sink.write(QUERY, batches[1])
+    assert [row["batch_id"] for row in lake.ledger()] == [0]
+    sink.write(QUERY, batches[1])
+    run(lake.sink(), batches[2])
+    assert lake.ids() == [1, 3, 4, 5]
+
+
+@pytest.fixture
+def without_rights() -> Callable[[Path], AbstractContextManager[None]]:
+    """Takes the right to write away from this process; of root it makes somebody else for so long."""
+
+    @contextmanager
+    def run(folder: Path) -> Iterator[None]:
+        user = os.geteuid()
+        before = {path: path.stat().st_mode for path in (folder, *folder.rglob("*"))}
+        for path in before:
+            path.chmod(0o555)
+        if user == 0:
+            for path in folder.parents:  # those of pytest; others are open or not ours to open
+                path.chmod(path.stat().st_mode | 0o055)
+            os.seteuid(65534)
+        try:
+            yield
+        finally:
+            if user == 0:
+                os.seteuid(user)
+            for path, mode in before.items():
+                path.chmod(mode)
+
+    return run
+
+
+def test_a_ledger_that_is_gone_is_no_other_run(lake: Lake, batches: list[DocumentBatch]) -> None:
+    sink = lake.sink()
+    run(sink, batches[0])
+    lake.folder.joinpath("slackwater").rename(lake.folder / "ledger")
+    with pytest.raises(PipelineStateError, match=r"its ledger slackwater\.p is gone"):
+        sink.write(QUERY, batches[1])
+    lake.folder.joinpath("ledger").rename(lake.folder / "slackwater")
+    run(lake.sink(), batches[1])
+    assert lake.ids() == [1, 2, 3]

@@ -1,0 +1,161 @@
+"""What the sink needs of a table in a lake, over every table format. Needs no server."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from slackwater_protocol import LakeSettings, SystemClock
+from slackwater_spark.sink.lake.columns import DELETED
+from slackwater_spark.sink.lake.delta import DeltaLake
+from slackwater_spark.sink.lake.table import Lake, LakeTable, SnapshotConflictError, SnapshotGoneError
+
+SCHEMA = pa.schema(
+    [("Id", pa.int64()), ("b", pa.string()), ("l", pa.list_(pa.struct([("x", pa.decimal128(9, 2))])))]
+)
+CLOCK = SystemClock()
+MINE = {"slackwater.pipeline": "p"}
+
+Write = Callable[[LakeTable], int]
+Row = tuple[int | None, str]
+
+
+def rows(*values: Row) -> Any:
+    return pa.Table.from_pylist([{"Id": i, "b": b, "l": [{"x": 1}, None]} for i, b in values], schema=SCHEMA)
+
+
+def changes(*values: Row, gone: tuple[int | None, ...] = ()) -> Any:
+    there = rows(*values).append_column(DELETED, pa.array([False] * len(values), pa.bool_()))
+    missing = pa.Table.from_pylist([{"Id": i, DELETED: True} for i in gone], schema=there.schema)
+    return pa.concat_tables([there, missing])
+
+
+WRITES: dict[str, Write] = {
+    "append": lambda table: table.append(rows((9, "late")), MINE),
+    "replace": lambda table: table.replace(rows((9, "late")), MINE),
+    "merge": lambda table: table.merge(changes((9, "late")), ["Id"], MINE),
+    "compact": lambda table: table.compact(MINE),
+    "roll_back": lambda table: table.roll_back(table.snapshots_from(None)[-2].id, MINE),
+}
+
+
+@pytest.fixture(params=["delta"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return DeltaLake(LakeSettings(place=str(tmp_path / "lake")))
+
+
+def made(lake: Lake) -> LakeTable:
+    table = lake.table("s.t")
+    assert table.load() is None
+    table.create(SCHEMA, MINE)
+    table.append(rows((1, "a"), (2, "b")), MINE)
+    table.append(rows((3, "c")), MINE)
+    return table
+
+
+def content(table: LakeTable, snapshot: int | None = None) -> list[Row]:
+    head = table.load()
+    assert head is not None
+    found = table.read(head.id if snapshot is None else snapshot).to_pylist()
+    return sorted(((row["Id"], row["b"]) for row in found), key=lambda row: (row[0] is None, row))
+
+
+def test_rows_are_added_replaced_and_merged(lake: Lake) -> None:
+    table = made(lake)
+    ids = [table.snapshots_from(None)[-1].id]
+    ids.append(table.merge(changes((2, "B"), (None, "n"), (4, "d"), gone=(3, 7)), ["Id"], MINE))
+    ids.append(table.merge(changes((None, "N"), gone=(1,)), ["Id"], MINE))
+    ids.append(table.replace(rows((5, "e")), MINE))
+    assert [content(table, each) for each in ids] == [
+        [(1, "a"), (2, "b"), (3, "c")],
+        [(1, "a"), (2, "B"), (4, "d"), (None, "n")],
+        [(2, "B"), (4, "d"), (None, "N")],
+        [(5, "e")],
+    ]
+    assert table.read(ids[0]).to_pylist()[0]["l"] == rows((1, "a")).to_pylist()[0]["l"]
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("other", WRITES)
+def test_nothing_is_committed_on_top_of_what_was_not_loaded(lake: Lake, name: str, other: str) -> None:
+    """Fails when the library tries a commit again: all of these would be merged with the other's."""
+    table, late = made(lake), lake.table("s.t")
+    late.load()
+    WRITES[other](table)
+    before = content(lake.table("s.t"))
+    with pytest.raises(SnapshotConflictError):
+        WRITES[name](late)
+    if name == "compact":  # it may have done it all the same, and then says so
+        head = lake.table("s.t").load()
+        assert head is not None
+        assert content(lake.table("s.t")) == before or not head.keeps_rows
+    else:
+        assert content(lake.table("s.t")) == before
+
+
+def test_a_table_is_made_once(lake: Lake) -> None:
+    made(lake)
+    with pytest.raises(SnapshotConflictError):
+        lake.table("s.t").create(SCHEMA, MINE)
+
+
+def test_every_commit_is_known_with_its_properties(lake: Lake) -> None:
+    table = made(lake)
+    second = table.merge(changes((7, "x")), ["Id"], {**MINE, "slackwater.batch": "7"})
+    head = lake.table("s.t").load()
+    assert head is not None
+    assert (head.id, head.properties["slackwater.batch"], head.keeps_rows) == (second, "7", False)
+    found = table.snapshots_from(None)
+    assert found[-1].id == second
+    assert all(each.properties["slackwater.pipeline"] == "p" for each in found)
+    assert [each.id for each in table.snapshots_from(second)] == [second]
+    with pytest.raises(SnapshotGoneError):
+        table.snapshots_from(12345)
+
+
+def test_rolling_back_brings_the_rows_back(lake: Lake) -> None:
+    table = made(lake)
+    kept = table.snapshots_from(None)[-1].id
+    table.merge(changes((1, "x"), gone=(2, 3)), ["Id"], MINE)
+    table.roll_back(kept, MINE)
+    assert content(table) == content(table, kept) == [(1, "a"), (2, "b"), (3, "c")]
+    above = table.snapshots_from(kept)[1:]
+    assert not above or above[-1].restores == kept
+    table.merge(changes((4, "d")), ["Id"], MINE)
+    assert content(table) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+
+
+def test_compaction_keeps_the_rows(lake: Lake) -> None:
+    table = made(lake)
+    before = content(table)
+    found = table.compact(MINE)
+    assert content(table, found) == before
+    assert table.compact(MINE) == found, "there is nothing more to do"
+
+
+def test_what_is_kept_can_be_read_and_what_is_not_cannot(lake: Lake) -> None:
+    table = made(lake)
+    ids = [table.replace(rows((n, "r")), MINE) for n in range(4)]
+    now = CLOCK.now()
+    table.expire({ids[2], ids[3]}, now, now, MINE)
+    assert [content(table, each) for each in ids[2:]] == [[(2, "r")], [(3, "r")]]
+    for snapshot in ids[:2]:
+        with pytest.raises(SnapshotGoneError):
+            table.read(snapshot)
+    table.load()
+    with pytest.raises(SnapshotGoneError):
+        table.roll_back(ids[0], MINE)
+    table.load()
+    table.append(rows((9, "x")), MINE)
+    assert content(table) == [(3, "r"), (9, "x")]
+
+
+def test_young_snapshots_stay_though_nobody_names_them(lake: Lake) -> None:
+    table = made(lake)
+    ids = [table.replace(rows((n, "r")), MINE) for n in range(3)]
+    now = CLOCK.now()
+    table.expire({ids[2]}, now - timedelta(hours=1), now, MINE)
+    assert [content(table, each) for each in ids] == [[(n, "r")] for n in range(3)]
