@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
 from slackwater_engine.bucket import state_fingerprint
 from slackwater_engine.documents import decode_documents, documents_by_view, settled
 from slackwater_engine.errors import EngineError, EngineStateError
 from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.records.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
 from slackwater_engine.settings import StageSettings
 from slackwater_engine.state.keeper import StateKeeper
 from slackwater_engine.state.log import BucketLog
