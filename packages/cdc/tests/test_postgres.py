@@ -47,7 +47,7 @@ PRODUCT = ("protocol", "cdc", "sql", "markers", "engine", "spark", "cli", "regis
 ALLOWED = {
     "slackwater_cdc/postgres.py": "the dialect",
     "slackwater_protocol/commit_position.py": "the text form",
-    "slackwater_engine/records/batch.py": "differences of a sorted column, undone when it is read",
+    "slackwater_cdc/records/batch.py": "differences of a sorted column, undone when it is read",
     "slackwater_engine/pack/table.py": "how far changes lie before their commit, to order them",
 }
 ARITHMETIC = (
@@ -100,6 +100,6 @@ def test_nobody_computes_with_positions_but_the_dialect_and_the_text_form() -> N
 
 
 def test_the_search_for_computations_finds_those_of_the_dialect_s_neighbours() -> None:
-    batch = ROOT / "packages/engine/src/slackwater_engine/records/batch.py"
+    batch = ROOT / "packages/cdc/src/slackwater_cdc/records/batch.py"
 
     assert list(computations(batch))

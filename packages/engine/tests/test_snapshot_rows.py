@@ -15,11 +15,11 @@ from confluent_kafka import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater_cdc.records.changes import BatchChanges, SnapshotPlaces, find_places
 from slackwater_engine.local import LocalEngine
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.payloads import Document
-from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_engine.records.changes import BatchChanges, SnapshotPlaces, find_places
 from slackwater_protocol import CommittedTransaction
 from slackwater_sql.plan import EnginePlan
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from time import process_time, thread_time
 from typing import Any
 
+from slackwater_cdc.records.batch import BatchTask, PlannedBatch
+from slackwater_cdc.records.changes import BatchChanges
 from slackwater_engine.bucket import state_fingerprint
 from slackwater_engine.documents import DocumentBatch, documents_by_view
 from slackwater_engine.index.lmdb_index import LmdbIndex
 from slackwater_engine.pack.specification import packing_spec
 from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.records.batch import BatchTask, PlannedBatch
-from slackwater_engine.records.changes import BatchChanges
 from slackwater_engine.settings import StageSettings, default_buckets
 from slackwater_engine.state.keeper import StateKeeper
 from slackwater_engine.state.log import LogWrite

@@ -1,10 +1,7 @@
-import inspect
 import pickle
 
 import pytest
 
-from slackwater_engine import errors as engine_errors
-from slackwater_engine.errors import EngineError
 from slackwater_protocol import SlackwaterError
 from slackwater_spark import errors
 from slackwater_spark.errors import (
@@ -45,23 +42,6 @@ def test_an_error_arrives_whole_in_another_process(error: SlackwaterError) -> No
     assert type(arrived) is type(error)
     assert str(arrived) == str(error)
     assert vars(arrived) == vars(error)
-
-
-ENGINE_LEAVES = [
-    kind
-    for _, kind in inspect.getmembers(engine_errors, inspect.isclass)
-    if issubclass(kind, EngineError) and "__str__" in vars(kind)
-]
-
-
-@pytest.mark.parametrize("kind", ENGINE_LEAVES)
-def test_an_error_of_the_engine_arrives_whole_in_another_process(kind: type[EngineError]) -> None:
-    parameters = inspect.signature(kind).parameters.values()
-    values = [("t",) if "tuple" in str(each.annotation) else each.name for each in parameters]
-    error = kind(*values)
-    arrived = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
-    assert (type(arrived), str(arrived), vars(arrived)) == (kind, str(error), vars(error))
-    assert len(error.args) == len(parameters)
 
 
 def test_the_hint_follows_the_problem() -> None:

@@ -5,6 +5,7 @@ Nothing here knows Kafka, Redis, a clock or a thread: records come in as bytes, 
 
 from slackwater_cdc.envelope import Change, decode_change
 from slackwater_cdc.errors import (
+    BadInputError,
     CdcError,
     MissingTransactionMetadataError,
     UndecodableRecordError,
@@ -17,6 +18,7 @@ from slackwater_cdc.regression import Regression
 
 __all__ = [
     "MAX_TRANSACTIONS_PER_CUT",
+    "BadInputError",
     "CdcError",
     "Change",
     "EndOffsets",

@@ -5,14 +5,17 @@
     CdcError
     ├── UndecodableRecordError            a value that is no Debezium record
     ├── WireFormatError                   a key or value that its Avro schema does not describe
+    ├── BadInputError                     any of them, or a record out of place, with its place in Kafka
     ├── MissingTransactionMetadataError   a change without ``transaction``: the connector is set up wrongly
     └── KeylessEvidenceError              evidence ``overtaken`` for a table without a key
 """
 
+from slackwater_protocol import SlackwaterError
+
 _SHOWN = 60
 
 
-class CdcError(Exception):
+class CdcError(SlackwaterError):
     """Root of everything this package raises."""
 
 
@@ -53,6 +56,26 @@ class WireFormatError(CdcError):
             f"not an Avro record{schema}: {self.reason}; expected Confluent's wire format (a zero byte, 4 "
             f"bytes with the schema's id, Avro), got {self.value!r}; is this the registry that the "
             "connector's converter writes to?"
+        )
+
+
+class BadInputError(CdcError):
+    """A record that cannot be understood, with its place."""
+
+    def __init__(self, topic: str, partition: int, offset: int, problem: str, value: bytes) -> None:
+        super().__init__(topic, partition, offset, problem, value)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.problem = problem
+        self.value = value
+        """The first bytes of the record's value."""
+
+    def __str__(self) -> str:
+        return (
+            f"bad input at topic {self.topic}, partition {self.partition}, offset {self.offset}: "
+            f"{self.problem}; the value starts with {self.value!r}. Reading stops here and loses nothing: "
+            "it goes on from here when the cause is gone"
         )
 
 

@@ -5,8 +5,7 @@
     EngineError
     ├── EngineConfigError        a pipeline that cannot run like this
     ├── EngineInputError         changes that cannot be used: the source has to be put right
-    │   ├── BadInputError        a record that cannot be understood, with its place
-    │   └── PackingError         a change that cannot be packed; the source makes a BadInputError of it
+    │   └── PackingError         a change that cannot be packed; a BadInputError names its place
     ├── EngineStateError         state or payloads that cannot be read, or are of another version
     └── EngineUnavailableError   a disk, or the store of a checkpoint, does not do its part; nothing lost
 
@@ -28,26 +27,6 @@ class EngineConfigError(EngineError):
 
 class EngineInputError(EngineError):
     """Changes that cannot be used."""
-
-
-class BadInputError(EngineInputError):
-    """A record that cannot be understood, with its place."""
-
-    def __init__(self, topic: str, partition: int, offset: int, problem: str, value: bytes) -> None:
-        super().__init__(topic, partition, offset, problem, value)
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.problem = problem
-        self.value = value
-        """The first bytes of the record's value."""
-
-    def __str__(self) -> str:
-        return (
-            f"bad input at topic {self.topic}, partition {self.partition}, offset {self.offset}: "
-            f"{self.problem}; the value starts with {self.value!r}. The query stops here and loses nothing: "
-            "it goes on from this batch when the cause is gone"
-        )
 
 
 class PackingError(EngineInputError):

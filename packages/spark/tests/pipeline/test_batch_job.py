@@ -16,11 +16,11 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # ha
 from pyspark import cloudpickle
 from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer
 
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
 from slackwater_engine.bucket import state_fingerprint
 from slackwater_engine.documents import decode_documents, documents_by_view, settled
 from slackwater_engine.errors import EngineError, EngineStateError
 from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.records.batch import BatchTask, OffsetSpan, PlannedBatch, TransactionTable
 from slackwater_engine.settings import StageSettings
 from slackwater_engine.state.keeper import StateKeeper
 from slackwater_engine.state.log import BucketLog

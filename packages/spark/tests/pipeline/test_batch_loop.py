@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from slackwater_cdc.records.batch import BatchTask, PlannedBatch, TransactionTable
 from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.errors import EngineUnavailableError
 from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.records.batch import BatchTask, PlannedBatch, TransactionTable
 from slackwater_engine.state.keeper import StateKeeper
 from slackwater_engine.state.log import LogWrite, PackedBlob
 from slackwater_engine.state.manifest import read_state

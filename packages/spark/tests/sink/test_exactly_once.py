@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_cdc.records.batch import OffsetSpan
 from slackwater_devstack import KafkaBroker
 from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.records.batch import OffsetSpan
 from slackwater_markers import KafkaCutLog
 from slackwater_protocol import KafkaSettings, SkipDecision
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError

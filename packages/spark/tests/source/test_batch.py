@@ -4,7 +4,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slackwater_engine.records.batch import BatchContent, BatchTask, OffsetSpan, TransactionTable
+from slackwater_cdc.records.batch import BatchContent, BatchTask, OffsetSpan, TransactionTable
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from slackwater_engine.errors import BadInputError
+from slackwater_cdc import BadInputError
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater_cdc.records.changes import BatchChanges
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.pack.specification import PackingSpec, packing_spec
 from slackwater_engine.pack.table import TablePacker
 from slackwater_engine.payloads import Event, PackedPayload, decode_events
-from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_engine.records.changes import BatchChanges
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction
 from slackwater_spark.source.packed import IdlePackers, pack_changes
 from slackwater_sql.compiler import compile_pipeline

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Message
 
-from slackwater_engine.errors import BadInputError
-from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_engine.records.changes import BatchChanges, find_keyless, find_places
+from slackwater_cdc import BadInputError
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater_cdc.records.changes import BatchChanges, find_keyless, find_places
 from slackwater_protocol import SNAPSHOT_XID, CommittedTransaction, SourceTopics
 
 Value = Callable[..., bytes]

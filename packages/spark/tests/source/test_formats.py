@@ -14,13 +14,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import StructType
 
-from slackwater_cdc import Frontier
+from slackwater_cdc import BadInputError, Frontier
 from slackwater_cdc.avro import AvroToJson, ToJson
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater_cdc.records.changes import BatchChanges
 from slackwater_devstack import KafkaBroker
-from slackwater_engine.errors import BadInputError
 from slackwater_engine.local import LocalEngine
-from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_engine.records.changes import BatchChanges
 from slackwater_protocol import CommittedTransaction, Cut, SourceTopics
 from slackwater_registry import RegistrySettings
 from slackwater_registry.testing import RegistryServer

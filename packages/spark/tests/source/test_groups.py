@@ -10,9 +10,9 @@ from confluent_kafka import Message
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan
+from slackwater_cdc.records.changes import BatchChanges, find_places
 from slackwater_cdc.testing import change_value, snapshot_value
-from slackwater_engine.records.batch import BatchTask, OffsetSpan
-from slackwater_engine.records.changes import BatchChanges, find_places
 from slackwater_engine.settings import Scope
 from slackwater_markers import InMemoryCutLog
 from slackwater_protocol import AheadMarkers, CommittedTransaction, Cut, Marker

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from slackwater_engine.records.batch import OffsetSpan
+from slackwater_cdc.records.batch import OffsetSpan
 from slackwater_markers.testing import FlakyConsumer
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
 from slackwater_spark.source.kafka_reader import SpanReader

@@ -9,8 +9,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from slackwater_cdc.records.batch import OffsetSpan
 from slackwater_devstack import KafkaBroker
-from slackwater_engine.records.batch import OffsetSpan
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
 from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
 

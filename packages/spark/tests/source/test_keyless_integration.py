@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
+from slackwater_cdc import BadInputError
+from slackwater_cdc.records.keyless import RUN_HEADER
 from slackwater_devstack import KafkaBroker
-from slackwater_engine.errors import BadInputError
-from slackwater_engine.records.keyless import RUN_HEADER
 from slackwater_markers import InMemoryCutLog
 from slackwater_protocol import PublishedCut
 from slackwater_spark.source.feed import Feed

@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Message
 
-from slackwater_engine.errors import BadInputError
+from slackwater_cdc import BadInputError
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater_cdc.records.changes import BatchChanges
 from slackwater_engine.pack.specification import PackingSpec, packing_spec
 from slackwater_engine.payloads import (
     EMPTY_KEY,
@@ -15,8 +17,6 @@ from slackwater_engine.payloads import (
     bucket_of,
     decode_events,
 )
-from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_engine.records.changes import BatchChanges
 from slackwater_protocol import CommittedTransaction
 from slackwater_spark.source.packed import IdlePackers, pack_changes
 from slackwater_sql.compiler import compile_pipeline

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_engine.records.batch import BatchContent
+from slackwater_cdc.records.batch import BatchContent
 from slackwater_engine.settings import Scope
 from slackwater_markers.errors import CutLogTruncatedError
 from slackwater_protocol import PublishedCut, TimelineDecision

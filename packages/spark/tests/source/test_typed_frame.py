@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from slackwater_engine.errors import BadInputError
+from slackwater_cdc import BadInputError
 from slackwater_spark.source.typed_rows import TypedTable, row_typer
 from slackwater_sql.postgres import parse_catalog
 

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Message
 from pyspark.sql.types import StructType
 
-from slackwater_engine.errors import BadInputError
-from slackwater_engine.records.batch import BatchTask, OffsetSpan, TransactionTable
-from slackwater_engine.records.changes import BatchChanges
+from slackwater_cdc import BadInputError
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan, TransactionTable
+from slackwater_cdc.records.changes import BatchChanges
 from slackwater_protocol import CommittedTransaction
 from slackwater_spark.source.data_source import SlackwaterSource
 from slackwater_spark.source.typed_rows import (

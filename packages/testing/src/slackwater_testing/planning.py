@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from slackwater_engine.records.batch import BatchTask
+from slackwater_cdc.records.batch import BatchTask
 from slackwater_engine.settings import Scope
 from slackwater_markers import (
     FrontierState,

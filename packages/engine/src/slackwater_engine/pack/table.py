@@ -7,14 +7,15 @@ there is one place that makes events. TRUNCATE has no row: it goes to all bucket
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Final, Literal, Protocol
 from zlib import crc32
 
 import msgspec
 
+from slackwater_cdc.records.changes import Window
 from slackwater_engine.errors import FULL_HINT, PackingError
 from slackwater_engine.pack.specification import PackingInput
 from slackwater_engine.payloads import Events
@@ -42,25 +43,6 @@ class Envelope(Protocol):
     source: _Source
     before: Any
     after: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The transactions that a stretch of a partition contributes.
-
-    Attributes:
-        table: The only table of the partition's topic.
-        commit_lsn_of: Commit LSN by transaction id; None if it is not in the batch.
-        repeated: Commit LSNs of transactions whose rows have to be compared.
-        after_lsn: Only commits above it count.
-        up_to_lsn: Only commits up to it count.
-    """
-
-    table: str
-    commit_lsn_of: Callable[[int], int | None]
-    repeated: Collection[int]
-    after_lsn: int
-    up_to_lsn: int
 
 
 class _Transaction(msgspec.Struct, frozen=True, gc=False):

@@ -21,8 +21,8 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import Serializer
 from pyspark.util import _load_from_socket
 
+from slackwater_cdc.records.batch import BatchTask, PlannedBatch
 from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.records.batch import BatchTask, PlannedBatch
 from slackwater_engine.state.log import LogUpdate, LogWrite
 from slackwater_spark.pipeline.batch_task import (
     KnownState,

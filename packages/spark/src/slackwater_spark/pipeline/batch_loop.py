@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any, Final
 
+from slackwater_cdc.records.batch import PlannedBatch
 from slackwater_engine.documents import DocumentBatch, documents_by_view
-from slackwater_engine.records.batch import PlannedBatch
 from slackwater_engine.state.keeper import StateKeeper
 from slackwater_engine.state.manifest import WrittenManifest
 from slackwater_protocol import Clock

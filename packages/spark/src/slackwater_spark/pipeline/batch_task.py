@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from slackwater_cdc.records.batch import BatchTask
 from slackwater_engine.bucket import state_fingerprint
 from slackwater_engine.evaluate.evaluators import Evaluators
 from slackwater_engine.index.folders import (
@@ -26,7 +27,6 @@ from slackwater_engine.index.folders import (
 from slackwater_engine.index.lmdb_index import LmdbIndex, OpenIndexes
 from slackwater_engine.pack.specification import packing_spec
 from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.records.batch import BatchTask
 from slackwater_engine.settings import StageSettings
 from slackwater_engine.state.log import LogUpdate, LogWrite, place_writes
 from slackwater_engine.state.manifest import (

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
-from slackwater_engine.records.batch import BatchContent
+from slackwater_cdc.records.batch import BatchContent
 from slackwater_engine.settings import Scope
 from slackwater_markers import (
     CutLog,

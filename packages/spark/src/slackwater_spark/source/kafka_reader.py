@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater_engine.records.batch import OffsetSpan
+from slackwater_cdc.records.batch import OffsetSpan
 from slackwater_protocol import KafkaSettings
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RecordsGoneError
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from confluent_kafka import Message
 
+from slackwater_cdc.records.batch import OffsetSpan
+from slackwater_cdc.records.changes import BatchChanges
+from slackwater_cdc.records.record import bad_input
 from slackwater_engine.errors import PackingError
 from slackwater_engine.pack.packer import EventPacker
 from slackwater_engine.pack.specification import PackingSpec
 from slackwater_engine.payloads import TOUCH_SEQUENCE, PackedPayload
-from slackwater_engine.records.batch import OffsetSpan
-from slackwater_engine.records.changes import BatchChanges
-from slackwater_engine.records.record import bad_input
 from slackwater_protocol import format_position
 from slackwater_sql.errors import SqlError
 

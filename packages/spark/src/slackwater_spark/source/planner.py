@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from slackwater_engine.records.batch import (
+from slackwater_cdc.records.batch import (
     BatchContent,
     BatchTask,
     OffsetSpan,

@@ -4,16 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from slackwater_cdc import CdcError
-from slackwater_engine.records.batch import OffsetSpan
-from slackwater_engine.records.changes import BatchChanges, Located
-from slackwater_engine.records.record import bad_input
+from slackwater_cdc.records.batch import OffsetSpan
+from slackwater_cdc.records.changes import BatchChanges, Located
+from slackwater_cdc.records.record import bad_input
 
 if TYPE_CHECKING:
     from pyarrow import DataType, RecordBatch
     from pyspark.sql.types import StructType
 
     from slackwater_cdc.avro import ToJson
-    from slackwater_engine.records.record import Record
+    from slackwater_cdc.records.record import Record
 
 ROW_SCHEMA: Final = (
     "source STRING, `table` STRING, op STRING, key STRING, before STRING, after STRING, xid BIGINT, "

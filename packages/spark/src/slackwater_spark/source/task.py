@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Message
 
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan
+from slackwater_cdc.records.changes import BatchChanges, find_keyless, find_places
 from slackwater_engine.payloads import PackedPayload
-from slackwater_engine.records.batch import BatchTask, OffsetSpan
-from slackwater_engine.records.changes import BatchChanges, find_keyless, find_places
 from slackwater_protocol import RegistrySettings
 from slackwater_spark.collector import collector_paused
 from slackwater_spark.errors import PipelineUnavailableError

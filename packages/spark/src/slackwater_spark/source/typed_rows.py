@@ -32,10 +32,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from slackwater_engine.errors import BadInputError
-from slackwater_engine.records.batch import OffsetSpan
-from slackwater_engine.records.changes import BatchChanges, Located
-from slackwater_engine.records.record import bad_input
+from slackwater_cdc import BadInputError
+from slackwater_cdc.records.batch import OffsetSpan
+from slackwater_cdc.records.changes import BatchChanges, Located
+from slackwater_cdc.records.record import bad_input
 from slackwater_spark.errors import PipelineInputError
 from slackwater_spark.source.rows import NULL, RowWriter, arrow_array
 from slackwater_sql.catalog import Column, Table

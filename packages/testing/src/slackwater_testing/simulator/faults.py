@@ -10,10 +10,10 @@ from slackwater_cdc.commits import Commits
 from slackwater_cdc.completeness import Completeness
 from slackwater_cdc.cuts import Cuts
 from slackwater_cdc.partition_queues import Fences, PartitionQueue
+from slackwater_cdc.records.batch import TransactionTable
+from slackwater_cdc.records.changes import BatchChanges, SnapshotPlaces
 from slackwater_cdc.regression import RegressionWatch
 from slackwater_cdc.snapshots import Snapshots
-from slackwater_engine.records.batch import TransactionTable
-from slackwater_engine.records.changes import BatchChanges, SnapshotPlaces
 from slackwater_protocol import PublishedCut
 from slackwater_sidecar import Publisher
 from slackwater_sidecar import resume as resuming

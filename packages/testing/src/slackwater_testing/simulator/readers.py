@@ -9,11 +9,12 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer
 
+from slackwater_cdc import BadInputError
 from slackwater_cdc.avro import ToJson
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan
+from slackwater_cdc.records.changes import BatchChanges, find_keyless, find_places
 from slackwater_cdc.testing import partition_of
-from slackwater_engine.errors import BadInputError, EngineInputError
-from slackwater_engine.records.batch import BatchTask, OffsetSpan
-from slackwater_engine.records.changes import BatchChanges, find_keyless, find_places
+from slackwater_engine.errors import EngineInputError
 from slackwater_engine.settings import Scope
 from slackwater_markers import (
     CutLog,
@@ -442,5 +443,5 @@ class GroupPipeline(Pipeline):
         counts = {world.broker.partition_count(data_topic(SOURCE, table)) for table in self._options.tables}
         if isinstance(error, PipelineConfigError):
             return len(counts) > 1 or world.scenario.has(Feature.NEW_PARTITIONS)
-        is_truncate = isinstance(error, EngineInputError)
+        is_truncate = isinstance(error, BadInputError | EngineInputError)
         return is_truncate and world.scenario.has(Feature.TRUNCATE)

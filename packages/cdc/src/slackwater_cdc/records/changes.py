@@ -13,24 +13,42 @@ never shows a row before it was so, and never an older state after a newer one.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slackwater_cdc import CdcError, Change, decode_change
-from slackwater_engine.records.batch import BatchTask, OffsetSpan
-from slackwater_engine.records.keyless import KeylessRows, UndecidableError
-from slackwater_engine.records.record import Record, bad_input
+from slackwater_cdc.records.batch import BatchTask, OffsetSpan
+from slackwater_cdc.records.keyless import KeylessRows, UndecidableError
+from slackwater_cdc.records.record import Record, bad_input
 from slackwater_protocol import SourceTopics
 
 if TYPE_CHECKING:
     from slackwater_cdc.avro import ToJson
-    from slackwater_engine.pack.table import Window
 
 
 _OPERATIONS = frozenset({"c", "u", "d", "r", "t"})
 Located = tuple[Record, Change, int]
 """The record, what it says, and the commit LSN of its transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The transactions that a stretch of a partition contributes.
+
+    Attributes:
+        table: The only table of the partition's topic.
+        commit_lsn_of: Commit LSN by transaction id; None if it is not in the batch.
+        repeated: Commit LSNs of transactions whose rows have to be compared.
+        after_lsn: Only commits above it count.
+        up_to_lsn: Only commits up to it count.
+    """
+
+    table: str
+    commit_lsn_of: Callable[[int], int | None]
+    repeated: Collection[int]
+    after_lsn: int
+    up_to_lsn: int
 
 
 class BatchChanges:
@@ -80,10 +98,8 @@ class BatchChanges:
         self._to_json = to_json
         self._by_topic: dict[str, frozenset[str]] = {}
 
-    def window(self, span: OffsetSpan) -> "Window | None":
+    def window(self, span: OffsetSpan) -> Window | None:
         """Returns the window of a span whose records may be regular; None if each needs :meth:`find`."""
-        from slackwater_engine.pack.table import Window
-
         tables = self._tables_of(span.topic)
         if self._to_json is not None or len(tables) != 1:
             return None

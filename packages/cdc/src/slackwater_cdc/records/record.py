@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from slackwater_engine.errors import BadInputError
+from slackwater_cdc import BadInputError
 
 _SHOWN_BYTES: Final = 200
 """The beginning of a value that an error shows."""
@@ -13,7 +13,7 @@ Place = tuple[str, int, int]
 
 
 class Record(Protocol):
-    """The part of ``confluent_kafka.Message`` that the engine reads."""
+    """The part of ``confluent_kafka.Message`` that is read here."""
 
     def topic(self) -> str | None:
         """Returns the name of the topic."""

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from slackwater_cdc import Change
-from slackwater_engine.records.record import Place, Record, place_of
+from slackwater_cdc.records.record import Place, Record, place_of
 
 RUN_HEADER = "__debezium.context.runId"
 _MAX_PAIRS = 1_000_000
