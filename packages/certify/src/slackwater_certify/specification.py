@@ -24,6 +24,15 @@ class OutputKind(StrEnum):
     ICEBERG = "iceberg"
 
 
+class Format(StrEnum):
+    """Form of the records of a topic."""
+
+    JSON = "json"
+    """Documents; a tombstone for one that vanishes."""
+    DEBEZIUM = "debezium"
+    """Change events: ``after`` is the document, ``op`` d says that it vanishes."""
+
+
 class Scope(StrEnum):
     """Subject of an invariant: each document, or the state as a whole."""
 
@@ -42,6 +51,8 @@ class OutputSpecification:
     """Topic with commit records, if there is one."""
     lsn_header: str | None = None
     """Record header with the commit LSN in decimal digits, if there is one."""
+    format: Format = Format.JSON
+    """Of the records of a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +176,7 @@ def _specification(file: Path, root: "_Section") -> Specification:
             name=output.text("name"),
             commits=output.optional_text("commits"),
             lsn_header=output.optional_text("lsn_header"),
+            format=Format(output.choice("format", Format, default=Format.JSON)),
         ),
         source=SourceSpecification(
             name=prefix,
