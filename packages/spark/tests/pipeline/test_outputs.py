@@ -8,6 +8,7 @@ from slackwater_spark.sink import SinkKind
 
 VIEWS = ("orders", "totals")
 POSTGRES: dict[str, object] = {"kind": "postgres"}
+DEBEZIUM: dict[str, object] = {"format": "debezium"}
 
 
 def outputs(values: dict[str, object], revision: int = 1) -> tuple[ViewOutput, ...]:
@@ -40,6 +41,19 @@ def test_a_table_is_in_public_under_the_view_s_name_unless_said_otherwise() -> N
         ViewOutput("orders", "public.orders_v2", kind=SinkKind.POSTGRES),
         ViewOutput("totals", "w.t", kind=SinkKind.POSTGRES, history=True),
     )
+
+
+def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
+    values: dict[str, object] = {
+        "name": "shop",
+        "outputs": {"orders": DEBEZIUM, "totals": DEBEZIUM | {"topic": "a.b.views.t"}},
+    }
+    found = outputs(values, revision=2)
+    assert [(output.topic, output.prefix) for output in found] == [
+        ("shop_v2.public.orders", "shop_v2"),
+        ("a.b.views.t", "a.b"),
+    ]
+    assert all(output.is_source for output in found)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +101,18 @@ def test_a_table_is_in_public_under_the_view_s_name_unless_said_otherwise() -> N
             },
             "outputs",
             "orders and totals both write table 'a.b_history'",
+        ),
+        ({"outputs": {"orders": {"format": "avro"}}}, "outputs.orders.format", "'json' or 'debezium'"),
+        ({"outputs": {"orders": POSTGRES | {"format": "json"}}}, "outputs.orders.format", "not a known key"),
+        (
+            {"outputs": {"orders": DEBEZIUM | {"topic": "orders"}}},
+            "outputs.orders.topic",
+            "expected prefix.schema.table",
+        ),
+        (
+            {"outputs": {"orders": DEBEZIUM | {"topic": "a.b.c"}, "totals": {"topic": "a.transaction"}}},
+            "outputs",
+            "totals writes topic 'a.transaction', which tells of the transactions of orders",
         ),
         (
             {"outputs": {"orders": {"topic": "totals.commits"}}},
