@@ -278,6 +278,16 @@ def test_invariants_judge_without_any_history(
     assert wrong.largest_error == 2.0
 
 
+def test_lists_that_are_texts_as_in_change_events_are_lists_to_invariants(
+    specification: Specification, view: View, output: RightOutput
+) -> None:
+    for position, each in enumerate(output.outputs):
+        if each.document is not None:
+            lines = json.dumps(each.document["lines"])
+            output.change(position, document={**each.document, "lines": lines})
+    assert judge(specification, view, OutputRecords(output.outputs), None, mode=Mode.INVARIANT).is_clean
+
+
 def test_an_empty_output_is_not_clean(judged: Judge) -> None:
     certificate = judged(SourceLog(), RightOutput())
     assert counts(certificate) == {}

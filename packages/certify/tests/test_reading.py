@@ -1,10 +1,15 @@
 """Reading topics while Kafka reports errors."""
 
+import json
+from typing import cast
+
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 from slackwater_certify.errors import CertifyUnavailableError
 from slackwater_certify.kafka import read_topics
+from slackwater_certify.specification import Format, OutputKind, OutputSpecification
+from slackwater_certify.topic import decode_output
 from slackwater_markers.testing import FlakyConsumer
 
 VALUES = [b"a", b"b"]
@@ -39,6 +44,52 @@ def test_a_broker_that_restarts_is_waited_for(monkeypatch: pytest.MonkeyPatch, n
 def test_other_errors_end_it_at_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     with pytest.raises(CertifyUnavailableError, match="topic t"):
         read(monkeypatch, name)
+
+
+class Event:
+    """A record of an output."""
+
+    def __init__(self, value: object, key: object = None) -> None:
+        self._value, self._key = json.dumps(value).encode(), json.dumps(key).encode()
+
+    def value(self) -> bytes:
+        return self._value
+
+    def key(self) -> bytes:
+        return self._key
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 0
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return []
+
+
+DOCUMENT, GONE = {"id": 1}, None
+
+
+@pytest.mark.parametrize(
+    ("event", "document", "problem"),
+    [
+        ({"op": "c", "before": None, "after": {"id": 1}}, DOCUMENT, None),
+        ({"op": "r", "after": {"id": 1}}, DOCUMENT, None),
+        ({"schema": {}, "payload": {"op": "u", "before": {}, "after": {"id": 1}}}, DOCUMENT, None),
+        ({"op": "d", "before": {"id": 1}, "after": None}, GONE, None),
+        ({"op": "d", "after": {"id": 1}}, GONE, "a change event whose 'after' does not fit 'op' 'd'"),
+        ({"op": "u", "after": None}, GONE, "a change event whose 'after' does not fit 'op' 'u'"),
+        ({"id": 1}, GONE, "no change event: 'op' is None"),
+        ([1], GONE, "no change event: 'op' is None"),
+    ],
+)
+def test_of_a_change_event_the_document_is_what_it_leaves(
+    event: object, document: object, problem: str | None
+) -> None:
+    output = OutputSpecification(OutputKind.TOPIC, "t", format=Format.DEBEZIUM)
+    found = decode_output(cast(Message, Event(event, {"schema": {}, "payload": {"id": 1}})), output, 0)
+    assert (found.key, found.document, found.problem) == ({"id": 1}, document, problem)
 
 
 def test_silence_is_limited_whatever_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Judges outputs by SQL that is true of every committed state; needs neither LSNs nor change topics."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from slackwater_certify.canonical import DocumentReader, UnreadableValueError
 from slackwater_certify.certificate import Findings, Kind
 from slackwater_certify.errors import wrong_key
+from slackwater_certify.history import UNREADABLE
 from slackwater_certify.observations import describe
 from slackwater_certify.output import Commit, Output
 from slackwater_certify.replay import DocumentKey
@@ -22,6 +24,7 @@ MAX_STATES = 2_000
 """States that are judged at most; of more, evenly chosen ones."""
 
 _ENCODE = msgspec.json.Encoder(enc_hook=str).encode
+_DECODE = msgspec.json.Decoder(float_hook=str).decode
 
 
 class InvariantJudge:
@@ -37,6 +40,7 @@ class InvariantJudge:
         self._connection = connect()
         fields = {column.name: str(column.type) for column in reader.columns}
         self._structure = msgspec.json.encode(fields).decode()
+        self._nested = {column.name for column in reader.columns if column.shape.children}
         self._columns = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
         self.largest_error = 0.0
         self.states = 0
@@ -58,7 +62,7 @@ class InvariantJudge:
             if keep:
                 self._keep(output)
             if by_document and output.problem is None and output.document is not None:
-                self._batch.append((output, _ENCODE(output.document).decode()))
+                self._batch.append((output, self._text(output.document)))
                 if len(self._batch) >= BATCH:
                     self._judge_batch()
             yield output
@@ -95,8 +99,17 @@ class InvariantJudge:
                 key = self._reader.key_of(self._reader.document(output.document))
         except UnreadableValueError:
             return  # counted as torn
-        document = None if output.document is None else _ENCODE(output.document).decode()
+        document = None if output.document is None else self._text(output.document)
         self._kept.append(_Kept(output.place, output.visible_ms, key, document))
+
+    def _text(self, document: Mapping[str, Any]) -> str:
+        """Returns a document as JSON, with lists and structs that are texts in it, as in change events."""
+        values = dict(document)
+        for name in self._nested:
+            if isinstance(values.get(name), str):
+                with suppress(*UNREADABLE):
+                    values[name] = _DECODE(values[name])
+        return _ENCODE(values).decode()
 
     def _judge_batch(self) -> None:
         if not self._batch:

@@ -24,6 +24,15 @@ class OutputKind(StrEnum):
     ICEBERG = "iceberg"
 
 
+class Format(StrEnum):
+    """Form of the records of a topic."""
+
+    JSON = "json"
+    """Documents; a tombstone for one that vanishes."""
+    DEBEZIUM = "debezium"
+    """Change events: ``after`` is the document, ``op`` d says that it vanishes."""
+
+
 class Scope(StrEnum):
     """Subject of an invariant: each document, or the state as a whole."""
 
@@ -46,6 +55,8 @@ class OutputSpecification:
     """Folder or metadata file of the lake table that says at which commit which snapshot is to be read."""
     table: str | None = None
     """The name of the table in that one."""
+    format: Format = Format.JSON
+    """Of the records of a topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +182,7 @@ def _specification(file: Path, root: "_Section") -> Specification:
             lsn_header=output.optional_text("lsn_header"),
             ledger=output.optional_text("ledger"),
             table=output.text("table") if output.optional_text("ledger") else None,
+            format=Format(output.choice("format", Format, default=Format.JSON)),
         ),
         source=SourceSpecification(
             name=prefix,

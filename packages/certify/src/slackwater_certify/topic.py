@@ -1,4 +1,4 @@
-"""Reads outputs that are topics: keyed documents in JSON, tombstones for those that vanish."""
+"""Reads topics: keyed documents in JSON, tombstones for those that vanish, or change events."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,11 +10,12 @@ from slackwater_certify.errors import unreadable
 from slackwater_certify.history import UNREADABLE
 from slackwater_certify.kafka import current_ends, follow_topics, place_of, read_topics
 from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
-from slackwater_certify.specification import Connections, OutputSpecification
+from slackwater_certify.specification import Connections, Format, OutputSpecification
 
 _JSON = msgspec.json.Decoder(float_hook=str)
 _SHOWN = 100
 _DIGITS = 20
+_OPERATIONS = ("c", "u", "d", "r")
 
 
 class _CommitRecord(msgspec.Struct, gc=False):
@@ -41,7 +42,7 @@ def read_topic(output: OutputSpecification, connections: Connections) -> OutputR
         commits = [decode_commit(message, output.name, _timestamp(message)) for message in found]
     ends = current_ends(brokers, [output.name])
     messages = read_topics(brokers, [output.name], ends)
-    return OutputRecords((decode_output(m, output.lsn_header, _timestamp(m)) for m in messages), commits)
+    return OutputRecords((decode_output(m, output, _timestamp(m)) for m in messages), commits)
 
 
 def follow_topic(
@@ -64,28 +65,30 @@ def follow_topic(
     brokers = connections.brokers("to read the output")
     for message in follow_topics(brokers, topics, is_over):
         if message.topic() == output.name:
-            outputs.append(decode_output(message, output.lsn_header, now_ms()))
+            outputs.append(decode_output(message, output, now_ms()))
         else:
             commits.append(decode_commit(message, output.name, now_ms()))
     return OutputRecords(outputs, commits, clock="arrival at the certifier", timed_since_ms=started_ms)
 
 
-def decode_output(message: Message, lsn_header: str | None, visible_ms: int) -> Output:
+def decode_output(message: Message, output: OutputSpecification, visible_ms: int) -> Output:
     """Decodes one record; what cannot be read is a problem of the output, not an error."""
     place = (message.partition() or 0, message.offset() or 0)
     value, key = message.value(), message.key()
     lsn, problem = None, None
-    if lsn_header is not None:
-        lsn = _lsn(message, lsn_header)
+    if output.lsn_header is not None:
+        lsn = _lsn(message, output.lsn_header)
     document: Mapping[str, Any] | None = None
     if value is not None:
         try:
             found = _JSON.decode(value)
         except UNREADABLE as error:
             found, problem = None, f"no JSON ({error}): {value[:_SHOWN].decode(errors='replace')}"
+        if problem is None and output.format is Format.DEBEZIUM:
+            found, problem = _image(found)
         if isinstance(found, dict):
             document = found
-        elif problem is None:
+        elif problem is None and not (found is None and output.format is Format.DEBEZIUM):
             problem = f"no JSON object: {value[:_SHOWN].decode(errors='replace')}"
     return Output(place, visible_ms, _key(key), document, lsn, problem)
 
@@ -109,13 +112,25 @@ def decode_commit(message: Message, topic: str, visible_ms: int) -> Commit:
     )
 
 
+def _image(event: Any) -> tuple[Any, str | None]:
+    """The document after a change event, with or without its schema; and what is wrong with it."""
+    event = event.get("payload", event) if isinstance(event, dict) else {}
+    operation = event.get("op")
+    if operation not in _OPERATIONS:
+        return None, f"no change event: 'op' is {operation!r}"
+    if (event.get("after") is None) != (operation == "d"):
+        return None, f"a change event whose 'after' does not fit 'op' {operation!r}"
+    return event.get("after"), None
+
+
 def _key(key: bytes | None) -> object:
     if key is None:
         return None
     try:
-        return _JSON.decode(key)
+        found = _JSON.decode(key)
     except UNREADABLE:
         return key.decode(errors="replace")
+    return found["payload"] if isinstance(found, dict) and found.keys() == {"schema", "payload"} else found
 
 
 def _lsn(message: Message, name: str) -> int | None:

@@ -77,6 +77,7 @@ def certify(
       kind = "topic"                          # topic | postgres | delta | iceberg
       name = "orders_with_lines"              # topic, schema.table, or location of the lake table
       commits = "orders_with_lines.commits"   # optional: topic with commit records
+      format = "json"                         # or "debezium": change events, the document is "after"
       lsn_header = "slackwater-commit-lsn"    # optional: record header with the commit LSN
       ledger = "/lake/slackwater/shop_lake"   # optional, of a lake table: location of its pipeline's ledger,
       table = "shop_views.order_details"      #   and the table's name there
