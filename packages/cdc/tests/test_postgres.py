@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_cdc.postgres import next_position_between_commits, parse_transaction_id
+from slackwater_cdc.postgres import next_position_between_commits, parse_transaction_id, xid_of_position
 from slackwater_protocol import MalformedRecordError
 
 ROOT = Path(__file__).parents[3]
@@ -33,6 +33,12 @@ def test_the_numbers_of_a_transaction_id_have_at_most_63_bits() -> None:
     for text in (f"{most + 1}:1", f"1:{most + 1}"):
         with pytest.raises(MalformedRecordError):
             parse_transaction_id(text)
+
+
+def test_what_belongs_to_no_transaction_has_an_xid_of_its_own_at_each_position() -> None:
+    first, second = xid_of_position(0), xid_of_position(1)
+    assert 2**32 <= first < second
+    assert parse_transaction_id(f"{second}:1") == (second, 1)
 
 
 def test_between_two_commits_lie_the_positions_that_are_not_aligned() -> None:

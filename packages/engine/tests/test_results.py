@@ -6,9 +6,17 @@ import msgspec
 import pytest
 import zstandard
 
-from slackwater_engine.documents import settled
+from slackwater_engine.documents import moved_before, settled
 from slackwater_engine.evaluate.results import BEFORE, ResultPoints, Steps, route_of
-from slackwater_engine.payloads import Outcome, bucket_of, decode_events, documents_stage
+from slackwater_engine.payloads import (
+    Document,
+    Outcome,
+    bucket_of,
+    decode_events,
+    documents_stage,
+    pack_change,
+    unpack_change,
+)
 from slackwater_sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
 
 BUCKETS = 4
@@ -82,6 +90,27 @@ def test_documents_come_change_and_vanish_at_their_points() -> None:
     assert (stage, bucket, sequence) == (documents_stage(3), 2, 0)
     unpacked = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(payload))
     assert unpacked == [[10, b"1", b"b"], [20, b"2", None]]
+
+
+def test_documents_may_come_with_those_before_them() -> None:
+    rows = [(0, "1", b"a"), (0, "2", b"a"), (1, "1", b"b"), (1, "2", b"a"), (2, "1", b"b"), (2, "3", b"c")]
+    found = routed(DocumentsOutput(0, with_before=True), ONE_KEY, rows).documents[0]
+    assert [(lsn, key, unpack_change(change or b"")) for lsn, key, change in found] == [
+        (10, b"1", (b"a", b"b")),
+        (20, b"2", (b"a", None)),
+        (20, b"3", (None, b"c")),
+    ]
+
+
+def test_a_key_that_moved_between_buckets_showed_what_the_one_it_left_says() -> None:
+    documents: list[Document] = [
+        (10, b"1", pack_change(b"x", None)),
+        (20, b"1", pack_change(b"y", None)),
+        (10, b"1", pack_change(None, b"y")),
+        (20, b"2", pack_change(b"z", None)),
+        (20, b"3", pack_change(None, b"z")),
+    ]
+    assert moved_before(lambda: [documents[1:], documents[:1]]) == {(10, b"1"): b"x"}
 
 
 def test_each_point_adds_its_rows_and_takes_away_those_before() -> None:

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
 
 from slackwater_cdc import EndOffsets
-from slackwater_protocol.keys import cut_log_topic
+from slackwater_protocol.keys import cut_log_topic, progress_topic
 from slackwater_sidecar.consumption import Failure, PartitionId, reason_of
 from slackwater_sidecar.errors import (
     SchemasUnavailableError,
@@ -134,7 +134,8 @@ def data_topics(settings: SidecarSettings) -> Callable[[str], bool]:
     source, topics = settings.source, settings.source_topics
     if settings.tables is not None:
         return frozenset(map(topics.data, settings.tables)).__contains__
-    others = {cut_log_topic(source), topics.transactions, topics.notifications}
+    own = {cut_log_topic(source), progress_topic(source)}  # a pipeline may be named like its source
+    others = own | {topics.transactions, topics.notifications}
     routed = frozenset(topics.routed.values())
     named = re.compile(re.escape(source) + r"\.[^.]+\.[^.]+").fullmatch
     return lambda topic: topic not in others and (topic in routed or named(topic) is not None)

@@ -72,6 +72,7 @@ _decode_sequence = msgspec.json.Decoder(str | None).decode
 
 # --- what names a transaction
 
+_MAX_XID = (1 << 32) - 1
 _DIGITS = 20
 """A number of as many digits has more than 63 bits."""
 
@@ -101,6 +102,14 @@ def transaction_of_row(origin: Origin, transaction_id: str) -> int:
         MalformedRecordError: the row has neither ``txId`` nor an id of a PostgreSQL connector.
     """
     return origin.xid or parse_transaction_id(transaction_id)[0]
+
+
+def xid_of_position(position: int) -> int:
+    """The xid of what is shown at a position and belongs to no single transaction: one that none has.
+
+    Xids of the database have 32 bits.
+    """
+    return _MAX_XID + 1 + position
 
 
 def is_logical_message(data_collection: str) -> bool:

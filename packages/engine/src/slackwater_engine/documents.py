@@ -14,7 +14,7 @@ import msgspec
 import zstandard
 
 from slackwater_engine.errors import EngineStateError
-from slackwater_engine.payloads import Document, PackedPayload
+from slackwater_engine.payloads import Document, PackedPayload, unpack_change
 from slackwater_protocol import BatchHeader
 
 _DECODER = msgspec.msgpack.Decoder(list[Document])
@@ -82,6 +82,33 @@ def without_moved(
     return (
         [d for d in chunk if d[2] is not None or _state(d, every_commit) not in moved] for chunk in chunks()
     )
+
+
+def moved_before(chunks: Callable[[], Iterable[list[Document]]]) -> dict[tuple[int, bytes], bytes]:
+    """Returns what keys that moved from bucket to bucket showed before, by commit LSN and key.
+
+    One bucket sends the change of such a key to nothing, the other its change from nothing.
+
+    Args:
+        chunks: Gives all documents of a batch, as changes; called twice.
+
+    Raises:
+        msgspec.MsgspecError: A document is no change.
+    """
+    gone = {}
+    for lsn, key, change in chain.from_iterable(chunks()):
+        before, after = unpack_change(change or b"")
+        if before is not None and after is None:
+            gone[lsn, key] = before
+    if not gone:
+        return gone
+    changes = chain.from_iterable(chunks())
+    come = {
+        (lsn, key)
+        for lsn, key, change in changes
+        if (lsn, key) in gone and unpack_change(change or b"")[1] is not None
+    }
+    return {state: gone[state] for state in come}
 
 
 def settled(documents: list[Document], *, every_commit: bool) -> list[Document]:

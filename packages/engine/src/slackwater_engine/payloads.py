@@ -39,7 +39,9 @@ Events = dict[int, list[Event]]
 """Events by bucket."""
 
 Document = tuple[int, bytes, bytes | None]
-"""``(commit LSN, key as JSON, document as JSON)``; None when the key has left the view."""
+"""``(commit LSN, key as JSON, document as JSON)``; None when the key has left the view.
+
+Of an output that has its documents with those before them, the last is a change: see :func:`pack_change`."""
 
 COMPRESSION_LEVEL: Final = 1
 MAX_PAYLOAD_BYTES: Final = 4 << 20
@@ -82,6 +84,15 @@ def documents_stage(view: int) -> int:
 def sequence_from(stage: int, bucket: int) -> int:
     """Returns the sequence of payloads from a bucket of a stage to later stages; no other sender has it."""
     return _OWN_SEQUENCES | stage << 32 | bucket
+
+
+def pack_change(before: bytes | None, after: bytes | None) -> bytes:
+    """Returns the change of a key's document as one value; None: the key is not in the view."""
+    return _ENCODER.encode((before, after))
+
+
+unpack_change: Final = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None]).decode
+"""The inverse of :func:`pack_change`; raises ``msgspec.MsgspecError`` for what that has not made."""
 
 
 def array_header(length: int) -> bytes:

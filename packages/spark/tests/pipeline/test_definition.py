@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,9 +7,11 @@ import pytest
 from slackwater_engine.settings import Scope
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import ViewOutput, load_pipeline, pipeline_definition
+from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.settings import revision_checkpoint
 from slackwater_spark.sink import Emit
 from slackwater_sql.errors import SqlTextError
+from slackwater_sql.plan import DocumentsOutput
 from slackwater_sql.postgres import parse_catalog
 
 ORDERS_PIPELINE = Path(__file__).parents[4] / "pipelines" / "orders"
@@ -39,6 +42,61 @@ def test_only_name_and_source_are_required(folder: Path) -> None:
     definition = load_pipeline(folder)
     assert (definition.emit, definition.buckets) == (Emit.LATEST, None)
     assert definition.outputs == (ViewOutput("orders_with_lines", "orders_with_lines"),)
+
+
+SOURCE = 'name = "o"\nsource = "inv"\nemit = "transactions"\n[output]\nformat = "debezium"\n'
+
+
+def test_documents_of_an_output_that_is_a_source_come_with_those_before_them(folder: Path) -> None:
+    write(folder, SOURCE)
+    definition = load_pipeline(folder)
+    assert definition.outputs[0].topic == "o.public.orders_with_lines"
+    assert [stage.output for stage in definition.plan.stages] == [DocumentsOutput(0, with_before=True)]
+    before = PipelineFingerprint.take(replace(definition, buckets=1), 1)
+    write(folder, SOURCE.replace("debezium", "json") + 'topic = "o.public.orders_with_lines"')
+    now = PipelineFingerprint.take(replace(load_pipeline(folder), buckets=1), 1)
+    (change,) = now.changes_since(before.to_json())
+    assert change[1:] == ("o.public.orders_with_lines (debezium)", "o.public.orders_with_lines")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "says"),
+    [
+        ('"transactions"', '"latest"', "emit", 'needs every transaction; write emit = "transactions"'),
+        ("emit", 'scope = "aggregate"\nemit', "scope", "needs whole transactions"),
+        ('"o"', '"inv"', "source", "'inv' is the prefix of the source that is read"),
+    ],
+)
+def test_what_no_source_can_be_made_of_is_refused(
+    folder: Path, old: str, new: str, key: str, says: str
+) -> None:
+    write(folder, SOURCE.replace(old, new, 1))
+    with pytest.raises(PipelineConfigError) as caught:
+        load_pipeline(folder)
+    assert f": {key}: " in str(caught.value)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("view", "says"),
+    [
+        ("SELECT TRANSACTIONALLY o.customer FROM inventory.orders o", "has the column 'o.id', which it does"),
+        ("SELECT TRANSACTIONALLY count(*) AS n FROM inventory.orders o", "it has no key"),
+    ],
+)
+def test_a_view_without_its_key_is_no_table_of_a_source(folder: Path, view: str, says: str) -> None:
+    write(folder, SOURCE)
+    (folder / "views" / "orders_with_lines.sql").write_text(view)
+    with pytest.raises(PipelineConfigError, match=says):
+        load_pipeline(folder)
+
+
+def test_tables_of_a_source_have_one_prefix(folder: Path) -> None:
+    (folder / "views" / "other.sql").write_text("SELECT TRANSACTIONALLY o.id FROM inventory.orders o")
+    first, table = SOURCE.split("[output]")
+    write(folder, f'{first}[outputs.other]{table}topic = "a.b.c"\n[outputs.orders_with_lines]{table}')
+    with pytest.raises(PipelineConfigError, match="begin with 'a' and with 'o'; a source has one prefix"):
+        load_pipeline(folder)
 
 
 def test_the_scope_is_strict_unless_said_otherwise(folder: Path) -> None:

@@ -9,6 +9,7 @@ from slackwater_spark.sink import SinkKind
 VIEWS = ("orders", "totals")
 POSTGRES: dict[str, object] = {"kind": "postgres"}
 DELTA: dict[str, object] = {"kind": "delta"}
+DEBEZIUM: dict[str, object] = {"format": "debezium"}
 
 
 def outputs(values: dict[str, object], revision: int = 1) -> tuple[ViewOutput, ...]:
@@ -49,6 +50,19 @@ def test_a_table_of_a_lake_is_in_views_unless_said_otherwise() -> None:
         ViewOutput("orders", "views.orders_v2", kind=SinkKind.DELTA),
         ViewOutput("totals", "w.t", kind=SinkKind.DELTA),
     )
+
+
+def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
+    values: dict[str, object] = {
+        "name": "shop",
+        "outputs": {"orders": DEBEZIUM, "totals": DEBEZIUM | {"topic": "a.b.views.t"}},
+    }
+    found = outputs(values, revision=2)
+    assert [(output.topic, output.prefix) for output in found] == [
+        ("shop_v2.public.orders", "shop_v2"),
+        ("a.b.views.t", "a.b"),
+    ]
+    assert all(output.is_source for output in found)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +116,18 @@ def test_a_table_of_a_lake_is_in_views_unless_said_otherwise() -> None:
             {"outputs": {"orders": DELTA | {"table": "slackwater.orders"}}},
             "outputs.orders.table",
             "are the ledgers",
+        ),
+        ({"outputs": {"orders": {"format": "avro"}}}, "outputs.orders.format", "'json' or 'debezium'"),
+        ({"outputs": {"orders": POSTGRES | {"format": "json"}}}, "outputs.orders.format", "not a known key"),
+        (
+            {"outputs": {"orders": DEBEZIUM | {"topic": "orders"}}},
+            "outputs.orders.topic",
+            "expected prefix.schema.table",
+        ),
+        (
+            {"outputs": {"orders": DEBEZIUM | {"topic": "a.b.c"}, "totals": {"topic": "a.transaction"}}},
+            "outputs",
+            "totals writes topic 'a.transaction', which tells of the transactions of orders",
         ),
         (
             {"outputs": {"orders": {"topic": "totals.commits"}}},

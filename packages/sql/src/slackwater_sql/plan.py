@@ -22,8 +22,8 @@ each but the last takes them away at the LSN of the next point of its key (-1).
 import hashlib
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from slackwater_sql.catalog import Column, Table
@@ -185,9 +185,12 @@ class DocumentsOutput:
 
     Attributes:
         view: Number of the view in the pipeline.
+        with_before: Whether each comes with the document that its key had before, as
+            `slackwater_engine.payloads.pack_change` says; only where each commit is evaluated.
     """
 
     view: int
+    with_before: bool = False
 
 
 Output = RowsOutput | PartialsOutput | DocumentsOutput
@@ -377,6 +380,22 @@ class EnginePlan:
             for receiver in stage.receivers:
                 before[receiver] = max(before[receiver], level + 1)
         return tuple(map(tuple, levels))
+
+
+def with_documents_before(plan: EnginePlan, views: Collection[int]) -> EnginePlan:
+    """Returns a plan whose documents of these views come with those before them; the state is the same."""
+
+    def changed(stage: StagePlan) -> StagePlan:
+        output = stage.output
+        if not isinstance(output, DocumentsOutput) or output.view not in views:
+            return stage
+        output = replace(output, with_before=True)
+        if stage.accumulate is not None:
+            return replace(stage, accumulate=replace(stage.accumulate, output=output))
+        assert stage.rows is not None  # noqa: S101 - a stage has a part
+        return replace(stage, rows=replace(stage.rows, output=output))
+
+    return replace(plan, stages=tuple(map(changed, plan.stages)))
 
 
 def fingerprint(stages: Iterable[StagePlan]) -> str:

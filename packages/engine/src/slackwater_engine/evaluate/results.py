@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from slackwater_engine.evaluate.evaluators import ResultRows
-from slackwater_engine.payloads import Document, Outcome
+from slackwater_engine.payloads import Document, Outcome, pack_change
 from slackwater_sql.plan import DocumentsOutput, Edge, Output, PartialsOutput, RowsOutput
 
 BEFORE: Final = 0
@@ -152,6 +152,7 @@ class _DocumentsRoute:
 
     def __init__(self, output: DocumentsOutput) -> None:
         self._view = output.view
+        self._changed = _document_changes if output.with_before else _changed_documents
 
     def __call__(self, points: ResultPoints, rows: ResultRows, outcome: Outcome) -> None:
         at_points: list[dict[str, bytes] | None] = [None] * len(points)
@@ -167,7 +168,7 @@ class _DocumentsRoute:
             old = (at_points[before] if before >= 0 else None) or nothing
             new = at_points[number] or nothing
             if old != new:
-                documents += _changed_documents(lsn, old, new)
+                documents += self._changed(lsn, old, new)
 
 
 class _PartialsRoute:
@@ -214,6 +215,13 @@ def _changed_documents(lsn: int, old: Mapping[str, bytes], new: Mapping[str, byt
         document = new.get(key)
         if old.get(key) != document:
             yield lsn, key.encode(), document
+
+
+def _document_changes(lsn: int, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> Iterator[Document]:
+    for key in sorted(old.keys() | new.keys()):
+        before, after = old.get(key), new.get(key)
+        if before != after:
+            yield lsn, key.encode(), pack_change(before, after)
 
 
 _pack = msgspec.msgpack.Encoder().encode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slackwater_engine.evaluate.evaluators import Evaluators
 from slackwater_engine.settings import Scope
-from slackwater_spark.sink import Emit, SinkKind
+from slackwater_spark.sink import Emit, Format, SinkKind
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.plan import DocumentsOutput, EnginePlan, InputPlan, PublishedView, StagePlan
@@ -28,6 +28,18 @@ class ViewOutput:
     """The kind of the sink."""
     history: bool = False
     """Whether a table of PostgreSQL has every version in another table beside it."""
+    format: Format = Format.JSON
+    """The form of documents in Kafka."""
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the output is to its readers a table of a connector, ``<prefix>.<schema>.<table>``."""
+        return self.format is Format.DEBEZIUM
+
+    @property
+    def prefix(self) -> str:
+        """The ``topic.prefix`` of such an output."""
+        return self.topic.rsplit(".", 2)[0]
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,8 @@ def keys_move(plan: EnginePlan, view: int) -> bool:
 
     Not if there is one document for each stage key, or for each group.
     """
-    (last,) = (stage for stage in plan.stages if stage.output == DocumentsOutput(view))
+    outputs = ((stage, stage.output) for stage in plan.stages)
+    (last,) = (stage for stage, o in outputs if isinstance(o, DocumentsOutput) and o.view == view)
     return last.accumulate is None and last.rows is not None and last.rows.latest_statement is None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slackwater_spark.pipeline.definition import PipelineDefinition, view_inputs
+from slackwater_spark.pipeline.definition import PipelineDefinition, ViewOutput, view_inputs
 from slackwater_sql.plan import EnginePlan, InputPlan, PublishedView, fingerprint
 
 VERSION = 3
@@ -80,7 +80,7 @@ class PipelineFingerprint:
             buckets=definition.buckets,
             stages=fingerprint(plan.stages),
             views={
-                view.name: ViewFingerprint.take(plan, view, output.topic)
+                view.name: ViewFingerprint.take(plan, view, _place(output))
                 for view, output in zip(plan.views, definition.outputs, strict=True)
             },
         )
@@ -128,6 +128,11 @@ class PipelineFingerprint:
                 yield f"view {name}", "", "is new"
             else:
                 yield from ViewFingerprint(**before[name]).changes(name, now)
+
+
+def _place(output: ViewOutput) -> str:
+    """Returns the name of an output, with the form of its documents if that is not the plain one."""
+    return f"{output.topic} ({output.format})" if output.is_source else output.topic
 
 
 def _table_facts(item: InputPlan) -> dict[str, str]:

@@ -4,7 +4,8 @@
 
     pipeline.toml      name, source, scope, emit, buckets, revision, [topics] by table, and for one view
                        [output] topic, partitions; for several [outputs.<view>] topic, partitions, publish;
-                       in PostgreSQL kind = "postgres", table, history; in a lake kind = "delta", table
+                       in PostgreSQL kind = "postgres", table, history; in a lake kind = "delta", table;
+                       format = "debezium" makes a topic a table of a source
     schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 from slackwater_engine.errors import EngineConfigError
 from slackwater_engine.owners import check_aggregate
 from slackwater_engine.settings import Scope
+from slackwater_protocol import SourceTopics
 from slackwater_protocol.keys import commit_topic
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.definition import (
@@ -26,14 +28,14 @@ from slackwater_spark.pipeline.definition import (
 )
 from slackwater_spark.pipeline.settings import revision_name
 from slackwater_spark.pipeline.toml_table import TomlTable, name_and_revision, read_definition
-from slackwater_spark.sink import Emit, SinkKind
+from slackwater_spark.sink import Emit, Format, SinkKind
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.plan import EnginePlan
+from slackwater_sql.plan import EnginePlan, PublishedView, with_documents_before
 from slackwater_sql.postgres import parse_catalog
 
 _KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
 _KEYS_OF = {
-    SinkKind.KAFKA: ("kind", "topic", "partitions"),
+    SinkKind.KAFKA: ("kind", "topic", "partitions", "format"),
     SinkKind.POSTGRES: ("kind", "table", "history"),
     SinkKind.DELTA: ("kind", "table"),
 }
@@ -41,6 +43,8 @@ _DEFAULT_SCHEMA = {SinkKind.POSTGRES: "public", SinkKind.DELTA: "views"}
 _RESERVED_SCHEMA = "slackwater"
 _OUTPUT_KEYS = tuple(dict.fromkeys(key for keys in _KEYS_OF.values() for key in keys))
 _TABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62})\.([A-Za-z_][A-Za-z0-9_]{0,62})")
+_SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
+_SOURCE_SCHEMA = "public"
 _HISTORY_SUFFIX = "_history"
 _LONGEST_NAME = 63
 
@@ -64,6 +68,10 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     _check_history(toml, emit, outputs)
     plan = sql.plan([output.view for output in outputs], scope=scope)
     _check_scope(toml, scope, plan)
+    tables = [number for number, output in enumerate(outputs) if output.is_source]
+    if tables:
+        _check_source(toml, emit, scope, outputs, [plan.views[number] for number in tables])
+        plan = with_documents_before(plan, tables)
     return PipelineDefinition(
         name=revision_name(name, revision),
         source=source,
@@ -110,6 +118,7 @@ def read_outputs(toml: TomlTable, views: Sequence[str], revision: int) -> tuple[
     Raises:
         PipelineConfigError: key and reason.
     """
+    pipeline = toml.text("name", "pipeline")
     single = toml.table("output")
     several = toml.table("outputs")
     if single.values and several.values:
@@ -119,22 +128,24 @@ def read_outputs(toml: TomlTable, views: Sequence[str], revision: int) -> tuple[
         hint = f"with several views ({names}) write [outputs.{views[0]}]"
         raise toml.error("output", "does not say which view it is of", hint)
     if several.values or len(views) > 1:
-        outputs = _outputs(several, views, revision)
+        outputs = _outputs(several, views, pipeline, revision)
     else:
         single.only(_output_keys(single))
-        outputs = (_output(single, views[0], revision),)
+        outputs = (_output(single, views[0], pipeline, revision),)
     _refuse_shared_places(toml, outputs)
     return outputs
 
 
-def _outputs(several: TomlTable, views: Sequence[str], revision: int) -> tuple[ViewOutput, ...]:
+def _outputs(
+    several: TomlTable, views: Sequence[str], pipeline: str, revision: int
+) -> tuple[ViewOutput, ...]:
     several.only(views)
     published = []
     for view in views:
         table = several.table(view)
         table.only((*_output_keys(table), "publish"))
         if table.boolean("publish", default=True):
-            published.append(_output(table, view, revision))
+            published.append(_output(table, view, pipeline, revision))
         elif len(table.values) > 1:
             key = next(key for key in _OUTPUT_KEYS if key in table.values)
             raise table.error(key, "stands beside publish = false", "a view that is not published has none")
@@ -151,11 +162,18 @@ def _output_keys(table: TomlTable) -> tuple[str, ...]:
     return _KEYS_OF[_kind(table)]
 
 
-def _output(table: TomlTable, view: str, revision: int) -> ViewOutput:
+def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOutput:
     if _kind(table) is not SinkKind.KAFKA:
         return _output_table(table, view, revision)
-    topic = table.topic_name("topic", revision_name(view, revision))
-    return ViewOutput(view, topic, table.integer("partitions", None, minimum=1))
+    form = Format(table.choice("format", [str(each) for each in Format], Format.JSON))
+    name = revision_name(view, revision)
+    if form is Format.DEBEZIUM:
+        name = f"{revision_name(pipeline, revision).replace('.', '_')}.{_SOURCE_SCHEMA}.{view}"
+    topic = table.topic_name("topic", name)
+    if form is Format.DEBEZIUM and not _SOURCE_TOPIC.fullmatch(topic):
+        hint = "the schema and the table have letters, digits and '_', at most 63 each"
+        raise table.error("topic", f"{topic!r}: expected prefix.schema.table, as Debezium names topics", hint)
+    return ViewOutput(view, topic, table.integer("partitions", None, minimum=1), format=form)
 
 
 def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:
@@ -183,6 +201,12 @@ def _places(output: ViewOutput) -> tuple[str, ...]:
     return (output.topic, commit_topic(output.topic))
 
 
+def _shared_places(output: ViewOutput) -> tuple[str, ...]:
+    """Returns the names of what an output writes together with others."""
+    topics = SourceTopics(output.prefix)
+    return (topics.transactions, topics.notifications) if output.is_source else ()
+
+
 def _refuse_shared_places(toml: TomlTable, outputs: Sequence[ViewOutput]) -> None:
     taken: dict[tuple[SinkKind, str], str] = {}
     for output in outputs:
@@ -192,6 +216,42 @@ def _refuse_shared_places(toml: TomlTable, outputs: Sequence[ViewOutput]) -> Non
                 what = "topic" if output.kind is SinkKind.KAFKA else "table"
                 views = f"{writer} and {output.view}"
                 raise toml.error("outputs", f"{views} both write {what} {place!r}", "each view has its own")
+    for output in outputs:
+        for place in _shared_places(output):
+            if (output.kind, place) in taken:
+                what = f"{taken[output.kind, place]} writes topic {place!r}, which tells of the transactions"
+                raise toml.error("outputs", f"{what} of {output.view}", "use another name")
+
+
+def _check_source(
+    toml: TomlTable, emit: Emit, scope: Scope, outputs: Sequence[ViewOutput], views: Sequence[PublishedView]
+) -> None:
+    """Refuses outputs that cannot be the tables of one source."""
+    needs = 'format = "debezium" needs'
+    if emit is not Emit.TRANSACTIONS:
+        hint = 'write emit = "transactions": each event then belongs to a transaction of the database'
+        raise toml.error("emit", f"{needs} every transaction", hint)
+    if scope is not Scope.STRICT:
+        hint = 'write scope = "strict": BEGIN and END tell of a transaction as a whole'
+        raise toml.error("scope", f"{needs} whole transactions", hint)
+    prefixes = sorted({output.prefix for output in outputs if output.is_source})
+    if len(prefixes) > 1:
+        problem = f"topics of one pipeline begin with {' and with '.join(map(repr, prefixes))}"
+        raise toml.error("outputs", problem, "a source has one prefix: <prefix>.<schema>.<table>")
+    if prefixes[0] == toml.text("source"):
+        problem = f"{prefixes[0]!r} is the prefix of the source that is read"
+        hint = 'an output that is a source has its own: write topic = "<prefix>.<schema>.<table>"'
+        raise toml.error("source", problem, hint)
+    for view in views:
+        missing = [name for name in view.key if name not in {column.name for column in view.outputs}]
+        if missing or not view.key:
+            what = (
+                f"its key has the column {missing[0]!r}, which it does not select"
+                if missing
+                else "it has no key"
+            )
+            hint = "a table of a source has a primary key: select all columns of the key"
+            raise toml.error("outputs", f"view {view.name!r}: {what}", hint)
 
 
 def _check_history(toml: TomlTable, emit: Emit, outputs: Sequence[ViewOutput]) -> None:

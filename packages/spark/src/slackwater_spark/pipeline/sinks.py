@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, assert_never
 
 from slackwater_protocol import Clock, LakeSettings
 from slackwater_spark.errors import PipelineConfigError
-from slackwater_spark.pipeline.definition import PipelineDefinition, keys_move
+from slackwater_spark.pipeline.definition import PipelineDefinition, ViewOutput, keys_move
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import Sink, SinkKind, SinkProbe
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
+from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater_sql.plan import PublishedView
 
 if TYPE_CHECKING:
     from slackwater_spark.sink.lake import LakeSinkSettings
@@ -77,9 +78,11 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
                 keys_move=keys_move(definition.plan, number),
                 view=output.view,
                 schema=f"{output.view}:{definition.revision}",
+                table=_output_table(output, definition.plan.views[number]) if output.is_source else None,
             )
             for number, output in enumerate(definition.outputs)
         ),
+        prefix=next((output.prefix for output in definition.outputs if output.is_source), ""),
         emit=definition.emit,
         scope=definition.scope,
         kafka=settings.servers.kafka,
@@ -88,13 +91,20 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
     )
 
 
+def _output_table(output: ViewOutput, view: PublishedView) -> OutputTable:
+    """Returns the table whose changes an output seems to have."""
+    _, schema, name = output.topic.rsplit(".", 2)
+    columns = tuple((column.name, column.type) for column in view.outputs)
+    return OutputTable(schema, name, columns, view.key)
+
+
 def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> "PostgresSinkSettings":
     """Returns the settings of a pipeline's PostgreSQL sink.
 
     Raises:
         PipelineConfigError: no database was given, or a view cannot be a table.
     """
-    from slackwater_spark.sink.postgres import OutputTable, PostgresSinkSettings, table_columns
+    from slackwater_spark.sink import postgres
 
     if settings.servers.postgres is None:
         problem = f"pipeline {definition.name!r} publishes to PostgreSQL, and no database was given"
@@ -104,17 +114,17 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
     for number, (view, output) in enumerate(zip(definition.plan.views, definition.outputs, strict=True)):
         schema, _, name = output.topic.rpartition(".")
         outputs.append(
-            OutputTable(
+            postgres.OutputTable(
                 schema=schema,
                 name=name,
-                columns=table_columns(view),
+                columns=postgres.table_columns(view),
                 key=view.key,
                 view=view.name,
                 keys_move=keys_move(definition.plan, number),
                 history=output.history,
             )
         )
-    return PostgresSinkSettings(
+    return postgres.PostgresSinkSettings(
         pipeline=definition.name,
         outputs=tuple(outputs),
         emit=definition.emit,

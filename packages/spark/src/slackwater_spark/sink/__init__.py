@@ -6,6 +6,7 @@
 from slackwater_spark.sink.batch import Emit
 from slackwater_spark.sink.contract import (
     REQUEST_TIMEOUT,
+    Format,
     Sink,
     SinkKind,
     SinkProbe,
@@ -13,4 +14,4 @@ from slackwater_spark.sink.contract import (
     WriteReport,
 )
 
-__all__ = ["REQUEST_TIMEOUT", "Emit", "Sink", "SinkKind", "SinkProbe", "SinkStep", "WriteReport"]
+__all__ = ["REQUEST_TIMEOUT", "Emit", "Format", "Sink", "SinkKind", "SinkProbe", "SinkStep", "WriteReport"]

@@ -33,6 +33,15 @@ class SinkKind(StrEnum):
     DELTA = "delta"
 
 
+class Format(StrEnum):
+    """The form of documents in Kafka."""
+
+    JSON = "json"
+    """Each document as it is."""
+    DEBEZIUM = "debezium"
+    """Each change of a document, as Debezium writes the changes of a table's rows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteReport:
     """The result of one call of :meth:`Sink.write`."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState, format_position
 from slackwater_spark.sink.kafka.reading import first_visible, newest_commit, visible_progress
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic
+from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 from slackwater_spark.sink.kafka.topics import UNKNOWN_ID, SinkTopics, unusable_topic
 from slackwater_spark.sink.kafka.transaction import WrittenRanges
 
@@ -60,11 +60,11 @@ class TopicGuard:
         """Compares with the newest progress record, when no other run writes any more."""
         found = self._topics.states()
         left = {} if record is None else record.topics
-        for output in self._settings.outputs:
-            for name in (output.commits, output.name):
-                change = self._change(record, output, name, left.get(name), found[name])
-                if change is not None:
-                    self._found(name, change)
+        commits = [output.commits for output in self._settings.outputs]
+        for name in self._settings.written_topics:
+            change = self._change(record, name, left.get(name), found[name], is_of_commits=name in commits)
+            if change is not None:
+                self._found(name, change)
         self.states = found
 
     def check_identity(self) -> None:
@@ -102,30 +102,31 @@ class TopicGuard:
     def _change(
         self,
         record: ProgressRecord | None,
-        output: OutputTopic,
         name: str,
         left: TopicState | None,
         found: TopicState,
+        *,
+        is_of_commits: bool,
     ) -> TopicChange | None:
         change = None if left is None else compare_topic(left, found)
         visible = visible_progress(record)
         if visible is None:
-            return self._foreign(output, name, None if change else left, found)
+            return self._foreign(name, None if change else left, found, is_of_commits=is_of_commits)
         if change is not None:
             return change
-        if name == output.commits:
+        if is_of_commits:
             is_as_left = left is not None and left.end == found.end
             return None if is_as_left else compare_commits(visible, newest_commit(self._settings, name))
-        return None if left is None else self._foreign(output, name, left, found)
+        return None if left is None else self._foreign(name, left, found)
 
     def _foreign(
-        self, output: OutputTopic, name: str, left: TopicState | None, found: TopicState
+        self, name: str, left: TopicState | None, found: TopicState, *, is_of_commits: bool = False
     ) -> TopicChange | None:
         """Records that readers see and the pipeline has not written."""
         place = first_visible(self._settings, name, first_unknown_offsets(left, found))
         if place is None:
             return None
-        if name == output.commits:
+        if is_of_commits:
             return TopicChange(_UNWRITTEN, _written(newest_commit(self._settings, name)))
         return _stray(place, _UNWRITTEN if left is None else _OURS)
 

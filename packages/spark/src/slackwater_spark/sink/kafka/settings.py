@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from slackwater_engine.settings import Scope
-from slackwater_protocol import KafkaSettings
+from slackwater_protocol import KafkaSettings, SourceTopics
 from slackwater_protocol.keys import commit_topic, progress_topic
 from slackwater_spark.sink.batch import Emit
 from slackwater_spark.sink.contract import REQUEST_TIMEOUT
@@ -13,6 +13,23 @@ _SLOWEST_BYTES_PER_SECOND = 2_000_000
 """A twentieth of what one producer writes on two quiet cores."""
 _LONGEST_TRANSACTION = timedelta(minutes=15)
 """Brokers allow this by default (``transaction.max.timeout.ms``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTable:
+    """A view as a table whose changes a connector seems to write."""
+
+    schema: str
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    """Names of the view's columns and their DuckDB types."""
+    key: tuple[str, ...]
+    """Names of the columns of its key."""
+
+    @property
+    def full_name(self) -> str:
+        """``schema.name``, as END records name it."""
+        return f"{self.schema}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +48,9 @@ class OutputTopic:
 
     schema: str = ""
     """The name of its documents' schema in commit records; empty: the view's name."""
+
+    table: "OutputTable | None" = None
+    """The table whose changes the topic seems to have; None: it has plain documents."""
 
     @property
     def schema_name(self) -> str:
@@ -51,6 +71,8 @@ class KafkaSinkSettings:
     """Name of the pipeline; the transactional id and the progress topic derive from it."""
     outputs: tuple[OutputTopic, ...]
     """By number of the view; no two are the same topic."""
+    prefix: str = ""
+    """The ``topic.prefix`` of outputs that are tables; empty: there are none."""
     emit: Emit = Emit.LATEST
     scope: Scope = Scope.STRICT
     """``aggregate``: documents of a batch are of different commits, and a batch has one commit record."""
@@ -79,6 +101,23 @@ class KafkaSinkSettings:
         """Returns how long the transaction of a batch of so many bytes may stand open."""
         writing = timedelta(seconds=batch_bytes / _SLOWEST_BYTES_PER_SECOND)
         return max(self.transaction_timeout, min(writing, _LONGEST_TRANSACTION))
+
+    @property
+    def source_topics(self) -> SourceTopics | None:
+        """The topics of the source that outputs which are tables make up; None: there are none."""
+        return SourceTopics(self.prefix) if self.prefix else None
+
+    @property
+    def order_topics(self) -> tuple[str, ...]:
+        """Those of them that tell of transactions and of the initial snapshot."""
+        topics = self.source_topics
+        return () if topics is None else (topics.transactions, topics.notifications)
+
+    @property
+    def written_topics(self) -> tuple[str, ...]:
+        """All topics but that of the progress."""
+        outputs = (name for output in self.outputs for name in (output.commits, output.name))
+        return (*outputs, *self.order_topics)
 
     @property
     def progress_topic(self) -> str:

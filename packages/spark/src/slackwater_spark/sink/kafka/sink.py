@@ -258,6 +258,7 @@ class KafkaSink:
             lambda step: self._probe(step, batch.batch_id),
             self._guard.states_after,
             self._limits,
+            int(self._clock.now().timestamp() * 1000),
         )
         self._is_open_transaction = True
         written, progress = transaction.produce(progress)

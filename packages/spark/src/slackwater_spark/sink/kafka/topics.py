@@ -47,7 +47,7 @@ def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
     """Returns the rules of a sink's output, commit and progress topics.
 
     The output of ``latest`` is created compacted: the newest document of each key stays. Documents of
-    ``transactions`` and commit records stay for ever.
+    ``transactions``, what makes a source of them, and commit records stay for ever.
     """
     for_ever = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
     output_config = {"cleanup.policy": "compact"} if settings.emit is Emit.LATEST else for_ever
@@ -58,7 +58,7 @@ def topic_rules(settings: KafkaSinkSettings) -> list[TopicRule]:
             TopicRule(output.name, create, output.partitions, output_config),
             TopicRule(output.commits, 1, 1, for_ever),
         ]
-    return rules
+    return [*rules, *(TopicRule(name, 1, 1, for_ever) for name in settings.order_topics)]
 
 
 class SinkTopics:
@@ -71,7 +71,7 @@ class SinkTopics:
     def __init__(self, settings: KafkaSinkSettings) -> None:
         self._settings = settings
         self._client: AdminClient | None = None
-        self._written = [name for output in settings.outputs for name in (output.name, output.commits)]
+        self._written = list(settings.written_topics)
 
     def missing(self) -> list[TopicRule]:
         """Returns the rules of the topics that are not there.

@@ -21,9 +21,10 @@ from slackwater_protocol import (
 )
 from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID
 from slackwater_spark.errors import OutputRefusedError, PipelineError
-from slackwater_spark.sink.batch import BatchCommits, CommitUnit, Emit
+from slackwater_spark.sink.batch import BatchCommits, CommittedDocuments, CommitUnit, Emit
 from slackwater_spark.sink.contract import SinkStep
 from slackwater_spark.sink.kafka.answers import refusal
+from slackwater_spark.sink.kafka.debezium import BatchChanges, UnfitValueError
 from slackwater_spark.sink.kafka.producer import Headers, OutputProducer, TransactionFailedError
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic
 
@@ -111,6 +112,7 @@ class BatchTransaction:
         topics_after: Called when all documents are acknowledged; says what the progress record shall say of
             the topics. What it raises ends the transaction.
         limits: Largest record that an output takes, in bytes, as far as it is known.
+        now_ms: The time of writing, milliseconds since the epoch.
     """
 
     def __init__(
@@ -121,6 +123,7 @@ class BatchTransaction:
         reached: Callable[[SinkStep], None],
         topics_after: _TopicsAfter = lambda _: {},
         limits: Mapping[str, int] | None = None,
+        now_ms: int = 0,
     ) -> None:
         self._settings = settings
         self._producer = producer
@@ -132,7 +135,13 @@ class BatchTransaction:
         self._units = self._commits.units
         self._offsets: Mapping[int, dict[str, _DeliveredOffsets]] = {u.commit_lsn: {} for u in self._units}
         """By commit record and output topic."""
+        self._order_offsets: Mapping[str, _DeliveredOffsets] = {
+            topic: _DeliveredOffsets() for topic in settings.order_topics
+        }
+        self._changes = BatchChanges(settings, batch, self._units, now_ms)
         self._written = Written()
+        self._handed_over = 0
+        """Records of which a delivery report comes."""
 
     def produce(self, progress: ProgressRecord) -> tuple[Written, ProgressRecord]:
         """Begins the transaction and hands over documents, commit records, then progress.
@@ -151,14 +160,19 @@ class BatchTransaction:
         self._reached(SinkStep.BEGUN)
         try:
             for view, output in enumerate(self._settings.outputs):
-                for found in self._commits.documents(view, keys_move=output.keys_move):
+                keys_move = output.keys_move and output.table is None
+                for found in self._commits.documents(view, keys_move=keys_move):
                     offsets = self._offsets[found.unit.commit_lsn].setdefault(
                         output.name, _DeliveredOffsets()
                     )
                     headers = self._headers(found.commit_lsn, found.xid)
-                    self._produce_documents(output, offsets, headers, found.documents)
+                    self._produce_documents(output, offsets, headers, self._records(view, found))
+            self._produce_order()
             self._reached(SinkStep.PRODUCED)
             self._producer.flush(self._has_failed)
+        except UnfitValueError as error:
+            hint = "correct the row, or cast the column to text in the view (a new revision)"
+            raise OutputRefusedError(self._settings.pipeline, "a document", str(error), hint) from error
         except TransactionFailedError:
             with suppress(PipelineError):
                 self._producer.serve()
@@ -179,6 +193,11 @@ class BatchTransaction:
         """Makes all of it visible at once; raises like :meth:`produce`, the outcome is then unknown."""
         self._producer.commit()
 
+    def _records(self, view: int, found: CommittedDocuments) -> Iterable[Document]:
+        """Returns a view's documents of a commit as they are to be written."""
+        table = self._settings.outputs[view].table
+        return found.documents if table is None else self._changes.events(view, found)
+
     def _produce_documents(
         self, output: OutputTopic, offsets: _DeliveredOffsets, headers: Headers, documents: Iterable[Document]
     ) -> None:
@@ -196,8 +215,22 @@ class BatchTransaction:
             if not written.documents % _SERVE_EVERY:
                 serve()
 
+    def _produce_order(self) -> None:
+        """Writes what makes a source of the outputs that are tables."""
+        self._handed_over = self._written.documents
+        self._written.deletes += self._changes.deletes
+        for topic, key, value, unit in self._changes.order_records():
+            self._handed_over += 1
+            report = self._order_offsets[topic].report
+            self._producer.produce(topic, key, value, self._headers(unit.commit_lsn, unit.xid), report)
+            if not self._handed_over % _SERVE_EVERY:
+                self._producer.serve()
+
     def _reports(self) -> Iterator[_DeliveredOffsets]:
-        return chain.from_iterable(each.values() for each in self._offsets.values())
+        return chain(
+            self._order_offsets.values(),
+            chain.from_iterable(each.values() for each in self._offsets.values()),
+        )
 
     def _first_error(self) -> KafkaError | None:
         return next((each.first_error for each in self._reports() if each.first_error is not None), None)
@@ -216,6 +249,12 @@ class BatchTransaction:
                 if error is not None:
                     size, key = failed.largest_failed
                     raise self._refused(output, error, key, size)
+        for topic, failed in self._order_offsets.items():
+            if failed.first_error is not None:
+                what = f"a record of topic {topic!r}"
+                error = refusal(self._settings.pipeline, what, failed.first_error)
+                if error is not None:
+                    raise error
 
     def _refused(
         self, output: OutputTopic, error: OutputRefusedError, key: bytes | None, size: int
@@ -225,7 +264,7 @@ class BatchTransaction:
             lsn
             for chunk in self._batch.chunks(view)
             for lsn, found, document in chunk
-            if found == key and len(document or b"") == size
+            if found == key and (output.table is not None or len(document or b"") == size)
         ]
         shown = (key or b"").decode(errors="replace")[:_SHOWN_KEY]
         at = f", commit LSN {format_position(max(lsns))}" if lsns else ""
@@ -257,15 +296,15 @@ class BatchTransaction:
                 for partition, each in offsets.ranges().items():
                     seen = ranges.get(partition)
                     ranges[partition] = each if seen is None else _joined(seen, each)
-        return found
+        return found | {topic: offsets.ranges() for topic, offsets in self._order_offsets.items()}
 
     def _check_delivered(self) -> None:
         delivered = sum(each.delivered for each in self._reports())
-        if delivered != self._written.documents:
+        if delivered != self._handed_over:
             first = self._first_error()
             raise TransactionFailedError(
                 "flush",
-                f"{self._written.documents - delivered} of {self._written.documents} records failed: "
+                f"{self._handed_over - delivered} of {self._handed_over} records failed: "
                 f"{'no reason given' if first is None else first.str()}",
                 is_transient=first is not None and is_transient(first),
             )

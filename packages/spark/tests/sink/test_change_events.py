@@ -1,0 +1,125 @@
+"""Outputs that are a source, over a real broker: events, BEGIN and END become visible once, and at once."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from slackwater_cdc.envelope import End, decode_change, decode_transaction
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.payloads import Document, pack_change
+from slackwater_spark.errors import OutputRefusedError, PipelineStateError
+from slackwater_spark.sink import Emit, SinkStep
+from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
+
+pytestmark = pytest.mark.integration
+
+MakeBatch = Callable[..., DocumentBatch]
+Topics = Any  # of conftest.py
+QUERY = "0f5c2f6e-query"
+SECONDS = 300.0
+
+
+class CrashError(Exception):
+    pass
+
+
+@pytest.fixture
+def settings(make_settings: Callable[..., KafkaSinkSettings]) -> KafkaSinkSettings:
+    plain = make_settings(Emit.TRANSACTIONS)
+    table = OutputTable("public", "orders", (("id", "VARCHAR"), ("day", "DATE")), ("id",))
+    output = OutputTopic(f"{plain.pipeline}.public.orders", 3, view="orders", table=table)
+    return replace(plain, outputs=(output,), prefix=plain.pipeline)
+
+
+def changes(batch_id: int, day: str = "2026-11-20") -> list[Document]:
+    """One for each of a batch's ten commits."""
+    return [
+        (
+            lsn,
+            b'{"id":"k%d"}' % (lsn % 7),
+            pack_change(None, b'{"id":"k%d","day":"%b"}' % (lsn % 7, day.encode())),
+        )
+        for lsn in range(10 * batch_id + 1, 10 * batch_id + 11)
+    ]
+
+
+def run(settings: KafkaSinkSettings, batches: list[DocumentBatch], **options: Any) -> None:
+    sink = KafkaSink(settings, **options)
+    sink.open()
+    try:
+        for batch in batches:
+            sink.write(QUERY, batch)
+    finally:
+        sink.close()
+
+
+def seen(settings: KafkaSinkSettings, topics: Topics) -> tuple[list[int], list[int]]:
+    """Commit LSNs of the events, and of the transactions that ENDs count one event in."""
+    events = [decode_change(record.value) for record in topics.documents(settings)]
+    told = [decode_transaction(record.value) for record in topics.records(f"{settings.prefix}.transaction")]
+    counted = [r.commit_lsn for r in told if isinstance(r, End) and r.counts == {"public.orders": 1}]
+    return sorted(event.lsn or 0 for event in events), counted
+
+
+@pytest.mark.parametrize("step", list(SinkStep))
+def test_a_crash_at_any_step_neither_loses_nor_repeats_an_event_or_an_end(
+    settings: KafkaSinkSettings, topics: Topics, make_batch: MakeBatch, step: SinkStep
+) -> None:
+    batches = [make_batch(n, changes(n)) for n in range(2)]
+    at_crash: list[tuple[list[int], list[int]]] = []
+
+    def crash(at: SinkStep, batch_id: int) -> None:
+        if (at, batch_id) == (step, 1):
+            at_crash.append(seen(settings, topics))
+            raise CrashError
+
+    with pytest.raises(CrashError):
+        run(settings, batches, probe=crash)
+    run(settings, batches[1:])
+    first, both = list(range(1, 11)), list(range(1, 21))
+    assert at_crash == [(both, both) if step is SinkStep.COMMITTED else (first, first)]
+    assert seen(settings, topics) == (both, both)
+
+
+def test_records_of_others_in_the_transaction_topic_are_found(
+    settings: KafkaSinkSettings, topics: Topics, make_batch: MakeBatch
+) -> None:
+    run(settings, [make_batch(0, changes(0))])
+    producer = Producer(settings.kafka.client_config)
+    producer.produce(f"{settings.prefix}.transaction", b"{}")
+    assert producer.flush(SECONDS) == 0
+    with pytest.raises(PipelineStateError, match=r"transaction': .* a record of somebody else at offset 21"):
+        run(settings, [make_batch(1, changes(1))])
+
+
+def test_a_transaction_topic_that_was_deleted_is_noticed(
+    settings: KafkaSinkSettings, make_batch: MakeBatch
+) -> None:
+    run(settings, [make_batch(0, changes(0))])
+    admin = AdminClient({**settings.kafka.client_config})
+    admin.delete_topics([f"{settings.prefix}.transaction"])[f"{settings.prefix}.transaction"].result(SECONDS)
+    with pytest.raises(PipelineStateError, match=r"transaction': .* it was deleted"):
+        run(settings, [make_batch(1, changes(1))])
+
+
+def test_a_value_that_has_no_form_stops_the_run_before_anything_is_visible(
+    settings: KafkaSinkSettings, topics: Topics, make_batch: MakeBatch
+) -> None:
+    with pytest.raises(OutputRefusedError, match=r'key \{"id":"k1"\}, commit LSN 0/1: column \'day\' holds'):
+        run(settings, [make_batch(0, changes(0, "0044-03-15 (BC)"))])
+    assert seen(settings, topics) == ([], [])
+
+
+def test_commit_records_say_where_the_events_of_a_commit_are(
+    settings: KafkaSinkSettings, topics: Topics, make_batch: MakeBatch
+) -> None:
+    run(settings, [make_batch(0, changes(0))])
+    events = {(r.partition, r.offset): json.loads(r.value) for r in topics.documents(settings)}
+    for record in topics.commits(settings):
+        ((partition, found),) = record.offsets[settings.outputs[0].name].items()
+        assert events[partition, found.first_offset]["source"]["lsn"] == record.commit_lsn

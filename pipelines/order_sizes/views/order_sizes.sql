@@ -1,0 +1,8 @@
+-- How many orders have so many lines, and what they come to.
+SELECT TRANSACTIONALLY
+    t.line_count AS size,
+    count(*) AS orders,
+    sum(t.total) AS total,
+    sum(json_array_length(t.lines)) AS lines
+FROM public.order_totals t
+GROUP BY t.line_count
