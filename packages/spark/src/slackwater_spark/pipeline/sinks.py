@@ -78,6 +78,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
                 keys_move=keys_move(definition.plan, number),
                 view=output.view,
                 schema=f"{output.view}:{definition.revision}",
+                cloudevents=output.cloudevents,
                 table=_output_table(output, definition.plan.views[number]) if output.is_source else None,
             )
             for number, output in enumerate(definition.outputs)
