@@ -12,6 +12,7 @@ SELECT
     t.line_count AS size,
     count(*) AS orders,
     sum(t.total) AS total,
-    sum(t.line_count) AS lines
+    sum(t.line_count) AS lines,
+    list(t.id ORDER BY t.id) AS ids
 FROM order_totals t
 GROUP BY t.line_count

@@ -1,9 +1,9 @@
 """A chain of pipelines: the second reads the first one's output, the third the second's, each by a sidecar.
 
 The certifier judges all three outputs against the committed states of the database, at the database's commit
-LSNs, while pipelines and sidecars are killed. How it was seen to fail: ENDs that count one event less than
-there are make the second pipeline show transactions before all of their events have come, at a kill or not;
-events that leave out the row before stop it, since a row then never leaves its old group.
+LSNs, while pipelines and sidecars are killed. How it was seen to fail: with updates that leave out the row
+before, the second pipeline stops, since nobody can tell it which group a row has left; with ENDs that count one
+event less than there are, its sidecar waits for ever, since the events beyond could be those of another run.
 """
 
 import random

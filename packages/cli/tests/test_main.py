@@ -65,7 +65,7 @@ def test_the_list_of_commands_has_the_first_sentence_of_each(command: str) -> No
     assert " ".join(first.split()) == main.COMMANDS[command]
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "schema pull", "config"])
+@pytest.mark.parametrize("command", [*COMMANDS, "schema pull", "schema outputs", "config"])
 def test_every_help_text_says_what_it_does(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([*command.split(), "--help"]) == 0
     text = capsys.readouterr().out

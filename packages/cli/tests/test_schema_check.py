@@ -18,6 +18,7 @@ DECLARED = """
 CREATE TABLE s.items (id bigint PRIMARY KEY, kind text NOT NULL, price numeric(12, 2) NOT NULL, note text);
 ALTER TABLE s.items REPLICA IDENTITY FULL;
 """
+PIPELINES = Path(__file__).parents[3] / "pipelines"
 VIEWS = {
     "prices": "SELECT TRANSACTIONALLY i.id, i.price FROM s.items i",
     "by_kind": "SELECT TRANSACTIONALLY i.kind, count(*) AS n FROM s.items i GROUP BY i.kind",
@@ -156,3 +157,19 @@ def test_the_exit_code_says_whether_a_view_is_touched(
     assert main.run(["schema", "check", str(tmp_path), "--postgres-url", "postgresql://x"]) == code
     said = capsys.readouterr().out
     assert ("affected: prices" if code else "no view uses what differs") in said
+
+
+def test_the_tables_of_outputs_are_what_a_reader_declares(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "schema.sql"
+    assert main.run(["schema", "outputs", str(PIPELINES / "order_totals"), "--output", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: 1 tables\n"
+    written = parse_catalog({"written": file.read_text()})
+    declared = (PIPELINES / "order_sizes" / "schema.sql").read_text()
+    assert written == parse_catalog({"declared": declared})
+
+
+def test_outputs_that_are_no_tables_are_said_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["schema", "outputs", str(PIPELINES / "orders")]) == 1
+    assert "no output is a table to its readers" in capsys.readouterr().err

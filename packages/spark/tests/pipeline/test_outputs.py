@@ -52,6 +52,11 @@ def test_a_table_of_a_lake_is_in_views_unless_said_otherwise() -> None:
     )
 
 
+def test_headers_of_cloudevents_are_asked_for_by_view() -> None:
+    found = outputs({"outputs": {"totals": {"cloudevents": True}}})
+    assert [output.cloudevents for output in found] == [False, True]
+
+
 def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
     values: dict[str, object] = {
         "name": "shop",

@@ -123,3 +123,40 @@ def test_commit_records_say_where_the_events_of_a_commit_are(
     for record in topics.commits(settings):
         ((partition, found),) = record.offsets[settings.outputs[0].name].items()
         assert events[partition, found.first_offset]["source"]["lsn"] == record.commit_lsn
+
+
+@pytest.mark.parametrize("emit", list(Emit))
+def test_documents_may_be_cloudevents(
+    make_settings: Callable[..., KafkaSinkSettings], topics: Topics, make_batch: MakeBatch, emit: Emit
+) -> None:
+    settings = make_settings(emit, partitions=2)
+    output = replace(settings.outputs[0], cloudevents=True, schema="orders:1")
+    settings = replace(settings, outputs=(output,))
+    documents: list[Document] = [(5, b'{"id":1}', b"{}"), (5, b'{"id":2}', None), (6, b'{"id":3}', b"{}")]
+    run(settings, [make_batch(0, documents)])
+    found = {record.key: record.headers for record in topics.documents(settings)}
+    is_latest = emit is Emit.LATEST
+    places = ("0A-1", "0A-2", "0A-3") if is_latest else ("05-1", "05-2", "06-1")
+    assert {headers["ce_id"].decode() for headers in found.values()} == {
+        f"00000001-00000000000000{place}" for place in places
+    }
+    first = {name: value for name, value in found[b'{"id":1}'].items() if name != "ce_id"}
+    assert {name: value.decode() for name, value in first.items() if name.startswith(("ce_", "content"))} == {
+        "ce_specversion": "1.0",
+        "ce_source": f"/slackwater/{settings.pipeline}/{output.name}",
+        "ce_type": "slackwater.orders:1",
+        "ce_time": f"1970-01-01T00:00:{'10' if is_latest else '05'}.000Z",
+        "ce_slackwaterpipeline": settings.pipeline,
+        "ce_slackwatercommitlsn": first["slackwater-commit-lsn"].decode(),
+        **({} if is_latest else {"ce_slackwaterxid": "505"}),
+        "content-type": "application/json",
+    }
+
+
+def test_documents_are_no_cloudevents_unless_asked_for(
+    make_settings: Callable[..., KafkaSinkSettings], topics: Topics, make_batch: MakeBatch
+) -> None:
+    settings = make_settings()
+    run(settings, [make_batch(0)])
+    names = {name for record in topics.documents(settings) for name in record.headers}
+    assert names == {"slackwater-commit-lsn", "slackwater-pipeline"}

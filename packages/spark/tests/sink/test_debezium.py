@@ -21,7 +21,10 @@ from slackwater_spark.sink.kafka.debezium import (
     OrderRecord,
     UnfitValueError,
     row_encoder,
+    row_type,
 )
+from slackwater_sql.postgres import parse_catalog, table_statement
+from slackwater_sql.row_codec import RowCodec
 
 MakeBatch = Callable[..., DocumentBatch]
 COLUMNS = (("id", "BIGINT"), ("n", "INTEGER"))
@@ -259,6 +262,47 @@ def test_values_have_debezium_s_forms(column_type: str, document: str, event: An
     encode = row_encoder((("id", "BIGINT"), ("x", column_type), ("f", "DOUBLE")))
     found = encode(b'{"id":1,"x":%b,"f":0.10}' % document.encode())
     assert json.loads(found) == {"id": 1, "x": event, "f": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("column_type", "document"),
+    [
+        ("UTINYINT", "255"),
+        ("USMALLINT", "65535"),
+        ("UINTEGER", "4294967295"),
+        ("UBIGINT", "18446744073709551615"),
+        ("HUGEINT", "-99999999999999999999999999999999999999"),
+        ("DECIMAL(38,2)", '"3.50"'),
+        ("FLOAT", '"NaN"'),
+        ("DOUBLE", "0.5"),
+        ("BOOLEAN", "true"),
+        ("VARCHAR", '"é"'),
+        ("UUID", '"6f1ed002-ab5c-4f4b-8d1a-0b4c1b9d2f8e"'),
+        ("DATE", '"2026-11-20"'),
+        ("TIME", '"10:11:12.5"'),
+        ("TIMESTAMP", '"2026-11-20T10:11:12.123456"'),
+        ("TIMESTAMP_S", '"2026-11-20T10:11:12.000000"'),
+        ("TIMESTAMP WITH TIME ZONE", '"2026-11-20T10:11:12.123456Z"'),
+        ("BLOB", '"AQI="'),
+        ("JSON", '{"a":1}'),
+        ("STRUCT(a INTEGER)[]", '[{"a":1}]'),
+        ("INTERVAL", '"1 day"'),
+    ],
+)
+def test_a_reader_that_declares_the_table_understands_the_events(column_type: str, document: str) -> None:
+    columns = (("id", "BIGINT"), ("The x", column_type))
+    types = [(name, row_type(kind)) for name, kind in columns]
+    (table,) = parse_catalog({"s.sql": table_statement("public", "orders", types, ["id"])}).tables
+    assert (table.full_name, table.primary_key, table.replica_identity_full) == (
+        "public.orders",
+        ("id",),
+        True,
+    )
+    row = row_encoder(columns)(b'{"id":1,"The x":%b}' % document.encode())
+    row_id, value = RowCodec(table, ["id", "The x"]).decode(row)
+    assert row_id == 1
+    assert value == json.loads(row)["The x"] or column_type == "FLOAT"
+    assert RowCodec(table, ["The x"]).decode(row_encoder(columns)(b'{"id":1,"The x":null}')) == (None,)
 
 
 def test_a_value_without_a_form_is_named(make_batch: MakeBatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import psycopg
 
-from slackwater.errors import unreachable
+from slackwater.errors import CommandInputError, unreachable
 from slackwater.invocation import required, setting, start_command
 from slackwater.output import Output, aligned
 from slackwater_sql.catalog import Catalog, Column, Table
@@ -30,6 +30,11 @@ _PARTITIONS = "PARTITIONS"
 _POSTGRES_URL = setting(
     "postgres.url", "--postgres-url", metavar="URL", help="postgresql://user@host:port/database; secret."
 )
+_OUTPUT_FILE = click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write here.  [default: standard output]",
+)
 
 
 @click.group()
@@ -43,6 +48,7 @@ def schema() -> None:
     Examples:
       slackwater schema pull --postgres-url URL --table inventory.orders --output pipelines/orders/schema.sql
       slackwater schema check pipelines/orders --postgres-url URL
+      slackwater schema outputs pipelines/order_totals --output pipelines/order_sizes/schema.sql
     """
 
 
@@ -51,11 +57,7 @@ def schema() -> None:
 @click.option(
     "--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="Table; repeat."
 )
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write here.  [default: standard output]",
-)
+@_OUTPUT_FILE
 @click.pass_context
 def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> None:
     """Write CREATE TABLE statements from a database's catalogue.
@@ -73,11 +75,42 @@ def pull(ctx: click.Context, tables: tuple[str, ...], output: Path | None) -> No
     """
     with _database(ctx) as connection:
         text = pull_schema(connection, tables)
+    _write(text, len(tables), output)
+
+
+@schema.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@_OUTPUT_FILE
+@click.pass_context
+def outputs(ctx: click.Context, folder: Path, output: Path | None) -> None:
+    """Write CREATE TABLE statements of the outputs of the pipeline in DIR, for pipelines that read them.
+
+    An output with format = "debezium" is a table to its readers. The result is what they declare in their
+    schema.sql: the view's columns with the types in which its events have them, and its key.
+
+    \b
+    Example:
+      slackwater schema outputs pipelines/order_totals --output pipelines/order_sizes/schema.sql
+    """
+    # Spark's libraries take a second to import; the help text does not need them
+    from slackwater_spark.pipeline import load_pipeline
+    from slackwater_spark.pipeline.sinks import output_tables
+
+    start_command(ctx)
+    tables = output_tables(load_pipeline(folder))
+    if not tables:
+        raise CommandInputError(
+            f"{folder}: no output is a table to its readers", 'write format = "debezium" into its [output]'
+        )
+    _write("\n".join(tables), len(tables), output)
+
+
+def _write(text: str, tables: int, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-        click.echo(f"{output}: {len(tables)} tables")
+        click.echo(f"{output}: {tables} tables")
 
 
 @schema.command()

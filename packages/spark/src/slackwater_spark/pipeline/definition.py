@@ -31,6 +31,9 @@ class ViewOutput:
     format: Format = Format.JSON
     """The form of documents in Kafka."""
 
+    cloudevents: bool = False
+    """Whether records in Kafka have the attributes of CloudEvents in their headers."""
+
     @property
     def is_source(self) -> bool:
         """Whether the output is to its readers a table of a connector, ``<prefix>.<schema>.<table>``."""

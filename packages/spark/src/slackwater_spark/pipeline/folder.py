@@ -35,7 +35,7 @@ from slackwater_sql.postgres import parse_catalog
 
 _KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
 _KEYS_OF = {
-    SinkKind.KAFKA: ("kind", "topic", "partitions", "format"),
+    SinkKind.KAFKA: ("kind", "topic", "partitions", "format", "cloudevents"),
     SinkKind.POSTGRES: ("kind", "table", "history"),
     SinkKind.DELTA: ("kind", "table"),
 }
@@ -173,7 +173,13 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
     if form is Format.DEBEZIUM and not _SOURCE_TOPIC.fullmatch(topic):
         hint = "the schema and the table have letters, digits and '_', at most 63 each"
         raise table.error("topic", f"{topic!r}: expected prefix.schema.table, as Debezium names topics", hint)
-    return ViewOutput(view, topic, table.integer("partitions", None, minimum=1), format=form)
+    return ViewOutput(
+        view,
+        topic,
+        table.integer("partitions", None, minimum=1),
+        format=form,
+        cloudevents=table.boolean("cloudevents", default=False),
+    )
 
 
 def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:

@@ -8,7 +8,9 @@ from slackwater_spark.pipeline.definition import PipelineDefinition, ViewOutput,
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import Sink, SinkKind, SinkProbe
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
+from slackwater_spark.sink.kafka.debezium import row_type
 from slackwater_sql.plan import PublishedView
+from slackwater_sql.postgres import table_statement
 
 if TYPE_CHECKING:
     from slackwater_spark.sink.lake import LakeSinkSettings
@@ -78,6 +80,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
                 keys_move=keys_move(definition.plan, number),
                 view=output.view,
                 schema=f"{output.view}:{definition.revision}",
+                cloudevents=output.cloudevents,
                 table=_output_table(output, definition.plan.views[number]) if output.is_source else None,
             )
             for number, output in enumerate(definition.outputs)
@@ -96,6 +99,18 @@ def _output_table(output: ViewOutput, view: PublishedView) -> OutputTable:
     _, schema, name = output.topic.rsplit(".", 2)
     columns = tuple((column.name, column.type) for column in view.outputs)
     return OutputTable(schema, name, columns, view.key)
+
+
+def output_tables(definition: PipelineDefinition) -> tuple[str, ...]:
+    """Returns CREATE TABLE statements of the outputs that are tables to their readers."""
+    views = zip(definition.outputs, definition.plan.views, strict=True)
+    tables = [_output_table(output, view) for output, view in views if output.is_source]
+    return tuple(
+        table_statement(
+            table.schema, table.name, [(name, row_type(kind)) for name, kind in table.columns], table.key
+        )
+        for table in tables
+    )
 
 
 def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> "PostgresSinkSettings":

@@ -9,6 +9,7 @@ from slackwater_sql.postgres.catalogue import (
     CatalogueConnection,
     published_apart,
     pull_schema,
+    table_statement,
 )
 from slackwater_sql.postgres.ddl import parse_catalog
 from slackwater_sql.postgres.types import GENERATED
@@ -20,4 +21,5 @@ __all__ = [
     "parse_catalog",
     "published_apart",
     "pull_schema",
+    "table_statement",
 ]

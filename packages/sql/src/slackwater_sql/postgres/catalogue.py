@@ -1,7 +1,7 @@
 """Declared tables from a live PostgreSQL: what `slackwater schema pull` writes."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -135,6 +135,24 @@ def pull_schema(
     notes = [f"-- Table {name} is partitioned: {PARTITIONS_APART}.\n" for name in apart]
     created = [_table_statement(pulled[name], keeps_generated=keeps_generated) for name in wanted]
     return "\n".join([_HEADER, *notes, *enums, *created])
+
+
+def table_statement(
+    schema: str, name: str, columns: Iterable[tuple[str, str]], primary_key: Iterable[str]
+) -> str:
+    """Returns DDL, as :func:`pull_schema` writes it, of a table that no database has.
+
+    Its columns may be NULL, and its changes carry the whole old row.
+
+    Args:
+        schema: Name of its schema.
+        name: Its name.
+        columns: Names and types.
+        primary_key: Names of the columns of its primary key.
+    """
+    table = _PulledTable(schema, name, True, [], list(primary_key))
+    table.columns += [(column, type_name, False, None) for column, type_name in columns]
+    return _table_statement(table, keeps_generated=False)
 
 
 def published_apart(connection: CatalogueConnection, tables: Sequence[str]) -> tuple[str, ...]:

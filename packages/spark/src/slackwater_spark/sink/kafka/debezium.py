@@ -258,6 +258,18 @@ def row_encoder(
     return encode
 
 
+def row_type(column_type: str) -> str:
+    """Returns the PostgreSQL type whose values Debezium writes like those of a DuckDB type in events.
+
+    Integers of 39 digits do not fit: no decimal of DuckDB, as which readers see them, has so many.
+    """
+    if column_type.startswith("DECIMAL("):
+        return column_type.replace("DECIMAL", "numeric")
+    if column_type.endswith("]") or column_type.startswith(_NESTED):
+        return "jsonb"
+    return _ROW_TYPES.get(column_type, "text")
+
+
 def _converter(column_type: str) -> Callable[[str], Any] | None:
     if column_type.endswith("]") or column_type.startswith(_NESTED):
         return str
@@ -302,3 +314,28 @@ _CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "JSON": str,
 }
 """By DuckDB type, from a value's JSON in documents; types that are not here stand in both forms alike."""
+_ROW_TYPES: Final[Mapping[str, str]] = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "smallint",
+    "UTINYINT": "smallint",
+    "SMALLINT": "smallint",
+    "USMALLINT": "integer",
+    "INTEGER": "integer",
+    "UINTEGER": "bigint",
+    "BIGINT": "bigint",
+    "UBIGINT": "numeric(38,0)",
+    "HUGEINT": "numeric(38,0)",
+    "UHUGEINT": "numeric(38,0)",
+    "FLOAT": "real",
+    "DOUBLE": "double precision",
+    "UUID": "uuid",
+    "DATE": "date",
+    "TIME": "time",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP_S": "timestamp",
+    "TIMESTAMP_MS": "timestamp",
+    "TIMESTAMP WITH TIME ZONE": "timestamptz",
+    "BLOB": "bytea",
+    "JSON": "jsonb",
+}
+"""By DuckDB type; all others are texts in events."""

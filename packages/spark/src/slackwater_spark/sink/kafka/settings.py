@@ -49,7 +49,10 @@ class OutputTopic:
     schema: str = ""
     """The name of its documents' schema in commit records; empty: the view's name."""
 
-    table: "OutputTable | None" = None
+    cloudevents: bool = False
+    """Whether headers have the attributes of a CloudEvent."""
+
+    table: OutputTable | None = None
     """The table whose changes the topic seems to have; None: it has plain documents."""
 
     @property

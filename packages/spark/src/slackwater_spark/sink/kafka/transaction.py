@@ -24,6 +24,7 @@ from slackwater_spark.errors import OutputRefusedError, PipelineError
 from slackwater_spark.sink.batch import BatchCommits, CommittedDocuments, CommitUnit, Emit
 from slackwater_spark.sink.contract import SinkStep
 from slackwater_spark.sink.kafka.answers import refusal
+from slackwater_spark.sink.kafka.cloudevents import HEADER_EVENT_ID, event_attributes, event_ids
 from slackwater_spark.sink.kafka.debezium import BatchChanges, UnfitValueError
 from slackwater_spark.sink.kafka.producer import Headers, OutputProducer, TransactionFailedError
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic
@@ -138,7 +139,8 @@ class BatchTransaction:
         self._order_offsets: Mapping[str, _DeliveredOffsets] = {
             topic: _DeliveredOffsets() for topic in settings.order_topics
         }
-        self._changes = BatchChanges(settings, batch, self._units, now_ms)
+        self._changes = BatchChanges(settings, batch, self._units if settings.prefix else (), now_ms)
+        self._ids: dict[tuple[int, int], Iterator[bytes]] = {}
         self._written = Written()
         self._handed_over = 0
         """Records of which a delivery report comes."""
@@ -166,7 +168,11 @@ class BatchTransaction:
                         output.name, _DeliveredOffsets()
                     )
                     headers = self._headers(found.commit_lsn, found.xid)
-                    self._produce_documents(output, offsets, headers, self._records(view, found))
+                    ids = None
+                    if output.cloudevents:
+                        headers += event_attributes(self._settings.pipeline, output, found)
+                        ids = self._event_ids(view, found.unit)
+                    self._produce_documents(output, offsets, headers, self._records(view, found), ids)
             self._produce_order()
             self._reached(SinkStep.PRODUCED)
             self._producer.flush(self._has_failed)
@@ -198,15 +204,28 @@ class BatchTransaction:
         table = self._settings.outputs[view].table
         return found.documents if table is None else self._changes.events(view, found)
 
+    def _event_ids(self, view: int, unit: CommitUnit) -> Iterator[bytes]:
+        """Returns the ids of a view's documents in a commit record, from the next one on."""
+        place = view, unit.commit_lsn
+        if place not in self._ids:
+            self._ids[place] = event_ids(self._batch.header, unit)
+        return self._ids[place]
+
     def _produce_documents(
-        self, output: OutputTopic, offsets: _DeliveredOffsets, headers: Headers, documents: Iterable[Document]
+        self,
+        output: OutputTopic,
+        offsets: _DeliveredOffsets,
+        headers: Headers,
+        documents: Iterable[Document],
+        ids: Iterator[bytes] | None,
     ) -> None:
         produce, serve = self._producer.produce, self._producer.serve
         topic, report = output.name, offsets.report
         written = self._written
         for _, key, document in documents:
             try:
-                produce(topic, key, document, headers, report)
+                own = headers if ids is None else [*headers, (HEADER_EVENT_ID, next(ids))]
+                produce(topic, key, document, own, report)
             except OutputRefusedError as error:
                 raise self._refused(output, error, key, len(document or b"")) from error
             written.documents += 1

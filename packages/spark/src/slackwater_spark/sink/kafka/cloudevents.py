@@ -1,0 +1,49 @@
+"""Documents as CloudEvents: their attributes as headers of the records, whose values stay as they are. Pure.
+
+That is the binary content mode of CloudEvents' Kafka binding. What Slackwater's own headers say are extension
+attributes.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import count
+from typing import Final
+
+from slackwater_protocol import BatchHeader, commit_id
+from slackwater_spark.sink.batch import CommittedDocuments, CommitUnit
+from slackwater_spark.sink.kafka.settings import OutputTopic
+
+HEADER_EVENT_ID: Final = "ce_id"
+
+_VERSION = "1.0"
+_OWN = "slackwater"
+
+
+def event_attributes(
+    pipeline: str, output: OutputTopic, found: CommittedDocuments
+) -> list[tuple[str, str | bytes | None]]:
+    """Returns the headers that the documents of a commit share: all attributes but the id."""
+    time = datetime.fromtimestamp(found.unit.commit_ts_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    attributes = {
+        "specversion": _VERSION,
+        "source": f"/{_OWN}/{pipeline}/{output.name}",
+        "type": f"{_OWN}.{output.schema_name}",
+        "time": time.replace("+00:00", "Z"),
+        f"{_OWN}pipeline": pipeline,
+        f"{_OWN}commitlsn": str(found.commit_lsn),
+    }
+    if found.xid is not None:
+        attributes[f"{_OWN}xid"] = str(found.xid)
+    return [
+        ("content-type", b"application/json"),
+        *((f"ce_{name}", value.encode()) for name, value in attributes.items()),
+    ]
+
+
+def event_ids(header: BatchHeader, unit: CommitUnit) -> Iterator[bytes]:
+    """Yields the ids of an output's documents in a commit: the commit's, and their numbers from 1.
+
+    Unique within the output: each commit record stands for other commits, and becomes visible once.
+    """
+    of_commit = commit_id(header.timeline, unit.commit_lsn)
+    return (f"{of_commit}-{number}".encode() for number in count(1))
