@@ -12,8 +12,8 @@ from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.errors import EngineUnavailableError
 from slackwater_engine.payloads import PackedPayload
 from slackwater_engine.state.keeper import StateKeeper
-from slackwater_engine.state.log import LogWrite, PackedBlob
-from slackwater_engine.state.manifest import read_state
+from slackwater_engine.state.log import LogWrite, PackedBlob, place_writes
+from slackwater_engine.state.manifest import read_state, segment_name, segment_path
 from slackwater_engine.state.store import MemoryStore
 from slackwater_protocol import BatchHeader, SystemClock
 from slackwater_spark.errors import PipelineUnavailableError, RunOvertakenError
@@ -49,6 +49,7 @@ class World:
         self.is_spark_lost = False
         self.newest = 3
         """The LSN that the source has reached."""
+        self.visible_before = 0
         self.without_batch: set[int] = set()
         """LSNs with nothing to read below them."""
         self.asked: list[tuple[int, int | None, int | None]] = []
@@ -101,7 +102,10 @@ class World:
         self.did(f"run {batch_id}")
         rows: list[PackedPayload] = [(-1, 0, 0, b"document %d" % planned.header.to_lsn)]
         blob = PackedBlob(b"%d" % batch_id, 1, b"token %d" % batch_id)
-        return BatchResult(rows, [LogWrite(1, 0, 0, (blob,), 1)], [], 0.1, 0.2)
+        segment = segment_name(batch_id, f"attempt{len(self.known)}")
+        data, updates = place_writes(segment, [LogWrite(1, 1, 0, (blob,), 1)])
+        self.store.write(segment_path(segment), data)
+        return BatchResult(rows, [LogWrite(1, 0, 0, (blob,), 1)], updates, 0.1, 0.2)
 
     def check(self) -> None:
         if self.is_spark_lost:
@@ -143,7 +147,7 @@ class World:
         keeper.open(self.visible[-1].state if self.visible else "")
         return keeper
 
-    def go(self, *, available_now: bool = True) -> None:
+    def go(self, *, available_now: bool = True, repeats: bool = False) -> None:
         self.happened.clear()
         parts: Any = self
         BatchLoop(
@@ -157,6 +161,7 @@ class World:
             stop=self.stop,
             on_batch=self._tell,
             max_events=50,
+            repeats=repeats,
         ).run(available_now=available_now)
 
     def _tell(self, batch: BatchProgress) -> None:
@@ -179,6 +184,35 @@ def test_the_state_of_a_batch_is_kept_before_it_is_visible_and_true_afterwards(w
     assert world.happened == [*one_batch(0), *one_batch(1), *one_batch(2)]
     assert [batch.batch_id for batch in world.visible] == [0, 1, 2]
     assert [batch.payloads for batch in world.visible] == [{0: (b"document %d" % n,)} for n in (1, 2, 3)]
+
+
+def test_a_state_has_what_tasks_have_written_and_what_they_have_handed_over(world: World) -> None:
+    world.go()
+    heads = read_state(world.store, world.visible[-1].state, STAGES).heads
+    assert {place: len(head.blobs) for place, head in heads.items()} == {(1, 0): 3, (1, 1): 3}
+
+
+def prepared_up_to(world: World, lsn: int) -> None:
+    """A run of which the newest batch, up to a commit, did not become visible."""
+    world.go()
+    keeper = StateKeeper(world.store, STAGES)
+    keeper.open(world.visible[-1].state)
+    keeper.prepare({"lsn": lsn}, [])
+    world.newest, world.visible_before = 8, len(world.visible)
+
+
+def test_an_output_that_is_told_batches_again_gets_the_one_that_was_prepared_and_then_others(
+    world: World,
+) -> None:
+    prepared_up_to(world, 6)
+    world.go(repeats=True)
+    assert [batch.header.to_lsn for batch in world.visible[world.visible_before :]] == [6, 7, 8]
+
+
+def test_an_output_that_keeps_earlier_runs_away_gets_another_batch(world: World) -> None:
+    prepared_up_to(world, 6)
+    world.go()
+    assert [batch.header.to_lsn for batch in world.visible[world.visible_before :]] == [4, 5, 6, 7, 8]
 
 
 def test_a_run_that_takes_what_is_there_asks_for_its_end_once(world: World) -> None:

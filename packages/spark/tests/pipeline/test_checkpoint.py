@@ -108,6 +108,23 @@ def test_one_at_a_time_holds_a_checkpoint_and_is_named_to_the_others(tmp_path: P
         pass
 
 
+def test_only_who_holds_a_checkpoint_now_is_named(tmp_path: Path) -> None:
+    with Checkpoint(str(tmp_path)).hold("the first run"):
+        pass
+    with Checkpoint(str(tmp_path)).hold("the second run"):
+        with pytest.raises(PipelineUnavailableError) as caught, Checkpoint(str(tmp_path)).hold("another"):
+            pass
+        assert "the first run" not in str(caught.value)
+
+
+def test_a_note_without_the_run_s_id_is_refused(tmp_path: Path) -> None:
+    noted = {"query_id": "q", **FINGERPRINT.to_json()}
+    del noted["query_id"]
+    (tmp_path / CHECKPOINT_FILE).write_text(json.dumps(noted))
+    with pytest.raises(PipelineStateError, match="its id is missing"):
+        Checkpoint(str(tmp_path)).claim(FINGERPRINT)
+
+
 def hold_and_die(folder: Path) -> None:
     """In a process of its own."""
     with Checkpoint(str(folder)).hold("a run"):
