@@ -15,11 +15,20 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import ToOutputFile
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, StaticTable, Table
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
-from pyiceberg.types import DecimalType, ListType, LongType, NestedField, StructType, TimestamptzType
+from pyiceberg.types import (
+    DecimalType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 
 from slackwater_certify import Certificate, Connections, OutputRecords, Specification
 from slackwater_certify.certifier import judge, read_output, wall_clock_ms
@@ -57,8 +66,8 @@ FIELDS = Schema(
 class FolderCatalog(NoopCatalog):
     """Keeps one table's metadata files in its folder, as an engine without a catalogue would."""
 
-    def create(self, location: str) -> Table:
-        metadata = new_table_metadata(FIELDS, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location, {})
+    def create(self, location: str, fields: Schema = FIELDS) -> Table:
+        metadata = new_table_metadata(fields, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location, {})
         return Table(("lake", "orders"), metadata, self._write(metadata), PyArrowFileIO(), self)
 
     def commit_table(
@@ -184,7 +193,16 @@ LedgerRow = tuple[int, int, int]
 """Previous commit LSN, commit LSN, snapshot."""
 
 
-def write_ledger(location: str, rows: Sequence[LedgerRow]) -> str:
+LEDGER_FIELDS = Schema(
+    NestedField(1, "timeline", LongType()),
+    NestedField(2, "previous_lsn", LongType()),
+    NestedField(3, "commit_lsn", LongType()),
+    NestedField(4, "written_at", TimestamptzType()),
+    NestedField(5, "snapshots", MapType(6, StringType(), 7, LongType(), value_required=False)),
+)
+
+
+def write_ledger(kind: OutputKind, location: str, rows: Sequence[LedgerRow]) -> str:
     """A ledger beside a table."""
     schema = pa.schema(
         [
@@ -205,41 +223,46 @@ def write_ledger(location: str, rows: Sequence[LedgerRow]) -> str:
         }
         for previous, lsn, snapshot in rows
     ]
-    write_deltalake(f"{location}-ledger", pa.Table.from_pylist(found, schema=schema))
+    content = pa.Table.from_pylist(found, schema=schema)
+    if kind is OutputKind.DELTA:
+        write_deltalake(f"{location}-ledger", content)
+    else:
+        FolderCatalog("test").create(f"{location}-ledger", LEDGER_FIELDS).append(content)
     return f"{location}-ledger"
 
 
-def snapshots_of(location: str) -> list[int]:
-    return sorted(int(commit["version"]) for commit in DeltaTable(location).history())
+def snapshots_of(kind: OutputKind, location: str) -> list[int]:
+    """Those that readers could see, ascending."""
+    if kind is OutputKind.DELTA:
+        return sorted(int(commit["version"]) for commit in DeltaTable(location).history())
+    folder = Path(location.removeprefix("file://")) / "metadata"
+    files = sorted(folder.glob("*.metadata.json"), key=lambda file: file.stat().st_mtime_ns)
+    found = [StaticTable.from_metadata(str(file)).metadata.current_snapshot_id for file in files]
+    return [snapshot for snapshot in found if snapshot is not None]
 
 
-OF_DELTA = pytest.mark.parametrize("kind", [OutputKind.DELTA], indirect=True)
-
-
-@OF_DELTA
 def test_snapshots_that_a_ledger_names_are_judged_at_its_commits(
     write: Write, kind: OutputKind, log: SourceLog, specification: Specification, view: View
 ) -> None:
     """A snapshot in between, which the ledger does not name, is nobody's business."""
     lost = {**log.states[1], 1: log.states[2][1]}
     location = write([log.states[1], lost, log.states[2], log.states[3]])
-    first, _, *others = snapshots_of(location)
+    first, _, *others = snapshots_of(kind, location)
     lsns = [lsn for lsn, _ in log.commits]
-    ledger = write_ledger(location, list(zip([0, *lsns], lsns, [first, *others], strict=False)))
+    ledger = write_ledger(kind, location, list(zip([0, *lsns], lsns, [first, *others], strict=False)))
     assert certificate_of(location, kind, log, specification, view, ledger).is_clean
     assert not certificate_of(location, kind, log, specification, view).is_clean
 
 
-@OF_DELTA
 def test_a_ledger_that_names_a_wrong_snapshot_or_leaves_a_commit_out_is_found(
     write: Write, kind: OutputKind, log: SourceLog, specification: Specification, view: View
 ) -> None:
     location = write(log.states[1:])
-    one, two, three = snapshots_of(location)
+    one, two, three = snapshots_of(kind, location)
     a, b, c = (lsn for lsn, _ in log.commits)
-    late = write_ledger(location, [(0, a, one), (a, b, one), (b, c, three)])
+    late = write_ledger(kind, location, [(0, a, one), (a, b, one), (b, c, three)])
     assert certificate_of(location, kind, log, specification, view, late).lost > 0
-    early = write_ledger(f"{location}-early", [(0, a, two), (a, b, two), (b, c, three)])
+    early = write_ledger(kind, f"{location}-early", [(0, a, two), (a, b, two), (b, c, three)])
     assert certificate_of(location, kind, log, specification, view, early).wrong_lsn > 0
-    hole = write_ledger(f"{location}-hole", [(0, a, one), (b, c, three)])
+    hole = write_ledger(kind, f"{location}-hole", [(0, a, one), (b, c, three)])
     assert certificate_of(location, kind, log, specification, view, hole).order_violations > 0

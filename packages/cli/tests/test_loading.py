@@ -351,3 +351,11 @@ def test_the_place_of_delta_tables_is_known_and_their_options_are_not_shown(conf
     assert loaded.settings.delta.lake() == lake
     assert "s3cret" not in str(list(loaded.shown()))
     assert load_settings({}, {}).settings.delta.lake() is None
+
+
+def test_the_catalogue_of_iceberg_tables_is_known_and_its_properties_are_not_shown(config: Path) -> None:
+    config.write_text('[iceberg]\ncatalog = "c"\nmaintain_every = 9\n[iceberg.options]\nuri = "s3cret"\n')
+    loaded = load_settings({}, {}, config)
+    lake = LakeSettings(place="c", options={"uri": "s3cret"}, maintain_every=9)
+    assert loaded.settings.iceberg.lake() == lake
+    assert "s3cret" not in str(list(loaded.shown()))

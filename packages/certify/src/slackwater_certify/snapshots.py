@@ -70,18 +70,22 @@ def read_delta(output: OutputSpecification, reader: DocumentReader) -> OutputRec
 
 
 def read_iceberg(output: OutputSpecification, reader: DocumentReader) -> OutputRecords:
-    """Reads all snapshots of the table, oldest first.
+    """Reads all snapshots of the table, oldest first, or those that its ledger names.
 
-    ``output.name`` is a metadata file, or the table's folder: then its newest metadata file is taken.
+    Tables are named by a metadata file, or by their folder: then its newest metadata file is taken.
 
     Raises:
         CertifyUnavailableError: it cannot be read.
     """
     try:
+        if output.ledger is not None:
+            ledger, table = map(StaticTable.from_metadata, map(_metadata, (output.ledger, output.name)))
+            rows = ledger.scan().to_arrow().to_pylist()
+            return _from_ledger(reader, rows, output.table, partial(_iceberg_snapshot, table))
         return _from_snapshots(
             reader, _iceberg_snapshots(_metadata(output.name)), "commit times of the table's snapshots"
         )
-    except (NoSuchTableError, ValidationError, OSError, ValueError) as error:
+    except (NoSuchTableError, ValidationError, OSError, ValueError, KeyError) as error:
         raise unreadable(f"Iceberg table {output.name}", str(error)) from error
 
 
@@ -194,6 +198,11 @@ def _iceberg_snapshots(metadata: str) -> Iterator[tuple[int, list[_Row]]]:
     for entry in _visible(table):
         rows = table.scan(snapshot_id=entry.snapshot_id).to_arrow().to_pylist()
         yield entry.timestamp_ms, rows
+
+
+def _iceberg_snapshot(table: StaticTable, snapshot: int) -> list[_Row]:
+    rows: list[_Row] = table.scan(snapshot_id=snapshot).to_arrow().to_pylist()
+    return rows
 
 
 def _visible(table: StaticTable) -> list[SnapshotLogEntry]:

@@ -58,6 +58,7 @@ def servers(settings: Settings, purpose: str) -> Servers:
         _registry_settings(settings),
         settings.postgres.output(),
         settings.delta.lake(),
+        settings.iceberg.lake(),
     )
 
 

@@ -22,7 +22,7 @@ PREFIX = "SLACKWATER_"
 DEFAULT_FILE = "slackwater.toml"
 WITHOUT_SECTION = ("kafka.bootstrap", "run.checkpoint", "run.master", "run.available_now")
 """Settings whose section may be left out in the environment, as in the flags."""
-TABLES = frozenset({"delta.options", "kafka.options", "run.spark_conf", "sidecar.of"})
+TABLES = frozenset({"delta.options", "iceberg.options", "kafka.options", "run.spark_conf", "sidecar.of"})
 """Settings that hold keys of the user's choice; these can only stand in the file."""
 PLACES = frozenset(
     {
@@ -36,7 +36,7 @@ PLACES = frozenset(
     }
 )
 """Settings that name a file or folder."""
-MAY_BE_SECRET = frozenset({"delta.options", "kafka.options", "run.spark_conf"})
+MAY_BE_SECRET = frozenset({"delta.options", "iceberg.options", "kafka.options", "run.spark_conf"})
 """Tables whose values are never shown."""
 _CREDENTIALS = re.compile(r"(?<=://)\S*@")
 """In any address: s3a://key:secret@bucket, http://token@host; a secret may hold a slash or an @ itself."""

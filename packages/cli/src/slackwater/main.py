@@ -21,7 +21,7 @@ COMMANDS = {
     "dev": "Run a local stack: PostgreSQL, Kafka, Connect with Debezium, Redis.",
     "demo": "Run the whole product on this machine for a minute and check every result.",
     "sidecar": "Find the moments at which all topics of a source agree, and publish them.",
-    "run": "Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or Delta tables, exactly once.",
+    "run": "Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or a lake, exactly once.",
     "certify": "Check every output of a stream processor against the database it came from.",
     "explain": "Show by which stages the pipeline in DIR computes its views, and why.",
     "schema": "Write the tables that a pipeline reads, or compare them with the database.",

@@ -265,25 +265,44 @@ class PostgresSection(_Section):
         return PostgresSettings(urlunsplit(plain), password)
 
 
-class DeltaSection(_Section):
-    """Says where outputs of kind delta are."""
+class _LakeSection(_Section):
+    """Says what is kept of outputs in a lake."""
 
-    location: str | None = None
-    """Folder of the tables, such as /var/lib/lake or s3://bucket/lake."""
     options: dict[str, str] = Field(default_factory=dict)
-    """Any options of delta-rs for the storage, by their own names; only in the file."""
+    """What the lake's library needs to get there, by its own names; only in the file."""
     keep: Duration = timedelta(days=1)
     """So long, at least, every state that the ledger names stays readable; seconds."""
     maintain_every: int = Field(default=100, ge=1)
     """Batches from one compaction, and one removal of what is older, to the next."""
 
-    def lake(self) -> LakeSettings | None:
-        """Returns where the tables are. Holds secrets."""
-        if self.location is None:
+    def _at(self, place: str | None) -> LakeSettings | None:
+        if place is None:
             return None
         return LakeSettings(
-            place=self.location, options=self.options, keep=self.keep, maintain_every=self.maintain_every
+            place=place, options=self.options, keep=self.keep, maintain_every=self.maintain_every
         )
+
+
+class DeltaSection(_LakeSection):
+    """Says where outputs of kind delta are."""
+
+    location: str | None = None
+    """Folder of the tables, such as /var/lib/lake or s3://bucket/lake."""
+
+    def lake(self) -> LakeSettings | None:
+        """Returns where the tables are. Holds secrets."""
+        return self._at(self.location)
+
+
+class IcebergSection(_LakeSection):
+    """Says where outputs of kind iceberg are."""
+
+    catalog: str | None = None
+    """Name of the catalogue; where it is say iceberg.options or pyiceberg's own configuration."""
+
+    def lake(self) -> LakeSettings | None:
+        """Returns the catalogue of the tables. Holds secrets."""
+        return self._at(self.catalog)
 
 
 class RunSection(_Section):
@@ -350,6 +369,7 @@ class Settings(_Section):
     redis: RedisSection = RedisSection()
     postgres: PostgresSection = PostgresSection()
     delta: DeltaSection = DeltaSection()
+    iceberg: IcebergSection = IcebergSection()
     sidecar: SidecarSection = SidecarSection()
     run: RunSection = RunSection()
     dev: DevSection = DevSection()

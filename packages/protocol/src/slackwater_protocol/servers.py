@@ -58,7 +58,7 @@ class LakeSettings:
     """The place of the tables of a lake, and how long their past is kept."""
 
     place: str
-    """The address of a folder."""
+    """The address of a folder, of Delta tables; the name of a catalogue, of Iceberg's."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What the lake's library needs to get there, by its own names; may hold secrets."""
     keep: timedelta = timedelta(days=1)
@@ -117,6 +117,8 @@ class Servers:
     """None: no output is in PostgreSQL."""
     delta: LakeSettings | None = None
     """None: no output is a Delta table."""
+    iceberg: LakeSettings | None = None
+    """None: no output is an Iceberg table."""
 
 
 NO_SERVERS = Servers(KafkaSettings(""))

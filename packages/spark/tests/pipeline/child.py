@@ -3,7 +3,7 @@
 Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch
 id at which the process kills itself, and ``name``, ``source``, ``topic`` (further views: ``topic-view``),
 ``emit`` instead of the folder's, and ``table``: ``schema.name`` in the PostgreSQL of the settings'
-``postgres_url``, or among the Delta tables in ``delta``.
+``postgres_url``, or in the lake that ``delta`` or ``iceberg`` in the settings say: place and options.
 """
 
 import json
@@ -63,17 +63,19 @@ def main(order: dict[str, Any]) -> int:
         emit=Emit(order.get("emit", definition.emit)),
     )
     if "table" in order:
-        kind = SinkKind.DELTA if "delta" in order["settings"] else SinkKind.POSTGRES
+        lakes = [kind for kind in (SinkKind.DELTA, SinkKind.ICEBERG) if kind in order["settings"]]
+        kind = lakes[0] if lakes else SinkKind.POSTGRES
         tables = tuple(ViewOutput(o.view, order["table"], kind=kind) for o in definition.outputs)
         definition = replace(definition, outputs=tables)
     archives = default_class_archives(os.environ)
     given = dict(order["settings"])
-    address, lake = given.pop("postgres_url", None), given.pop("delta", None)
+    address = given.pop("postgres_url", None)
     servers = Servers(
         KafkaSettings(given.pop("bootstrap"), given.pop("kafka", {})),
         RedisSettings(given.pop("redis_url")),
         postgres=None if address is None else PostgresSettings(address),
-        delta=None if lake is None else LakeSettings(place=lake),
+        delta=lake_settings(given.pop("delta", None)),
+        iceberg=lake_settings(given.pop("iceberg", None)),
     )
     given |= {"servers": servers}
     settings = RunSettings(**{"class_archives": archives, **given})
@@ -88,6 +90,10 @@ def main(order: dict[str, Any]) -> int:
         return 1
     tell(ended=True)
     return 0
+
+
+def lake_settings(values: dict[str, Any] | None) -> LakeSettings | None:
+    return None if values is None else LakeSettings(**values)
 
 
 def suffix(number: int, view: str) -> str:

@@ -7,29 +7,40 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+
+from slackwater_protocol import LakeSettings
+from slackwater_spark.sink.lake.delta import DeltaLake
+from slackwater_spark.sink.lake.iceberg import IcebergLake
+from slackwater_spark.sink.lake.ledger import ledger_name
+from slackwater_spark.sink.lake.table import Lake
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 Inventory = Any  # of conftest.py
 StartPipeline = Callable[..., Any]
+SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "step",
+    ("kind", "step"),
     [
-        pytest.param("collected", marks=pytest.mark.slow),
-        pytest.param("begun", marks=pytest.mark.slow),
-        pytest.param("produced", marks=pytest.mark.slow),
-        "progress",
-        pytest.param("committed", marks=pytest.mark.slow),
+        pytest.param("delta", "collected", marks=SLOW),
+        pytest.param("delta", "begun", marks=SLOW),
+        pytest.param("delta", "produced", marks=SLOW),
+        ("delta", "progress"),
+        pytest.param("delta", "committed", marks=SLOW),
+        pytest.param("iceberg", "collected", marks=SLOW),
+        pytest.param("iceberg", "begun", marks=SLOW),
+        pytest.param("iceberg", "produced", marks=SLOW),
+        ("iceberg", "progress"),
+        pytest.param("iceberg", "committed", marks=SLOW),
     ],
 )
 def test_a_driver_killed_around_the_commit_leaves_the_view_in_its_table(
-    inventory: Inventory, start_pipeline: StartPipeline, tmp_path: Path, step: str
+    inventory: Inventory, start_pipeline: StartPipeline, tmp_path: Path, kind: str, step: str
 ) -> None:
-    lake = tmp_path / "lake"
-    settings: dict[str, Any] = {"max_events_per_batch": 60, "delta": str(lake)}
+    place = lake_settings(kind, tmp_path)
+    settings: dict[str, Any] = {"max_events_per_batch": 60, kind: place}
     inventory.run(30)
     killed = start_pipeline(crash=(step, 1), settings=settings, table="s.orders")
     assert killed.await_end() == -signal.SIGKILL
@@ -37,10 +48,9 @@ def test_a_driver_killed_around_the_commit_leaves_the_view_in_its_table(
     run = start_pipeline(settings=settings, table="s.orders")
     assert run.await_end() == 0, run.last
     assert run.batches[0]["batch"] == (2 if step == "committed" else 1)
-    (folder,) = (lake / "slackwater").iterdir()
-    newest = max(DeltaTable(str(folder)).to_pyarrow_table().to_pylist(), key=lambda row: row["batch_id"])
-    version = dict(newest["snapshots"])["s.orders"]
-    found = DeltaTable(str(lake / "s" / "orders"), version=version).to_pyarrow_table().to_pylist()
+    lake: Lake = DeltaLake(LakeSettings(**place)) if kind == "delta" else IcebergLake(LakeSettings(**place))
+    newest = max(rows(lake, ledger_name(f"p-{inventory.source}")), key=lambda row: row["batch_id"])
+    found = rows(lake, "s.orders", dict(newest["snapshots"])["s.orders"])
     expected = inventory.view()
     assert {row["id"] for row in found} == set(expected)
     for row in found:
@@ -49,3 +59,18 @@ def test_a_driver_killed_around_the_commit_leaves_the_view_in_its_table(
         assert len(row["lines"]) == row["line_count"]
         assert sum(line["quantity"] * line["price"] for line in row["lines"]) == row["total"]
     assert newest["commit_lsn"] == inventory.lsn
+
+
+def lake_settings(kind: str, folder: Path) -> dict[str, Any]:
+    if kind == "delta":
+        return {"place": str(folder / "lake")}
+    catalogue, warehouse = f"sqlite:///{folder / 'catalogue.db'}", f"file://{folder / 'lake'}"
+    return {"place": "test", "options": {"type": "sql", "uri": catalogue, "warehouse": warehouse}}
+
+
+def rows(lake: Lake, name: str, snapshot: int | None = None) -> list[dict[str, Any]]:
+    table = lake.table(name)
+    head = table.load()
+    assert head is not None
+    found: list[dict[str, Any]] = table.read(head.id if snapshot is None else snapshot).to_pylist()
+    return found

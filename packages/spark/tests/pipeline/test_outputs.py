@@ -92,7 +92,11 @@ def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
             "no view is published",
         ),
         ({"outputs": {"orders": {"topic": "totals"}}}, "outputs", "both write topic 'totals'"),
-        ({"outputs": {"orders": {"kind": "lake"}}}, "outputs.orders.kind", "'postgres' or 'delta'"),
+        (
+            {"outputs": {"orders": {"kind": "lake"}}},
+            "outputs.orders.kind",
+            "'postgres' or 'delta' or 'iceberg'",
+        ),
         ({"outputs": {"orders": {"table": "a.b"}}}, "outputs.orders.table", "is not a known key"),
         ({"outputs": {"orders": POSTGRES | {"topic": "a"}}}, "outputs.orders.topic", "is not a known key"),
         ({"outputs": {"orders": POSTGRES | {"table": "a"}}}, "outputs.orders.table", "expected schema.name"),

@@ -55,19 +55,34 @@ def test_the_sink_of_postgresql_names_the_server_without_user_and_password() -> 
     assert sink.place == "PostgreSQL at h:1/d"
 
 
-def in_delta() -> PipelineDefinition:
-    outputs = [ViewOutput(v, f"s.{v}", kind=SinkKind.DELTA) for v in ("a", "b")]
+def in_lake(kind: SinkKind) -> PipelineDefinition:
+    outputs = [ViewOutput(v, f"s.{v}", kind=kind) for v in ("a", "b")]
     return replace(definition(), outputs=tuple(outputs))
 
 
-def test_a_pipeline_into_delta_tables_needs_their_place() -> None:
-    with pytest.raises(PipelineConfigError, match=r"no place was given for them; set delta\.location"):
-        make_sink(in_delta(), SETTINGS)
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (SinkKind.DELTA, r"no place was given for them; set delta\.location"),
+        (SinkKind.ICEBERG, r"no catalogue was given for them; set iceberg\.catalog"),
+    ],
+)
+def test_a_pipeline_into_a_lake_needs_its_place(kind: SinkKind, says: str) -> None:
+    with pytest.raises(PipelineConfigError, match=says):
+        make_sink(in_lake(kind), SETTINGS)
 
 
-def test_the_sink_of_delta_tables_names_their_place() -> None:
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        (SinkKind.DELTA, "the Delta tables in s3://lake"),
+        (SinkKind.ICEBERG, "the Iceberg tables of catalogue 's3://lake'"),
+    ],
+)
+def test_the_sink_of_a_lake_names_its_place(kind: SinkKind, place: str) -> None:
     lake = LakeSettings(place="s3://lake", options={"aws_secret_access_key": "x"})
-    sink = make_sink(in_delta(), replace(SETTINGS, servers=replace(SETTINGS.servers, delta=lake)))
+    servers = replace(SETTINGS.servers, delta=lake, iceberg=lake)
+    sink = make_sink(in_lake(kind), replace(SETTINGS, servers=servers))
     assert isinstance(sink, LakeSink)
-    assert sink.place == "the Delta tables in s3://lake"
+    assert sink.place == place
     assert "aws" not in repr(lake)

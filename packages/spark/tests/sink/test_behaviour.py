@@ -19,7 +19,9 @@ from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
 from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings
 from slackwater_spark.sink.lake import OutputTable as LakeTableOutput
 from slackwater_spark.sink.lake.delta import DeltaLake
+from slackwater_spark.sink.lake.iceberg import IcebergLake
 from slackwater_spark.sink.lake.ledger import Ledger, ledger_name
+from slackwater_spark.sink.lake.table import Lake
 from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
 from slackwater_spark.sink.postgres.ledger import Database
 
@@ -62,7 +64,7 @@ class LookAt:
 
 
 OF_POSTGRES = pytest.mark.parametrize("output", ["postgres"], indirect=True)
-LAKES = ["delta"]
+LAKES = ["delta", "iceberg"]
 OF_LAKES = pytest.mark.parametrize("output", LAKES, indirect=True)
 OF_TABLES = pytest.mark.parametrize("output", ["postgres", *LAKES], indirect=True)
 
@@ -174,9 +176,9 @@ class LakeNoFencing(LakeSink):
 
 
 class LakeOutput:
-    def __init__(self, settings: LakeSinkSettings) -> None:
+    def __init__(self, settings: LakeSinkSettings, lake: Lake) -> None:
         self.settings = settings
-        self.lake = DeltaLake(settings.lake)
+        self.lake = lake
 
     def sink(self, **options: Any) -> Sink:
         return LakeSink(self.settings, self.lake, **options)
@@ -215,13 +217,21 @@ class LakeOutput:
         return sorted(found)
 
 
-def lake_output(place: Path, pipeline: str) -> LakeOutput:
+def lake_output(kind: str, place: Path, pipeline: str) -> LakeOutput:
     columns = (LakeColumn("id", "VARCHAR"), LakeColumn("value", "BIGINT"))
     outputs = tuple(
         LakeTableOutput(name=f"s.{name}", columns=columns, key=("id",), view=name) for name in ("one", "two")
     )
-    lake = LakeSettings(place=str(place))
-    return LakeOutput(LakeSinkSettings(pipeline=pipeline, outputs=outputs, emit=Emit.TRANSACTIONS, lake=lake))
+    lake = lake_settings(kind, place)
+    settings = LakeSinkSettings(pipeline=pipeline, outputs=outputs, emit=Emit.TRANSACTIONS, lake=lake)
+    return LakeOutput(settings, DeltaLake(lake) if kind == "delta" else IcebergLake(lake))
+
+
+def lake_settings(kind: str, place: Path) -> LakeSettings:
+    if kind == "delta":
+        return LakeSettings(place=str(place))
+    catalogue, warehouse = f"sqlite:///{place / 'catalogue.db'}", f"file://{place}"
+    return LakeSettings(place="test", options={"type": "sql", "uri": catalogue, "warehouse": warehouse})
 
 
 def table(schema: str, name: str, **options: Any) -> OutputTable:
@@ -237,7 +247,7 @@ def output(request: pytest.FixtureRequest) -> Iterator[Output]:
         return
     name = f"p{uuid.uuid4().hex[:12]}"
     if request.param in LAKES:
-        yield lake_output(request.getfixturevalue("tmp_path"), name)
+        yield lake_output(request.param, request.getfixturevalue("tmp_path"), name)
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
     yield PostgresOutput(

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import LakeSettings, SystemClock
@@ -25,8 +29,14 @@ from slackwater_spark.errors import (
 )
 from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings, OutputTable
 from slackwater_spark.sink.lake.delta import DeltaLake
+from slackwater_spark.sink.lake.iceberg import IcebergLake
 from slackwater_spark.sink.lake.refusals import refused_or_unavailable
-from slackwater_spark.sink.lake.table import LakeRefusedError, LakeUnavailableError
+from slackwater_spark.sink.lake.table import (
+    LakeRefusedError,
+    LakeUnavailableError,
+    Snapshot,
+    SnapshotGoneError,
+)
 
 MakeBatch = Callable[..., DocumentBatch]
 Document = tuple[int, bytes, bytes | None]
@@ -47,37 +57,45 @@ class MovedClock(SystemClock):
         return super().now() + self.ahead
 
 
-class Lake:
+class Lake(ABC):
     """A pipeline of one view into a table ``s.orders``, with what somebody else can do to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: LakeSettings) -> None:
         self.folder = folder
         self.settings = LakeSinkSettings(
             pipeline="p",
             outputs=(OutputTable(name="s.orders", columns=COLUMNS, key=("id",), view="orders"),),
-            lake=LakeSettings(place=str(folder), maintain_every=4),
+            lake=replace(settings, maintain_every=4),
             patience=timedelta(milliseconds=1),
             request_timeout=timedelta(milliseconds=1),
         )
 
     def sink(self, settings: LakeSinkSettings | None = None, **options: Any) -> LakeSink:
-        found = settings or self.settings
-        return LakeSink(found, DeltaLake(found.lake), **options)
+        return LakeSink(settings or self.settings, self.adapter, **options)
 
     @property
-    def place(self) -> str:
-        return str(self.folder / "s" / "orders")
+    @abstractmethod
+    def adapter(self) -> Any: ...
+
+    def head(self, name: str = "s.orders") -> Snapshot:
+        found: Snapshot | None = self.adapter.table(name).load()
+        assert found is not None
+        return found
+
+    def read(self, name: str = "s.orders", snapshot: int | None = None) -> list[dict[str, Any]]:
+        table = self.adapter.table(name)
+        head = table.load()
+        found: list[dict[str, Any]] = table.read(head.id if snapshot is None else snapshot).to_pylist()
+        return found
 
     def rows(self) -> list[dict[str, Any]]:
-        found = DeltaTable(self.place).to_pyarrow_table().to_pylist()
-        return sorted(found, key=lambda row: (row["id"] is None, row["id"] or 0))
+        return sorted(self.read(), key=lambda row: (row["id"] is None, row["id"] or 0))
 
     def ids(self) -> list[int | None]:
         return [row["id"] for row in self.rows()]
 
     def ledger(self) -> list[dict[str, Any]]:
-        rows = DeltaTable(str(self.folder / "slackwater" / "p")).to_pyarrow_table().to_pylist()
-        return sorted(rows, key=lambda row: row["batch_id"])
+        return sorted(self.read("slackwater.p"), key=lambda row: row["batch_id"])
 
     def versions(self) -> list[int]:
         """Those that the ledger names."""
@@ -85,35 +103,141 @@ class Lake:
 
     def can_read(self, version: int) -> bool:
         try:
-            return DeltaTable(self.place, version=version).to_pyarrow_table() is not None
-        except OSError:
+            self.read(snapshot=version)
+        except SnapshotGoneError:
             return False
+        return True
+
+    def stored(self) -> int:
+        """How many data files are there, whoever needs them."""
+        return len(list(self.folder.joinpath("s", "orders").rglob("*.parquet")))
+
+    @abstractmethod
+    def files(self) -> int:
+        """How many files the newest snapshot has."""
+
+    @abstractmethod
+    def rename(self, name: str, other: str) -> None: ...
+
+    @abstractmethod
+    def make(self, rows: Any) -> None:
+        """Makes the table with rows, in several commits."""
+
+    @abstractmethod
+    def add_row(self) -> None: ...
+
+    @abstractmethod
+    def delete_rows(self) -> None: ...
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Brings back what the ledger names."""
+
+    @abstractmethod
+    def add_column(self) -> None: ...
+
+    @abstractmethod
+    def take_column_away(self) -> None: ...
+
+
+class DeltaTables(Lake):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, LakeSettings(place=str(folder)))
+
+    @property
+    def adapter(self) -> DeltaLake:
+        return DeltaLake(self.settings.lake)
+
+    @property
+    def table(self) -> DeltaTable:
+        return DeltaTable(str(self.folder / "s" / "orders"))
+
+    def files(self) -> int:
+        return len(self.table.file_uris())
+
+    def rename(self, name: str, other: str) -> None:
+        paths = [self.folder / each.replace(".", "/") for each in (name, other)]
+        paths[1].parent.mkdir(exist_ok=True)
+        paths[0].rename(paths[1])
+
+    def make(self, rows: Any) -> None:
+        for _ in range(4):
+            write_deltalake(self.folder / "s" / "orders", rows, mode="append")
 
     def add_row(self) -> None:
-        write_deltalake(self.place, self._table.to_pyarrow_table().slice(0, 1), mode="append")
+        write_deltalake(self.table, self.table.to_pyarrow_table().slice(0, 1), mode="append")
+
+    def delete_rows(self) -> None:
+        self.table.delete()
+
+    def restore(self) -> None:
+        self.table.restore(self.versions()[-1])
 
     def add_column(self) -> None:
-        self._table.alter.add_columns([Field("more", PrimitiveType("string"))])
+        self.table.alter.add_columns([Field("more", PrimitiveType("string"))])
+
+    def take_column_away(self) -> None:
+        self.restore()
 
     def optimize(self) -> None:
-        table = self._table
+        table = self.table
         table.optimize.compact()
         table.vacuum(retention_hours=200, dry_run=False)
 
-    def make_anew(self) -> None:
-        empty = self._table.to_pyarrow_table().schema.empty_table()
-        self.folder.joinpath("s").rename(self.folder / "gone")
-        for _ in range(4):
-            write_deltalake(self.place, empty, mode="append")
+
+class IcebergTables(Lake):
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        catalogue, warehouse = f"sqlite:///{folder / 'catalogue.db'}", f"file://{folder}"
+        options = {"type": "sql", "uri": catalogue, "warehouse": warehouse}
+        super().__init__(folder, LakeSettings(place="test", options=options))
 
     @property
-    def _table(self) -> DeltaTable:
-        return DeltaTable(self.place)
+    def adapter(self) -> IcebergLake:
+        return IcebergLake(self.settings.lake)
+
+    @property
+    def table(self) -> Table:
+        return self.adapter.catalog().load_table("s.orders")
+
+    def files(self) -> int:
+        return len(list(self.table.scan().plan_files()))
+
+    def rename(self, name: str, other: str) -> None:
+        catalog = self.adapter.catalog()
+        catalog.create_namespace_if_not_exists(other.partition(".")[0])
+        catalog.rename_table(name, other)
+
+    def make(self, rows: Any) -> None:
+        table = self.adapter.catalog().create_table("s.orders", rows.schema)
+        for _ in range(2):
+            table.append(rows)
+
+    def add_row(self) -> None:
+        self.table.append(self.table.scan().to_arrow().slice(0, 1))
+
+    def delete_rows(self) -> None:
+        self.table.delete(AlwaysTrue())
+
+    def restore(self) -> None:
+        self.table.manage_snapshots().rollback_to_snapshot(self.versions()[-1]).commit()
+
+    def add_column(self) -> None:
+        with self.table.update_schema() as update:
+            update.add_column("more", StringType())
+
+    def take_column_away(self) -> None:
+        with self.table.update_schema() as update:
+            update.delete_column("more")
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path / "lake")
+LAKES = {"delta": DeltaTables, "iceberg": IcebergTables}
+OF_DELTA = pytest.mark.parametrize("lake", ["delta"], indirect=True)
+
+
+@pytest.fixture(params=LAKES)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return LAKES[request.param](tmp_path / "lake")
 
 
 def order(lsn: int, order_id: int | None, *prices: str) -> Document:
@@ -173,7 +297,7 @@ def test_a_snapshot_and_the_ledger_say_which_commit_they_show(
     lake: Lake, batches: list[DocumentBatch]
 ) -> None:
     run(lake.sink(), *batches[:2])
-    commit = DeltaTable(lake.place).history(1)[0]
+    commit = lake.head().properties
     noted = {
         name.removeprefix("slackwater."): value for name, value in commit.items() if "slackwater." in name
     }
@@ -244,7 +368,7 @@ def test_a_column_that_somebody_adds_is_named_and_the_run_goes_on_when_it_is_gon
             sink.write(QUERY, batches[1])
     with pytest.raises(PipelineConfigError, match=r"s\.orders does not fit view 'orders'"):
         lake.sink().open()
-    DeltaTable(lake.place).restore(lake.versions()[-1])
+    lake.take_column_away()
     run(lake.sink(), batches[1])
     assert lake.ids() == [1, 2, 3]
 
@@ -263,13 +387,14 @@ def test_rows_that_somebody_adds_are_refused_until_they_are_accepted_or_taken_ba
     assert len(lake.ids()) == 5
     run(lake.sink(), batches[3])
     lake.add_row()
-    DeltaTable(lake.place).restore(lake.versions()[-1])
+    lake.restore()
     run(lake.sink(), batches[4])
     assert len(lake.ids()) == 7
 
 
+@OF_DELTA
 def test_files_that_somebody_else_writes_together_are_no_change(
-    lake: Lake, batches: list[DocumentBatch]
+    lake: DeltaTables, batches: list[DocumentBatch]
 ) -> None:
     sink = lake.sink()
     run(sink, *batches[:3])
@@ -280,12 +405,13 @@ def test_files_that_somebody_else_writes_together_are_no_change(
     assert lake.ids() == [1, 3, 5, 7, 8, 9]
 
 
+@OF_DELTA
 def test_rows_that_a_compaction_of_an_overtaken_run_doubles_are_taken_back(
-    lake: Lake, make_batch: MakeBatch
+    lake: DeltaTables, make_batch: MakeBatch
 ) -> None:
     sink = lake.sink()
     run(sink, *(make_batch(n, [order(10 * n + 10, n)]) for n in range(3)))
-    late = DeltaTable(lake.place)
+    late = lake.table
     lake.optimize()
     late.optimize.compact(commit_properties=CommitProperties({"slackwater.pipeline": "p"}))
     assert lake.ids() == [0, 0, 1, 1, 2, 2]
@@ -295,7 +421,10 @@ def test_rows_that_a_compaction_of_an_overtaken_run_doubles_are_taken_back(
 
 def test_a_table_that_was_made_anew_is_refused(lake: Lake, batches: list[DocumentBatch]) -> None:
     run(lake.sink(), *batches[:2])
-    lake.make_anew()
+    schema = lake.adapter.table("s.orders")
+    schema.load()
+    lake.rename("s.orders", "gone.orders")
+    lake.make(schema.schema().empty_table())
     with pytest.raises(PipelineStateError, match="is not the one that its batches went into"):
         lake.sink().open()
 
@@ -304,7 +433,7 @@ def test_a_table_that_is_gone_is_refused_until_that_is_accepted(
     lake: Lake, batches: list[DocumentBatch]
 ) -> None:
     run(lake.sink(), *batches[:2])
-    lake.folder.joinpath("s").rename(lake.folder / "gone")
+    lake.rename("s.orders", "gone.orders")
     with pytest.raises(PipelineStateError, match="is not the one that its batches went into"):
         lake.sink().open()
     run(lake.sink(replace(lake.settings, accept_changed_output=True)), batches[2])
@@ -313,13 +442,14 @@ def test_a_table_that_is_gone_is_refused_until_that_is_accepted(
 
 def test_a_table_with_rows_of_somebody_else_is_refused(lake: Lake, batches: list[DocumentBatch]) -> None:
     run(lake.sink(), batches[0])
-    rows = DeltaTable(lake.place).to_pyarrow_table()
-    lake.folder.joinpath("s").rename(lake.folder / "gone")
-    lake.folder.joinpath("slackwater").rename(lake.folder / "ledger")
-    write_deltalake(lake.place, rows)
+    table = lake.adapter.table("s.orders")
+    rows = table.read(table.load().id)
+    lake.rename("s.orders", "gone.orders")
+    lake.rename("slackwater.p", "gone.p")
+    lake.make(rows)
     with pytest.raises(PipelineConfigError, match="has rows that no batch of it has written"):
         lake.sink().open()
-    DeltaTable(lake.place).delete()
+    lake.delete_rows()
     run(lake.sink(), batches[0])
     assert lake.ids() == [0, 1]
 
@@ -343,7 +473,7 @@ def test_small_files_are_written_together_now_and_then(lake: Lake, make_batch: M
     sink.open()
     for number in range(4):
         sink.write(QUERY, make_batch(number, [order(10 * number + 10, number)]))
-        found.append(len(DeltaTable(lake.place).file_uris()))
+        found.append(lake.files())
     assert found == [1, 2, 3, 1]
     assert lake.ids() == [0, 1, 2, 3]
 
@@ -361,6 +491,7 @@ def test_what_the_ledger_names_stays_readable_and_what_it_dropped_goes(
     sink.write(QUERY, batches[3])
     assert [row["batch_id"] for row in lake.ledger()] == [3]
     assert not any(lake.can_read(version) for version in dropped)
+    assert lake.stored() == lake.files()
     for batch in batches[4:]:
         sink.write(QUERY, batch)
         assert all(lake.can_read(version) for version in lake.versions())
@@ -398,8 +529,9 @@ def test_an_idle_table_stays_readable_however_often_others_change(
     assert lake.ids() == [1, 2, 3]
 
 
+@OF_DELTA
 def test_a_failure_to_remove_old_files_is_told_and_the_run_goes_on(
-    lake: Lake,
+    lake: DeltaTables,
     batches: list[DocumentBatch],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -482,9 +614,9 @@ def without_rights() -> Callable[[Path], AbstractContextManager[None]]:
 def test_a_ledger_that_is_gone_is_no_other_run(lake: Lake, batches: list[DocumentBatch]) -> None:
     sink = lake.sink()
     run(sink, batches[0])
-    lake.folder.joinpath("slackwater").rename(lake.folder / "ledger")
+    lake.rename("slackwater.p", "gone.p")
     with pytest.raises(PipelineStateError, match=r"its ledger slackwater\.p is gone"):
         sink.write(QUERY, batches[1])
-    lake.folder.joinpath("ledger").rename(lake.folder / "slackwater")
+    lake.rename("gone.p", "slackwater.p")
     run(lake.sink(), batches[1])
     assert lake.ids() == [1, 2, 3]

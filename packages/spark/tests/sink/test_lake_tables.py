@@ -1,7 +1,8 @@
 """What the sink needs of a table in a lake, over every table format. Needs no server."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,14 @@ import pytest
 from slackwater_protocol import LakeSettings, SystemClock
 from slackwater_spark.sink.lake.columns import DELETED
 from slackwater_spark.sink.lake.delta import DeltaLake
-from slackwater_spark.sink.lake.table import Lake, LakeTable, SnapshotConflictError, SnapshotGoneError
+from slackwater_spark.sink.lake.iceberg import IcebergLake
+from slackwater_spark.sink.lake.table import (
+    Lake,
+    LakeRefusedError,
+    LakeTable,
+    SnapshotConflictError,
+    SnapshotGoneError,
+)
 
 SCHEMA = pa.schema(
     [("Id", pa.int64()), ("b", pa.string()), ("l", pa.list_(pa.struct([("x", pa.decimal128(9, 2))])))]
@@ -42,9 +50,16 @@ WRITES: dict[str, Write] = {
 }
 
 
-@pytest.fixture(params=["delta"])
+@pytest.fixture(params=["delta", "iceberg"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
-    return DeltaLake(LakeSettings(place=str(tmp_path / "lake")))
+    if request.param == "delta":
+        return DeltaLake(LakeSettings(place=str(tmp_path / "lake")))
+    options = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path / 'catalogue.db'}",
+        "warehouse": f"file://{tmp_path / 'lake'}",
+    }
+    return IcebergLake(LakeSettings(place="test", options=options))
 
 
 def made(lake: Lake) -> LakeTable:
@@ -159,3 +174,95 @@ def test_young_snapshots_stay_though_nobody_names_them(lake: Lake) -> None:
     now = CLOCK.now()
     table.expire({ids[2]}, now - timedelta(hours=1), now, MINE)
     assert [content(table, each) for each in ids] == [[(n, "r")] for n in range(3)]
+
+
+def test_of_what_is_removed_no_file_stays_and_of_what_is_kept_all_do(lake: Lake, tmp_path: Path) -> None:
+    """Also of snapshots that were rolled back, and of files that several snapshots have."""
+    table = made(lake)
+    named = table.snapshots_from(None)[-1].id
+    table.merge(changes((1, "lost"), (8, "lost")), ["Id"], MINE)
+    table.roll_back(named, MINE)
+    kept = table.merge(changes((2, "B")), ["Id"], MINE)
+    newest = table.append(rows((9, "x")), MINE)
+    now = CLOCK.now()
+    table.expire({kept, newest}, now, now, MINE)
+    assert content(table, kept) == [(1, "a"), (2, "B"), (3, "c")]
+    assert content(table, newest) == [(1, "a"), (2, "B"), (3, "c"), (9, "x")]
+    # Of a merge delta-rs makes one file; in Iceberg what stays and what is new are two.
+    assert len(list(tmp_path.rglob("*.parquet"))) == (4 if isinstance(lake, IcebergLake) else 3)
+    now = CLOCK.now()
+    table.load()
+    last = table.replace(rows((1, "z")), MINE)
+    table.expire({last}, now + timedelta(seconds=1), now, MINE)
+    assert content(table, last) == [(1, "z")]
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+KEYS: list[tuple[Any, list[Any]]] = [
+    (pa.int64(), [1, 2, 3]),
+    (pa.string(), ["a", "é'\"", ""]),
+    (pa.bool_(), [True, False, None]),
+    (pa.decimal128(12, 2), [Decimal("1.10"), Decimal("-2.00"), Decimal(0)]),
+    (pa.decimal128(38, 0), [Decimal(10) ** 37, Decimal(2), Decimal(3)]),
+    (pa.date32(), [date(2026, 1, 1), date(1, 1, 1), date(9999, 12, 31)]),
+    (pa.timestamp("us"), [datetime(2026, 1, 1, 1, 1, 1, n) for n in range(3)]),  # noqa: DTZ001 - as it is
+    (pa.timestamp("us", "UTC"), [datetime(2026, 1, 1, 1, 1, 1, n, tzinfo=UTC) for n in range(3)]),
+    (pa.binary(), [b"a", b"\xff", b""]),
+    (pa.float64(), [1.5, float("-inf"), 0.1]),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"), KEYS, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
+)
+@pytest.mark.parametrize("copies", [1, 300])
+def test_rows_are_found_by_keys_of_every_type(lake: Lake, kind: Any, keys: list[Any], copies: int) -> None:
+    """Alone, and among so many keys that only their range is compared; the second column tells them apart."""
+    schema = pa.schema([("k", kind), ("n", pa.int64()), ("v", pa.string())])
+
+    def table_of(value: str, wanted: list[Any]) -> Any:
+        found = [{"k": key, "n": n, "v": value} for key in wanted for n in range(copies)]
+        return pa.Table.from_pylist(found, schema=schema)
+
+    def flagged(found: Any, *, is_deleted: bool) -> Any:
+        return found.append_column(DELETED, pa.array([is_deleted] * len(found), pa.bool_()))
+
+    table = lake.table("s.t")
+    table.create(schema, MINE)
+    table.append(table_of("old", keys), MINE)
+    new, gone = table_of("new", keys[:1]), table_of("", keys[1:2])
+    merged = pa.concat_tables([flagged(new, is_deleted=False), flagged(gone, is_deleted=True)])
+    found = table.read(table.merge(merged, ["k", "n"], MINE)).to_pylist()
+    assert {(row["k"], row["v"]) for row in found} == {(keys[0], "new"), (keys[2], "old")}
+    assert len(found) == 2 * copies
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_a_table_that_somebody_else_has_made_is_not_committed_to_again_either(lake: IcebergLake) -> None:
+    lake.catalog().create_namespace("s")
+    lake.catalog().create_table("s.t", SCHEMA).append(rows((1, "a")))
+    table, late = lake.table("s.t"), lake.table("s.t")
+    table.load()
+    table.append(rows((2, "b")), MINE)
+    late.load()
+    table.append(rows((3, "c")), MINE)
+    with pytest.raises(SnapshotConflictError):
+        late.merge(changes((4, "d")), ["Id"], MINE)
+    assert lake.catalog().load_table("s.t").properties["commit.retry.num-retries"] == "0"
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_snapshots_with_a_name_of_somebody_else_stay(lake: IcebergLake) -> None:
+    table = made(lake)
+    tagged = table.snapshots_from(None)[-1].id
+    lake.catalog().load_table("s.t").manage_snapshots().create_tag(tagged, "mine").commit()
+    last = [table.replace(rows((n, "r")), MINE) for n in range(3)][-1]
+    now = CLOCK.now() + timedelta(seconds=1)
+    table.expire({last}, now, now, MINE)
+    assert content(table, tagged) == [(1, "a"), (2, "b"), (3, "c")]
+    assert content(table, last) == [(2, "r")]
+
+
+def test_a_catalogue_that_nobody_has_described_is_refused() -> None:
+    with pytest.raises(LakeRefusedError, match="catalogue 'nobody'"):
+        IcebergLake(LakeSettings(place="nobody")).table("s.t").load()

@@ -44,7 +44,7 @@ SHOWN_SECONDS = 0.001
 )
 @click.pass_context
 def run(ctx: click.Context, folder: Path) -> None:
-    """Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or Delta tables, exactly once.
+    """Run the pipeline in DIR: publish its views to Kafka, PostgreSQL or a lake, exactly once.
 
     \b
     DIR holds
@@ -63,9 +63,9 @@ def run(ctx: click.Context, folder: Path) -> None:
       slackwater run pipelines/orders --available-now        the rest from slackwater.toml
 
     Passwords and TLS are settings under kafka. and redis., the database of outputs of kind postgres is
-    postgres.output_url, the folder of those of kind delta delta.location, see `slackwater config`. Read on in
-    docs/views.md (the SQL of a view), docs/outputs.md (what the output holds) and
-    docs/runbooks/ended.md (when a run ends).
+    postgres.output_url, the folder of those of kind delta delta.location, the catalogue of those of kind
+    iceberg iceberg.catalog, see `slackwater config`. Read on in docs/views.md (the SQL of a view),
+    docs/outputs.md (what the output holds) and docs/runbooks/ended.md (when a run ends).
     """
     from slackwater_spark.pipeline import run_folder
 

@@ -4,8 +4,8 @@
 
     pipeline.toml      name, source, scope, emit, buckets, revision, [topics] by table, and for one view
                        [output] topic, partitions; for several [outputs.<view>] topic, partitions, publish;
-                       in PostgreSQL kind = "postgres", table, history; in a lake kind = "delta", table;
-                       format = "debezium" makes a topic a table of a source
+                       in PostgreSQL kind = "postgres", table, history; in a lake kind = "delta" or
+                       "iceberg", table; format = "debezium" makes a topic a table of a source
     schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
@@ -38,8 +38,9 @@ _KEYS_OF = {
     SinkKind.KAFKA: ("kind", "topic", "partitions", "format", "cloudevents"),
     SinkKind.POSTGRES: ("kind", "table", "history"),
     SinkKind.DELTA: ("kind", "table"),
+    SinkKind.ICEBERG: ("kind", "table"),
 }
-_DEFAULT_SCHEMA = {SinkKind.POSTGRES: "public", SinkKind.DELTA: "views"}
+_DEFAULT_SCHEMA = {SinkKind.POSTGRES: "public", SinkKind.DELTA: "views", SinkKind.ICEBERG: "views"}
 _RESERVED_SCHEMA = "slackwater"
 _OUTPUT_KEYS = tuple(dict.fromkeys(key for keys in _KEYS_OF.values() for key in keys))
 _TABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62})\.([A-Za-z_][A-Za-z0-9_]{0,62})")

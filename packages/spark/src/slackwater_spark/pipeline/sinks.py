@@ -1,6 +1,6 @@
 """The sink of a pipeline, by the kind that its outputs name."""
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from slackwater_protocol import Clock, LakeSettings
 from slackwater_spark.errors import PipelineConfigError
@@ -15,6 +15,17 @@ from slackwater_sql.postgres import table_statement
 if TYPE_CHECKING:
     from slackwater_spark.sink.lake import LakeSinkSettings
     from slackwater_spark.sink.postgres import PostgresSinkSettings
+
+
+_DELTA_PLACE: Final = (
+    "Delta tables, and no place was given for them",
+    "set delta.location (SLACKWATER_DELTA_LOCATION); `slackwater config` shows it",
+)
+_ICEBERG_PLACE: Final = (
+    "Iceberg tables, and no catalogue was given for them",
+    "set iceberg.catalog (SLACKWATER_ICEBERG_CATALOG); `slackwater config` shows it",
+)
+"""Problem and hint."""
 
 
 def make_sink(
@@ -49,8 +60,14 @@ def make_sink(
             from slackwater_spark.sink.lake import LakeSink
             from slackwater_spark.sink.lake.delta import DeltaLake
 
-            lake = _lake_sink_settings(definition, settings, settings.servers.delta)
-            return LakeSink(lake, DeltaLake(lake.lake), probe=probe, clock=clock)
+            delta = _lake_sink_settings(definition, settings, settings.servers.delta, _DELTA_PLACE)
+            return LakeSink(delta, DeltaLake(delta.lake), probe=probe, clock=clock)
+        case SinkKind.ICEBERG:
+            from slackwater_spark.sink.lake import LakeSink
+            from slackwater_spark.sink.lake.iceberg import IcebergLake
+
+            iceberg = _lake_sink_settings(definition, settings, settings.servers.iceberg, _ICEBERG_PLACE)
+            return LakeSink(iceberg, IcebergLake(iceberg.lake), probe=probe, clock=clock)
         case _:
             assert_never(kind)
 
@@ -150,7 +167,7 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
 
 
 def _lake_sink_settings(
-    definition: PipelineDefinition, settings: RunSettings, lake: LakeSettings | None
+    definition: PipelineDefinition, settings: RunSettings, lake: LakeSettings | None, missing: tuple[str, str]
 ) -> "LakeSinkSettings":
     """Returns the settings of a pipeline's sink in a lake.
 
@@ -160,9 +177,8 @@ def _lake_sink_settings(
     from slackwater_spark.sink.lake import LakeSinkSettings, OutputTable, lake_columns
 
     if lake is None:
-        problem = f"pipeline {definition.name!r} publishes Delta tables, and no place was given for them"
-        hint = "set delta.location (SLACKWATER_DELTA_LOCATION); `slackwater config` shows it"
-        raise PipelineConfigError(problem, hint)
+        what, hint = missing
+        raise PipelineConfigError(f"pipeline {definition.name!r} publishes {what}", hint)
     outputs = zip(definition.plan.views, definition.outputs, strict=True)
     return LakeSinkSettings(
         pipeline=definition.name,

@@ -31,6 +31,7 @@ class SinkKind(StrEnum):
     KAFKA = "kafka"
     POSTGRES = "postgres"
     DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 class Format(StrEnum):

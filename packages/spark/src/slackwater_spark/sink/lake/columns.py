@@ -177,7 +177,8 @@ def _type_text(kind: Any) -> str:
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):
         return "timestamp" if kind.tz is None else "timestamp with time zone"
-    return _NAMES.get(str(kind).removeprefix("large_").removesuffix("_view"), str(kind))
+    name = str(kind).removeprefix("large_").removesuffix("_view")
+    return _NAMES.get(name, name)
 
 
 def _kind(duckdb_type: DuckDBPyType) -> str:

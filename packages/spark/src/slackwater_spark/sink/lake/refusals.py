@@ -10,6 +10,10 @@ _NO_RIGHT: Final = re.compile(
     r"not authorized|invalid ?access ?key|signature ?does ?not ?match|\b40[13]\b",
     re.IGNORECASE,
 )
+RIGHTS_HINT: Final = (
+    "give the pipeline's user the right to read, write, list and delete there, then start the pipeline "
+    "again; it goes on where the ledger ends"
+)
 _SECRET: Final = re.compile(r"((?:secret|password|token|key)[^=:\s]*\s*[=:]\s*)\S+", re.IGNORECASE)
 
 
@@ -17,9 +21,5 @@ def refused_or_unavailable(error: Exception) -> LakeError:
     """Returns what to raise for an error of a library or of the storage."""
     reason = _SECRET.sub(r"\1…", " ".join(str(error).split())) or type(error).__name__
     if _NO_RIGHT.search(reason):
-        return LakeRefusedError(
-            reason,
-            "give the pipeline's user the right to read, write, list and delete there, then start the "
-            "pipeline again; it goes on where the ledger ends",
-        )
+        return LakeRefusedError(reason, RIGHTS_HINT)
     return LakeUnavailableError(reason)
