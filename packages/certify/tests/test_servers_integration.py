@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from psycopg import sql
 
-from slackwater_certify import Connections, Mode, certify, watch_output
+from slackwater_certify import Certificate, Connections, Mode, certify, watch_output
 from slackwater_certify.errors import CertifyUnavailableError
 from slackwater_certify.specification import OutputKind
 from slackwater_certify.testing import (
@@ -146,6 +146,58 @@ def test_tables_are_judged_at_every_snapshot(topics: Topics, postgres: PostgresS
     assert found.lost > 0
 
 
+LEDGER = """
+CREATE SCHEMA slackwater;
+CREATE TABLE slackwater.ledger (pipeline text, batch_id bigint, timeline bigint, commit_lsn bigint);
+INSERT INTO slackwater.ledger VALUES ('other', 0, 1, 7);
+CREATE TABLE shop.ledgered (id bigint, total numeric, placed_at timestamptz, lines jsonb);
+"""
+
+
+def test_a_table_with_a_ledger_is_judged_at_the_commit_that_the_ledger_names(
+    topics: Topics, postgres: PostgresServer
+) -> None:
+    log = source(topics.prefix)
+    topics.write_source(log.records)
+    output = replace(topics.plain.output, kind=OutputKind.POSTGRES, name="shop.ledgered", ledger="p")
+    specification = replace(topics.plain, output=output)
+    connections = Connections(bootstrap=topics.bootstrap, output_dsn=postgres.dsn())
+    with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+        connection.execute(LEDGER)
+        with pytest.raises(CertifyUnavailableError, match="no batch of pipeline 'p'"):
+            certify(specification, connections)
+
+        def publish(table: int, ledger: int) -> None:
+            """The states after so many commits."""
+            with connection.transaction():
+                show(connection, log.states[table], "ledgered")
+                connection.execute("DELETE FROM slackwater.ledger WHERE pipeline = 'p'")
+                lsn = log.commits[ledger - 1][0]
+                connection.execute("INSERT INTO slackwater.ledger VALUES ('p', 0, 1, %s)", [lsn])
+
+        def watched(*steps: tuple[int, int]) -> Certificate:
+            left = iter(steps)
+
+            def next_state() -> bool:
+                step = next(left, None)
+                if step is not None:
+                    publish(*step)
+                return step is None
+
+            records = watch_output(specification, connections, next_state)
+            return certify(specification, connections, records=records)
+
+        last = len(log.commits)
+        right = watched(*((number, number) for number in (*range(1, last, 7), last)))
+        assert right.examples == {}
+        assert right.commits > 8
+        assert right.snapshots > right.commits
+        assert watched((4, 4), (last, 4)).uncovered > 0, "the table went on, the ledger did not"
+        assert watched((4, 5), (last, last)).wrong_lsn + watched((4, 5), (last, last)).lost > 0
+        assert watched((4, 4), (last, last), (4, 4)).order_violations > 0
+        assert certify(specification, connections).lost > 0, "the end was not reached"
+
+
 def test_the_final_state_is_compared_with_the_database(topics: Topics, postgres: PostgresServer) -> None:
     log = source(topics.prefix)
     topics.write_source(log.records)
@@ -170,10 +222,15 @@ def test_the_final_state_is_compared_with_the_database(topics: Topics, postgres:
     assert certificate.history_differences == 2
 
 
-def show(connection: "psycopg.Connection[tuple[Any, ...]]", state: Mapping[int, Mapping[str, Any]]) -> None:
+def show(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    state: Mapping[int, Mapping[str, Any]],
+    table: str = "view",
+) -> None:
+    name = sql.Identifier("shop", table)
     with connection.transaction(), connection.cursor() as cursor:
-        cursor.execute(sql.SQL("DELETE FROM shop.view"))
+        cursor.execute(sql.SQL("DELETE FROM {}").format(name))
         cursor.executemany(
-            "INSERT INTO shop.view VALUES (%s, %s, %s, %s)",
+            sql.SQL("INSERT INTO {} VALUES (%s, %s, %s, %s)").format(name),
             [(d["id"], d["total"], d["placed_at"], json.dumps(d["lines"])) for d in state.values()],
         )

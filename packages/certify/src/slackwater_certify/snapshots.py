@@ -2,7 +2,8 @@
 
 A table in PostgreSQL is watched; of Delta tables, and of Iceberg tables without a catalogue, every version
 that is still kept is read, or every one that a ledger names. What differs from one snapshot to the next is
-judged. A ledger says at which commit each snapshot is to be read, so what differs claims that commit.
+judged. A ledger says at which commit each snapshot is to be read, so what differs claims that commit; that of
+PostgreSQL is read in one transaction with the table.
 """
 
 import json
@@ -10,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from psycopg import sql
+from psycopg import IsolationLevel, sql
 from psycopg.rows import dict_row
 from psycopg.types.json import set_json_loads
 from pyiceberg.exceptions import NoSuchTableError, ValidationError
@@ -29,6 +30,21 @@ from slackwater_certify.replay import DocumentKey
 from slackwater_certify.specification import Connections, OutputSpecification
 
 _Row = Mapping[str, Any]
+_LEDGER: Final = "SELECT timeline, commit_lsn FROM slackwater.ledger WHERE pipeline = %s AND batch_id >= 0"
+
+
+class _Claim(NamedTuple):
+    timeline: int
+    lsn: int
+    previous_lsn: int | None = None
+    """None: that of the snapshot before."""
+
+
+class _Snapshot(NamedTuple):
+    visible_ms: int
+    rows: Iterable[_Row]
+    claim: _Claim | None = None
+    """The commit at which the table stands, if something says so."""
 
 
 def watch_table(
@@ -40,18 +56,23 @@ def watch_table(
 ) -> OutputRecords:
     """Reads the table again and again until it is over, and once more; blocks so long.
 
-    Each snapshot is one statement: what one reader sees of the table at once.
+    Each snapshot is one transaction that changes nothing: what one reader sees of table and ledger at once.
 
     Raises:
-        CertifyUnavailableError: it cannot be read.
+        CertifyUnavailableError: it cannot be read, or the ledger knows no batch of the pipeline.
     """
+    started_ms = now_ms()
     try:
-        with psycopg.connect(connections.output_database(), autocommit=True) as connection:
+        with psycopg.connect(connections.output_database()) as connection:
+            connection.isolation_level, connection.read_only = IsolationLevel.REPEATABLE_READ, True
             set_json_loads(_loads, connection)
-            found = _table_snapshots(connection, output.name, is_over, now_ms)
-            return _from_snapshots(reader, found, "arrival at the certifier")
+            found = _table_snapshots(connection, output, is_over, now_ms)
+            records = _from_snapshots(reader, found, "arrival at the certifier", started_ms)
     except psycopg.Error as error:
         raise unreadable(f"table {output.name}", str(error).strip()) from error
+    if output.ledger is not None and not records.commits:
+        raise unreadable("slackwater.ledger", f"it has no batch of pipeline {output.ledger!r}")
+    return records
 
 
 def read_delta(output: OutputSpecification, reader: DocumentReader) -> OutputRecords:
@@ -63,7 +84,8 @@ def read_delta(output: OutputSpecification, reader: DocumentReader) -> OutputRec
     try:
         if output.ledger is not None:
             rows = DeltaTable(output.ledger).to_pyarrow_table().to_pylist()
-            return _from_ledger(reader, rows, output.table, partial(_delta_version, output.name))
+            found = _ledger_snapshots(rows, output.table, partial(_delta_version, output.name))
+            return _from_snapshots(reader, found, "times of the ledger's rows")
         return _from_snapshots(reader, _delta_versions(output.name), "commit times of the table's versions")
     except (DeltaError, OSError, KeyError) as error:
         raise unreadable(f"Delta table {output.name}", str(error)) from error
@@ -125,29 +147,40 @@ class _SnapshotDiff:
 
 
 def _from_snapshots(
-    reader: DocumentReader, snapshots: Iterable[tuple[int, Iterable[_Row]]], clock: str
+    reader: DocumentReader, snapshots: Iterable[_Snapshot], clock: str, timed_since_ms: int | None = None
 ) -> OutputRecords:
-    """Makes outputs of all snapshots, each given with its time."""
-    diff, times, outputs = _SnapshotDiff(reader), [], []
-    for visible_ms, rows in snapshots:
+    """Makes outputs of all snapshots, and a commit record of each that claims another commit."""
+    diff, times = _SnapshotDiff(reader), list[int]()
+    outputs, commits = list[Output](), list[Commit]()
+    for visible_ms, rows, claim in snapshots:
+        found = diff.add(rows, visible_ms)
+        if claim is not None:
+            found = [replace(output, lsn=claim.lsn) for output in found]
+            _add_commit(commits, claim, visible_ms, OffsetRange(len(times), len(found), 0, len(found) - 1))
         times.append(visible_ms)
-        outputs += diff.add(rows, visible_ms)
-    return OutputRecords(outputs, snapshots=times, clock=clock)
+        outputs += found
+    return OutputRecords(outputs, commits, times, clock, timed_since_ms)
 
 
-def _from_ledger(
-    reader: DocumentReader, ledger: list[_Row], table: str | None, read: Callable[[int], list[_Row]]
-) -> OutputRecords:
-    """Makes outputs of the snapshots that a ledger names; each of its rows is a commit that covers them."""
-    diff, times, outputs, commits = _SnapshotDiff(reader), [], [], []
-    for number, row in enumerate(sorted(ledger, key=lambda row: (row["timeline"], row["commit_lsn"]))):
-        lsn, visible_ms = row["commit_lsn"], int(row["written_at"].timestamp() * 1000)
-        found = diff.add(read(dict(row["snapshots"])[table]), visible_ms)
-        outputs += [replace(output, lsn=lsn) for output in found]
-        ranges = (OffsetRange(number, len(found), 0, len(found) - 1),) if found else ()
-        commits.append(Commit(row["timeline"], lsn, row["previous_lsn"], visible_ms, visible_ms, ranges))
-        times.append(visible_ms)
-    return OutputRecords(outputs, commits, times, "times of the ledger's rows")
+def _add_commit(commits: list[Commit], claim: _Claim, visible_ms: int, covered: OffsetRange) -> None:
+    """Adds a commit record, unless the snapshot claims the same commit as the one before."""
+    before = commits[-1] if commits else None
+    if before is None or (before.timeline, before.lsn) != (claim.timeline, claim.lsn):
+        previous = claim.previous_lsn
+        if previous is None:
+            previous = 0 if before is None else before.lsn
+        ranges = (covered,) if covered.count else ()
+        commits.append(Commit(claim.timeline, claim.lsn, previous, visible_ms, visible_ms, ranges))
+
+
+def _ledger_snapshots(
+    ledger: list[_Row], table: str | None, read: Callable[[int], list[_Row]]
+) -> Iterator[_Snapshot]:
+    """Yields the snapshots that a ledger of a lake names."""
+    for row in sorted(ledger, key=lambda row: (row["timeline"], row["commit_lsn"])):
+        claim = _Claim(row["timeline"], row["commit_lsn"], row["previous_lsn"])
+        rows = read(dict(row["snapshots"])[table])
+        yield _Snapshot(int(row["written_at"].timestamp() * 1000), rows, claim)
 
 
 def _delta_version(location: str, version: int) -> list[_Row]:
@@ -157,16 +190,17 @@ def _delta_version(location: str, version: int) -> list[_Row]:
 
 def _table_snapshots(
     connection: "psycopg.Connection[tuple[Any, ...]]",
-    table: str,
+    output: OutputSpecification,
     is_over: Callable[[], bool],
     now_ms: Callable[[], int],
-) -> Iterator[tuple[int, list[_Row]]]:
-    query = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*table.split(".")))
+) -> Iterator[_Snapshot]:
+    query = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*output.name.split(".")))
     while True:
         was_last = is_over()
-        with connection.cursor(row_factory=dict_row) as cursor:
+        with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
+            claim = None if output.ledger is None else connection.execute(_LEDGER, [output.ledger]).fetchone()
             rows: list[_Row] = list(cursor.execute(query).fetchall())
-        yield now_ms(), rows
+        yield _Snapshot(now_ms(), rows, None if claim is None else _Claim(*claim))
         if was_last:
             return
 
@@ -175,12 +209,12 @@ def _loads(text: str | bytes) -> Any:
     return json.loads(text, parse_float=str)
 
 
-def _delta_versions(location: str) -> Iterator[tuple[int, list[_Row]]]:
+def _delta_versions(location: str) -> Iterator[_Snapshot]:
     table = DeltaTable(location)
     history = sorted(table.history(), key=lambda commit: int(commit["version"]))
     for commit in history:
         table.load_as_version(int(commit["version"]))
-        yield int(commit["timestamp"]), table.to_pyarrow_table().to_pylist()
+        yield _Snapshot(int(commit["timestamp"]), table.to_pyarrow_table().to_pylist())
 
 
 def _metadata(location: str) -> str:
@@ -193,11 +227,11 @@ def _metadata(location: str) -> str:
     return str(files[-1])
 
 
-def _iceberg_snapshots(metadata: str) -> Iterator[tuple[int, list[_Row]]]:
+def _iceberg_snapshots(metadata: str) -> Iterator[_Snapshot]:
     table = StaticTable.from_metadata(metadata)
     for entry in _visible(table):
         rows = table.scan(snapshot_id=entry.snapshot_id).to_arrow().to_pylist()
-        yield entry.timestamp_ms, rows
+        yield _Snapshot(entry.timestamp_ms, rows)
 
 
 def _iceberg_snapshot(table: StaticTable, snapshot: int) -> list[_Row]:

@@ -52,9 +52,10 @@ class OutputSpecification:
     lsn_header: str | None = None
     """Record header with the commit LSN in decimal digits, if there is one."""
     ledger: str | None = None
-    """Folder or metadata file of the lake table that says at which commit which snapshot is to be read."""
+    """What says at which commit a table stands: of a table in PostgreSQL its pipeline, which has a row in
+    ``slackwater.ledger``; of a lake table the folder or metadata file of another one."""
     table: str | None = None
-    """The name of the table in that one."""
+    """The name of the table in that one, of a lake."""
     format: Format = Format.JSON
     """Of the records of a topic."""
 
@@ -173,15 +174,17 @@ def _specification(file: Path, root: "_Section") -> Specification:
     invariants = root.sections("invariant")
     root.end()
     prefix = source.text("name")
+    kind = OutputKind(output.choice("kind", OutputKind))
+    is_in_ledger = kind is not OutputKind.POSTGRES and output.optional_text("ledger") is not None
     specification = Specification(
         file=file,
         output=OutputSpecification(
-            kind=OutputKind(output.choice("kind", OutputKind)),
+            kind=kind,
             name=output.text("name"),
             commits=output.optional_text("commits"),
             lsn_header=output.optional_text("lsn_header"),
             ledger=output.optional_text("ledger"),
-            table=output.text("table") if output.optional_text("ledger") else None,
+            table=output.text("table") if is_in_ledger else None,
             format=Format(output.choice("format", Format, default=Format.JSON)),
         ),
         source=SourceSpecification(

@@ -80,7 +80,8 @@ def certify(
       format = "json"                         # or "debezium": change events, the document is "after"
       lsn_header = "slackwater-commit-lsn"    # optional: record header with the commit LSN
       ledger = "/lake/slackwater/shop_lake"   # optional, of a lake table: location of its pipeline's ledger,
-      table = "shop_views.order_details"      #   and the table's name there
+      table = "shop_views.order_details"      #   and the table's name there; of a table in PostgreSQL
+                                              #   ledger = "shop_tables", the pipeline
       [source]
       name = "inv"                            # the connector's topic.prefix
       schema = "schema.sql"                   # CREATE TABLE statements

@@ -103,7 +103,24 @@ def _without_progress_check() -> None:
     StateKeeper.open = open_earlier  # type: ignore[method-assign,assignment]
 
 
-_MECHANISMS: dict[str, Callable[[], None]] = {"progress-check": _without_progress_check}
+def _without_one_transaction() -> None:
+    """Documents are committed to PostgreSQL before the ledger's row is written."""
+    from slackwater_spark.sink.postgres.sink import PostgresSink
+
+    right = PostgresSink._check_tables  # noqa: SLF001 - called between the documents and the row
+
+    def commit_documents(sink: PostgresSink, database: Any) -> None:
+        right(sink, database)
+        database.execute("COMMIT")
+        database.execute("BEGIN")
+
+    PostgresSink._check_tables = commit_documents  # type: ignore[method-assign,assignment]  # noqa: SLF001
+
+
+_MECHANISMS: dict[str, Callable[[], None]] = {
+    "progress-check": _without_progress_check,
+    "one-transaction": _without_one_transaction,
+}
 
 
 def prepare(control: ControlFolder, mechanisms: list[str]) -> None:
