@@ -2,8 +2,8 @@
 
 The certifier judges all three outputs against the committed states of the database, at the database's commit
 LSNs, while pipelines and sidecars are killed. How it was seen to fail: with updates that leave out the row
-before, the second pipeline stops, since nobody can tell it which group a row has left; with ENDs that count one
-event less than there are, its sidecar waits for ever, since the events beyond could be those of another run.
+before, the second pipeline stops, since nobody can tell it which group a row has left; with ENDs that count
+one event less than there are, its sidecar waits for ever, since the events beyond could be another run's.
 """
 
 import random

@@ -103,7 +103,8 @@ def read_iceberg(output: OutputSpecification, reader: DocumentReader) -> OutputR
         if output.ledger is not None:
             ledger, table = map(StaticTable.from_metadata, map(_metadata, (output.ledger, output.name)))
             rows = ledger.scan().to_arrow().to_pylist()
-            return _from_ledger(reader, rows, output.table, partial(_iceberg_snapshot, table))
+            found = _ledger_snapshots(rows, output.table, partial(_iceberg_snapshot, table))
+            return _from_snapshots(reader, found, "times of the ledger's rows")
         return _from_snapshots(
             reader, _iceberg_snapshots(_metadata(output.name)), "commit times of the table's snapshots"
         )
