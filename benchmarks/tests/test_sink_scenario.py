@@ -2,7 +2,7 @@ import pytest
 
 from slackwater_bench.environment import Environment
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.scenarios.probes import CUT_COST, SINK_ALONE
+from slackwater_bench.scenarios.probes import CUT_COST, LAKE, SINK_ALONE
 from slackwater_protocol import SystemClock
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
@@ -14,7 +14,7 @@ def context() -> RunContext:
 
 
 def test_the_sink_is_measured_alone(context: RunContext) -> None:
-    measured = SINK_ALONE.run({"documents": 10, "transactions": 3}, context)
+    measured = SINK_ALONE.run({"documents": 10, "outputs": 1, "transactions": 3}, context)
     assert measured.value > 0
     commits = measured.details["commit_ms"]
     assert isinstance(commits, dict)
@@ -25,3 +25,12 @@ def test_every_cut_that_is_written_is_read(context: RunContext) -> None:
     measured = CUT_COST.run({"partitions": 3, "cuts": 20}, context)
     assert measured.value > 0
     assert measured.details["read"] == 19
+
+
+@pytest.mark.parametrize("form", ["delta", "iceberg"])
+def test_the_sink_of_lakes_is_measured_alone(context: RunContext, form: str) -> None:
+    measured = LAKE.run({"format": form, "rows": 20, "changed": 6, "batches": 3}, context)
+    assert measured.value > 0
+    batches = measured.details["batch_ms"]
+    assert isinstance(batches, dict)
+    assert batches["count"] == 3

@@ -276,3 +276,44 @@ SINK_ALONE = Scenario(
     axis="documents",
     columns=("transaction_ms", "commit_ms.p50", "commit_ms.p99", "documents_per_cpu_second"),
 )
+
+
+def run_lake(parameters: Parameters, context: RunContext) -> Measured:
+    """One run."""
+    rows, changed, batches = (int(parameters[name]) for name in ("rows", "changed", "batches"))
+    context.say(f"{batches:,} batches of {changed:,} changed rows of {rows:,}")
+    probe = "packages/spark/probes/lake_speed.py"
+    found = run_probe(context.environment, probe, parameters["format"], rows, changed, batches)
+    total = changed * batches
+    return Measured(
+        round(total / found["seconds"], 1),
+        {
+            "rows_per_cpu_second": round(total / found["cpu_seconds"]),
+            "batch_ms": summary(found["batch_ms"]),
+        },
+    )
+
+
+LAKE = Scenario(
+    name="lake",
+    version=1,
+    unit="changed rows/s",
+    direction=Direction.HIGHER,
+    measures="Changed rows per second through the sink of lakes, one batch after another, on a local disk:"
+    " rows of about 250 bytes with a list of structs, in the form in which the last stage hands them over."
+    " Two of three are in the table before, anywhere; one is new. Compaction after every tenth batch"
+    " is included.",
+    why="Files are written anew wherever a row of theirs changes: it says what a batch should hold.",
+    points=tuple(
+        {"format": form, "rows": 1_000_000, "changed": changed, "batches": 20}
+        for form in ("delta", "iceberg")
+        for changed in (100, 10_000, 100_000)
+    ),
+    quick_points=tuple(
+        {"format": form, "rows": 10_000, "changed": 1_000, "batches": 3} for form in ("delta", "iceberg")
+    ),
+    run=run_lake,
+    axis="changed",
+    series="format",
+    columns=("batch_ms.p50", "batch_ms.p99", "rows_per_cpu_second"),
+)
