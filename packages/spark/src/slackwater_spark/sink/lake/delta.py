@@ -69,6 +69,9 @@ class DeltaLake:
         address = f"{self._settings.place.rstrip('/')}/{name.replace('.', '/')}"
         return DeltaLakeTable(name, address, dict(self._settings.options))
 
+    def close(self) -> None:
+        """See :meth:`Lake.close`: there are none."""
+
 
 class DeltaLakeTable:
     """A :class:`~slackwater_spark.sink.lake.table.LakeTable` of Delta Lake; snapshots are versions."""

@@ -96,6 +96,13 @@ class IcebergLake:
                 raise LakeRefusedError(f"catalogue {self._settings.place!r}: {error}", hint) from error
         return self._catalog
 
+    def close(self) -> None:
+        """See :meth:`Lake.close`."""
+        catalog, self._catalog = self._catalog, None
+        if catalog is not None:
+            with suppress(SQLAlchemyError, OSError):
+                catalog.close()
+
 
 class IcebergTable:
     """A :class:`~slackwater_spark.sink.lake.table.LakeTable` of Iceberg."""

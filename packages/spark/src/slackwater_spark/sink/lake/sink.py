@@ -150,7 +150,8 @@ class LakeSink:
         return report
 
     def close(self) -> None:
-        """See :meth:`Sink.close`: there is nothing to let go of."""
+        """See :meth:`Sink.close`."""
+        self._lake.close()
 
     def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
         """Does something again while its errors are of a kind that passes."""

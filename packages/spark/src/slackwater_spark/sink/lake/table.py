@@ -163,3 +163,7 @@ class Lake(Protocol):
     def table(self, name: str) -> LakeTable:
         """Returns the table ``schema.name``, whether it is there or not; asks nobody."""
         ...
+
+    def close(self) -> None:
+        """Lets go of connections; what is asked for later connects anew. Never raises."""
+        ...
