@@ -198,6 +198,30 @@ def test_of_what_is_removed_no_file_stays_and_of_what_is_kept_all_do(lake: Lake,
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
 
 
+def test_files_stay_that_are_listed_anew_without_their_neighbours(lake: Lake) -> None:
+    """Fails when an expired snapshot's files are removed though a later one lists them elsewhere."""
+    table = made(lake)
+    table.merge(changes((1, "A"), (5, "e")), ["Id"], MINE)
+    last = table.merge(changes(gone=(2,)), ["Id"], MINE)
+    now = CLOCK.now() + timedelta(seconds=1)
+    table.expire({last}, now, now, MINE)
+    assert content(table, last) == [(1, "A"), (3, "c"), (5, "e")]
+
+
+def test_what_was_rolled_back_takes_no_file_of_the_snapshot_below_with_it(lake: Lake) -> None:
+    """Fails when all that a lost snapshot has is removed that the oldest one which stays has not."""
+    table = made(lake)
+    oldest = table.snapshots_from(None)[-1].id
+    named = table.append(rows((4, "d")), MINE)
+    table.merge(changes((1, "lost")), ["Id"], MINE)
+    table.roll_back(named, MINE)
+    last = table.append(rows((9, "x")), MINE)
+    now = CLOCK.now() + timedelta(seconds=1)
+    table.expire({oldest, last}, now, now, MINE)
+    assert content(table, oldest) == [(1, "a"), (2, "b"), (3, "c")]
+    assert content(table, last) == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (9, "x")]
+
+
 KEYS: list[tuple[Any, list[Any]]] = [
     (pa.int64(), [1, 2, 3]),
     (pa.string(), ["a", "é'\"", ""]),
