@@ -2,7 +2,7 @@ import pytest
 
 from slackwater_bench.environment import Environment
 from slackwater_bench.scenario import RunContext
-from slackwater_bench.scenarios.probes import CUT_COST, LAKE, SINK_ALONE
+from slackwater_bench.scenarios.probes import CUT_COST, LAKE, POSTGRES_OUTPUT, SINK_ALONE
 from slackwater_protocol import SystemClock
 
 pytestmark = [pytest.mark.integration, pytest.mark.full]
@@ -19,6 +19,14 @@ def test_the_sink_is_measured_alone(context: RunContext) -> None:
     commits = measured.details["commit_ms"]
     assert isinstance(commits, dict)
     assert commits["count"] == 3
+
+
+def test_the_sink_of_postgresql_is_measured_alone(context: RunContext) -> None:
+    measured = POSTGRES_OUTPUT.run({"documents": 10, "rows": 100, "transactions": 3}, context)
+    assert measured.value > 0
+    writes = measured.details["write_ms"]
+    assert isinstance(writes, dict)
+    assert writes["count"] == 3
 
 
 def test_every_cut_that_is_written_is_read(context: RunContext) -> None:

@@ -1,6 +1,8 @@
-"""Writes documents through the exactly-once Kafka sink, without Spark; prints one JSON line.
+"""Writes documents through an exactly-once sink, without Spark; prints one JSON line.
 
-Arguments: bootstrap, documents per transaction, transactions, outputs among which the documents are divided.
+Arguments: brokers or the address of a PostgreSQL, documents per transaction, transactions, outputs among
+which the documents are divided, and keys: the first transaction writes them all, the others change them again
+and again; without that number every document has a key of its own.
 """
 
 import json
@@ -9,20 +11,28 @@ from time import monotonic, process_time
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.payloads import document_payloads
-from slackwater_protocol import BatchHeader, KafkaSettings
+from slackwater_protocol import BatchHeader, KafkaSettings, PostgresSettings
+from slackwater_spark.sink import Sink
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 
 TEXT = '"customer":"customer-17","status":"open","line_count":3,"total":"123.45","lines":['
+COLUMNS = {
+    "id": "bigint",
+    "customer": "text",
+    "status": "text",
+    "line_count": "integer",
+    "total": "numeric(12,2)",
+    "lines": "jsonb",
+}
 LINE = '{"id":%d,"product":"product-17","quantity":3,"price":"12.34"}'
 
 
-def batch(number: int, documents: int, outputs: int) -> DocumentBatch:
-    """A batch of documents of about 300 bytes, with keys of their own, the next one for the next output."""
-    first = number * documents
+def batch(number: int, first: int, documents: int, outputs: int, keys: int) -> DocumentBatch:
+    """A batch of documents of about 300 bytes, the next one for the next output."""
     lines = ",".join(LINE % line for line in range(3))
     rows = [
         (number + 1, f'{{"id":{key}}}'.encode(), f'{{"id":{key},{TEXT}{lines}]}}'.encode())
-        for key in range(first, first + documents)
+        for key in (each % keys for each in range(first, first + documents))
     ]
     by_output = {view: tuple(document_payloads(rows[view::outputs])) for view in range(outputs)}
     header = BatchHeader(
@@ -38,24 +48,42 @@ def batch(number: int, documents: int, outputs: int) -> DocumentBatch:
     return DocumentBatch(number, header, held, f"state {number}")
 
 
+def sink_at(address: str, outputs: int) -> Sink:
+    """The sink of brokers or of a database."""
+    if not address.startswith("postgresql://"):
+        topics = tuple(OutputTopic(f"bench_{number}") for number in range(outputs))
+        return KafkaSink(KafkaSinkSettings(pipeline="bench", outputs=topics, kafka=KafkaSettings(address)))
+    from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+
+    columns = tuple(TableColumn(name, kind) for name, kind in COLUMNS.items())
+    tables = tuple(
+        OutputTable(schema="bench", name=f"t{number}", columns=columns, key=("id",), view=f"t{number}")
+        for number in range(outputs)
+    )
+    settings = PostgresSinkSettings(pipeline="bench", outputs=tables, postgres=PostgresSettings(address))
+    return PostgresSink(settings)
+
+
 def main() -> None:
     """Writes one batch to warm up, then the measured ones."""
-    bootstrap, documents, transactions, outputs = sys.argv[1], *map(int, sys.argv[2:5])
-    topics = tuple(OutputTopic(f"bench_{number}") for number in range(outputs))
-    sink = KafkaSink(KafkaSinkSettings(pipeline="bench", outputs=topics, kafka=KafkaSettings(bootstrap)))
+    address, documents, transactions, outputs = sys.argv[1], *map(int, sys.argv[2:5])
+    keys = int(sys.argv[5]) if len(sys.argv) > 5 else sys.maxsize
+    first = documents if keys == sys.maxsize else keys
+    sink = sink_at(address, outputs)
     sink.open()
-    sink.write("query", batch(0, documents, outputs))
-    seconds = cpu = 0.0
-    commits = []
+    sink.write("query", batch(0, 0, first, outputs, keys))
+    cpu = 0.0
+    commits, writes = [], []
     for number in range(1, transactions + 1):
-        each = batch(number, documents, outputs)
+        each = batch(number, number * documents, documents, outputs, keys)
         started, used = monotonic(), process_time()
         report = sink.write("query", each)
-        seconds += monotonic() - started
+        writes.append(1000 * (monotonic() - started))
         cpu += process_time() - used
         commits.append(report.commit_seconds)
     sink.close()
-    found = {"seconds": seconds, "cpu_seconds": cpu, "commit_ms": [1000 * each for each in commits]}
+    commit_ms = [1000 * each for each in commits]
+    found = {"seconds": sum(writes) / 1000, "cpu_seconds": cpu, "commit_ms": commit_ms, "write_ms": writes}
     sys.stdout.write(json.dumps(found) + "\n")
 
 

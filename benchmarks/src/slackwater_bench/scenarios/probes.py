@@ -1,5 +1,8 @@
 """Parts of the product alone, timed by probes: stages, sidecar, frontier, cuts, the sink."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 from slackwater_bench.bed import SOURCE, Bed
 from slackwater_bench.catch_up import SEED
 from slackwater_bench.environment import run_probe
@@ -8,6 +11,7 @@ from slackwater_bench.scenario import Direction, Measured, Parameters, RunContex
 from slackwater_bench.scenarios import sidecar
 from slackwater_bench.scenarios.engine import CASES, SIZE, with_emit
 from slackwater_bench.usage import redis_counters
+from slackwater_devstack import PostgresServer
 from slackwater_testing.generator.fill import TopicFiller
 from slackwater_testing.workloads.workload import Workload
 
@@ -316,4 +320,53 @@ LAKE = Scenario(
     axis="changed",
     series="format",
     columns=("batch_ms.p50", "batch_ms.p99", "rows_per_cpu_second"),
+)
+
+
+def run_postgres_output(parameters: Parameters, context: RunContext) -> Measured:
+    """One run, on a server that waits for its disk."""
+    documents, transactions = int(parameters["documents"]), int(parameters["transactions"])
+    with TemporaryDirectory(prefix="slackwater-bench-", ignore_cleanup_errors=True) as folder:
+        server = PostgresServer(Path(folder), fsync=True)
+        server.start()
+        try:
+            context.say(f"{transactions:,} transactions that change {documents:,} rows")
+            probe, keys = "packages/spark/probes/sink_speed.py", int(parameters["rows"])
+            found = run_probe(context.environment, probe, server.dsn(), documents, transactions, 1, keys)
+        finally:
+            server.stop()
+            server.delete_data()
+    total = documents * transactions
+    return Measured(
+        round(total / found["seconds"], 1),
+        {
+            "rows_per_cpu_second": round(total / found["cpu_seconds"]),
+            "write_ms": summary(found["write_ms"]),
+            "commit_ms": summary(found["commit_ms"]),
+        },
+    )
+
+
+POSTGRES_OUTPUT = Scenario(
+    name="postgres-output",
+    version=1,
+    unit="changed rows/s",
+    direction=Direction.HIGHER,
+    measures="Rows per second that the exactly-once PostgreSQL sink changes, one database transaction after "
+    "another, documents of about 300 bytes with a list of lines as jsonb, in a table that has them all; "
+    "PostgreSQL on the same machine, with fsync. With one row the time of a whole write is the latency.",
+    why="What the sink costs by itself: small transactions pay for the commit, large ones for the rows.",
+    points=(
+        {"documents": 1, "rows": 200_000, "transactions": 300},
+        {"documents": 100, "rows": 200_000, "transactions": 100},
+        {"documents": 10_000, "rows": 200_000, "transactions": 20},
+        {"documents": 100_000, "rows": 200_000, "transactions": 4},
+    ),
+    quick_points=(
+        {"documents": 1, "rows": 1_000, "transactions": 50},
+        {"documents": 1_000, "rows": 1_000, "transactions": 5},
+    ),
+    run=run_postgres_output,
+    axis="documents",
+    columns=("write_ms.p50", "write_ms.p99", "commit_ms.p50", "rows_per_cpu_second"),
 )

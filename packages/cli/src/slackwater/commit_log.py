@@ -1,15 +1,16 @@
 """Reads a pipeline's commit records where they are asked for, instead of all of them."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from slackwater.errors import CommandInputError, CommandUnavailableError, unreachable
+from slackwater.errors import CommandConfigError, CommandInputError, CommandUnavailableError, unreachable
 from slackwater.topics import open_consumer
 from slackwater_markers.kafka_retry import KafkaRetry, is_transient
-from slackwater_protocol import KafkaSettings, decode_commit_record, decode_progress_record
+from slackwater_protocol import KafkaSettings, TopicState, decode_commit_record, decode_progress_record
 from slackwater_protocol.commit_lookup import PlacedCommit
 from slackwater_protocol.keys import commit_topic, progress_topic
 
@@ -75,14 +76,7 @@ class CommitLog:
         return _last(low, end, count, lambda start: list(self.records(start, end)))
 
     def _commit_topic(self) -> str:
-        topic = progress_topic(self._pipeline)
-        if not _exists(self._consumer, topic):
-            raise _no_such(self._pipeline, f"there is no topic {topic}")
-        low, end = _bounds(self._consumer, topic)
-        found = _last(low, end, 1, lambda start: list(_messages(self._consumer, topic, start, end)))
-        if not found:
-            raise _no_such(self._pipeline, f"topic {topic} is empty")
-        topics = decode_progress_record(found[0].value() or b"").topics
+        topics = _topics(self._consumer, self._pipeline)
         names = sorted(t for t in topics if t.endswith(_SUFFIX) and t.removesuffix(_SUFFIX) in topics)
         for name in names:
             if _exists(self._consumer, name):
@@ -90,6 +84,50 @@ class CommitLog:
         hint = "start the pipeline once with this version, or see docs/runbooks/output-changed.md"
         reason = f"its progress record names {', '.join(names) or 'no commit topic'}, and none exists"
         raise CommandInputError(f"the commits of pipeline {self._pipeline!r} cannot be found: {reason}", hint)
+
+
+def pipeline_name(folder: Path | None, name: str | None) -> str:
+    """Returns the name of a pipeline that a command was given by its folder or by its name.
+
+    Raises:
+        CommandConfigError: by neither, or by both.
+        PipelineConfigError: the folder cannot be read.
+    """
+    if (folder is None) == (name is None):
+        raise CommandConfigError("which pipeline is not said", "give its folder or --pipeline, one of them")
+    if folder is None:
+        return name or ""
+    from slackwater_spark.pipeline import load_pipeline  # Spark's libraries take a second to import
+
+    return load_pipeline(folder).name
+
+
+def written_topics(kafka: KafkaSettings, pipeline: str) -> list[str]:
+    """Returns the topics that a pipeline writes: outputs, commit topics and its progress topic.
+
+    Raises:
+        CommandInputError: nobody of that name has written to this Kafka.
+        CommandUnavailableError: Kafka does not answer.
+    """
+    consumer = open_consumer(kafka.bootstrap, {**kafka.options, "enable.partition.eof": "true"})
+    try:
+        return [*sorted(_topics(consumer, pipeline)), progress_topic(pipeline)]
+    except KafkaException as error:
+        raise unreachable("Kafka", f"which topics {pipeline} writes", str(error)) from error
+    finally:
+        consumer.close()
+
+
+def _topics(consumer: Consumer, pipeline: str) -> Mapping[str, TopicState]:
+    """Returns what the newest progress record says of the outputs and their commit topics."""
+    topic = progress_topic(pipeline)
+    if not _exists(consumer, topic):
+        raise _no_such(pipeline, f"there is no topic {topic}")
+    low, end = _bounds(consumer, topic)
+    found = _last(low, end, 1, lambda start: list(_messages(consumer, topic, start, end)))
+    if not found:
+        raise _no_such(pipeline, f"topic {topic} is empty")
+    return decode_progress_record(found[0].value() or b"").topics
 
 
 def _no_such(pipeline: str, reason: str) -> CommandInputError:

@@ -27,6 +27,7 @@ COMMANDS = {
     "schema": "Write the tables that a pipeline reads, or compare them with the database.",
     "state": "Look into a pipeline's state: sizes, contents, the rows of a key, damage.",
     "commits": "Show a pipeline's commit records: where in its output each transaction begins and ends.",
+    "transactions": "Show or end the Kafka transactions that keep a pipeline's readers from going on.",
     "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
     "doctor": "Say what is wrong with a source, why, and which command helps.",
     "source": "Decide about a source: skip a transaction, begin a timeline, pass a damaged record.",

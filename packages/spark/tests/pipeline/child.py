@@ -3,7 +3,8 @@
 Its one argument is a JSON object: ``folder``, ``settings`` of the run, optionally ``crash`` = step and batch
 id at which the process kills itself, and ``name``, ``source``, ``topic`` (further views: ``topic-view``),
 ``emit`` instead of the folder's, and ``table``: ``schema.name`` in the PostgreSQL of the settings'
-``postgres_url``, or in the lake that ``delta`` or ``iceberg`` in the settings say: place and options.
+``postgres_url``, with every version if ``emit`` is ``transactions``, or in the lake that ``delta`` or
+``iceberg`` in the settings say: place and options.
 """
 
 import json
@@ -65,7 +66,10 @@ def main(order: dict[str, Any]) -> int:
     if "table" in order:
         lakes = [kind for kind in (SinkKind.DELTA, SinkKind.ICEBERG) if kind in order["settings"]]
         kind = lakes[0] if lakes else SinkKind.POSTGRES
-        tables = tuple(ViewOutput(o.view, order["table"], kind=kind) for o in definition.outputs)
+        history = kind is SinkKind.POSTGRES and definition.emit is Emit.TRANSACTIONS
+        tables = tuple(
+            ViewOutput(o.view, order["table"], kind=kind, history=history) for o in definition.outputs
+        )
         definition = replace(definition, outputs=tables)
     archives = default_class_archives(os.environ)
     given = dict(order["settings"])

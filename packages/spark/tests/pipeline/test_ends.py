@@ -329,3 +329,28 @@ def test_a_jvm_that_ends_while_the_run_stops_is_no_failure(
         run.go()
     assert told in caplog.text
     assert "while the run was being stopped" in caplog.text
+
+
+def test_a_run_that_is_stopped_while_its_output_is_away_ends_in_order(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = PipelineUnavailableError("PostgreSQL at h does not answer", "start it")
+    run.fails(away)
+    with pytest.raises(PipelineUnavailableError, match="does not answer"):
+        run.go()
+    run.fails(away, stopping=True)
+    with caplog.at_level(logging.WARNING):
+        run.go()
+    assert "the run stops: PostgreSQL at h does not answer" in caplog.text
+
+
+def test_a_run_that_is_stopped_before_its_output_has_answered_takes_nothing_over(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(_: object) -> None:
+        run.stop.set()
+        raise PipelineUnavailableError("away")
+
+    monkeypatch.setattr(run.sink, "check", check)
+    run.go()
+    assert run.sink.happened == []

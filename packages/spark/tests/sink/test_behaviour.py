@@ -1,8 +1,11 @@
 """What every sink promises: one suite over real servers of each kind, with twins whose mechanism is off."""
 
 import json
+import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,10 +13,15 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from slackwater_devstack import PostgresServer
+from slackwater_devstack import PostgresServer, Server
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import LakeSettings, PostgresSettings, ProgressRecord
-from slackwater_spark.errors import OutputRefusedError, PipelineStateError, RunOvertakenError
+from slackwater_spark.errors import (
+    OutputRefusedError,
+    PipelineStateError,
+    PipelineUnavailableError,
+    RunOvertakenError,
+)
 from slackwater_spark.sink import Emit, Sink, SinkStep
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
 from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings
@@ -24,6 +32,8 @@ from slackwater_spark.sink.lake.ledger import Ledger, ledger_name
 from slackwater_spark.sink.lake.table import Lake
 from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
 from slackwater_spark.sink.postgres.ledger import Database
+from slackwater_spark.sink.waiting import Waiting
+from slackwater_testing.probes import CrashAt, CrashError, LookAt
 
 pytestmark = pytest.mark.integration
 
@@ -31,36 +41,9 @@ MakeBatch = Callable[..., DocumentBatch]
 QUERY = "0f5c2f6e-query"
 Version = tuple[str, int]
 """Key and commit LSN of a document."""
+NOTHING: Mapping[str, Any] = {}
 STEPS_BEFORE_COMMIT = [step for step in SinkStep if step is not SinkStep.COMMITTED]
 STEPS_OF_BOTH = [step for step in STEPS_BEFORE_COMMIT if step is not SinkStep.COMMIT_RECORDS]
-
-
-class CrashError(Exception):
-    pass
-
-
-class CrashAt:
-    """Raises once at a step of a batch."""
-
-    def __init__(self, step: SinkStep, batch_id: int) -> None:
-        self._place: tuple[SinkStep, int] | None = (step, batch_id)
-
-    def __call__(self, step: SinkStep, batch_id: int) -> None:
-        if self._place == (step, batch_id):
-            self._place = None
-            raise CrashError(step)
-
-
-class LookAt:
-    """Calls a function at a step."""
-
-    def __init__(self, step: SinkStep, look: Callable[[], object]) -> None:
-        self._step = step
-        self._look = look
-
-    def __call__(self, step: SinkStep, batch_id: int) -> None:
-        if step is self._step:
-            self._look()
 
 
 OF_POSTGRES = pytest.mark.parametrize("output", ["postgres"], indirect=True)
@@ -87,12 +70,13 @@ class KafkaNoCheck(KafkaSink):
 
 
 class KafkaOutput:
-    def __init__(self, settings: KafkaSinkSettings, topics: Any) -> None:
+    def __init__(self, settings: KafkaSinkSettings, topics: Any, server: Server) -> None:
         self._settings = settings
         self._topics = topics
+        self.server = server
 
-    def sink(self, **options: Any) -> Sink:
-        return KafkaSink(self._settings, **options)
+    def sink(self, *, times: Mapping[str, Any] = NOTHING, **options: Any) -> Sink:
+        return KafkaSink(replace(self._settings, **times), **options)
 
     def without_progress_check(self) -> Sink:
         return KafkaNoCheck(self._settings)
@@ -124,11 +108,12 @@ class PostgresNoFencing(PostgresSink):
 
 
 class PostgresOutput:
-    def __init__(self, settings: PostgresSinkSettings) -> None:
+    def __init__(self, settings: PostgresSinkSettings, server: Server) -> None:
         self.settings = settings
+        self.server = server
 
-    def sink(self, **options: Any) -> Sink:
-        return PostgresSink(self.settings, **options)
+    def sink(self, *, times: Mapping[str, Any] = NOTHING, **options: Any) -> Sink:
+        return PostgresSink(replace(self.settings, **times), **options)
 
     def in_two_transactions(self, **options: Any) -> Sink:
         return PostgresInTwo(self.settings, **options)
@@ -243,7 +228,8 @@ def table(schema: str, name: str, **options: Any) -> OutputTable:
 def output(request: pytest.FixtureRequest) -> Iterator[Output]:
     if request.param == "kafka":
         settings = request.getfixturevalue("make_settings")(Emit.TRANSACTIONS, views=2)
-        yield KafkaOutput(settings, request.getfixturevalue("topics"))
+        broker = request.getfixturevalue("kafka_broker")
+        yield KafkaOutput(settings, request.getfixturevalue("topics"), broker)
         return
     name = f"p{uuid.uuid4().hex[:12]}"
     if request.param in LAKES:
@@ -256,7 +242,8 @@ def output(request: pytest.FixtureRequest) -> Iterator[Output]:
             outputs=(table(name, "one", history=True), table(name, "two", history=True)),
             emit=Emit.TRANSACTIONS,
             postgres=PostgresSettings(server.dsn()),
-        )
+        ),
+        server,
     )
 
 
@@ -474,3 +461,51 @@ def test_without_the_ledger_a_batch_is_visible_in_parts(
 
 def read(document: tuple[int, bytes, bytes]) -> tuple[int, bytes, dict[str, Any]]:
     return document[0], document[1], json.loads(document[2])
+
+
+OF_SERVERS = pytest.mark.parametrize("output", ["kafka", "postgres"], indirect=True)
+
+
+@OF_SERVERS
+def test_a_server_that_hangs_is_not_waited_for_without_end(
+    output: KafkaOutput | PostgresOutput, batches: list[DocumentBatch]
+) -> None:
+    """Its machine goes on acknowledging what it is sent, so TCP has nothing to complain about."""
+    times = {"request_timeout": timedelta(seconds=2), "patience": timedelta(seconds=3)}
+    sink = output.sink(times=times, probe=LookAt(SinkStep.FLUSHED, output.server.pause))
+    sink.open()
+    try:
+        with pytest.raises(PipelineUnavailableError, match="start the pipeline again when the"):
+            sink.write(QUERY, batches[0])
+    finally:
+        output.server.resume()
+    sink.close()
+    run(output.sink(), batches)
+    assert output.versions() == expected(0, 1, 2)
+
+
+@OF_SERVERS
+def test_a_run_that_is_to_stop_waits_no_longer_for_a_server_that_is_away(
+    output: KafkaOutput | PostgresOutput, batches: list[DocumentBatch]
+) -> None:
+    """Before, it says what it waits for."""
+    stop, steps = threading.Event(), list[str]()
+
+    def on_step(step: str) -> None:
+        if not output.server.is_running:
+            steps.append(step)
+            stop.set()
+
+    times = {"request_timeout": timedelta(seconds=2), "patience": timedelta(days=1)}
+    probe = LookAt(SinkStep.FLUSHED, output.server.kill)
+    sink = output.sink(times=times, probe=probe, waiting=Waiting(stop, on_step))
+    sink.open()
+    try:
+        with pytest.raises(PipelineUnavailableError, match="asked to stop while it was waiting for"):
+            sink.write(QUERY, batches[0])
+    finally:
+        output.server.start()
+    sink.close()
+    assert [step.startswith(f"waiting for {sink.place}") for step in steps] == [True]
+    run(output.sink(), batches)
+    assert output.versions() == expected(0, 1, 2)

@@ -24,6 +24,7 @@ from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
 from slackwater_spark.sink.kafka.producer import TransactionalProducer, TransactionFailedError
 from slackwater_spark.sink.kafka.reading import read_progress
 from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
+from slackwater_testing.probes import CrashAt, CrashError, LookAt
 
 pytestmark = pytest.mark.integration
 
@@ -32,34 +33,6 @@ MakeSettings = Callable[..., KafkaSinkSettings]
 Topics = Any  # the reader of conftest.py
 QUERY = "0f5c2f6e-query"
 STEPS_BEFORE_COMMIT = [step for step in SinkStep if step is not SinkStep.COMMITTED]
-
-
-class CrashError(Exception):
-    pass
-
-
-class CrashAt:
-    """Raises once at a step of a batch."""
-
-    def __init__(self, step: SinkStep, batch_id: int) -> None:
-        self._place: tuple[SinkStep, int] | None = (step, batch_id)
-
-    def __call__(self, step: SinkStep, batch_id: int) -> None:
-        if self._place == (step, batch_id):
-            self._place = None
-            raise CrashError(step)
-
-
-class LookAt:
-    """Calls a function at a step."""
-
-    def __init__(self, step: SinkStep, look: Callable[[], object]) -> None:
-        self._step = step
-        self._look = look
-
-    def __call__(self, step: SinkStep, batch_id: int) -> None:
-        if step is self._step:
-            self._look()
 
 
 class CommitAnswerLost(TransactionalProducer):

@@ -1,6 +1,7 @@
 """What the PostgreSQL sink does with a real server's tables, values and failures."""
 
 import json
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,8 +23,15 @@ from slackwater_spark.errors import (
     PipelineUnavailableError,
 )
 from slackwater_spark.sink import Emit, SinkStep
-from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+from slackwater_spark.sink.postgres import (
+    OutputTable,
+    PostgresSink,
+    PostgresSinkSettings,
+    TableColumn,
+    watchdog,
+)
 from slackwater_spark.sink.postgres.ledger import Database
+from slackwater_spark.sink.waiting import Waiting
 
 pytestmark = pytest.mark.integration
 
@@ -243,11 +251,19 @@ def test_two_pipelines_do_not_share_a_table(settings: PostgresSinkSettings, make
         ("", [document(1), document(2, lines=["\x00"])], ["column 'lines'", "Unicode escape"]),
         (
             "ALTER TABLE {0}.t ADD UNIQUE (name)",
-            [document(1, name="a"), document(2, name="a")],
-            ["(name)=(a)"],
+            [document(n, name=f"{2 if n == 60 else n}") for n in range(100)],
+            ["(name)=(2)", 'key {"id": 60}'],
         ),
-        ("ALTER TABLE {0}.t ALTER name SET NOT NULL", [document(1)], ["allow NULL", "column 'name'"]),
-        ("ALTER TABLE {0}.t ADD CHECK (id < 2)", [document(2)], ["check constraint"]),
+        (
+            "ALTER TABLE {0}.t ALTER name SET NOT NULL",
+            [document(1)],
+            ["allow NULL", "column 'name'", 'key {"id": 1}'],
+        ),
+        (
+            "ALTER TABLE {0}.t ADD CHECK (id < 2)",
+            [document(1), gone(7), document(2)],
+            ["check constraint", 'key {"id": 2}'],
+        ),
     ],
 )
 def test_a_row_that_the_table_refuses_is_named_and_can_be_mended(
@@ -375,6 +391,72 @@ def test_a_server_that_stays_away_is_one_clear_error_without_the_password(
     with pytest.raises(PipelineUnavailableError, match="when the database is back") as caught:
         sink.open()
     assert "s3cret" not in str(caught.value)
+
+
+DISK_FULL = """
+CREATE FUNCTION {0}.full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION USING ERRCODE = 'disk_full', MESSAGE = 'No space left on device'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON {0}.t EXECUTE FUNCTION {0}.full_disk()
+"""
+
+
+def test_a_server_whose_disk_is_full_is_waited_for(
+    settings: PostgresSinkSettings, make_batch: MakeBatch, database: Database
+) -> None:
+    """The server's answer is what matters, so a trigger gives it."""
+    run(settings)
+    execute(database, DISK_FULL.format(settings.pipeline))
+    steps: list[str] = []
+
+    def on_step(step: str) -> None:
+        steps.append(step)
+        if len(steps) == 3:
+            execute(database, f"DROP TRIGGER full_disk ON {settings.pipeline}.t")
+
+    run(settings, make_batch(0, [document(1)]), waiting=Waiting(on_step=on_step))
+    assert len(steps) == 3
+    assert all("to do batch 0" in step and "No space left on device" in step for step in steps)
+    assert execute(database, f"SELECT id FROM {settings.pipeline}.t") == [(1,)]  # noqa: S608
+
+
+def test_of_two_pipelines_that_begin_at_once_one_gets_the_table(
+    settings: PostgresSinkSettings, database: Database
+) -> None:
+    run(settings)  # the ledger is there
+    table = replace(settings.outputs[0], name="shared")
+    both = [replace(settings, pipeline=f"{settings.pipeline}_{n}", outputs=(table,)) for n in range(2)]
+
+    def begin(one: PostgresSinkSettings) -> str:
+        try:
+            run(one)
+        except PipelineConfigError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor() as threads:
+        first, second = sorted(threads.map(begin, both))
+    assert first == ""
+    assert f"table {settings.pipeline}.shared is written by pipeline" in second
+
+
+def test_a_lock_of_somebody_else_is_waited_for_however_long_it_lasts(
+    settings: PostgresSinkSettings,
+    make_batch: MakeBatch,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server gives signs of life, so the connection is left alone; the log says so."""
+    impatient = replace(settings, request_timeout=timedelta(seconds=1), patience=timedelta(0))
+    run(impatient)
+    is_said = threading.Event()
+    monkeypatch.setattr(logging.getLogger(watchdog.__name__), "info", lambda *_: is_said.set())
+    with ThreadPoolExecutor() as threads, database.transaction():
+        execute(database, f"LOCK TABLE {settings.pipeline}.t")
+        writing = threads.submit(run, impatient, make_batch(0, [document(1)]))
+        assert is_said.wait(120)
+        assert not writing.done()
+    writing.result(300)
+    assert execute(database, f"SELECT id FROM {settings.pipeline}.t") == [(1,)]  # noqa: S608
 
 
 def test_a_right_that_is_missing_is_named(settings: PostgresSinkSettings, database: Database) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from slackwater.commit_log import CommitLog
+from slackwater.commit_log import CommitLog, pipeline_name
 from slackwater.conversion import kafka_settings
 from slackwater.errors import CommandConfigError, CommandInputError
 from slackwater.invocation import setting, start_command
@@ -89,7 +89,7 @@ def commits(  # noqa: PLR0913 - click hands over each option by its name
     timeline = settings.timeline
     begin = None if from_lsn is None else CommitPosition(timeline, parse_position(from_lsn))
     asked = None if lsn is None else CommitPosition(timeline, parse_position(lsn))
-    name = _pipeline(folder, pipeline)
+    name = pipeline_name(folder, pipeline)
     kafka = kafka_settings(settings, "where the output is")
     output = Output()
     with CommitLog(kafka, name) as log:
@@ -182,16 +182,6 @@ def _held(answer: Answer, what: str) -> str:
 
 def _previous(placed: PlacedCommit) -> str:
     return format_position(placed.record.previous_lsn)
-
-
-def _pipeline(folder: Path | None, name: str | None) -> str:
-    if (folder is None) == (name is None):
-        raise CommandConfigError("which pipeline is not said", "give its folder or --pipeline, one of them")
-    if folder is None:
-        return name or ""
-    from slackwater_spark.pipeline import load_pipeline  # Spark's libraries take a second to import
-
-    return load_pipeline(folder).name
 
 
 def _records(

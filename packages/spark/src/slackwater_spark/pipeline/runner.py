@@ -13,7 +13,7 @@ from slackwater_engine.bucket import state_fingerprint
 from slackwater_engine.settings import StageSettings, default_buckets
 from slackwater_engine.state.keeper import StateKeeper
 from slackwater_protocol import Clock, ProgressRecord, SourceTopics, SystemClock
-from slackwater_spark.errors import PipelineStateError, QueryFailedError
+from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, QueryFailedError
 from slackwater_spark.pipeline.batch_job import SPARK_ERRORS, BatchJobs
 from slackwater_spark.pipeline.batch_loop import BatchLoop
 from slackwater_spark.pipeline.batch_task import TaskProgram
@@ -27,6 +27,7 @@ from slackwater_spark.pipeline.session import starting_spark, with_spark_log
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
 from slackwater_spark.pipeline.sinks import make_sink
 from slackwater_spark.sink import REQUEST_TIMEOUT, Emit, Sink, SinkProbe
+from slackwater_spark.sink.waiting import Waiting
 from slackwater_spark.source.kafka_reader import existing_topics
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.planner import Planner
@@ -55,7 +56,8 @@ def run_pipeline(
         definition: What to compute.
         settings: Where.
         on_progress: Called in this thread for each visible batch, in order. What it raises ends the run.
-        stop: Ends the run in order: a Kafka transaction that has begun is finished first.
+        stop: Ends the run in order: a transaction of the output that has begun is finished first, unless its
+            server is away.
         context: Returns the Spark to be used, once it has started, instead of one that is made for the run.
             It is left as it is.
         probe: For tests: is told of the sink's steps.
@@ -66,21 +68,24 @@ def run_pipeline(
         PipelineStateError: the checkpoint is of a pipeline that meant something else, another pipeline of
             this name has written, or the output is not as it was left; nothing was touched.
         RunOvertakenError: another run took over.
-        PipelineUnavailableError: Spark does not start, or the output cannot be reached.
+        PipelineUnavailableError: Spark does not start, or the output cannot be reached; not when ``stop`` is
+            set.
         QueryFailedError: a batch failed in Spark, or Spark ended.
         EngineError: the state in the checkpoint cannot be read or written.
         CutLogError: Kafka does not answer, or the cut log is not as it was.
     """
     if context is None:
         settings = with_spark_log(settings, definition.revision)
-    sink = make_sink(definition, settings, probe=probe, clock=SystemClock())
+    stop, on_step = stop or threading.Event(), on_step or (lambda _: None)
+    waiting = Waiting(stop, on_step)
+    sink = make_sink(definition, settings, probe=probe, clock=SystemClock(), waiting=waiting)
     run = PipelineRun(
         definition,
         settings,
         sink,
         on_progress=on_progress or (lambda _: None),
-        on_step=on_step or (lambda _: None),
-        stop=stop or threading.Event(),
+        on_step=on_step,
+        stop=stop,
     )
     with ExitStack() as ending:
         if context is None:
@@ -121,15 +126,29 @@ class PipelineRun:
         self._checkpoint.check(self._fingerprint)
         identity = self._checkpoint.identity()
         self._announce_wait_for_sink("its progress")
-        self._sink.check(None if identity is None else identity.query_id)
+        with self._stopped_in_order():
+            self._sink.check(None if identity is None else identity.query_id)
         self._warn_of_missing_topics()
 
     def run(self, context: SparkContext) -> None:
-        """Takes the pipeline over, runs it and lets it go."""
+        """Takes the pipeline over, runs it and lets it go; does nothing if it is to stop already."""
+        if self._stop.is_set():
+            return
         try:
-            self._run(context)
+            with self._stopped_in_order():
+                self._run(context)
         except SPARK_ERRORS as error:
             self._explain_end_in_spark(context, error)
+
+    @contextmanager
+    def _stopped_in_order(self) -> Iterator[None]:
+        """Takes it for the end that was asked for if a server is given up while the run is to stop."""
+        try:
+            yield
+        except PipelineUnavailableError as error:
+            if not self._stop.is_set():
+                raise
+            _log.warning("the run stops: %s", error)
 
     def _choose_buckets(self) -> None:
         """Takes the number of buckets that the definition, the first run or this machine says."""

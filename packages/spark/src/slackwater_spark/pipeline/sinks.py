@@ -9,6 +9,7 @@ from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import Sink, SinkKind, SinkProbe
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
 from slackwater_spark.sink.kafka.debezium import row_type
+from slackwater_spark.sink.waiting import Waiting
 from slackwater_sql.plan import PublishedView
 from slackwater_sql.postgres import table_statement
 
@@ -34,6 +35,7 @@ def make_sink(
     *,
     probe: SinkProbe | None = None,
     clock: Clock | None = None,
+    waiting: Waiting | None = None,
 ) -> Sink:
     """Makes the sink that a pipeline's outputs ask for; nothing is opened yet.
 
@@ -42,6 +44,7 @@ def make_sink(
         settings: Says where the servers are.
         probe: For tests: is told of each step.
         clock: None: the system's.
+        waiting: How it waits for its server; None: in silence, and as long as it is patient.
 
     Raises:
         PipelineConfigError: the outputs are of several kinds, or nothing says where they are.
@@ -50,12 +53,13 @@ def make_sink(
     match kind:
         case SinkKind.KAFKA:
             kafka = _kafka_sink_settings(definition, settings)
-            return KafkaSink(kafka, probe=probe, clock=clock)
+            return KafkaSink(kafka, probe=probe, clock=clock, waiting=waiting)
         case SinkKind.POSTGRES:
             # Runs without such an output start faster without its library.
             from slackwater_spark.sink.postgres import PostgresSink
 
-            return PostgresSink(_postgres_sink_settings(definition, settings), probe=probe, clock=clock)
+            postgres = _postgres_sink_settings(definition, settings)
+            return PostgresSink(postgres, probe=probe, clock=clock, waiting=waiting)
         case SinkKind.DELTA:
             from slackwater_spark.sink.lake import LakeSink
             from slackwater_spark.sink.lake.delta import DeltaLake

@@ -11,6 +11,9 @@ from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 
 T = TypeVar("T")
 
+_LONGEST_REQUEST_SECONDS = 10.0
+"""Between two requests a run may be told to stop."""
+
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 
 _AGAIN = "then start the pipeline again"
@@ -90,14 +93,14 @@ def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float]
 
     def ask_once(seconds: float) -> T:
         try:
-            return ask(seconds)
+            return ask(min(seconds, _LONGEST_REQUEST_SECONDS))
         except KafkaException as error:
             reason = kafka_error(error)
             if reason is not None and (refused := refusal(settings.pipeline, what, reason)) is not None:
                 raise refused from error
             raise
 
-    retry = KafkaRetry(what, settings.request_timeout.total_seconds(), also=_ABSENT)
+    retry = KafkaRetry(what, settings.request_timeout.total_seconds(), also=_ABSENT, pause=settings.pause)
     try:
         return retry.call(ask_once)
     except KafkaException as error:

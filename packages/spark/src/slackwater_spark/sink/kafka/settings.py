@@ -1,6 +1,8 @@
 """The settings of a Kafka sink."""
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from slackwater_engine.settings import Scope
@@ -94,6 +96,8 @@ class KafkaSinkSettings:
     """How often a batch is tried before the run gives up."""
     patience: timedelta = timedelta(minutes=2)
     """So long a batch is tried again, however often, while all that happens are errors that pass."""
+    pause: Callable[[float], None] = field(default=time.sleep, compare=False)
+    """Waits for so many seconds between two attempts; what it raises ends them."""
 
     @property
     def transactional_id(self) -> str:

@@ -41,6 +41,7 @@ from slackwater_spark.sink.kafka.reading import (
 )
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 from slackwater_spark.sink.kafka.transaction import BatchTransaction, Written
+from slackwater_spark.sink.waiting import Waiting
 
 _BATCH_BYTES = 1_000_000
 """librdkafka's own limit."""
@@ -58,7 +59,10 @@ class KafkaSink:
         probe: SinkProbe | None = None,
         clock: Clock | None = None,
         connect: Callable[[KafkaSinkSettings], OutputProducer] = TransactionalProducer,
+        waiting: Waiting | None = None,
     ) -> None:
+        if waiting is not None:
+            settings = replace(settings, pause=lambda seconds: waiting.pause(seconds, self._wait))
         self._settings = settings
         self._patient = replace(settings, request_timeout=settings.patience)
         """For what is asked while a batch is being written: a broker that is away for a while ends no run."""
@@ -79,6 +83,11 @@ class KafkaSink:
     def place(self) -> str:
         """See :meth:`Sink.place`."""
         return f"Kafka at {self._settings.kafka.bootstrap}"
+
+    @property
+    def _wait(self) -> str:
+        patience = self._settings.patience.total_seconds()
+        return f"waiting for {self.place}, which does not answer as it should, for {patience:.0f} s at most"
 
     def check(self, query_id: str | None) -> None:
         """See :meth:`Sink.check`: refuses when the progress topic is there and of another checkpoint."""
@@ -123,7 +132,7 @@ class KafkaSink:
             raise self._fenced
         self._probe(SinkStep.COLLECTED, batch.batch_id)
         patience = self._settings.patience.total_seconds()
-        retry = KafkaRetry(f"batch {batch.batch_id}", patience, clock=self._clock)
+        retry = KafkaRetry(f"batch {batch.batch_id}", patience, clock=self._clock, pause=self._settings.pause)
         for attempt in count(1):
             try:
                 return self._write_once(self._producer_for(batch), query_id, batch)

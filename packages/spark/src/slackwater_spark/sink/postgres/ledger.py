@@ -25,7 +25,7 @@ TABLES: Final = "slackwater.ledger_tables"
 NOTHING_VISIBLE: Final = -1
 
 _LOCK: Final = 0x736C61636B
-"""Runs that begin at one moment make the ledger one after the other."""
+"""Runs that begin at one moment make ledger and tables one after the other."""
 
 _CREATE: Final = """
 CREATE SCHEMA IF NOT EXISTS slackwater;
@@ -91,8 +91,13 @@ def create_missing(database: Database) -> None:
     """Makes the ledger, unless it is there."""
     if not exists(database):
         with database.transaction():
-            database.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+            begin_alone(database)
             database.execute(_CREATE)
+
+
+def begin_alone(database: Database) -> None:
+    """Lets other runs that begin wait until the transaction ends: each may make tables that others find."""
+    database.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
 
 
 def end_earlier_run(database: Database, pipeline: str) -> None:

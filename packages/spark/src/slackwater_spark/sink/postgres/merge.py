@@ -4,7 +4,7 @@ The temporary table holds, beside the columns, the commit at which a row is show
 If a key has several documents in a batch the newest counts for the table; the table of versions takes all.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -102,18 +102,53 @@ class TableWriter:
         for statement in self._merge:
             connection.execute(statement, prepare=True)
 
-    def refused(self, error: psycopg.Error, shown: Iterable[Shown]) -> PipelineError:
-        """Returns what to raise after an answer that does not pass; names the document if it is known.
+    def refused(
+        self, connection: Database, error: psycopg.Error, shown: Callable[[], Iterable[Shown]]
+    ) -> PipelineError:
+        """Returns what to raise after an answer that does not pass; names the document if it can be found.
 
         Args:
+            connection: Its transaction has failed, and is rolled back when this returns.
             error: The answer.
-            shown: The documents once more.
+            shown: Returns the documents once more.
         """
         line = _line_of(error)
-        found = None if line is None else next(islice(shown, line - 1, None), None)
+        if line is None and isinstance(error, psycopg.IntegrityError | psycopg.DataError):
+            line = self._first_refused(connection, error, shown)
+        found = None if line is None else next(islice(shown(), line - 1, None), None)
         what = self._named(None if found is None else found[:2])
         column = error.diag.column_name or _column_of(error)
         return refusal(self._pipeline, what + (f", column {column!r}" if column else ""), error)
+
+    def _first_refused(
+        self, connection: Database, error: psycopg.Error, shown: Callable[[], Iterable[Shown]]
+    ) -> int | None:
+        """Returns the number of the document with which the same error begins, by halving; None: unknown.
+
+        Nothing of what is tried stays. The transaction's other views are not there, so an error that needs
+        them is not found.
+        """
+        connection.execute("ROLLBACK")
+        passing, failing = 0, sum(1 for _ in shown())
+        while failing - passing > 1:
+            middle = (passing + failing) // 2
+            if self._is_refused(connection, error, islice(shown(), middle)):
+                failing = middle
+            else:
+                passing = middle
+        is_found = self._is_refused(connection, error, islice(shown(), failing))
+        return failing if is_found else None
+
+    def _is_refused(self, connection: Database, error: psycopg.Error, shown: Iterable[Shown]) -> bool:
+        connection.execute("BEGIN")
+        try:
+            self.copy(connection, shown)
+            self.merge(connection)
+        except psycopg.Error as other:
+            return other.sqlstate == error.sqlstate
+        finally:
+            connection.execute("ROLLBACK")
+        return False
 
     def _line(self, lsn: int, key: bytes, document: bytes | None) -> str:
         try:

@@ -7,7 +7,6 @@ batch whose commit was not answered is found there or written again.
 """
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +30,8 @@ from slackwater_spark.sink.postgres.ledger import Database
 from slackwater_spark.sink.postgres.merge import Shown, TableWriter
 from slackwater_spark.sink.postgres.settings import PostgresSinkSettings
 from slackwater_spark.sink.postgres.tables import forms, prepare_tables, table_oids
+from slackwater_spark.sink.postgres.watchdog import Watchdog
+from slackwater_spark.sink.waiting import Waiting
 
 _FIRST_PAUSE: Final = timedelta(milliseconds=50)
 _LONGEST_PAUSE: Final = timedelta(seconds=1)
@@ -46,6 +47,7 @@ _CONNECTION: Final[dict[str, Any]] = {
     "tcp_user_timeout": 30_000,
     "fallback_application_name": "slackwater",
 }
+_SIGN_OF_LIFE_SECONDS: Final = 5
 _SESSION: Final = (
     "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false), "
     "set_config('IntervalStyle', 'postgres', false), set_config('client_encoding', 'UTF8', false), "
@@ -66,9 +68,27 @@ def connect(settings: PostgresSinkSettings) -> Database:
     Raises:
         psycopg.Error: It does not answer, or refuses.
     """
+    return _connect(settings)
+
+
+def is_alive(settings: PostgresSinkSettings, database: Database) -> bool:
+    """Tells whether the server of a connection answers another one; any answer counts, also a refusal.
+
+    Blocks for a few seconds at most.
+    """
+    try:
+        server = {"host": database.info.host, "hostaddr": database.info.hostaddr, "port": database.info.port}
+        asked = {name: value for name, value in server.items() if value} | {"target_session_attrs": "any"}
+        _connect(settings, **asked, connect_timeout=_SIGN_OF_LIFE_SECONDS).close()
+    except psycopg.OperationalError as error:
+        return error.sqlstate is not None
+    return True
+
+
+def _connect(settings: PostgresSinkSettings, **others: Any) -> Database:
     postgres = settings.postgres
-    options = _CONNECTION if postgres.password is None else {**_CONNECTION, "password": postgres.password}
-    return psycopg.connect(postgres.url, **options)
+    password = {} if postgres.password is None else {"password": postgres.password}
+    return psycopg.connect(postgres.url, **{**_CONNECTION, **password, **others})
 
 
 @dataclass(slots=True)
@@ -87,11 +107,19 @@ class PostgresSink:
         probe: SinkProbe | None = None,
         clock: Clock | None = None,
         connect: Connect = connect,
+        waiting: Waiting | None = None,
     ) -> None:
         self._settings = settings
         self._probe: SinkProbe = probe or (lambda step, batch_id: None)
         self._clock = clock or SystemClock()
         self._connect = connect
+        self._waiting = waiting or Waiting()
+        self._watchdog = Watchdog(
+            settings.request_timeout,
+            lambda database: is_alive(settings, database),
+            lambda: self._waiting.is_over,
+            self._clock,
+        )
         several = settings.emit is not Emit.LATEST or settings.scope is not Scope.STRICT
         self._writers = [
             TableWriter(settings.pipeline, output, number, several=several)
@@ -111,7 +139,7 @@ class PostgresSink:
         """See :meth:`Sink.check`: refuses when the ledger has the pipeline with another checkpoint."""
 
         def read() -> ProgressRecord | None:
-            with self._connect(self._settings) as database:
+            with self._connect(self._settings) as database, self._watchdog.watching(database):
                 if not ledger.exists(database):
                     return None
                 return ledger.visible(ledger.read(database, self._settings.pipeline))
@@ -154,12 +182,13 @@ class PostgresSink:
     def close(self) -> None:
         """Ends an open transaction, and lets go of the database. Idempotent, never raises."""
         database, self._database = self._database, None
+        self._watchdog.close()
         if database is not None:
             with suppress(psycopg.Error):
                 database.close()
 
     def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
-        """Does something again while its errors are of a kind that passes."""
+        """Does something again while its errors are of a kind that passes, and the run is not to stop."""
         end = self._clock.monotonic() + patience.total_seconds()
         pause, news_at = _FIRST_PAUSE, float("-inf")
         for attempts in count(1):
@@ -178,41 +207,44 @@ class PostgresSink:
                         "%s does not do %s: %s; trying again, for %.0f s at most",
                         self.place, what, reason(error), end - now,
                     )  # fmt: skip
-                time.sleep(pause.total_seconds())
+                self._waiting.pause(
+                    pause.total_seconds(),
+                    f"waiting for {self.place} to do {what}, for {max(0.0, end - now):.0f} s more at most: "
+                    f"{reason(error)}",
+                )
                 pause = min(2 * pause, _LONGEST_PAUSE)
         raise AssertionError("count() never ends")
 
     def _take_over(self) -> ProgressRecord | None:
-        database = self._session()
-        ledger.create_missing(database)
-        with suppress(errors.InsufficientPrivilege):  # of another user: then its lock is waited for
-            ledger.end_earlier_run(database, self._settings.pipeline)
-        with database.transaction():
-            newest = ledger.lock_row(database, self._settings.pipeline)
-            progress = ledger.visible(newest)
-            self._oids = prepare_tables(database, self._settings, has_progress=progress is not None)
-            ledger.claim(database, replace(newest, run=self._run))
-        self._keep(database)
+        with self._session() as database:
+            ledger.create_missing(database)
+            with suppress(errors.InsufficientPrivilege):  # of another user: then its lock is waited for
+                ledger.end_earlier_run(database, self._settings.pipeline)
+            with database.transaction():
+                newest = ledger.lock_row(database, self._settings.pipeline)
+                ledger.begin_alone(database)
+                progress = ledger.visible(newest)
+                self._oids = prepare_tables(database, self._settings, has_progress=progress is not None)
+                ledger.claim(database, replace(newest, run=self._run))
         return progress
 
     def _take_over_again(self) -> Database:
         """Connects the same run anew, if no other one has begun."""
-        database = self._session()
-        with database.transaction():
+        with self._session() as database, database.transaction():
             ledger.claim(database, self._own_row(database))
-        self._keep(database)
         return database
 
-    def _session(self) -> Database:
+    @contextmanager
+    def _session(self) -> Iterator[Database]:
+        """Connects; the pipeline is taken over within the block."""
         database = self._database = self._connect(self._settings)
-        database.execute(_SESSION)
-        database.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
-        return database
-
-    def _keep(self, database: Database) -> None:
-        for writer in self._writers:
-            writer.prepare(database)
-        database.execute("RESET lock_timeout")
+        with self._watchdog.watching(database):
+            database.execute(_SESSION)
+            database.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}'")
+            yield database
+            for writer in self._writers:
+                writer.prepare(database)
+            database.execute("RESET lock_timeout")
 
     def _own_row(self, database: Database) -> ProgressRecord:
         """Locks the pipeline's row, if this run still is the one that may write.
@@ -228,9 +260,12 @@ class PostgresSink:
         return newest
 
     def _write_once(self, query_id: str, batch: DocumentBatch) -> WriteReport:
-        started = self._clock.monotonic()
         database = self._database or self._take_over_again()
-        written = _Written()
+        with self._watchdog.watching(database):
+            return self._write_to(database, query_id, batch)
+
+    def _write_to(self, database: Database, query_id: str, batch: DocumentBatch) -> WriteReport:
+        started, written = self._clock.monotonic(), _Written()
         try:
             self._begin(database)
             newest = self._own_row(database)
@@ -267,13 +302,13 @@ class PostgresSink:
         commits.check_views(len(settings.outputs))
         touched = [number for number in range(len(self._writers)) if batch.payloads.get(number)]
         for number in touched:
-            with self._explained(number, commits):
+            with self._explained(database, number, commits):
                 documents, deletes = self._writers[number].copy(database, self._shown(commits, number))
             written.documents += documents
             written.deletes += deletes
         self._probe(SinkStep.PRODUCED, batch.batch_id)
         for number in touched:
-            with self._explained(number, commits):
+            with self._explained(database, number, commits):
                 self._writers[number].merge(database)
         self._check_tables(database)
         self._probe(SinkStep.FLUSHED, batch.batch_id)
@@ -286,14 +321,15 @@ class PostgresSink:
                 yield committed.commit_lsn, key, document
 
     @contextmanager
-    def _explained(self, number: int, commits: BatchCommits) -> Iterator[None]:
-        """Names view and document in errors that do not pass."""
+    def _explained(self, database: Database, number: int, commits: BatchCommits) -> Iterator[None]:
+        """Names view and document in errors that do not pass; the transaction is over then."""
         try:
             yield
         except psycopg.Error as error:
             if passes(error):
                 raise
-            raise self._writers[number].refused(error, self._shown(commits, number)) from error
+            writer = self._writers[number]
+            raise writer.refused(database, error, lambda: self._shown(commits, number)) from error
 
     def _check_tables(self, database: Database) -> None:
         """Refuses tables that are not those of the beginning; they are locked, so it stays true.

@@ -1,0 +1,126 @@
+"""``slackwater transactions``."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from slackwater.commit_log import pipeline_name, written_topics
+from slackwater.conversion import kafka_settings
+from slackwater.errors import CommandInputError
+from slackwater.invocation import Command, setting, start_command
+from slackwater.open_transactions import OpenTransaction, find_open_transactions
+from slackwater.output import Output, ago
+from slackwater_protocol import KafkaSettings, SystemClock
+
+_HEAD = ("partition", "readers stand at", "held back", "open since", "written by")
+
+
+@click.group()
+def transactions() -> None:
+    """Show or end the Kafka transactions that keep a pipeline's readers from going on.
+
+    Readers of committed records see nothing behind the first record of a transaction that is neither
+    committed nor aborted, whoever has written it. Brokers end such a transaction after its time-out, a minute
+    for a pipeline's as a rule, fifteen at most; the next run of the pipeline ends its own at once.
+
+    \b
+    Example:
+      slackwater transactions list pipelines/orders --bootstrap localhost:9092
+
+    Read on in docs/runbooks/readers-stand-still.md.
+    """
+
+
+def _of_a_pipeline(command: Command) -> Command:
+    """Adds what both commands are given."""
+    brokers = setting(
+        "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the output."
+    )
+    name = click.option("--pipeline", metavar="NAME", help="The pipeline's name, in place of its folder.")
+    command = name(brokers(command))
+    return click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))(command)
+
+
+@transactions.command("list")
+@_of_a_pipeline
+@click.option(
+    "--json", "as_json", is_flag=True, help="For tools: one object per partition that is held back."
+)
+@click.pass_context
+def list_(ctx: click.Context, folder: Path | None, pipeline: str | None, as_json: bool) -> None:
+    """Show the oldest open transaction of each partition of a pipeline's topics.
+
+    A run that writes has one for as long as a batch takes: look at how long it is open. The exit code is 1 if
+    there is any.
+
+    \b
+    Examples:
+      slackwater transactions list pipelines/orders --bootstrap localhost:9092
+      slackwater transactions list --pipeline orders --json
+    """
+    found = _find(kafka_settings(start_command(ctx), "where the output is"), pipeline_name(folder, pipeline))
+    if as_json:
+        for each in found:
+            click.echo(json.dumps({**asdict(each), "lag": each.lag}, ensure_ascii=False))
+    else:
+        _show(found)
+    ctx.exit(1 if found else 0)
+
+
+@transactions.command()
+@_of_a_pipeline
+@click.pass_context
+def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None:
+    """Abort the open transaction of a pipeline whose run is gone, and show what is open then.
+
+    Takes the pipeline's transactional id for a moment, as its next run would. A run that lives is not harmed:
+    it writes its batch again. Transactions of others are left alone, and the exit code is then 1.
+
+    \b
+    Example:
+      slackwater transactions abort pipelines/orders --bootstrap localhost:9092
+    """
+    from slackwater_spark.sink.kafka import KafkaSinkSettings  # takes a second to import
+    from slackwater_spark.sink.kafka.producer import TransactionalProducer
+
+    kafka = kafka_settings(start_command(ctx), "where the output is")
+    name = pipeline_name(folder, pipeline)
+    _find(kafka, name)
+    producer = TransactionalProducer(KafkaSinkSettings(pipeline=name, outputs=(), kafka=kafka))
+    try:
+        producer.open()
+    finally:
+        producer.discard()
+    left = _find(kafka, name)
+    _show(left)
+    foreign = sorted({f"{each.topic}/{each.partition}" for each in left if each.pipeline != name})
+    if foreign:
+        hint = (
+            "Kafka's own kafka-transactions.sh finds their producers (describe-producers) and aborts them "
+            "(abort); see docs/runbooks/readers-stand-still.md"
+        )
+        raise CommandInputError(
+            f"transactions that pipeline {name!r} has not begun are open: {', '.join(foreign)}", hint
+        )
+
+
+def _find(kafka: KafkaSettings, pipeline: str) -> list[OpenTransaction]:
+    return find_open_transactions(kafka, written_topics(kafka, pipeline))
+
+
+def _show(found: Sequence[OpenTransaction]) -> None:
+    output = Output()
+    if not found:
+        output.line("no transaction is open: readers see all that was committed")
+        return
+    output.table([_HEAD, *map(_row, found)])
+
+
+def _row(each: OpenTransaction) -> tuple[str, ...]:
+    now_ms = int(SystemClock().now().timestamp() * 1000)
+    since = ago(each.since_ms, now_ms)
+    writer = f"pipeline {each.pipeline}" if each.pipeline else "a producer that is no pipeline"
+    return f"{each.topic}/{each.partition}", str(each.stable), str(each.lag), since, writer

@@ -1,0 +1,92 @@
+"""Ends connections to a server that hangs.
+
+The machine of a process that is stopped, or that waits for a disk without end, goes on acknowledging what it
+is sent, so no time-out of TCP ever comes, and the server's own ``statement_timeout`` hangs with it. But such
+a server answers no new connection either, and one that is only slow does.
+"""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+
+import psycopg
+
+from slackwater_protocol import Clock
+from slackwater_spark.sink.postgres.ledger import Database
+
+_LOOK_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+class Watchdog:
+    """Watches one connection at a time, on a thread of its own.
+
+    Args:
+        patience: How long an answer may take before the server is asked for a sign of life.
+        is_alive: Asks the server of a connection; blocks, not without end.
+        is_over: True when the run is to stop: then it is asked at once.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        patience: timedelta,
+        is_alive: Callable[[Database], bool],
+        is_over: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._patience = patience.total_seconds()
+        self._is_alive = is_alive
+        self._is_over = is_over
+        self._clock = clock
+        self._watched: tuple[Database, float] | None = None
+        self._end: threading.Event | None = None
+
+    @contextmanager
+    def watching(self, database: Database) -> Iterator[None]:
+        """Ends the connection within the block if its server hangs; who waits for an answer gets an error."""
+        if self._end is None:
+            self._end = threading.Event()
+            threading.Thread(
+                target=self._watch, args=(self._end,), name="postgres-watchdog", daemon=True
+            ).start()
+        self._watched = database, self._clock.monotonic()
+        try:
+            yield
+        finally:
+            self._watched = None
+
+    def close(self) -> None:
+        """Lets the thread end; the next block has another one."""
+        end, self._end = self._end, None
+        if end is not None:
+            end.set()
+
+    def _watch(self, end: threading.Event) -> None:
+        asked_at = 0.0
+        while not end.wait(_LOOK_SECONDS):
+            watched, now = self._watched, self._clock.monotonic()
+            if watched is None:
+                continue
+            database, since = watched
+            waited = now - max(since, asked_at)
+            if waited < (_LOOK_SECONDS if self._is_over() else self._patience):
+                continue
+            asked_at = now
+            if self._is_alive(database):
+                _log.info("PostgreSQL has worked for %.0f s on one thing, or waits for a lock", now - since)
+            elif self._watched is watched:
+                text = "PostgreSQL gives no sign of life: its connection is ended after %.0f s"
+                _log.warning(text, now - since)
+                _shut(database)
+
+
+def _shut(database: Database) -> None:
+    """Lets libpq find the end of its connection; the connection itself is another thread's."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(database.fileno())) as connection:
+        connection.shutdown(socket.SHUT_RDWR)
