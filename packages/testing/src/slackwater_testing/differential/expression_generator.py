@@ -227,6 +227,9 @@ def aggregate(choices: Choices, from_clause: FromClause) -> Typed:
     sql = "".join(part for part in made.expression.parts if isinstance(part, str))
     if choices.may(Feature.FILTER, 0.2):
         sql += f" FILTER (WHERE {condition(choices, terms)})"
+    if made.type is AVERAGE:
+        # DuckDB divides decimals in one of two ways, by what else it computes: the last bit is open.
+        sql = f"round({sql}, 4)"
     return Typed(written(sql), made.type, made.is_reference)
 
 
@@ -239,8 +242,7 @@ def _plain_aggregate(choices: Choices, term: Term) -> Typed:
         calls += [Typed(written(f"{function}({term.sql})"), term.type, term.is_reference)] * 2
     if term.type.is_summable:
         calls += [typed(f"sum({term.sql})", sum_type(term.type))] * 2
-        # DuckDB divides decimals in one of two ways, by what else it computes: the last bit is open.
-        calls.append(typed(f"round(avg({term.sql}), 4)", AVERAGE))
+        calls.append(typed(f"avg({term.sql})", AVERAGE))
     if term.type.family is Family.BOOLEAN:
         calls.append(typed(f"{choices.one(('bool_and', 'bool_or'))}({term.sql})", BOOLEAN))
         calls.append(typed(f"sum(CASE WHEN {term.sql} THEN 1 ELSE 0 END)", HUGEINT))
