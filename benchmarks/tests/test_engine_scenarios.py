@@ -24,7 +24,7 @@ def test_a_copy_of_a_pipeline_differs_in_what_it_emits(case: str, emit: str, tmp
 @pytest.mark.parametrize("case", CASES)
 def test_every_output_is_judged(case: str) -> None:
     pipeline = CASES[case].workload(SEED, 10).pipeline
-    topics = [output.topic for output in load_pipeline(pipeline).outputs]
+    topics = [output.name for output in load_pipeline(pipeline).outputs]
     assert [check.topic for check in CASES[case].checks] == topics
     assert output_of(pipeline) == topics[0]
 

@@ -62,7 +62,7 @@ def test_every_start_has_a_name_and_an_output_of_its_own(tmp_path: Path) -> None
 
     loaded = [load_pipeline(copy) for copy in copies]
     assert [each.name for each in loaded] == ["orders-0", "orders-1"]
-    assert [each.outputs[0].topic for each in loaded] == ["orders_with_lines_0", "orders_with_lines_1"]
+    assert [each.outputs[0].name for each in loaded] == ["orders_with_lines_0", "orders_with_lines_1"]
     assert list(map(output_of, copies)) == ["orders_with_lines_0", "orders_with_lines_1"]
     assert loaded[0].plan == load_pipeline(ORDERS_PIPELINE).plan
 

@@ -68,10 +68,10 @@ def run_load(options: LoadOptions, context: RunContext) -> Mapping[str, object]:
         bed.start_pipeline(workload.pipeline)
         context.say("waiting until the initial snapshot is visible")
         with closing(
-            CommitWatcher(bed.bootstrap, definition.outputs[0].topic, context.clock, bed.check)
+            CommitWatcher(bed.bootstrap, definition.outputs[0].name, context.clock, bed.check)
         ) as watcher:
             watcher.until(1, START_SECONDS)
-        probe = _start_probe(bed, definition.outputs[0].topic, context)
+        probe = _start_probe(bed, definition.outputs[0].name, context)
         context.say(f"Locust: {options.arrivals} arrivals; metrics at {probe}/metrics")
         locust = bed.start("locust", locust_command(options, dsn, probe, bed.folder))
         if locust.wait(options.seconds + SPARE_SECONDS):

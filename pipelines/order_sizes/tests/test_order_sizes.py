@@ -86,7 +86,7 @@ def test_the_second_reads_what_the_first_one_writes(
 ) -> None:
     (output,) = first.outputs
     assert (second.source, second.tables) == (output.prefix, (TOTALS,))
-    assert output.topic == f"{output.prefix}.{TOTALS}"
+    assert output.name == f"{output.prefix}.{TOTALS}"
 
 
 @pytest.mark.parametrize("name", ["order_totals", "order_sizes"])
@@ -95,4 +95,4 @@ def test_the_certifier_judges_both_by_the_database(name: str) -> None:
     assert set(load_view(specification).tables) == {ORDERS, LINES}
     assert specification.source.name == "inv"
     (output,) = load_pipeline(FOLDER.parent / name).outputs
-    assert specification.output.name == output.topic
+    assert specification.output.name == output.name

@@ -203,5 +203,5 @@ def test_a_cancelled_order_is_no_part_of_its_customers_total(
 def test_the_certifier_takes_the_output_it_is_said_to_judge(definition: PipelineDefinition) -> None:
     specification = load_specification(FOLDER)
     assert set(load_view(specification).tables) == {ORDERS, LINES}
-    assert specification.output.name in {output.topic for output in definition.outputs}
+    assert specification.output.name in {output.name for output in definition.outputs}
     assert specification.source.name == definition.source

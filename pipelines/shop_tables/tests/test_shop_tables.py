@@ -129,6 +129,6 @@ def test_the_views_are_those_of_the_shop_whose_meaning_is_tested_there(name: str
 def test_the_certifier_takes_the_output_it_is_said_to_judge(definition: PipelineDefinition) -> None:
     specification = load_specification(FOLDER)
     assert set(load_view(specification).tables) == {ORDERS, LINES}
-    assert specification.output.name in {output.topic for output in definition.outputs}
+    assert specification.output.name in {output.name for output in definition.outputs}
     assert specification.output.ledger == definition.name
     assert specification.source.name == definition.source

@@ -275,7 +275,7 @@ def _view(view: PublishedView, output: ViewOutput) -> ExplainedView:
     columns = {each.name: each.type for each in view.outputs}
     return ExplainedView(
         name=view.name,
-        topic=output.topic,
+        topic=output.name,
         partitions=output.partitions,
         key={name: columns.get(name, "") for name in view.key},
         columns=columns,

@@ -56,7 +56,7 @@ def main(order: dict[str, Any]) -> int:
         name=revision_name(order["name"], revision) if "name" in order else definition.name,
         source=order.get("source", definition.source),
         outputs=tuple(
-            replace(output, topic=revision_name(order["topic"], revision) + suffix(number, output.view))
+            replace(output, name=revision_name(order["topic"], revision) + suffix(number, output.view))
             if "topic" in order
             else output
             for number, output in enumerate(definition.outputs)

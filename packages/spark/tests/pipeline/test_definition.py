@@ -50,7 +50,7 @@ SOURCE = 'name = "o"\nsource = "inv"\nemit = "transactions"\n[output]\nformat = 
 def test_documents_of_an_output_that_is_a_source_come_with_those_before_them(folder: Path) -> None:
     write(folder, SOURCE)
     definition = load_pipeline(folder)
-    assert definition.outputs[0].topic == "o.public.orders_with_lines"
+    assert definition.outputs[0].name == "o.public.orders_with_lines"
     assert [stage.output for stage in definition.plan.stages] == [DocumentsOutput(0, with_before=True)]
     before = PipelineFingerprint.take(replace(definition, buckets=1), 1)
     write(folder, SOURCE.replace("debezium", "json") + 'topic = "o.public.orders_with_lines"')

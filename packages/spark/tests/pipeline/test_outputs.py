@@ -63,7 +63,7 @@ def test_a_topic_of_changes_is_named_like_a_connector_s() -> None:
         "outputs": {"orders": DEBEZIUM, "totals": DEBEZIUM | {"topic": "a.b.views.t"}},
     }
     found = outputs(values, revision=2)
-    assert [(output.topic, output.prefix) for output in found] == [
+    assert [(output.name, output.prefix) for output in found] == [
         ("shop_v2.public.orders", "shop_v2"),
         ("a.b.views.t", "a.b"),
     ]

@@ -227,7 +227,7 @@ class Product:
 
     def watch(self, pipeline: Path) -> Visibility:
         """Follows the output of the pipeline in a folder until the end of the block."""
-        visible = Visibility(self.bootstrap, load_pipeline(pipeline).outputs[0].topic, self._clock)
+        visible = Visibility(self.bootstrap, load_pipeline(pipeline).outputs[0].name, self._clock)
         visible.start()
         self._watching.callback(visible.stop)
         return visible

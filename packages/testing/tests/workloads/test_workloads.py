@@ -235,7 +235,7 @@ def test_the_pipeline_compiles_and_reads_the_workloads_tables(name: str) -> None
     definition = load_pipeline(workload.pipeline)
     certify = tomllib.loads((workload.pipeline / "certify.toml").read_text())
     assert definition.source == certify["source"]["name"] == "inv"
-    assert definition.outputs[0].topic == certify["output"]["name"]
+    assert definition.outputs[0].name == certify["output"]["name"]
     assert set(definition.tables) == set(certify["view"]["rows"]) <= set(workload.tables)
     assert list(definition.plan.views[0].key) == certify["view"]["key"]
     assert workload.name == name

@@ -246,7 +246,7 @@ def output_topic(folder: Path) -> str:
         needs = f"source {SOURCE!r} and a view over {' and '.join(TABLES)}"
         problem = f"the pipeline in {folder} does not fit the demo, which needs {needs}"
         raise CommandInputError(problem, "take pipelines/orders or a copy of it")
-    return definition.outputs[0].topic
+    return definition.outputs[0].name
 
 
 @contextmanager

@@ -20,10 +20,10 @@ class ViewOutput:
     """The place where a view is published."""
 
     view: str
-    topic: str
-    """The topic; of an output that is a table ``schema.name``."""
+    name: str
+    """Of the topic; of an output that is a table ``schema.name``."""
     partitions: int | None = None
-    """None: as the topic is, or four."""
+    """Of a topic; None: as it is, or four."""
     kind: SinkKind = SinkKind.KAFKA
     """The kind of the sink."""
     history: bool = False
@@ -42,7 +42,7 @@ class ViewOutput:
     @property
     def prefix(self) -> str:
         """The ``topic.prefix`` of such an output."""
-        return self.topic.rsplit(".", 2)[0]
+        return self.name.rsplit(".", 2)[0]
 
 
 @dataclass(frozen=True)

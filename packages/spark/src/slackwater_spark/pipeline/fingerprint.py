@@ -132,7 +132,7 @@ class PipelineFingerprint:
 
 def _place(output: ViewOutput) -> str:
     """Returns the name of an output, with the form of its documents if that is not the plain one."""
-    return f"{output.topic} ({output.format})" if output.is_source else output.topic
+    return f"{output.name} ({output.format})" if output.is_source else output.name
 
 
 def _table_facts(item: InputPlan) -> dict[str, str]:

@@ -204,8 +204,8 @@ def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:
 def _places(output: ViewOutput) -> tuple[str, ...]:
     """Returns the names of all that an output writes."""
     if output.kind is not SinkKind.KAFKA:
-        return (output.topic, *((output.topic + _HISTORY_SUFFIX,) if output.history else ()))
-    return (output.topic, commit_topic(output.topic))
+        return (output.name, *((output.name + _HISTORY_SUFFIX,) if output.history else ()))
+    return (output.name, commit_topic(output.name))
 
 
 def _shared_places(output: ViewOutput) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ class StatusReporter:
         status = PipelineStatus(
             name=self._definition.name,
             source=self._definition.source,
-            output=", ".join(dict.fromkeys(output.topic for output in self._definition.outputs)),
+            output=", ".join(dict.fromkeys(output.name for output in self._definition.outputs)),
             query_id=query_id,
             batch_id=batch_id,
             timeline=timeline,

@@ -96,7 +96,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
         pipeline=definition.name,
         outputs=tuple(
             OutputTopic(
-                output.topic,
+                output.name,
                 settings.output_partitions or output.partitions,
                 keys_move=keys_move(definition.plan, number),
                 view=output.view,
@@ -117,7 +117,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
 
 def _output_table(output: ViewOutput, view: PublishedView) -> OutputTable:
     """Returns the table whose changes an output seems to have."""
-    _, schema, name = output.topic.rsplit(".", 2)
+    _, schema, name = output.name.rsplit(".", 2)
     columns = tuple((column.name, column.type) for column in view.outputs)
     return OutputTable(schema, name, columns, view.key)
 
@@ -148,7 +148,7 @@ def _postgres_sink_settings(definition: PipelineDefinition, settings: RunSetting
         raise PipelineConfigError(problem, hint)
     outputs = []
     for number, (view, output) in enumerate(zip(definition.plan.views, definition.outputs, strict=True)):
-        schema, _, name = output.topic.rpartition(".")
+        schema, _, name = output.name.rpartition(".")
         outputs.append(
             postgres.OutputTable(
                 schema=schema,
@@ -188,7 +188,7 @@ def _lake_sink_settings(
         pipeline=definition.name,
         outputs=tuple(
             OutputTable(
-                name=output.topic,
+                name=output.name,
                 columns=lake_columns(view),
                 key=view.key,
                 view=view.name,

@@ -283,7 +283,7 @@ class System:
         self._start_programs()
         stack.start_connector(self.definition.tables)
         stack.wait_until_streaming()
-        self.visible = Visibility(self.bootstrap, self.definition.outputs[0].topic, self.clock)
+        self.visible = Visibility(self.bootstrap, self.definition.outputs[0].name, self.clock)
         self.visible.start()
         self._running.callback(self.visible.stop)
         self._supervise()
