@@ -264,6 +264,20 @@ def shop(
         yield found
 
 
+def test_a_run_says_that_it_waits_for_its_output_and_ends_in_order_meanwhile(
+    shop: Shop, postgres_server: PostgresServer
+) -> None:
+    postgres_server.kill()
+    try:
+        wait(lambda: "waiting for PostgreSQL" in shop.pipeline.output(), shop.pipeline)
+        shop.pipeline.stop()
+    finally:
+        postgres_server.start()
+    assert "ended: asked by SIGTERM" in shop.pipeline.output()
+    shop.start()
+    shop.await_batches()
+
+
 def test_every_look_at_the_tables_of_a_run_that_is_killed_shows_one_commit_of_the_source(shop: Shop) -> None:
     certificates: list[Certificate] = []
     with shop.watched(certificates):

@@ -415,7 +415,7 @@ def test_a_server_whose_disk_is_full_is_waited_for(
 
     run(settings, make_batch(0, [document(1)]), waiting=Waiting(on_step=on_step))
     assert len(steps) == 3
-    assert all("to do batch 0" in step and "No space left on device" in step for step in steps)
+    assert all(": batch 0, until" in step and "No space left on device" in step for step in steps)
     assert execute(database, f"SELECT id FROM {settings.pipeline}.t") == [(1,)]  # noqa: S608
 
 

@@ -65,13 +65,13 @@ def make_sink(
             from slackwater_spark.sink.lake.delta import DeltaLake
 
             delta = _lake_sink_settings(definition, settings, settings.servers.delta, _DELTA_PLACE)
-            return LakeSink(delta, DeltaLake(delta.lake), probe=probe, clock=clock)
+            return LakeSink(delta, DeltaLake(delta.lake), probe=probe, clock=clock, waiting=waiting)
         case SinkKind.ICEBERG:
             from slackwater_spark.sink.lake import LakeSink
             from slackwater_spark.sink.lake.iceberg import IcebergLake
 
             iceberg = _lake_sink_settings(definition, settings, settings.servers.iceberg, _ICEBERG_PLACE)
-            return LakeSink(iceberg, IcebergLake(iceberg.lake), probe=probe, clock=clock)
+            return LakeSink(iceberg, IcebergLake(iceberg.lake), probe=probe, clock=clock, waiting=waiting)
         case _:
             assert_never(kind)
 

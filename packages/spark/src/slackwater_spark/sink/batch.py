@@ -17,6 +17,9 @@ from slackwater_engine.settings import Scope
 from slackwater_protocol import BatchHeader, ProgressRecord, format_position
 from slackwater_spark.errors import PipelineStateError
 
+NOTHING_VISIBLE = -1
+"""The batch of a progress record that only says which run may write."""
+
 _OUTPUT = "the pipeline's outputs with their commits and progress"
 
 
@@ -40,6 +43,39 @@ def check_owner(pipeline: str, progress: ProgressRecord | None, query_id: str | 
             "use the checkpoint of that query to go on, or another pipeline name for a second pipeline; to "
             f"start over, delete {_OUTPUT}",
         )
+
+
+def nothing_visible(pipeline: str) -> ProgressRecord:
+    """Returns the progress of a pipeline that has made no batch visible."""
+    return ProgressRecord(
+        pipeline=pipeline, query_id="", batch_id=NOTHING_VISIBLE, source="", timeline=0, commit_lsn=0
+    )
+
+
+def visible_progress(record: ProgressRecord | None) -> ProgressRecord | None:
+    """Returns the record if it is of a visible batch; None if it only says which run may write."""
+    return None if record is None or record.batch_id == NOTHING_VISIBLE else record
+
+
+def progress_after(pipeline: str, query_id: str, batch: DocumentBatch, run: str = "") -> ProgressRecord:
+    """Returns the progress that becomes visible together with a batch.
+
+    Args:
+        pipeline: Its name.
+        query_id: Of the checkpoint.
+        batch: The batch.
+        run: That writes it; empty where nothing fences.
+    """
+    return ProgressRecord(
+        pipeline=pipeline,
+        query_id=query_id,
+        batch_id=batch.batch_id,
+        source=batch.header.source,
+        timeline=batch.header.timeline,
+        commit_lsn=batch.header.to_lsn,
+        run=run,
+        state=batch.state,
+    )
 
 
 def is_covered(pipeline: str, batch: DocumentBatch, progress: ProgressRecord | None) -> bool:

@@ -23,7 +23,7 @@ from slackwater_protocol import (
     encode_progress_record,
 )
 from slackwater_spark.errors import PipelineStateError
-from slackwater_spark.sink.batch import BatchCommits, Emit, check_owner, is_covered
+from slackwater_spark.sink.batch import BatchCommits, Emit, check_owner, is_covered, progress_after
 from slackwater_spark.sink.contract import WriteReport
 
 PROGRESS_FILE: Final = "progress.json"
@@ -177,15 +177,7 @@ class FunctionSink:
             raise FunctionFailedError(error) from error
 
     def _note(self, query_id: str, batch: DocumentBatch) -> None:
-        progress = ProgressRecord(
-            pipeline=self._pipeline,
-            query_id=query_id,
-            batch_id=batch.batch_id,
-            source=batch.header.source,
-            timeline=batch.header.timeline,
-            commit_lsn=batch.header.to_lsn,
-            state=batch.state,
-        )
+        progress = progress_after(self._pipeline, query_id, batch)
         self._store.write(PROGRESS_FILE, encode_progress_record(progress))
         self._progress = progress
 

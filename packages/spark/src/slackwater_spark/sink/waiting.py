@@ -1,9 +1,20 @@
 """How a sink waits for its server: it says so, and waits no longer when the run is to stop."""
 
+import logging
 import threading
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
 
+from slackwater_protocol import Clock
 from slackwater_spark.errors import PipelineUnavailableError
+
+_FIRST_PAUSE: Final = timedelta(milliseconds=50)
+_LONGEST_PAUSE: Final = timedelta(seconds=1)
+_NEWS: Final = timedelta(seconds=5)
+"""The time between two lines in the log."""
+
+_log = logging.getLogger(__name__)
 
 
 class Waiting:
@@ -37,3 +48,45 @@ class Waiting:
                 f"the run was asked to stop while it was {step}",
                 "nothing is lost or half visible: start the pipeline again when the server is back",
             )
+
+
+class Attempts:
+    """Counts the attempts at one thing, with longer and longer pauses between them.
+
+    Args:
+        what: Is attempted.
+        place: The server that is to do it.
+        patience: The time after which there is no further attempt.
+        waiting: How to wait.
+        clock: The time; attempts begin now.
+    """
+
+    def __init__(self, what: str, place: str, patience: timedelta, waiting: Waiting, clock: Clock) -> None:
+        self.number = 1
+        until = clock.now() + patience
+        self._waits_for = f"waiting for {place}: {what}, until {until:%H:%M:%S} UTC at most"
+        self._waiting = waiting
+        self._clock = clock
+        self._end = clock.monotonic() + patience.total_seconds()
+        self._pause = _FIRST_PAUSE
+        self._news_at = float("-inf")
+
+    @property
+    def are_over(self) -> bool:
+        """True when the patience is over."""
+        return self._clock.monotonic() >= self._end
+
+    def pause(self, reason: str) -> None:
+        """Waits for the next attempt; tells the run why, and from time to time the log.
+
+        Raises:
+            PipelineUnavailableError: The run is to stop.
+        """
+        now = self._clock.monotonic()
+        step = f"{self._waits_for}: {reason}"
+        if now - self._news_at >= _NEWS.total_seconds():
+            self._news_at = now
+            _log.warning("%s", step)
+        self._waiting.pause(self._pause.total_seconds(), step)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self.number += 1

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slackwater_protocol import CommitRecord, OffsetRange, ProgressRecord, TopicState, format_position
-from slackwater_spark.sink.kafka.reading import first_visible, newest_commit, visible_progress
+from slackwater_spark.sink.batch import visible_progress
+from slackwater_spark.sink.kafka.reading import first_visible, newest_commit
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 from slackwater_spark.sink.kafka.topics import UNKNOWN_ID, SinkTopics, unusable_topic
 from slackwater_spark.sink.kafka.transaction import WrittenRanges

@@ -11,11 +11,9 @@ from slackwater_protocol import (
     decode_commit_record,
     decode_progress_record,
 )
+from slackwater_spark.sink.batch import visible_progress
 from slackwater_spark.sink.kafka.answers import until_answered
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
-
-NOTHING_VISIBLE = -1
-"""The batch of a progress record that only says which run may write."""
 
 _FIRST_LOOK_BACK = 16
 _END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes are spelled so
@@ -46,11 +44,6 @@ def newest_progress(settings: KafkaSinkSettings, *, may_be_absent: bool = False)
     """
     value = _newest_value(settings, settings.progress_topic, may_be_absent=may_be_absent)
     return None if value is None else decode_progress_record(value)
-
-
-def visible_progress(record: ProgressRecord | None) -> ProgressRecord | None:
-    """Returns the record if it is of a visible batch; None if it only says which run may write."""
-    return None if record is None or record.batch_id == NOTHING_VISIBLE else record
 
 
 def newest_commit(settings: KafkaSinkSettings, topic: str) -> CommitRecord | None:

@@ -24,7 +24,13 @@ from slackwater_protocol import (
     encode_progress_record,
 )
 from slackwater_spark.errors import RunOvertakenError
-from slackwater_spark.sink.batch import check_owner, is_covered
+from slackwater_spark.sink.batch import (
+    check_owner,
+    is_covered,
+    nothing_visible,
+    progress_after,
+    visible_progress,
+)
 from slackwater_spark.sink.contract import SinkProbe, SinkStep, WriteReport
 from slackwater_spark.sink.kafka.answers import unavailable
 from slackwater_spark.sink.kafka.guard import TopicGuard
@@ -34,10 +40,8 @@ from slackwater_spark.sink.kafka.producer import (
     TransactionFailedError,
 )
 from slackwater_spark.sink.kafka.reading import (
-    NOTHING_VISIBLE,
     newest_progress,
     read_progress,
-    visible_progress,
 )
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 from slackwater_spark.sink.kafka.transaction import BatchTransaction, Written
@@ -174,7 +178,9 @@ class KafkaSink:
         """Writes the newest progress again, in this run's name, when no earlier one writes any more."""
         newest = newest_progress(self._patient)
         self._guard.check(newest)
-        claim = replace(newest or self._nothing_visible(), run=self._run, topics=self._guard.states)
+        claim = replace(
+            newest or nothing_visible(self._settings.pipeline), run=self._run, topics=self._guard.states
+        )
         producer.begin()
         producer.produce(
             self._settings.progress_topic,
@@ -238,16 +244,6 @@ class KafkaSink:
             raise
         return producer
 
-    def _nothing_visible(self) -> ProgressRecord:
-        return ProgressRecord(
-            pipeline=self._settings.pipeline,
-            query_id="",
-            batch_id=NOTHING_VISIBLE,
-            source="",
-            timeline=0,
-            commit_lsn=0,
-        )
-
     def _discard(self) -> None:
         producer, self._producer = self._producer, None
         self._is_open_transaction = False
@@ -259,7 +255,7 @@ class KafkaSink:
         started = self._clock.monotonic()
         if self._is_covered(batch):
             return self._report(batch, Written(), started, started, was_covered=True)
-        progress = self._progress_after(query_id, batch)
+        progress = progress_after(self._settings.pipeline, query_id, batch, self._run)
         transaction = BatchTransaction(
             self._settings,
             producer,
@@ -281,18 +277,6 @@ class KafkaSink:
 
     def _is_covered(self, batch: DocumentBatch) -> bool:
         return is_covered(self._settings.pipeline, batch, self._progress)
-
-    def _progress_after(self, query_id: str, batch: DocumentBatch) -> ProgressRecord:
-        return ProgressRecord(
-            pipeline=self._settings.pipeline,
-            query_id=query_id,
-            batch_id=batch.batch_id,
-            source=batch.header.source,
-            timeline=batch.header.timeline,
-            commit_lsn=batch.header.to_lsn,
-            run=self._run,
-            state=batch.state,
-        )
 
     def _report(
         self, batch: DocumentBatch, written: Written, started: float, produced: float, *, was_covered: bool

@@ -10,12 +10,10 @@ them still makes is rolled back like any other that the ledger does not name.
 """
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import count
 from typing import Any, Final, TypeVar
 
 from slackwater_engine.documents import DocumentBatch
@@ -28,7 +26,7 @@ from slackwater_spark.errors import (
     PipelineUnavailableError,
     RunOvertakenError,
 )
-from slackwater_spark.sink.batch import BatchCommits, Emit, check_owner, is_covered
+from slackwater_spark.sink.batch import BatchCommits, Emit, check_owner, is_covered, progress_after
 from slackwater_spark.sink.contract import SinkProbe, SinkStep, WriteReport
 from slackwater_spark.sink.lake.changes import ChangeReader
 from slackwater_spark.sink.lake.columns import type_texts
@@ -43,11 +41,8 @@ from slackwater_spark.sink.lake.table import (
     SnapshotConflictError,
     SnapshotGoneError,
 )
+from slackwater_spark.sink.waiting import Attempts, Waiting
 
-_FIRST_PAUSE: Final = timedelta(milliseconds=50)
-_LONGEST_PAUSE: Final = timedelta(seconds=1)
-_NEWS: Final = timedelta(seconds=5)
-"""The time between two lines in the log while the lake is waited for."""
 _CONFLICTS: Final = 3
 """So often a table is looked at again that somebody else has changed, however little time there is."""
 _NOT_VISIBLE: Final = "nothing of the batch is visible"
@@ -71,6 +66,7 @@ class LakeSink:
         lake: Where they are.
         probe: For tests: is told of each step.
         clock: None: the system's.
+        waiting: How it waits; None: in silence.
     """
 
     def __init__(
@@ -80,9 +76,11 @@ class LakeSink:
         *,
         probe: SinkProbe | None = None,
         clock: Clock | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
         self._settings = settings
         self._lake = lake
+        self._waiting = waiting or Waiting()
         self._probe: SinkProbe = probe or (lambda step, batch_id: None)
         self._clock = clock or SystemClock()
         self._run = uuid.uuid4().hex
@@ -155,27 +153,17 @@ class LakeSink:
 
     def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
         """Does something again while its errors are of a kind that passes."""
-        end = self._clock.monotonic() + patience.total_seconds()
-        pause, news_at = _FIRST_PAUSE, float("-inf")
-        for attempts in count(1):
+        attempts = Attempts(what, self.place, patience, self._waiting, self._clock)
+        while True:
             try:
                 return attempt()
             except LakeRefusedError as error:
                 raise OutputRefusedError(self._settings.pipeline, what, error.reason, error.hint) from error
             except (LakeUnavailableError, SnapshotConflictError) as error:
-                now = self._clock.monotonic()
-                is_known = isinstance(error, LakeUnavailableError) or attempts > _CONFLICTS
-                if now >= end and is_known:
-                    raise self._unavailable(what, attempts, error) from error
-                if now - news_at >= _NEWS.total_seconds() and isinstance(error, LakeUnavailableError):
-                    news_at = now
-                    _log.warning(
-                        "%s: no success with %s: %s; trying again, for %.0f s at most",
-                        self.place, what, error, end - now,
-                    )  # fmt: skip
-                time.sleep(pause.total_seconds())
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        raise AssertionError("count() never ends")
+                is_known = isinstance(error, LakeUnavailableError) or attempts.number > _CONFLICTS
+                if attempts.are_over and is_known:
+                    raise self._unavailable(what, attempts.number, error) from error
+                attempts.pause(str(error) or "somebody else writes to the tables")
 
     def _unavailable(self, what: str, attempts: int, error: Exception) -> PipelineUnavailableError:
         detail = str(error) or "somebody else writes to the tables all the time"
@@ -328,7 +316,7 @@ class LakeSink:
             snapshots = self._produce(batch, written)
             self._probe(SinkStep.PROGRESS, batch.batch_id)
             produced = self._clock.monotonic()
-            progress = self._progress_after(query_id, batch)
+            progress = progress_after(self._settings.pipeline, query_id, batch, self._run)
             self._commit(LedgerRow(progress, batch.header.from_lsn, snapshots, self._clock.now()))
             self._snapshots = snapshots
             self._is_settled = True
@@ -412,15 +400,3 @@ class LakeSink:
                 "slackwater.commit_lsn": header.to_lsn,
             }
         return {name: str(value) for name, value in noted.items()}
-
-    def _progress_after(self, query_id: str, batch: DocumentBatch) -> ProgressRecord:
-        return ProgressRecord(
-            pipeline=self._settings.pipeline,
-            query_id=query_id,
-            batch_id=batch.batch_id,
-            source=batch.header.source,
-            timeline=batch.header.timeline,
-            commit_lsn=batch.header.to_lsn,
-            run=self._run,
-            state=batch.state,
-        )

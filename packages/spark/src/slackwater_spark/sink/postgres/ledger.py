@@ -16,13 +16,13 @@ from slackwater_protocol import (
     encode_progress_record,
 )
 from slackwater_spark.errors import PipelineStateError
+from slackwater_spark.sink.batch import nothing_visible
 from slackwater_spark.sink.postgres.settings import OutputTable
 
 Database = Connection[tuple[Any, ...]]
 
 LEDGER: Final = "slackwater.ledger"
 TABLES: Final = "slackwater.ledger_tables"
-NOTHING_VISIBLE: Final = -1
 
 _LOCK: Final = 0x736C61636B
 """Runs that begin at one moment make ledger and tables one after the other."""
@@ -125,9 +125,7 @@ def lock_row(database: Database, pipeline: str) -> ProgressRecord:
     """
     row = database.execute(_LOCK_ROW, (pipeline,), prepare=True).fetchone()
     if row is None:
-        nothing = ProgressRecord(
-            pipeline=pipeline, query_id="", batch_id=NOTHING_VISIBLE, source="", timeline=0, commit_lsn=0
-        )
+        nothing = nothing_visible(pipeline)
         database.execute(_ADD, _parameters(nothing))
         row = database.execute(_LOCK_ROW, (pipeline,)).fetchone()
     assert row is not None  # noqa: S101 - it was there, or this transaction has made it
@@ -142,11 +140,6 @@ def _decoded(pipeline: str, progress: str) -> ProgressRecord:
             f"the row of pipeline {pipeline!r} in {LEDGER} cannot be read: {error}",
             "restore the row, or start over: delete it with the pipeline's tables and checkpoint",
         ) from error
-
-
-def visible(progress: ProgressRecord | None) -> ProgressRecord | None:
-    """Returns the progress if it speaks of a batch."""
-    return None if progress is None or progress.batch_id == NOTHING_VISIBLE else progress
 
 
 def claim(database: Database, progress: ProgressRecord) -> None:

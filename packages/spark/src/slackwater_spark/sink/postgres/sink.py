@@ -6,13 +6,11 @@ itself. Whatever goes wrong, the connection is discarded; the next transaction a
 batch whose commit was not answered is found there or written again.
 """
 
-import logging
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import count
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -22,7 +20,14 @@ from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.settings import Scope
 from slackwater_protocol import Clock, ProgressRecord, SystemClock
 from slackwater_spark.errors import PipelineStateError, RunOvertakenError
-from slackwater_spark.sink.batch import BatchCommits, Emit, check_owner, is_covered
+from slackwater_spark.sink.batch import (
+    BatchCommits,
+    Emit,
+    check_owner,
+    is_covered,
+    progress_after,
+    visible_progress,
+)
 from slackwater_spark.sink.contract import SinkProbe, SinkStep, WriteReport
 from slackwater_spark.sink.postgres import ledger
 from slackwater_spark.sink.postgres.answers import passes, reason, refusal, unavailable
@@ -31,12 +36,8 @@ from slackwater_spark.sink.postgres.merge import Shown, TableWriter
 from slackwater_spark.sink.postgres.settings import PostgresSinkSettings
 from slackwater_spark.sink.postgres.tables import forms, prepare_tables, table_oids
 from slackwater_spark.sink.postgres.watchdog import Watchdog
-from slackwater_spark.sink.waiting import Waiting
+from slackwater_spark.sink.waiting import Attempts, Waiting
 
-_FIRST_PAUSE: Final = timedelta(milliseconds=50)
-_LONGEST_PAUSE: Final = timedelta(seconds=1)
-_NEWS: Final = timedelta(seconds=5)
-"""The time between two lines in the log while the database is waited for."""
 _LOCK_TIMEOUT: Final = "2s"
 _CONNECTION: Final[dict[str, Any]] = {
     "autocommit": True,
@@ -55,8 +56,6 @@ _SESSION: Final = (
     "THEN set_config('synchronous_commit', 'on', false) END"
 )
 """Values of documents are read as they are written, and what is committed stays."""
-
-_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Connect = Callable[[PostgresSinkSettings], Database]
@@ -142,7 +141,7 @@ class PostgresSink:
             with self._connect(self._settings) as database, self._watchdog.watching(database):
                 if not ledger.exists(database):
                     return None
-                return ledger.visible(ledger.read(database, self._settings.pipeline))
+                return visible_progress(ledger.read(database, self._settings.pipeline))
 
         self._check_owner(self._patiently("its progress", self._settings.request_timeout, read), query_id)
 
@@ -189,31 +188,19 @@ class PostgresSink:
 
     def _patiently(self, what: str, patience: timedelta, attempt: Callable[[], T]) -> T:
         """Does something again while its errors are of a kind that passes, and the run is not to stop."""
-        end = self._clock.monotonic() + patience.total_seconds()
-        pause, news_at = _FIRST_PAUSE, float("-inf")
-        for attempts in count(1):
+        attempts = Attempts(what, self.place, patience, self._waiting, self._clock)
+        while True:
             try:
                 return attempt()
             except psycopg.Error as error:
                 self.close()
                 if not passes(error):
                     raise refusal(self._settings.pipeline, what, error) from error
-                now = self._clock.monotonic()
-                if now >= end:
-                    raise unavailable(self._settings.pipeline, what, attempts, reason(error)) from error
-                if now - news_at >= _NEWS.total_seconds():
-                    news_at = now
-                    _log.warning(
-                        "%s does not do %s: %s; trying again, for %.0f s at most",
-                        self.place, what, reason(error), end - now,
-                    )  # fmt: skip
-                self._waiting.pause(
-                    pause.total_seconds(),
-                    f"waiting for {self.place} to do {what}, for {max(0.0, end - now):.0f} s more at most: "
-                    f"{reason(error)}",
-                )
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        raise AssertionError("count() never ends")
+                if attempts.are_over:
+                    raise unavailable(
+                        self._settings.pipeline, what, attempts.number, reason(error)
+                    ) from error
+                attempts.pause(reason(error))
 
     def _take_over(self) -> ProgressRecord | None:
         with self._session() as database:
@@ -223,7 +210,7 @@ class PostgresSink:
             with database.transaction():
                 newest = ledger.lock_row(database, self._settings.pipeline)
                 ledger.begin_alone(database)
-                progress = ledger.visible(newest)
+                progress = visible_progress(newest)
                 self._oids = prepare_tables(database, self._settings, has_progress=progress is not None)
                 ledger.claim(database, replace(newest, run=self._run))
         return progress
@@ -269,13 +256,13 @@ class PostgresSink:
         try:
             self._begin(database)
             newest = self._own_row(database)
-            visible = ledger.visible(newest)
+            visible = visible_progress(newest)
             self._check_owner(visible, query_id)
             was_covered = self._is_covered(batch, visible)
             if not was_covered:
                 self._probe(SinkStep.BEGUN, batch.batch_id)
                 written = self._produce(database, batch)
-                ledger.note(database, self._progress_after(query_id, batch))
+                ledger.note(database, progress_after(self._settings.pipeline, query_id, batch, self._run))
                 self._probe(SinkStep.PROGRESS, batch.batch_id)
         except BaseException:
             self._roll_back(database)
@@ -364,15 +351,3 @@ class PostgresSink:
 
     def _is_covered(self, batch: DocumentBatch, visible: ProgressRecord | None) -> bool:
         return is_covered(self._settings.pipeline, batch, visible)
-
-    def _progress_after(self, query_id: str, batch: DocumentBatch) -> ProgressRecord:
-        return ProgressRecord(
-            pipeline=self._settings.pipeline,
-            query_id=query_id,
-            batch_id=batch.batch_id,
-            source=batch.header.source,
-            timeline=batch.header.timeline,
-            commit_lsn=batch.header.to_lsn,
-            run=self._run,
-            state=batch.state,
-        )

@@ -1,0 +1,62 @@
+"""Attempts at something whose server is away: how long, how often the log is told, and what a stop does."""
+
+import logging
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from slackwater_spark.errors import PipelineUnavailableError
+from slackwater_spark.sink.waiting import Attempts, Waiting
+
+
+class FakeClock:
+    seconds = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class FakeWaiting(Waiting):
+    """Time goes on while it waits."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+        self.steps: list[str] = []
+        self._clock = clock
+
+    def pause(self, seconds: float, step: str) -> None:
+        self.pauses.append(seconds)
+        self.steps.append(step)
+        self._clock.seconds += seconds
+
+
+def test_pauses_grow_until_the_patience_is_over_and_the_log_hears_of_some(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = FakeClock()
+    waiting = FakeWaiting(clock)
+    attempts = Attempts("batch 7", "a server", timedelta(seconds=9), waiting, clock)
+    with caplog.at_level(logging.WARNING):
+        while not attempts.are_over:
+            attempts.pause("no answer")
+    assert waiting.pauses[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0]
+    assert set(waiting.pauses[5:]) == {1.0}
+    assert attempts.number == len(waiting.pauses) + 1
+    assert set(waiting.steps) == {"waiting for a server: batch 7, until 00:00:09 UTC at most: no answer"}
+    assert caplog.messages == waiting.steps[:2], "every five seconds"
+
+
+def test_a_stop_ends_the_pause() -> None:
+    stop, steps = threading.Event(), list[str]()
+    waiting = Waiting(stop, steps.append)
+    waiting.pause(0.0, "waiting")
+    stop.set()
+    with pytest.raises(PipelineUnavailableError, match="asked to stop while it was waiting for a server"):
+        waiting.pause(1e6, "waiting for a server")
+    assert steps == ["waiting", "waiting for a server"]
+    assert waiting.is_over
