@@ -29,6 +29,7 @@ MEMBERS = [
     "packages/certify",
     "packages/devstack",
     "packages/registry",
+    "packages/client",
     "packages/cli",
     "packages/testing",
     "sidecar",

@@ -49,7 +49,7 @@ def test_between_two_commits_lie_the_positions_that_are_not_aligned() -> None:
     ]
 
 
-PRODUCT = ("protocol", "cdc", "sql", "markers", "engine", "spark", "cli", "registry")
+PRODUCT = ("protocol", "cdc", "sql", "markers", "engine", "spark", "cli", "client", "registry")
 ALLOWED = {
     "slackwater_cdc/postgres.py": "the dialect",
     "slackwater_protocol/commit_position.py": "the text form",

@@ -1,0 +1,350 @@
+"""Whole transactions for a service."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import TopicPartition
+
+from slackwater_client.broker import Broker, Stored
+from slackwater_client.errors import ClientConfigError
+from slackwater_client.inputs import Inputs, Merge, check_share
+from slackwater_client.kafka import KafkaBroker
+from slackwater_client.shares import Everything, Share
+from slackwater_client.transaction import LanePosition, Piece, Place, Transaction
+from slackwater_protocol import Clock, CommitPosition, KafkaSettings, SystemClock
+
+_TEND_SECONDS = 0.1
+"""How often the group is looked after while there is work."""
+_WAIT_SECONDS = 0.1
+"""How long is waited at once for new commits or records."""
+
+PositionOf = Callable[[int], str | None]
+"""Returns the position that the handler has stored for a lane; None: none yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """How a consumer works."""
+
+    latest: bool = False
+    """Where a group without positions begins: at what is written from now on, or at all there is."""
+    max_bytes: int = 64 * 1024 * 1024
+    """Memory for records. Prefetching stops there; a transaction that is larger by itself is streamed. In all
+    about twice as much is used, and as much again by librdkafka."""
+    store_interval: timedelta = timedelta(seconds=1)
+    """How often positions are committed."""
+    stores_positions: bool = True
+    """False: the handler does, in its own transaction."""
+
+
+class TransactionalConsumer:
+    """Hands out the transactions of a source whole, in commit order, at least once.
+
+    A member of a consumer group. Asking for the next transaction says that the one before was processed; its
+    position is committed to the group soon after, when a lane is given away, and when a ``with`` block ends
+    without an error. What was processed and not committed when a process dies comes again.
+
+    Not thread-safe. The handler has to be back within the group's ``max.poll.interval.ms``.
+
+    Args:
+        kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
+        inputs: What is read.
+        group: The consumer group.
+        share: How its members share the work; all have to say the same.
+        positions: Where lanes stand, if the handler stores that itself; asked when a lane is taken over.
+            None: what the group has committed.
+        settings: How it works.
+        clock: For deadlines.
+
+    Raises:
+        ClientConfigError: Arguments do not fit each other.
+        ClientUnavailableError: Kafka does not answer.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings | Broker,
+        inputs: Inputs,
+        *,
+        group: str,
+        share: Share | None = None,
+        positions: PositionOf | None = None,
+        settings: ConsumerSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._inputs, self._share = inputs, share or Everything()
+        self._settings, self._clock = settings or ConsumerSettings(), clock or SystemClock()
+        check_share(inputs, self._share)
+        max_bytes = self._settings.max_bytes
+        if max_bytes <= 0:
+            raise ClientConfigError(f"max_bytes is {max_bytes}", "expected a positive number")
+        broker = KafkaBroker(kafka, group, max_bytes) if isinstance(kafka, KafkaSettings) else kafka
+        self._position_of = positions
+        self._topic, lanes = self._share.ownership(group, inputs.log)
+        self._feed = inputs.connect(broker, self._share, max_bytes, self._clock)
+        self._reader = broker.reader()
+        self._member = broker.member(group, self._topic, lanes, self._give_away)
+        self._lanes: dict[int, LanePosition] = {}
+        """Where each owned lane stands: what was processed."""
+        self._gone: frozenset[int] = frozenset()
+        """Lanes that were taken away, and may be owned again: others may have gone on with them."""
+        self._merge: Merge | None = None
+        self._current: Piece | None = None
+        """The newest piece of the transaction that is being processed."""
+        self._is_lost = False
+        self._processed: dict[tuple[int, ...], LanePosition] = {}
+        self._unstored: dict[Place, Stored] = {}
+        self._tend_at = self._store_at = float("-inf")
+
+    def __enter__(self) -> "TransactionalConsumer":
+        """Returns itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commits positions, without the newest transaction if there was an error, and leaves the group."""
+        try:
+            if kind is None:
+                self._settle()
+        finally:
+            self.close()
+
+    def __iter__(self) -> Iterator[Transaction]:
+        """Yields transactions for ever; waits while there is none."""
+        while True:
+            transaction = self.poll(timedelta(seconds=1))
+            if transaction is not None:
+                yield transaction
+
+    def poll(self, timeout: timedelta) -> Transaction | None:
+        """Returns the next transaction; None if there is none in time, which ends nothing.
+
+        Says that the transaction before was processed.
+
+        Raises:
+            ClientError: See the tree of errors. The consumer cannot be used any more.
+            slackwater_cdc.BadInputError: A change record cannot be understood.
+            slackwater_protocol.ProtocolError: A commit record or cut cannot be.
+        """
+        self._settle()
+        deadline = self._clock.monotonic() + timeout.total_seconds()
+        has_read = False
+        while True:
+            self._tend()
+            piece = None if self._merge is None else self._merge.next()
+            if piece is None:
+                left = deadline - self._clock.monotonic()
+                if has_read and left <= 0:
+                    return None
+                has_read = True
+                self._work(max(0.0, min(left, _WAIT_SECONDS)))
+            elif piece.records or not piece.is_last:
+                return self._hand_out(piece)
+            else:
+                self._finish(piece)
+
+    def commit(self) -> None:
+        """Says that the newest transaction was processed, and commits the positions now."""
+        self._settle()
+        self._store()
+
+    def seek(self, lsn: int, *, timeline: int = 1) -> None:
+        """Goes to the first commit at or above an LSN, or to where it will be. Waits for a lane.
+
+        Concerns the lanes that this member has.
+        """
+        self._move(lambda: self._feed.at_commit(CommitPosition(timeline, lsn)))
+
+    def seek_to_time(self, time: datetime) -> None:
+        """Goes to the first commit at or after a time by the database's clock, or to where it will be.
+
+        Commit times do not rise as strictly as LSNs: where they go back, it is one of the first.
+        """
+        self._move(lambda: self._feed.at_time(int(time.timestamp() * 1000)))
+
+    def offsets(self) -> list[TopicPartition]:
+        """Returns the offsets to be committed for all that was handed out, with the newest transaction.
+
+        For ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
+        """
+        if self._current is not None and self._current.is_last and not self._is_lost:
+            self._finish(self._current)
+        return [TopicPartition(*p, each.offset, each.metadata) for p, each in self._offsets().items()]
+
+    def group_metadata(self) -> Any:
+        """Returns what ``send_offsets_to_transaction`` wants to know of the group."""
+        return self._member.group_metadata()
+
+    @property
+    def lanes(self) -> frozenset[int]:
+        """What this member owns: units or partitions; 0 where nothing is divided."""
+        return frozenset(self._lanes)
+
+    def close(self) -> None:
+        """Commits what is known to be processed, and leaves the group.
+
+        Not the newest transaction: it may have failed. Ask for the next one, :meth:`commit`, or use ``with``.
+        """
+        self._current = None
+        for part in (self._member, self._reader, self._feed):
+            part.close()
+
+    # --- transactions
+
+    def _hand_out(self, piece: Piece) -> Transaction:
+        self._current, self._is_lost = piece, False
+        return Transaction(piece) if piece.is_last else Transaction(piece, self._read_on)
+
+    def _read_on(self) -> Piece | None:
+        """Returns the next piece of the transaction that is being streamed; None: it was lost."""
+        while True:
+            self._tend()
+            if self._is_lost or self._merge is None:
+                return None
+            piece = self._merge.next()
+            if piece is not None:
+                self._current = piece
+                return piece
+            self._work(_WAIT_SECONDS)
+
+    def _settle(self) -> None:
+        """Notes that the newest transaction was processed; passes over the rest of it."""
+        while self._current is not None and not self._current.is_last and self._read_on() is not None:
+            pass
+        if self._current is not None and self._current.is_last and not self._is_lost:
+            self._finish(self._current)
+        self._current = None
+
+    def _finish(self, piece: Piece) -> None:
+        if self._share.is_by_partition:
+            text = str(piece.after)
+            self._unstored.update({place: Stored(end, text) for place, end in piece.ends.items()})
+        self._processed[piece.lanes] = piece.after
+
+    # --- the group
+
+    def _tend(self) -> None:
+        """Looks after the group now and then: lanes that come or go, positions to be committed."""
+        now = self._clock.monotonic()
+        if now < self._tend_at:
+            return
+        self._tend_at = now + _TEND_SECONDS
+        self._member.poll(0)
+        self._follow()
+        if now >= self._store_at:
+            self._store_at = now + self._settings.store_interval.total_seconds()
+            self._store()
+
+    def _follow(self) -> None:
+        """Starts anew when lanes have come or gone, but not within a transaction that is streamed."""
+        owned = self._member.lanes
+        self._gone |= self._member.take_gone()
+        if owned == self._lanes.keys() and not self._gone:
+            return
+        if self._current is not None and not self._current.is_last:
+            if owned.issuperset(self._current.lanes) and self._gone.isdisjoint(self._current.lanes):
+                return
+            self._is_lost = True
+        self._lanes = {lane: position for lane, position in self._lanes.items() if lane not in self._gone}
+        self._gone = frozenset()
+        self._note_processed()
+        gained = owned - self._lanes.keys()
+        kept = {lane: position for lane, position in self._lanes.items() if lane in owned}
+        self._begin({**kept, **self._positions(gained)})
+
+    def _begin(self, lanes: Mapping[int, LanePosition]) -> None:
+        self._lanes = dict(sorted(lanes.items()))
+        self._reader.reset()
+        self._merge = self._feed.begin(self._lanes) if lanes else None
+
+    def _positions(self, lanes: frozenset[int]) -> dict[int, LanePosition]:
+        """Returns where lanes stand that this member takes over; a group that begins says at once where."""
+        if self._position_of is not None:
+            texts = {lane: self._position_of(lane) for lane in lanes}
+            return {n: LanePosition.parse(text) if text else self._start() for n, text in texts.items()}
+        places = {lane: self._places(lane) for lane in lanes}
+        stored = self._member.stored([place for found in places.values() for place in found])
+        return {
+            lane: self._stored_position(lane, {place: stored[place] for place in found if place in stored})
+            for lane, found in places.items()
+        }
+
+    def _stored_position(self, lane: int, stored: Mapping[Place, Stored]) -> LanePosition:
+        if not stored:
+            start = self._start()
+            if self._settings.latest and self._settings.stores_positions:
+                self._member.store(self._begun_offsets(lane, start))
+            return start
+        if not self._share.is_by_partition:
+            return self._feed.at_log_offset(next(iter(stored.values())))
+        if all(each.metadata for each in stored.values()):
+            return max(LanePosition.parse(each.metadata) for each in stored.values())
+        return self._feed.at_offsets(lane, {place: each.offset for place, each in stored.items()})
+
+    def _begun_offsets(self, lane: int, start: LanePosition) -> dict[Place, Stored]:
+        ends = dict.fromkeys(self._places(lane), start.log_offset)
+        if self._share.is_by_partition:
+            ends = {place: self._reader.bounds(place)[1] for place in ends}
+        return {place: Stored(end, str(start)) for place, end in ends.items()}
+
+    def _start(self) -> LanePosition:
+        return self._feed.at_start(latest=self._settings.latest)
+
+    def _places(self, lane: int) -> list[Place]:
+        """Returns the partitions whose committed offsets are a lane's position."""
+        topics = self._inputs.data_topics if self._share.is_by_partition else (self._topic,)
+        return [(topic, lane) for topic in topics]
+
+    def _give_away(self, lanes: frozenset[int]) -> None:
+        """Commits what was processed before others go on."""
+        self._store()
+
+    def _note_processed(self) -> None:
+        for lanes, position in self._processed.items():
+            for lane in lanes:
+                if lane in self._lanes and position.log_offset >= self._lanes[lane].log_offset:
+                    self._lanes[lane] = position
+                    if not self._share.is_by_partition:
+                        self._unstored[self._topic, lane] = Stored(position.log_offset, str(position))
+        self._processed.clear()
+
+    def _offsets(self) -> dict[Place, Stored]:
+        self._note_processed()
+        return {place: each for place, each in self._unstored.items() if place[1] in self._lanes}
+
+    def _store(self) -> None:
+        offsets = self._offsets()
+        if offsets and self._settings.stores_positions:
+            self._member.store(offsets)
+            self._unstored.clear()
+
+    def _move(self, find: Callable[[], LanePosition]) -> None:
+        self._settle()
+        while not self._lanes:
+            self._member.poll(_WAIT_SECONDS)
+            self._follow()
+        position = find()
+        self._processed.clear()
+        self._unstored.clear()
+        self._begin(dict.fromkeys(self._lanes, position))
+
+    # --- reading
+
+    def _work(self, seconds: float) -> None:
+        """Reads what is wanted next; waits for it at most so long."""
+        merge = self._merge
+        if merge is None:
+            self._member.poll(seconds)
+            self._tend_at = float("-inf")
+            return
+        if merge.wants_commits:
+            self._feed.read_commits(0 if merge.waits else seconds)
+        if merge.waits:
+            self._reader.begin(merge.take_starts())
+            self._reader.pause(merge.paused())
+            for portion in self._reader.read(seconds):
+                merge.add(*portion)

@@ -1,0 +1,329 @@
+"""Kafka as a consumer needs it, over confluent_kafka."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any, cast
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_cdc.records.record import Record
+from slackwater_client.broker import Portion, Stored
+from slackwater_client.errors import (
+    ClientConfigError,
+    ClientStateError,
+    ClientUnavailableError,
+    RecordsMissingError,
+)
+from slackwater_client.transaction import Place
+from slackwater_markers.kafka_retry import KafkaRetry, is_transient, kafka_error
+from slackwater_protocol import KafkaSettings
+
+logger = logging.getLogger(__name__)
+
+_SECONDS = 30.0
+"""How long a question to Kafka is repeated while its errors are of a kind that passes."""
+_AT_ONCE = 1_000
+"""Records that are taken from librdkafka in one call."""
+_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
+_OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
+_ABSENT = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+)
+_NOT_A_MEMBER = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+)
+
+
+class KafkaBroker:
+    """Implements :class:`slackwater_client.broker.Broker`.
+
+    Args:
+        kafka: Where it is, and further librdkafka settings for every client.
+        group: The consumer group, in whose name partitions are read.
+        max_bytes: What librdkafka may read ahead, about.
+    """
+
+    def __init__(self, kafka: KafkaSettings, group: str, max_bytes: int) -> None:
+        self._config: dict[str, str | int | float | bool] = {**kafka.client_config}
+        self._group = group
+        self._max_kbytes = max(1024, max_bytes // 1024)
+
+    def reader(self) -> "KafkaReader":
+        """See the protocol."""
+        config = {
+            "group.id": self._group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+            "queued.max.messages.kbytes": self._max_kbytes,
+            "fetch.queue.backoff.ms": 5,
+            **self._config,
+        }
+        return KafkaReader(Consumer(config))
+
+    def member(
+        self, group: str, topic: str, partitions: int | None, on_revoke: Callable[[frozenset[int]], None]
+    ) -> "KafkaMember":
+        """See the protocol."""
+        admin = AdminClient(self._config)
+        if partitions is not None:
+            _make(admin, topic, partitions)
+        config = {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "latest",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "allow.auto.create.topics": False,
+            **self._config,
+        }
+        return KafkaMember(Consumer(config), topic, on_revoke)
+
+
+class KafkaReader:
+    """Implements :class:`slackwater_client.broker.Reader`."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._positions: dict[Place, int] = {}
+        self._paused: frozenset[Place] = frozenset()
+        self._absent: KafkaRetry | None = None
+
+    def begin(self, starts: Mapping[Place, int]) -> None:
+        """See the protocol."""
+        if starts:
+            self._positions.update(starts)
+            self._consumer.incremental_assign([TopicPartition(*place, at) for place, at in starts.items()])
+
+    def reset(self) -> None:
+        """See the protocol."""
+        self._consumer.unassign()
+        self._positions.clear()
+        self._paused = frozenset()
+
+    def pause(self, places: frozenset[Place]) -> None:
+        """See the protocol."""
+        if places == self._paused:
+            return
+        if resumed := self._paused - places:
+            self._consumer.resume([TopicPartition(*place) for place in resumed])
+        if paused := places - self._paused:
+            self._consumer.pause([TopicPartition(*place) for place in paused])
+        self._paused = places
+
+    def read(self, seconds: float) -> list[Portion]:
+        """See the protocol."""
+        first = self._consumer.poll(seconds)
+        if first is None:
+            return []
+        messages = [first, *self._consumer.consume(_AT_ONCE, 0)]
+        found: list[Portion] = []
+        for place, run in groupby(messages, key=_place):
+            if place in self._positions:
+                found += self._portions(place, list(run))
+            else:
+                self._note_errors(run)
+        return found
+
+    def bounds(self, place: Place) -> tuple[int, int]:
+        """See the protocol."""
+
+        def ask(seconds: float) -> tuple[int, int]:
+            found = self._consumer.get_watermark_offsets(TopicPartition(*place), seconds)
+            if found is None:
+                raise TimeoutError
+            return found
+
+        what = f"asking for the ends of {place[0]}/{place[1]}"
+        try:
+            return KafkaRetry(what, _SECONDS).call(ask)
+        except KafkaException as error:
+            raise _unavailable(what, error) from error
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._consumer.close()
+
+    def _portions(self, place: Place, messages: list[Message]) -> list[Portion]:
+        records: list[Record] = []
+        position = self._positions[place]
+        for message in messages:
+            if message.error() is None:
+                records.append(cast("Record", message))
+                position = (message.offset() or 0) + 1
+            else:
+                position = max(position, self._look_at(place, message))
+        self._positions[place] = position
+        self._absent = None if records else self._absent
+        return [Portion(place, records, position)]
+
+    def _look_at(self, place: Place, message: Message) -> int:
+        """Returns the position that an error tells of; raises if reading cannot go on."""
+        error = message.error()
+        position = self._positions[place]
+        if error is None or error.code() == _END:
+            return message.offset() or 0
+        if error.code() in _OUT_OF_RANGE:
+            low, end = self.bounds(place)
+            raise RecordsMissingError(
+                f"{place[0]}/{place[1]}: offset {position} is wanted, the partition holds {low} to {end}",
+                "records were deleted, or the topic was made anew; go on with seek(), or with start='latest'",
+            )
+        if error.code() in _ABSENT:
+            self._absent = self._absent or KafkaRetry(f"reading {place[0]}", _SECONDS, also=_ABSENT)
+            self._absent.note(error)
+            if self._absent.is_over:
+                raise ClientStateError(f"{place[0]} has no partition {place[1]}, or does not exist", "")
+        elif not is_transient(error):
+            raise ClientUnavailableError(f"Kafka refuses {place[0]}/{place[1]}: {error.str()}", "")
+        return position
+
+    def _note_errors(self, messages: Iterable[Message]) -> None:
+        """Notes errors of connections; records of partitions that are no longer read are passed over."""
+        for message in messages:
+            if (error := message.error()) is not None and not message.topic():
+                _note(error)
+
+
+class KafkaMember:
+    """Implements :class:`slackwater_client.broker.Member`."""
+
+    def __init__(self, consumer: Consumer, topic: str, on_revoke: Callable[[frozenset[int]], None]) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._on_revoke = on_revoke
+        self._lanes: frozenset[int] = frozenset()
+        self._gone: frozenset[int] = frozenset()
+        consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+
+    @property
+    def lanes(self) -> frozenset[int]:
+        """See the protocol."""
+        return self._lanes
+
+    def take_gone(self) -> frozenset[int]:
+        """See the protocol."""
+        gone, self._gone = self._gone, frozenset()
+        return gone
+
+    def poll(self, seconds: float) -> None:
+        """See the protocol."""
+        message = self._consumer.poll(seconds)
+        if message is not None and (error := message.error()) is not None:
+            if error.code() in _ABSENT:
+                raise ClientStateError(
+                    f"topic {self._topic} does not exist", "create it, or correct its name"
+                )
+            _note(error)
+
+    def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
+        """See the protocol."""
+        asked = [TopicPartition(*place) for place in places]
+
+        def ask(seconds: float) -> list[TopicPartition]:
+            return self._consumer.committed(asked, timeout=seconds) if asked else []
+
+        what = "asking for the group's committed offsets"
+        try:
+            found = KafkaRetry(what, _SECONDS).call(ask)
+        except KafkaException as error:
+            raise _unavailable(what, error) from error
+        return {(p.topic, p.partition): Stored(p.offset, p.metadata or "") for p in found if p.offset >= 0}
+
+    def store(self, offsets: Mapping[Place, Stored]) -> None:
+        """See the protocol."""
+        if not offsets:
+            return
+        parts = [TopicPartition(*place, each.offset, each.metadata) for place, each in offsets.items()]
+
+        def commit(_: float) -> None:
+            for part in self._consumer.commit(offsets=parts, asynchronous=False) or ():
+                if part.error is not None:
+                    raise KafkaException(part.error)
+
+        what = "committing the group's offsets"
+        try:
+            KafkaRetry(what, _SECONDS).call(commit)
+        except KafkaException as error:
+            found = kafka_error(error)
+            if found is None or found.code() not in _NOT_A_MEMBER:
+                raise _unavailable(what, error) from error
+            logger.warning("positions are not stored: %s; transactions may come again", found.str())
+
+    def group_metadata(self) -> Any:
+        """See the protocol."""
+        return self._consumer.consumer_group_metadata()
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._consumer.close()
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Takes partitions; they are paused, for others read."""
+        parts = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
+        consumer.incremental_assign(parts)
+        consumer.pause(parts)
+        self._lanes |= {p.partition for p in partitions}
+
+    def _revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        lanes = frozenset(p.partition for p in partitions)
+        self._on_revoke(lanes)
+        self._lanes -= lanes
+        self._gone |= lanes
+
+    def _lose(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        lost = frozenset(p.partition for p in partitions)
+        self._lanes -= lost
+        self._gone |= lost
+
+
+def _make(admin: AdminClient, topic: str, partitions: int) -> None:
+    def create(seconds: float) -> None:
+        try:
+            admin.create_topics([NewTopic(topic, partitions, -1)], request_timeout=seconds)[topic].result(
+                seconds
+            )
+        except KafkaException as error:
+            found = kafka_error(error)
+            if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    def count(seconds: float) -> int:
+        known = admin.list_topics(topic, timeout=seconds).topics[topic]
+        if known.error is not None:
+            raise KafkaException(known.error)
+        return len(known.partitions)
+
+    try:
+        KafkaRetry(f"creation of {topic}", _SECONDS).call(create)
+        found = KafkaRetry(f"looking at {topic}", _SECONDS, also=_ABSENT).call(count)
+    except KafkaException as error:
+        raise _unavailable(f"creation of topic {topic}", error) from error
+    if found != partitions:
+        hint = "all members have to say the same number, for the life of the group"
+        raise ClientConfigError(f"topic {topic} has {found} partitions, expected {partitions}", hint)
+
+
+def _place(message: Message) -> Place:
+    return message.topic() or "", message.partition() or 0
+
+
+def _note(error: KafkaError) -> None:
+    if not is_transient(error):
+        raise ClientUnavailableError(f"Kafka refuses: {error.str()}", "check address, rights and group")
+    logger.warning("Kafka: %s; trying again", error.str())
+
+
+def _unavailable(what: str, error: KafkaException) -> ClientUnavailableError:
+    found = kafka_error(error)
+    reason = str(error) if found is None else found.str()
+    return ClientUnavailableError(f"{what} failed: {reason}", "check that the brokers are up and reachable")

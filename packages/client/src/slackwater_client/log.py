@@ -1,0 +1,140 @@
+"""The topic that tells of commits, one partition: followed as it grows, and asked about its past."""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from slackwater_cdc.records.record import Record
+from slackwater_client.broker import Broker
+from slackwater_client.errors import ClientStateError, ClientUnavailableError, RecordsMissingError
+from slackwater_client.transaction import Place
+from slackwater_markers import CutLogDamagedError
+from slackwater_markers.cut_log import RecordDecoder, is_pass_decision
+from slackwater_protocol import Clock, Cut, PassDecision, PublishedCut, decode_commit_record
+from slackwater_protocol.commit_lookup import PlacedCommit
+from slackwater_protocol.keys import cut_log_topic
+
+_PATIENCE_SECONDS = 60.0
+"""How long a record that has to be there is waited for."""
+
+T = TypeVar("T")
+
+
+class Log(Generic[T]):
+    """A log of commits. Not thread-safe; raises what readers raise.
+
+    Args:
+        broker: Where it is.
+        topic: Its name.
+        decode: Makes an entry of a record; None: the record is none.
+        clock: For deadlines.
+    """
+
+    def __init__(
+        self, broker: Broker, topic: str, decode: Callable[[Record], T | None], clock: Clock
+    ) -> None:
+        self.place: Place = (topic, 0)
+        self._decode = decode
+        self._clock = clock
+        self._tail = broker.reader()
+        self._past = broker.reader()
+
+    def follow(self, offset: int) -> None:
+        """Goes on at an offset."""
+        self._tail.reset()
+        self._tail.begin({self.place: offset})
+
+    def read(self, seconds: float) -> list[T]:
+        """Returns the next entries as soon as there are any; none after so many seconds."""
+        return [
+            entry
+            for portion in self._tail.read(seconds)
+            for record in portion.records
+            if (entry := self._decode(record)) is not None
+        ]
+
+    def bounds(self) -> tuple[int, int]:
+        """Returns the first offset, and the one behind the last."""
+        return self._tail.bounds(self.place)
+
+    def entries(self, start: int, end: int) -> Iterator[T]:
+        """Yields the entries between two offsets.
+
+        Raises:
+            ClientUnavailableError: Records that are there cannot be read for a minute.
+        """
+        for record in self.records(start, end):
+            if (entry := self._decode(record)) is not None:
+                yield entry
+
+    def records(self, start: int, end: int) -> Iterator[Record]:
+        """Yields the records between two offsets; raises like :meth:`entries`."""
+        self._past.reset()
+        if start >= end:
+            return
+        self._past.begin({self.place: start})
+        position, deadline = start, self._clock.monotonic() + _PATIENCE_SECONDS
+        while position < end:
+            portions = self._past.read(0.1)
+            if not portions and self._clock.monotonic() > deadline:
+                hint = "an unfinished Kafka transaction may hide records; try again in a minute"
+                raise ClientUnavailableError(f"{self.place[0]} cannot be read on at offset {position}", hint)
+            for portion in portions:
+                yield from (record for record in portion.records if (record.offset() or 0) < end)
+                position = max(position, portion.position)
+
+    def check(self, offset: int) -> None:
+        """Refuses an offset at which the log cannot be read on.
+
+        Raises:
+            RecordsMissingError: It begins above.
+            ClientStateError: It ends below: it is another log.
+        """
+        low, end = self.bounds()
+        topic = self.place[0]
+        if offset < low:
+            hint = "it has to be kept for ever; go on with seek(), or with start='latest'"
+            raise RecordsMissingError(f"{topic} begins at offset {low}, {offset} is wanted", hint)
+        if offset > end:
+            hint = "it was made anew: what was stored of the old one means nothing; take another group"
+            raise ClientStateError(f"{topic} ends at offset {end}, but was read up to {offset}", hint)
+
+    def close(self) -> None:
+        """Frees connections."""
+        self._tail.close()
+        self._past.close()
+
+
+def commit_log(broker: Broker, topic: str, clock: Clock) -> Log[PlacedCommit]:
+    """Returns the commit records of a pipeline, from one of its commit topics."""
+
+    def decode(record: Record) -> PlacedCommit:
+        return PlacedCommit(record.offset() or 0, decode_commit_record(record.value() or b""))
+
+    return Log(broker, topic, decode, clock)
+
+
+def cut_log(broker: Broker, source: str, clock: Clock) -> Log[PublishedCut]:
+    """Returns the cuts of a source. Damaged records that an operator let pass are passed."""
+    decoder = RecordDecoder(source)
+    ahead: Log[PassDecision]
+
+    def decode(record: Record) -> PublishedCut | None:
+        offset = record.offset() or 0
+        try:
+            logged = decoder.decode(record.value(), offset)
+        except CutLogDamagedError as error:
+            decided = ahead.entries(offset + 1, ahead.bounds()[1])
+            decoder.passed |= {each.log_offset for each in decided}
+            if error.log_offset not in decoder.passed:
+                raise
+            return None
+        return PublishedCut(logged.record, offset) if logged and isinstance(logged.record, Cut) else None
+
+    def decode_pass(record: Record) -> PassDecision | None:
+        value = record.value() or b""
+        logged = decoder.decode(value, record.offset() or 0) if is_pass_decision(value) else None
+        return logged.record if logged and isinstance(logged.record, PassDecision) else None
+
+    topic = cut_log_topic(source)
+    ahead = Log(broker, topic, decode_pass, clock)
+    return Log(broker, topic, decode, clock)

@@ -1,0 +1,261 @@
+"""A broker in this process: for tests of consumers and of what is built on them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slackwater_cdc.records.record import Record
+from slackwater_client.broker import Portion, Stored
+from slackwater_client.errors import ClientConfigError, RecordsMissingError
+from slackwater_client.transaction import Place
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """A record of a topic in memory; looks like a message of confluent_kafka."""
+
+    place: Place
+    at: int
+    held_key: bytes | None
+    held_value: bytes | None
+    held_headers: tuple[tuple[str, bytes | str | None], ...] = ()
+
+    def topic(self) -> str:
+        """Returns the name of the topic."""
+        return self.place[0]
+
+    def partition(self) -> int:
+        """Returns the number of the partition."""
+        return self.place[1]
+
+    def offset(self) -> int:
+        """Returns the place in the partition."""
+        return self.at
+
+    def key(self) -> bytes | None:
+        """Returns the key."""
+        return self.held_key
+
+    def value(self) -> bytes | None:
+        """Returns the value."""
+        return self.held_value
+
+    def headers(self) -> list[tuple[str, bytes | str | None]] | None:
+        """Returns names and values of the headers."""
+        return list(self.held_headers) or None
+
+
+@dataclass(slots=True)
+class _Partition:
+    records: list[Record] = field(default_factory=list)
+    low: int = 0
+    end: int = 0
+
+
+class MemoryBroker:
+    """Implements :class:`slackwater_client.broker.Broker`. What is written is committed at once.
+
+    Args:
+        at_once: Records that a reader returns at once, of all its partitions.
+    """
+
+    def __init__(self, at_once: int = 1000) -> None:
+        self.at_once = at_once
+        self._topics: dict[Place, _Partition] = {}
+        self._groups: dict[str, _Group] = {}
+
+    def make_topic(self, topic: str, partitions: int = 1) -> None:
+        """Makes a topic; one that is there stays as it is."""
+        for number in range(partitions):
+            self._topics.setdefault((topic, number), _Partition())
+
+    def append(
+        self, place: Place, value: bytes | None, key: bytes | None = None, headers: Iterable[Any] = ()
+    ) -> int:
+        """Writes a record; returns its offset."""
+        partition = self._topics[place]
+        offset, partition.end = partition.end, partition.end + 1
+        partition.records.append(MemoryRecord(place, offset, key, value, tuple(headers)))
+        return offset
+
+    def skip(self, place: Place, offsets: int = 1) -> None:
+        """Takes offsets that are never delivered, as Kafka's transaction markers do."""
+        self._topics[place].end += offsets
+
+    def remove(self, place: Place, offset: int) -> None:
+        """Removes a record, as compaction does."""
+        held = self._topics[place]
+        held.records = [record for record in held.records if record.offset() != offset]
+
+    def truncate(self, place: Place, low: int) -> None:
+        """Removes all records below an offset, as retention does."""
+        held = self._topics[place]
+        held.low = low
+        held.records = [record for record in held.records if (record.offset() or 0) >= low]
+
+    def committed(self, group: str) -> dict[Place, Stored]:
+        """Returns the committed offsets of a group."""
+        return dict(self._groups[group].offsets) if group in self._groups else {}
+
+    def expel(self, group: str) -> None:
+        """Throws all members out of a group, as a broker does that has not heard of them for too long."""
+        for member in list(self._groups[group].members):
+            member.vanish()
+
+    def upset(self, group: str) -> None:
+        """Takes everything from the members of a group; what they do not get back at once, others have."""
+        for member in self._groups[group].members:
+            member.lose()
+
+    def partitions(self, topic: str) -> int:
+        """Returns the number of partitions; 0 when the topic does not exist."""
+        return sum(name == topic for name, _ in self._topics)
+
+    def reader(self) -> "MemoryReader":
+        """See the protocol."""
+        return MemoryReader(self)
+
+    def member(
+        self, group: str, topic: str, partitions: int | None, on_revoke: Callable[[frozenset[int]], None]
+    ) -> "MemoryMember":
+        """See the protocol."""
+        if partitions is not None:
+            self.make_topic(topic, partitions)
+            if self.partitions(topic) != partitions:
+                raise ClientConfigError(f"topic {topic} has {self.partitions(topic)} partitions", "")
+        shared = self._groups.setdefault(group, _Group())
+        member = MemoryMember(shared, on_revoke)
+        shared.members.append(member)
+        shared.share_out(self.partitions(topic))
+        return member
+
+    def partition(self, place: Place) -> _Partition:
+        """Returns what a partition holds."""
+        return self._topics[place]
+
+
+class MemoryReader:
+    """Implements :class:`slackwater_client.broker.Reader`."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._positions: dict[Place, int] = {}
+        self.paused: frozenset[Place] = frozenset()
+
+    def begin(self, starts: Mapping[Place, int]) -> None:
+        """See the protocol."""
+        self._positions.update(starts)
+
+    def reset(self) -> None:
+        """See the protocol."""
+        self._positions.clear()
+        self.paused = frozenset()
+
+    def pause(self, places: frozenset[Place]) -> None:
+        """See the protocol."""
+        self.paused = places
+
+    def read(self, seconds: float) -> list[Portion]:
+        """See the protocol; never waits. Each time another partition is read first."""
+        found: list[Portion] = []
+        left = self._broker.at_once
+        for place in [p for p in self._positions if p not in self.paused]:
+            held, at = self._broker.partition(place), self._positions[place]
+            if not held.low <= at <= held.end:
+                problem = f"{place[0]}/{place[1]}: offset {at} is wanted, it holds {held.low} to {held.end}"
+                raise RecordsMissingError(problem, "")
+            if left == 0 or at == held.end:
+                continue
+            records = [record for record in held.records if (record.offset() or 0) >= at][:left]
+            left -= len(records)
+            last = (records[-1].offset() or 0) if records else held.end - 1
+            is_end = not records or records[-1] is held.records[-1]
+            self._positions[place] = held.end if is_end else last + 1
+            found.append(Portion(place, records, self._positions[place]))
+        self._positions = dict([*list(self._positions.items())[1:], *list(self._positions.items())[:1]])
+        return found
+
+    def bounds(self, place: Place) -> tuple[int, int]:
+        """See the protocol."""
+        held = self._broker.partition(place)
+        return held.low, held.end
+
+    def close(self) -> None:
+        """See the protocol."""
+
+
+class MemoryMember:
+    """Implements :class:`slackwater_client.broker.Member`."""
+
+    def __init__(self, group: "_Group", on_revoke: Callable[[frozenset[int]], None]) -> None:
+        self._group = group
+        self._on_revoke = on_revoke
+        self._lanes: frozenset[int] = frozenset()
+        self._gone: frozenset[int] = frozenset()
+        self.target: frozenset[int] = frozenset()
+
+    @property
+    def lanes(self) -> frozenset[int]:
+        """See the protocol."""
+        return self._lanes
+
+    def take_gone(self) -> frozenset[int]:
+        """See the protocol."""
+        gone, self._gone = self._gone, frozenset()
+        return gone
+
+    def poll(self, seconds: float) -> None:
+        """See the protocol; never waits."""
+        if leaving := self._lanes - self.target:
+            self._on_revoke(leaving)
+            self._lanes -= leaving
+            self._gone |= leaving
+        others = [m.lanes for m in self._group.members if m is not self]
+        self._lanes |= self.target.difference(*others)
+
+    def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
+        """See the protocol."""
+        return {place: self._group.offsets[place] for place in places if place in self._group.offsets}
+
+    def store(self, offsets: Mapping[Place, Stored]) -> None:
+        """See the protocol."""
+        if self in self._group.members:
+            self._group.offsets.update(offsets)
+
+    def group_metadata(self) -> Any:
+        """See the protocol: there is none."""
+        return None
+
+    def close(self) -> None:
+        """See the protocol."""
+        if self in self._group.members:
+            self._on_revoke(self._lanes)
+            self.vanish()
+
+    def lose(self) -> None:
+        """Loses what it has; it may be given back at the next poll."""
+        self._gone |= self._lanes
+        self._lanes = frozenset()
+
+    def vanish(self) -> None:
+        """Leaves the group as a process does that is killed."""
+        if self in self._group.members:
+            self._group.members.remove(self)
+            self.lose()
+            self.target = frozenset()
+            self._group.share_out(self._group.partitions)
+
+
+class _Group:
+    """A consumer group: its members, and what it has committed."""
+
+    def __init__(self) -> None:
+        self.members: list[MemoryMember] = []
+        self.offsets: dict[Place, Stored] = {}
+        self.partitions = 0
+
+    def share_out(self, partitions: int) -> None:
+        """Decides who is to own what; members obey when they poll."""
+        self.partitions = partitions
+        for number, member in enumerate(self.members):
+            member.target = frozenset(range(number, partitions, len(self.members)))

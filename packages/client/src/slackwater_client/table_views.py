@@ -1,0 +1,164 @@
+"""Reads the views of a pipeline from its tables in PostgreSQL, as of one commit."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
+from slackwater_client.snapshot import Key, ViewSnapshot, VisibleCommit, not_visible
+from slackwater_protocol import CommitPosition
+
+_CONNECT_SECONDS: Final = 10
+_NEWEST: Final = "SELECT batch_id, source, timeline, commit_lsn FROM slackwater.ledger WHERE pipeline = %s"
+_TABLES: Final = "SELECT view, name FROM slackwater.ledger_tables WHERE pipeline = %s ORDER BY view"
+_VALIDITY: Final = ("valid_from_lsn", "valid_to_lsn")
+
+_Row = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class TableOutput:
+    """Implements :class:`slackwater_client.snapshot.PipelineOutput` over the tables of a pipeline.
+
+    Each question is one `REPEATABLE READ` transaction, in which ledger and tables stand at one commit. Close
+    it after use.
+
+    Args:
+        url: Of the database, as libpq takes it.
+        pipeline: Its name, as it stands in the ledger.
+
+    Raises:
+        ClientUnavailableError: The database does not answer.
+    """
+
+    def __init__(self, url: str, pipeline: str) -> None:
+        self._pipeline = pipeline
+        try:
+            self._database = psycopg.connect(url, connect_timeout=_CONNECT_SECONDS)
+        except psycopg.Error as error:
+            raise _unavailable(error) from error
+        self._database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        self._database.read_only = True
+
+    @property
+    def pipeline(self) -> str:
+        """See the protocol."""
+        return self._pipeline
+
+    def views(self) -> Sequence[str]:
+        """See the protocol."""
+        return list(self._ask(self._tables))
+
+    def newest(self) -> VisibleCommit | None:
+        """See the protocol."""
+        return self._ask(self._visible)
+
+    def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
+        """See the protocol. A state before the newest one needs `history = true`."""
+        return self._ask(lambda: self._read(views, at, key))
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._database.close()
+
+    def _read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
+        seen = self._visible()
+        if seen is None or (at is not None and at > seen.position):
+            raise not_visible(at, self._pipeline, seen)
+        tables = self._tables()
+        documents = {}
+        for view in views:
+            table, history = tables[view]
+            if at is None or at == seen.position:
+                rows = sql.SQL("SELECT * FROM {}").format(_identifier(table))
+            else:
+                rows = self._versions(view, history, at, seen.position)
+            documents[view] = self._documents(rows, key)
+        return ViewSnapshot(seen.source, at or seen.position, documents)
+
+    def _versions(
+        self, view: str, history: str | None, at: CommitPosition, newest: CommitPosition
+    ) -> sql.Composed:
+        """Returns the query of a view's rows at an earlier commit.
+
+        Raises:
+            StateNotKeptError: It is not kept.
+        """
+        hint = "read the newest state, or write `history = true` into pipeline.toml for states from then on"
+        if history is None:
+            raise StateNotKeptError(
+                f"pipeline {self._pipeline!r} stands at {newest}, {at} is asked for, and its table of view "
+                f"{view!r} keeps the newest state only",
+                hint,
+            )
+        table = _identifier(history)
+        first = self._row(sql.SQL("SELECT min(valid_from_lsn) FROM {}").format(table))
+        if at.timeline != newest.timeline or first is None or first[0] is None or at.lsn < first[0]:
+            raise StateNotKeptError(
+                f"the versions of view {view!r} in {history} begin after commit {at}",
+                "read a later state",
+            )
+        row = self._row(sql.SQL("SELECT to_jsonb(t) FROM (SELECT * FROM {} LIMIT 1) AS t").format(table))
+        names = [name for name in (row[0] if row else {}) if name not in _VALIDITY]
+        return sql.SQL(
+            "SELECT {} FROM {} WHERE valid_from_lsn <= {lsn} "
+            "AND (valid_to_lsn > {lsn} OR valid_to_lsn IS NULL)"
+        ).format(sql.SQL(", ").join(map(sql.Identifier, names)), table, lsn=sql.Literal(at.lsn))
+
+    def _documents(self, rows: sql.Composed, key: Key | None) -> list[bytes]:
+        conditions = [
+            sql.SQL("v.{} IS NOT DISTINCT FROM {}").format(sql.Identifier(name), sql.Literal(value))
+            for name, value in (key or {}).items()
+        ]
+        where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("")
+        query = sql.SQL("SELECT row_to_json(v)::text FROM ({}) AS v").format(rows) + where
+        return [row[0].encode() for row in self._database.execute(query)]
+
+    def _tables(self) -> dict[str, tuple[str, str | None]]:
+        """Returns each view's table, and that of its versions if there is one."""
+        found: dict[str, list[str]] = {}
+        for view, name in self._database.execute(_TABLES, (self._pipeline,)):
+            found.setdefault(view, []).append(name)
+        if not found:
+            raise ClientConfigError(
+                f"no pipeline {self._pipeline!r} has written to this database",
+                "check the name (from revision 2 on it ends in .v<revision>) and the address",
+            )
+        by_length = {view: sorted(names, key=len) for view, names in found.items()}
+        return {view: (names[0], names[1] if len(names) > 1 else None) for view, names in by_length.items()}
+
+    def _visible(self) -> VisibleCommit | None:
+        row = self._row(sql.SQL(_NEWEST), (self._pipeline,))
+        if row is None:
+            self._tables()  # says that there is no such pipeline
+        if row is None or row[0] < 0:
+            return None
+        return VisibleCommit(row[1], CommitPosition(row[2], row[3]))
+
+    def _row(self, query: sql.SQL | sql.Composed, parameters: Sequence[Any] = ()) -> _Row | None:
+        return self._database.execute(query, parameters or None).fetchone()
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Asks within one transaction, so that all answers are of one moment."""
+        try:
+            with self._database.transaction():
+                return question()
+        except psycopg.errors.UndefinedTable as error:
+            raise ClientConfigError(
+                f"pipeline {self._pipeline!r} cannot be read: {error.diag.message_primary}",
+                "no pipeline has written to this database, or its tables are gone: check the address",
+            ) from error
+        except psycopg.Error as error:
+            raise _unavailable(error) from error
+
+
+def _identifier(table: str) -> sql.Identifier:
+    return sql.Identifier(*table.split(".", 1))
+
+
+def _unavailable(error: psycopg.Error) -> ClientUnavailableError:
+    return ClientUnavailableError(
+        f"PostgreSQL refuses or does not answer: {str(error).strip()}", "check address, rights and server"
+    )

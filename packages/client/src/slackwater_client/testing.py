@@ -1,0 +1,424 @@
+"""Plays pipelines, connectors and sidecars for tests of consumers, over Kafka or a broker in memory."""
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any, Protocol
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_client.consumer import ConsumerSettings, PositionOf, TransactionalConsumer
+from slackwater_client.inputs import Inputs
+from slackwater_client.memory import MemoryBroker
+from slackwater_client.shares import Share
+from slackwater_client.transaction import Place, Transaction
+from slackwater_protocol import (
+    SNAPSHOT_XID,
+    CommitRecord,
+    CommittedTransaction,
+    Cut,
+    KafkaSettings,
+    OffsetRange,
+    SystemClock,
+    encode_commit_record,
+    encode_cut,
+)
+from slackwater_protocol.keys import commit_topic, cut_log_topic, data_topic
+
+COMMIT_MS = 1_795_206_861_000
+_SECONDS = 120.0
+
+
+class Topics(Protocol):
+    """Writes Kafka transactions."""
+
+    def make(self, topic: str, partitions: int = 1) -> None:
+        """Makes a topic."""
+        ...
+
+    def begin(self) -> None:
+        """Begins a transaction."""
+        ...
+
+    def write(self, place: Place, value: bytes | None, key: bytes | None = None) -> None:
+        """Writes a record."""
+        ...
+
+    def written(self) -> dict[Place, list[int]]:
+        """Returns the offsets of what was written since it was asked last."""
+        ...
+
+    def end(self, *, commits: bool = True) -> None:
+        """Commits, or aborts."""
+        ...
+
+
+class MemoryTopics:
+    """Implements :class:`Topics` over a broker in memory; a transaction's markers take offsets."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self.broker = broker
+        self._places: set[Place] = set()
+        self._written: dict[Place, list[int]] = {}
+        self._records: list[tuple[Place, int]] = []
+
+    def make(self, topic: str, partitions: int = 1) -> None:
+        """See the protocol."""
+        self.broker.make_topic(topic, partitions)
+
+    def begin(self) -> None:
+        """See the protocol."""
+        self._places.clear()
+        self._records.clear()
+
+    def write(self, place: Place, value: bytes | None, key: bytes | None = None) -> None:
+        """See the protocol."""
+        offset = self.broker.append(place, value, key)
+        self._written.setdefault(place, []).append(offset)
+        self._places.add(place)
+        self._records.append((place, offset))
+
+    def written(self) -> dict[Place, list[int]]:
+        """See the protocol."""
+        written, self._written = self._written, {}
+        return written
+
+    def end(self, *, commits: bool = True) -> None:
+        """See the protocol."""
+        for place, offset in () if commits else self._records:
+            self.broker.remove(place, offset)
+        for place in self._places:
+            self.broker.skip(place)
+
+
+class KafkaTopics:
+    """Implements :class:`Topics` over Kafka.
+
+    Args:
+        bootstrap: The brokers.
+        name: The transactional id.
+    """
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": name,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        self._producer.init_transactions(_SECONDS)
+        self._written: dict[Place, list[int]] = {}
+
+    def make(self, topic: str, partitions: int = 1) -> None:
+        """See the protocol."""
+        self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_SECONDS)
+
+    def begin(self) -> None:
+        """See the protocol."""
+        self._producer.begin_transaction()
+
+    def write(self, place: Place, value: bytes | None, key: bytes | None = None) -> None:
+        """See the protocol."""
+        topic, partition = place
+        self._producer.produce(topic, value, key, partition, on_delivery=self._note)
+
+    def written(self) -> dict[Place, list[int]]:
+        """See the protocol."""
+        self._producer.flush(_SECONDS)
+        written, self._written = self._written, {}
+        return {place: sorted(offsets) for place, offsets in written.items()}
+
+    def end(self, *, commits: bool = True) -> None:
+        """See the protocol."""
+        if commits:
+            self._producer.commit_transaction(_SECONDS)
+        else:
+            self._producer.abort_transaction(_SECONDS)
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            place = message.topic() or "", message.partition() or 0
+            self._written.setdefault(place, []).append(message.offset() or 0)
+
+
+class OutputWriter:
+    """Plays a pipeline: documents with their commit records. LSNs are 100, 200, 300.
+
+    Args:
+        topics: Where it writes.
+        name: The pipeline's.
+        partitions: By output topic, without the pipeline's name in front.
+    """
+
+    def __init__(self, topics: Topics, name: str, partitions: Mapping[str, int]) -> None:
+        self.topics = topics
+        self.name = name
+        self.outputs = {f"{name}.{each}": count for each, count in partitions.items()}
+        self._lsn = 0
+        for topic, count in self.outputs.items():
+            topics.make(topic, count)
+            topics.make(commit_topic(topic))
+
+    def commit(
+        self,
+        documents: Iterable[tuple[str, int, str, str | None]] = (),
+        *,
+        commits: bool = True,
+        timeline: int = 1,
+    ) -> int:
+        """Publishes one source transaction: (topic, partition, key, value) of each document; returns its LSN.
+
+        Args:
+            documents: Topics without the pipeline's name in front.
+            commits: False: the Kafka transaction is aborted, and there is no such commit.
+            timeline: Of the commit; a new one has lower LSNs than the one before.
+        """
+        lsn = self._lsn + 100
+        self.topics.begin()
+        for topic, partition, key, value in documents:
+            place = f"{self.name}.{topic}", partition
+            self.topics.write(place, None if value is None else value.encode(), key.encode())
+        ranges: dict[str, dict[int, OffsetRange]] = {}
+        for (topic, partition), offsets in sorted(self.topics.written().items()):
+            ranges.setdefault(topic, {})[partition] = OffsetRange(len(offsets), offsets[0], offsets[-1])
+        record = CommitRecord(
+            pipeline=self.name,
+            source="src",
+            timeline=timeline,
+            commit_lsn=lsn,
+            previous_lsn=self._lsn,
+            xid=lsn + 7,
+            commit_ts_ms=COMMIT_MS + lsn,
+            offsets=ranges,
+            commit_ts_ns=(COMMIT_MS + lsn) * 1_000_000,
+        )
+        for topic in self.outputs:
+            self.topics.write((commit_topic(topic), 0), encode_commit_record(record))
+        self.topics.written()
+        self.topics.end(commits=commits)
+        self._lsn = lsn if commits else self._lsn
+        return lsn
+
+
+class ChangeWriter:
+    """Plays a connector and its sidecar: change records of transactions, and cuts. LSNs are 100, 200, 300.
+
+    Args:
+        topics: Where it writes.
+        source: The connector's ``topic.prefix``.
+        partitions: By table.
+    """
+
+    def __init__(self, topics: Topics, source: str, partitions: Mapping[str, int]) -> None:
+        self.topics = topics
+        self.source = source
+        self._partitions = partitions
+        self._ends = {data_topic(source, table): [0] * count for table, count in partitions.items()}
+        self._open: list[CommittedTransaction] = []
+        self._lsn = self._cut_lsn = self._events = self._order = 0
+        for topic, ends in self._ends.items():
+            topics.make(topic, len(ends))
+        topics.make(cut_log_topic(source))
+
+    def transaction(self, rows: Sequence[tuple[str, int, Any]], *, is_listed: bool = True) -> int:
+        """Writes a transaction: (table, key, row) of each change; returns its commit LSN.
+
+        Rows are in partition ``key % partitions``. Several are written in turn, so transactions interleave
+        in a topic's partitions as keys do.
+        """
+        xid, lsn = self.begin(), self._lsn
+        self.rows(xid, rows)
+        if is_listed:
+            self._open.append(CommittedTransaction(xid, lsn, COMMIT_MS + lsn))
+        return lsn
+
+    def begin(self) -> int:
+        """Begins a transaction; returns its xid, which is its commit LSN plus 7."""
+        self._lsn += 100
+        self._order = 0
+        return self._lsn + 7
+
+    def rows(self, xid: int, rows: Sequence[tuple[str, int, Any]], *, first: int = 1) -> None:
+        """Writes changes of a transaction, the first of which has this number in it."""
+        self._write([(t, key, self.value(t, xid, n, row)) for n, (t, key, row) in enumerate(rows, first)])
+
+    def snapshot(self, rows: Sequence[tuple[str, int, Any]]) -> int:
+        """Writes an initial snapshot; returns its LSN."""
+        self._lsn += 100
+        self._write([(t, key, self.value(t, None, 0, row, lsn=self._lsn)) for t, key, row in rows])
+        self._open.append(CommittedTransaction(SNAPSHOT_XID, self._lsn, COMMIT_MS + self._lsn))
+        return self._lsn
+
+    def cut(self, **others: Any) -> Cut:
+        """Publishes that everything committed so far is complete."""
+        cut = Cut(
+            **{
+                "source": self.source,
+                "timeline": 1,
+                "lsn": self._lsn,
+                "previous_lsn": self._cut_lsn,
+                "commit_ts_ms": COMMIT_MS + self._lsn,
+                "event_count": self._events,
+                "transactions": tuple(self._open),
+                "end_offsets": {topic: tuple(ends) for topic, ends in self._ends.items()},
+                "transaction_offset": 0,
+                **others,
+            }
+        )
+        self._open, self._cut_lsn = [], self._lsn
+        self.append(encode_cut(cut))
+        return cut
+
+    def append(self, record: bytes) -> None:
+        """Writes to the cut log."""
+        self.topics.begin()
+        self.topics.write((cut_log_topic(self.source), 0), record)
+        self.topics.written()
+        self.topics.end()
+
+    def value(self, table: str, xid: int | None, order: int, row: Any, *, lsn: int = 0) -> bytes:
+        """Makes a change record; a row of None is a delete."""
+        schema, _, name = table.partition(".")
+        own = lsn or (xid or 0) - 107 + order
+        block = {"id": f"{xid}:{own}", "total_order": order, "data_collection_order": order}
+        return json.dumps(
+            {
+                "before": None,
+                "after": row,
+                "source": {
+                    "connector": "postgresql",
+                    "name": self.source,
+                    "ts_ms": COMMIT_MS,
+                    "snapshot": "false" if xid else "true",
+                    "schema": schema,
+                    "table": name,
+                    "txId": xid,
+                    "lsn": own,
+                },
+                "transaction": block if xid else None,
+                "op": "r" if not xid else "d" if row is None else "c",
+                "ts_ms": COMMIT_MS + 5,
+            }
+        ).encode()
+
+    def _write(self, rows: Sequence[tuple[str, int, bytes]]) -> None:
+        self.topics.begin()
+        for table, key, value in rows:
+            place = data_topic(self.source, table), key % self._partitions[table]
+            self.topics.write(place, value, json.dumps({"id": key}).encode())
+        for (topic, partition), offsets in self.topics.written().items():
+            self._ends[topic][partition] = offsets[-1] + 1
+        self.topics.end()
+        self._events += len(rows)
+
+
+class Ticking(SystemClock):
+    """Every look at it is a second later: whatever is done now and then is done each time."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def monotonic(self) -> float:
+        """See the base."""
+        self._seconds += 1.0
+        return self._seconds
+
+
+class World:
+    """A broker, what writes to it, and consumers.
+
+    Args:
+        kafka: The broker; as consumers want it.
+        topics: What writes.
+        running: Ends the consumers.
+    """
+
+    def __init__(self, kafka: KafkaSettings | MemoryBroker, topics: Topics, running: ExitStack) -> None:
+        self.kafka, self.topics = kafka, topics
+        self.name = f"w{uuid.uuid4().hex[:10]}"
+        """Nobody else's."""
+        self._running = running
+        self._patience = timedelta(seconds=0 if isinstance(kafka, MemoryBroker) else 0.3)
+
+    @property
+    def broker(self) -> MemoryBroker:
+        """The broker in memory.
+
+        Raises:
+            TypeError: It is a real one.
+        """
+        if not isinstance(self.kafka, MemoryBroker):
+            raise TypeError("the broker is a real one")
+        return self.kafka
+
+    def output(self, **partitions: int) -> OutputWriter:
+        """Returns a pipeline with these output topics."""
+        return OutputWriter(self.topics, self.name, partitions)
+
+    def changes(self, partitions: Mapping[str, int]) -> ChangeWriter:
+        """Returns a source with these tables."""
+        return ChangeWriter(self.topics, self.name, partitions)
+
+    def consumer(
+        self,
+        inputs: Inputs,
+        *,
+        group: str = "g",
+        share: Share | None = None,
+        positions: PositionOf | None = None,
+        **settings: Any,
+    ) -> TransactionalConsumer:
+        """Returns a consumer that ends with the test."""
+        consumer = TransactionalConsumer(
+            self.kafka,
+            inputs,
+            group=f"{self.name}.{group}",
+            share=share,
+            positions=positions,
+            settings=ConsumerSettings(**settings),
+            clock=Ticking() if isinstance(self.kafka, MemoryBroker) else None,
+        )
+        self._running.callback(consumer.close)
+        return consumer
+
+    def read(self, consumer: TransactionalConsumer, count: int, *, tries: int = 400) -> list[Transaction]:
+        """Returns so many transactions; fewer if nothing came too often."""
+        found: list[Transaction] = []
+        while len(found) < count and tries:
+            transaction = consumer.poll(self._patience)
+            if transaction is None:
+                tries -= 1
+            else:
+                found.append(transaction)
+        return found
+
+    def is_idle(self, consumer: TransactionalConsumer) -> bool:
+        """Says whether nothing comes, however often it is asked."""
+        return not self.read(consumer, 1, tries=6)
+
+    def stored(self, group: str = "g") -> dict[Place, int]:
+        """Returns the committed offsets of a group, as Kafka's tools show them."""
+        name = f"{self.name}.{group}"
+        if isinstance(self.kafka, MemoryBroker):
+            return {place: each.offset for place, each in self.kafka.committed(name).items()}
+        admin = AdminClient(dict(self.kafka.client_config))
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
+        found = asked[name].result(_SECONDS).topic_partitions
+        return {(each.topic, each.partition): each.offset for each in found}
+
+
+def contents(transaction: Transaction) -> list[tuple[str, str]]:
+    """Returns key and value of each record, as text."""
+    return [(_text(record.key()), _text(record.value())) for record in transaction]
+
+
+def _text(data: bytes | None) -> str:
+    return "" if data is None else data.decode()

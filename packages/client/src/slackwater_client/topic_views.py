@@ -1,0 +1,282 @@
+"""Reads the views of a pipeline from its output topics, as of one commit."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from slackwater_cdc.records.record import Record
+from slackwater_client.broker import Broker
+from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
+from slackwater_client.kafka import KafkaBroker
+from slackwater_client.log import Log, commit_log
+from slackwater_client.snapshot import Key, ViewSnapshot, VisibleCommit, not_visible
+from slackwater_client.transaction import Place
+from slackwater_protocol import (
+    Clock,
+    CommitPosition,
+    KafkaSettings,
+    ProgressRecord,
+    SystemClock,
+    TopicState,
+    decode_progress_record,
+)
+from slackwater_protocol.commit_lookup import PlacedCommit, RecordFrom, first_reached, has_reached_lsn
+from slackwater_protocol.keys import commit_topic, progress_topic
+
+_LOOK_BACK = 64
+"""Offsets of the progress topic that are read first: the newest record is there, between markers."""
+_READ_SECONDS = 0.2
+_QUICK: Final = {"fetch.wait.max.ms": "10"}
+"""The end of a topic is only known from an answer without records, which the broker holds back so long."""
+_MAX_BYTES: Final = 64 << 20
+_PATIENCE_SECONDS = 60.0
+"""How long records that have to be there are waited for."""
+
+Ends = Mapping[Place, int]
+"""The offset of each output partition below which the documents up to some commit are."""
+
+
+def output_topics(topics: Iterable[str]) -> list[str]:
+    """Finds the output topics among those of a progress record: each has a commit topic beside it."""
+    known = set(topics)
+    return sorted(name for name in known if commit_topic(name) in known)
+
+
+def ends_of(topics: Mapping[str, TopicState], views: Iterable[str]) -> dict[Place, int]:
+    """Returns where the documents of a pipeline's newest batch, and all before, end."""
+    return {(view, number): end for view in views for number, end in enumerate(topics[view].end)}
+
+
+def ends_at(at: CommitPosition, later: Iterable[PlacedCommit], newest: Ends, pipeline: str) -> Ends:
+    """Returns where the documents end that make the views as of an earlier commit.
+
+    Args:
+        at: The commit.
+        later: The commit records behind it, in order, up to the newest batch; the first one may cover it.
+        newest: Where the documents of the newest batch end.
+        pipeline: Its name, for the error.
+
+    Raises:
+        StateNotKeptError: The pipeline publishes batches, and has published documents since.
+    """
+    topics = {topic for topic, _ in newest}
+    ends: dict[Place, int] = {}
+    for placed in later:
+        record = placed.record
+        if record.xid is None and not topics.isdisjoint(record.offsets):
+            raise StateNotKeptError(
+                f'pipeline {pipeline!r} publishes batches (`emit = "latest"`), and has published commit '
+                f"{placed.position} after {at}: its topics keep the newest document of each key only",
+                'read its newest state; to read earlier ones, publish every commit: `emit = "transactions"`',
+            )
+        for topic, ranges in record.offsets.items():
+            for partition, held in ranges.items():
+                ends.setdefault((topic, partition), held.first_offset)
+        if newest.keys() <= ends.keys():
+            break
+    return {place: ends.get(place, end) for place, end in newest.items()}
+
+
+def counts_of(commits: Iterable[PlacedCommit], views: Iterable[str]) -> int:
+    """Returns the number of documents that commits have in some output topics."""
+    wanted = set(views)
+    return sum(
+        count for placed in commits for topic, count in placed.record.record_counts.items() if topic in wanted
+    )
+
+
+@dataclass(slots=True)
+class FoldedView:
+    """The newest document of each key."""
+
+    key: Key | None = None
+    """The only key that is wanted."""
+    documents: dict[bytes, bytes] = field(default_factory=dict)
+
+    def add(self, key: bytes, document: bytes | None) -> None:
+        """Takes the next document of a partition; one without a value removes that of its key."""
+        if self.key is not None and json.loads(key) != self.key:
+            return
+        if document is None:
+            self.documents.pop(key, None)
+        else:
+            self.documents[key] = document
+
+
+class TopicOutput:
+    """Implements :class:`slackwater_client.snapshot.PipelineOutput` over the topics of a pipeline.
+
+    Each question reads the whole of a topic: this is for looking, for tests and for first copies. Close it
+    after use.
+
+    Args:
+        kafka: The brokers; in tests a :class:`slackwater_client.memory.MemoryBroker`.
+        pipeline: Its name, as it stands in the output.
+        clock: For deadlines.
+    """
+
+    def __init__(self, kafka: KafkaSettings | Broker, pipeline: str, clock: Clock | None = None) -> None:
+        self._pipeline = pipeline
+        if isinstance(kafka, KafkaSettings):
+            quick = replace(kafka, options={**_QUICK, **kafka.options})
+            broker: Broker = KafkaBroker(quick, f"read-{pipeline}", _MAX_BYTES)
+        else:
+            broker = kafka
+        self._broker, self._clock = broker, clock or SystemClock()
+        self._progress = Log(broker, progress_topic(pipeline), _decode, self._clock)
+        self._reader = broker.reader()
+
+    @property
+    def pipeline(self) -> str:
+        """See the protocol."""
+        return self._pipeline
+
+    def views(self) -> Sequence[str]:
+        """See the protocol: the names of the output topics."""
+        return output_topics(self._newest().topics)
+
+    def newest(self) -> VisibleCommit | None:
+        """See the protocol."""
+        return _visible(self._newest())
+
+    def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
+        """See the protocol."""
+        progress = self._newest()
+        seen = _visible(progress)
+        if seen is None or (at is not None and at > seen.position):
+            raise not_visible(at, self._pipeline, seen)
+        folded = {view: FoldedView(key) for view in views}
+        starts = self._starts(progress, views)
+        if at is None:
+            at = self._fold_newest(folded, starts, progress)
+        else:
+            self._fold(folded, starts, self._ends_at(at, progress, views))
+            # Compaction may have gone on meanwhile.
+            self._ends_at(at, self._newest(), views)
+        documents = {view: list(each.documents.values()) for view, each in folded.items()}
+        return ViewSnapshot(progress.source, at, documents)
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._progress.close()
+        self._reader.close()
+
+    def _newest(self) -> ProgressRecord:
+        low, end = self._progress.bounds()
+        for start in (max(low, end - _LOOK_BACK), low):
+            found = list(self._progress.entries(start, end))
+            if found:
+                return found[-1]
+        hint = "check the name (from revision 2 on it ends in .v<revision>) and the brokers"
+        raise ClientConfigError(f"no pipeline {self._pipeline!r} has written to this Kafka", hint)
+
+    def _starts(self, progress: ProgressRecord, views: Sequence[str]) -> dict[Place, int]:
+        """Returns where topics begin, unless documents were removed: then no state is whole."""
+        starts = {}
+        for view in views:
+            for number, first in enumerate(progress.topics[view].start):
+                low, _ = self._reader.bounds((view, number))
+                if low > first:
+                    raise StateNotKeptError(
+                        f"{view}/{number} begins at offset {low}, the pipeline wrote from {first} on: "
+                        "documents were removed by retention or by hand",
+                        "the views cannot be told from what is left; build them anew with another `revision`",
+                    )
+                starts[view, number] = low
+        return starts
+
+    def _ends_at(self, at: CommitPosition, progress: ProgressRecord, views: Sequence[str]) -> Ends:
+        newest = ends_of(progress.topics, views)
+        seen = _visible(progress)
+        if seen is None or seen.position <= at:
+            return newest
+        log = commit_log(self._broker, commit_topic(views[0]), self._clock)
+        try:
+            low, end = log.bounds()
+            first = first_reached(low, end, _record_from(log), has_reached_lsn(at))
+            if first is None:
+                return newest
+            earliest = next(log.entries(low, end))
+            if at < CommitPosition(earliest.record.timeline, earliest.record.previous_lsn):
+                begins = CommitPosition(earliest.record.timeline, earliest.record.previous_lsn)
+                raise StateNotKeptError(
+                    f"pipeline {self._pipeline!r} has published no state before {begins}, "
+                    f"and {at} is asked for",
+                    "read it at a later commit",
+                )
+            later = (p for p in log.entries(first.offset, end) if at < p.position <= seen.position)
+            return ends_at(at, later, newest, self._pipeline)
+        finally:
+            log.close()
+
+    def _fold_newest(
+        self, folded: Mapping[str, FoldedView], starts: Ends, progress: ProgressRecord
+    ) -> CommitPosition:
+        """Reads to the end, and on until nothing can have been compacted away unseen.
+
+        A document may be removed while its topic is read, because a newer one of its key has become visible.
+        That one is read then, and so on, until as many documents were read as commits have published.
+        """
+        ends: Ends = ends_of(progress.topics, folded)
+        self._fold(folded, starts, ends)
+        while True:
+            position = CommitPosition(progress.timeline, progress.commit_lsn)
+            progress = self._newest()
+            new = CommitPosition(progress.timeline, progress.commit_lsn)
+            if new == position:
+                return position
+            begins, ends = ends, ends_of(progress.topics, folded)
+            if self._fold(folded, begins, ends) == self._published(next(iter(folded)), folded, position, new):
+                return new
+
+    def _published(
+        self, view: str, views: Iterable[str], after: CommitPosition, until: CommitPosition
+    ) -> int:
+        log = commit_log(self._broker, commit_topic(view), self._clock)
+        try:
+            low, end = log.bounds()
+            first = first_reached(low, end, _record_from(log), has_reached_lsn(after))
+            found = log.entries(low if first is None else first.offset, end)
+            return counts_of((p for p in found if after < p.position <= until), views)
+        finally:
+            log.close()
+
+    def _fold(self, folded: Mapping[str, FoldedView], starts: Ends, ends: Ends) -> int:
+        """Reads documents between offsets; returns how many there were."""
+        left = {place: end for place, end in ends.items() if starts.get(place, 0) < end}
+        self._reader.reset()
+        self._reader.begin({place: starts.get(place, 0) for place in left})
+        count = 0
+        deadline = self._clock.monotonic() + _PATIENCE_SECONDS
+        while left:
+            if portions := self._reader.read(_READ_SECONDS):
+                deadline = self._clock.monotonic() + _PATIENCE_SECONDS
+            elif self._clock.monotonic() > deadline:
+                place, end = next(iter(left.items()))
+                hint = "an unfinished Kafka transaction may hide records; try again in a minute"
+                raise ClientUnavailableError(f"{place[0]}/{place[1]} cannot be read up to offset {end}", hint)
+            for place, records, position in portions:
+                for record in records:
+                    if (record.offset() or 0) < ends[place]:
+                        folded[place[0]].add(record.key() or b"", record.value())
+                        count += 1
+                if place in left and position >= left[place]:
+                    del left[place]
+        self._reader.reset()
+        return count
+
+
+def _visible(progress: ProgressRecord) -> VisibleCommit | None:
+    if progress.batch_id < 0:
+        return None
+    return VisibleCommit(progress.source, CommitPosition(progress.timeline, progress.commit_lsn))
+
+
+def _decode(record: Record) -> ProgressRecord | None:
+    value = record.value()
+    return None if value is None else decode_progress_record(value)
+
+
+def _record_from(log: Log[PlacedCommit]) -> RecordFrom:
+    return lambda start, end: next(log.entries(start, end), None)

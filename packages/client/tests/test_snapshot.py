@@ -1,0 +1,340 @@
+"""Views as of one commit, from topics that a pipeline has written, over a broker in memory and a real one.
+
+How the promises were seen to fail. One commit: ``ends_at`` returns `newest`. Compaction while the topic is
+read: ``_fold_newest`` returns its first position.
+"""
+
+import json
+import random
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+
+import pytest
+
+from slackwater_client import (
+    ClientConfigError,
+    NotVisibleError,
+    StateNotKeptError,
+    TopicOutput,
+    ViewSnapshot,
+    VisibleCommit,
+    read_views,
+    wait_visible,
+)
+from slackwater_client.memory import MemoryBroker, MemoryReader
+from slackwater_client.snapshot import Key
+from slackwater_client.testing import MemoryTopics, World
+from slackwater_client.transaction import Place
+from slackwater_protocol import (
+    CommitPosition,
+    CommitRecord,
+    OffsetRange,
+    ProgressRecord,
+    TopicState,
+    encode_commit_record,
+    encode_progress_record,
+)
+from slackwater_protocol.keys import commit_topic, progress_topic
+
+NOTHING = timedelta(0)
+Change = tuple[str, int, int | None]
+"""View, key and value; None: the key's document is gone."""
+
+
+class Pipeline:
+    """Publishes batches of one commit each; LSNs are 100, 200, 300."""
+
+    def __init__(self, world: World, *views: str, partitions: int = 2, is_latest: bool = False) -> None:
+        self.topics, self.is_latest = world.topics, is_latest
+        self.name = f"p{uuid.uuid4().hex[:10]}"
+        self.views = {view: f"{self.name}_{view}" for view in views}
+        self.partitions = partitions
+        self.batch_id = -1
+        self.ends = {topic: [0] * partitions for topic in self.views.values()}
+        self.states: dict[int, dict[str, dict[int, int]]] = {0: {view: {} for view in views}}
+        """By LSN."""
+        for topic in self.views.values():
+            self.topics.make(topic, partitions)
+            self.topics.make(commit_topic(topic))
+        self.topics.make(progress_topic(self.name))
+
+    @property
+    def lsn(self) -> int:
+        return 100 * (self.batch_id + 1)
+
+    def publish(self, *changes: Change, commits: bool = True) -> int:
+        """Makes a batch visible, or aborts it; returns its LSN."""
+        lsn = self.lsn + 100
+        self.topics.begin()
+        state = {view: dict(rows) for view, rows in self.states[self.lsn].items()}
+        for view, key, value in changes:
+            place = self.views[view], key % self.partitions
+            document = None if value is None else json.dumps({"id": key, "value": value}).encode()
+            self.topics.write(place, document, json.dumps({"id": key}).encode())
+            if value is None:
+                state[view].pop(key, None)
+            else:
+                state[view][key] = value
+        ranges: dict[str, dict[int, OffsetRange]] = {}
+        ends = {topic: list(found) for topic, found in self.ends.items()}
+        for (topic, partition), offsets in self.topics.written().items():
+            ranges.setdefault(topic, {})[partition] = OffsetRange(len(offsets), offsets[0], offsets[-1])
+            ends[topic][partition] = offsets[-1] + 1
+        record = CommitRecord(
+            pipeline=self.name,
+            source="inv",
+            timeline=1,
+            commit_lsn=lsn,
+            previous_lsn=self.lsn,
+            xid=None if self.is_latest else lsn,
+            commit_ts_ms=lsn,
+            offsets=ranges,
+        )
+        start = (0,) * self.partitions
+        progress = ProgressRecord(
+            pipeline=self.name,
+            query_id="q",
+            batch_id=self.batch_id + 1,
+            source="inv",
+            timeline=1,
+            commit_lsn=lsn,
+            topics={topic: TopicState("", start, tuple(found)) for topic, found in ends.items()}
+            | {commit_topic(topic): TopicState("", (0,), (0,)) for topic in ends},
+        )
+        for topic in self.views.values():
+            self.topics.write((commit_topic(topic), 0), encode_commit_record(record))
+        self.topics.write(
+            (progress_topic(self.name), 0), encode_progress_record(progress), self.name.encode()
+        )
+        self.topics.written()
+        self.topics.end(commits=commits)
+        if commits:
+            self.batch_id, self.ends, self.states[lsn] = self.batch_id + 1, ends, state
+        return lsn
+
+
+Open = Callable[..., TopicOutput]
+
+
+@pytest.fixture
+def open_output(world: World) -> Iterator[Open]:
+    found: list[TopicOutput] = []
+
+    def make(name: str) -> TopicOutput:
+        found.append(TopicOutput(world.kafka, name))
+        return found[-1]
+
+    yield make
+    for each in found:
+        each.close()
+
+
+def rows(pipeline: Pipeline, snapshot: ViewSnapshot) -> dict[str, dict[int, int]]:
+    found = {}
+    for view, topic in pipeline.views.items():
+        documents = [json.loads(document) for document in snapshot.documents[topic]]
+        found[view] = {document["id"]: document["value"] for document in documents}
+        assert len(found[view]) == len(documents)
+    return found
+
+
+def at(lsn: int) -> CommitPosition:
+    return CommitPosition(1, lsn)
+
+
+def some_changes(rng: random.Random) -> list[Change]:
+    picked = rng.sample([(view, key) for view in ("one", "two") for key in range(6)], rng.randrange(5))
+    return [(view, key, rng.choice([None, rng.randrange(100)])) for view, key in picked]
+
+
+def test_views_are_read_as_of_every_commit_that_was_published(world: World, open_output: Open) -> None:
+    rng = random.Random(11)
+    pipeline = Pipeline(world, "one", "two")
+    for _ in range(25):
+        if rng.random() < 0.2:
+            pipeline.publish(*some_changes(rng), commits=False)
+        pipeline.publish(*some_changes(rng))
+    output = open_output(pipeline.name)
+    newest = read_views([output])
+    assert (newest.source, newest.position) == ("inv", at(pipeline.lsn))
+    assert rows(pipeline, newest) == pipeline.states[pipeline.lsn]
+    for lsn in range(100, pipeline.lsn + 1, 50 if isinstance(world.kafka, MemoryBroker) else 450):
+        snapshot = read_views([output], at=at(lsn))
+        assert snapshot.position == at(lsn)
+        assert rows(pipeline, snapshot) == pipeline.states[lsn - lsn % 100]
+
+
+def test_one_view_and_one_key_are_read(world: World, open_output: Open) -> None:
+    pipeline = Pipeline(world, "one", "two")
+    pipeline.publish(("one", 1, 10), ("one", 2, 20), ("two", 1, 30))
+    topic = pipeline.views["one"]
+    found = read_views([open_output(pipeline.name)], [topic], key={"id": 2})
+    assert {view: [json.loads(each) for each in held] for view, held in found.documents.items()} == {
+        topic: [{"id": 2, "value": 20}]
+    }
+
+
+def test_what_is_not_visible_yet_is_said(world: World, open_output: Open) -> None:
+    pipeline = Pipeline(world, "one")
+    pipeline.publish(("one", 1, 10))
+    output = open_output(pipeline.name)
+    with pytest.raises(
+        NotVisibleError, match="newest visible commit is 1/0/64 and commit 1/0/65 is asked for"
+    ):
+        read_views([output], at=at(101))
+    with pytest.raises(NotVisibleError, match="newest visible commit is 1/0/64"):
+        wait_visible([output], at(101), timeout=NOTHING)
+    assert wait_visible([output], at(77), timeout=NOTHING) == at(100)
+
+
+def test_states_of_batches_are_known_while_nothing_was_published_since(
+    world: World, open_output: Open
+) -> None:
+    pipeline = Pipeline(world, "one", "two", is_latest=True)
+    pipeline.publish(("one", 1, 10), ("two", 1, 10))
+    pipeline.publish(("two", 1, 11))
+    pipeline.publish()
+    output = open_output(pipeline.name)
+    assert rows(pipeline, read_views([output])) == pipeline.states[300]
+    assert rows(pipeline, read_views([output], at=at(200))) == pipeline.states[200]
+    with pytest.raises(StateNotKeptError, match="publishes batches"):
+        read_views([output], at=at(150))
+
+
+def test_states_before_the_first_one_are_not_made_up(world: World, open_output: Open) -> None:
+    pipeline = Pipeline(world, "one")
+    pipeline.batch_id = 4
+    pipeline.states[500] = {"one": {}}
+    pipeline.publish(("one", 1, 10))
+    pipeline.publish(("one", 1, 11))
+    with pytest.raises(StateNotKeptError, match="no state before 1/0/1F4"):
+        read_views([open_output(pipeline.name)], at=at(400))
+
+
+def test_unknown_views_and_pipelines_are_named(world: World, open_output: Open) -> None:
+    pipeline = Pipeline(world, "one")
+    pipeline.publish(("one", 1, 10))
+    with pytest.raises(ClientConfigError, match="view 'three' is in none of"):
+        read_views([open_output(pipeline.name)], ["three"])
+    world.topics.make(progress_topic("nobody"))
+    with pytest.raises(ClientConfigError, match="no pipeline 'nobody' has written"):
+        read_views([open_output("nobody")])
+
+
+def test_several_pipelines_are_read_at_the_commit_that_all_have_reached(
+    world: World, open_output: Open
+) -> None:
+    first, second = Pipeline(world, "one"), Pipeline(world, "two")
+    for number in range(3):
+        first.publish(("one", 1, number))
+    for number in range(5):
+        second.publish(("two", 1, number))
+    outputs = [open_output(first.name), open_output(second.name)]
+    snapshot = read_views(outputs)
+    assert snapshot.position == at(300)
+    assert rows(first, snapshot) == first.states[300]
+    assert rows(second, snapshot) == second.states[300]
+
+
+def test_pipelines_that_stand_at_different_batches_cannot_be_read_together(
+    world: World, open_output: Open
+) -> None:
+    first, second = Pipeline(world, "one", is_latest=True), Pipeline(world, "two", is_latest=True)
+    first.publish(("one", 1, 1))
+    for number in range(2):
+        second.publish(("two", 1, number))
+    with pytest.raises(StateNotKeptError, match="publishes batches"):
+        read_views([open_output(first.name), open_output(second.name)], timeout=NOTHING)
+
+
+def test_an_output_of_which_documents_were_removed_is_refused(memory: World) -> None:
+    pipeline = Pipeline(memory, "one", partitions=1)
+    pipeline.publish(("one", 1, 10))
+    pipeline.publish(("one", 1, 11))
+    broker: MemoryBroker = memory.broker
+    broker.truncate((pipeline.views["one"], 0), 1)
+    with pytest.raises(StateNotKeptError, match="removed by retention"):
+        read_views([TopicOutput(broker, pipeline.name)])
+
+
+class CompactingBroker(MemoryBroker):
+    """Publishes, and compacts what that replaces, when somebody begins to read the view."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self.topic = topic
+        self.steps: list[Callable[[], None]] = []
+
+    def reader(self) -> MemoryReader:
+        broker = self
+
+        class Reader(MemoryReader):
+            def begin(self, starts: dict[Place, int]) -> None:  # type: ignore[override]
+                if any(topic.endswith(broker.topic) for topic, _ in starts) and broker.steps:
+                    broker.steps.pop(0)()
+                super().begin(starts)
+
+        return Reader(self)
+
+
+def test_a_document_that_is_compacted_away_while_it_is_read_is_found_in_its_newer_form(memory: World) -> None:
+    broker = CompactingBroker("_one")
+    memory.topics = MemoryTopics(broker)
+    pipeline = Pipeline(memory, "one", partitions=1, is_latest=True)
+    for key in range(4):
+        pipeline.publish(("one", key, 0))
+    place = pipeline.views["one"], 0
+    held = [record.offset() or 0 for record in broker.partition(place).records]
+
+    def replace(*keys: int) -> Callable[[], None]:
+        def publish() -> None:
+            for key in keys:
+                pipeline.publish(("one", key, pipeline.lsn))
+                broker.remove(place, held[key])
+                held[key] = broker.partition(place).records[-1].offset() or 0
+
+        return publish
+
+    broker.steps = [replace(1, 2), replace(2, 1, 3)]
+    snapshot = read_views([TopicOutput(broker, pipeline.name)])
+    assert snapshot.position == at(pipeline.lsn)
+    assert rows(pipeline, snapshot) == pipeline.states[pipeline.lsn]
+
+
+class Advancing:
+    """An output that is one commit further each time it is asked."""
+
+    pipeline = "p"
+
+    def __init__(self, *lsns: int | None) -> None:
+        self._lsns = iter(lsns)
+
+    def views(self) -> Sequence[str]:
+        return ["v"]
+
+    def newest(self) -> VisibleCommit | None:
+        lsn = next(self._lsns)
+        return None if lsn is None else VisibleCommit("inv", at(lsn))
+
+    def read(self, views: Sequence[str], position: CommitPosition | None, key: Key | None) -> ViewSnapshot:
+        raise StateNotKeptError("not now")
+
+    def close(self) -> None: ...
+
+
+def test_a_write_is_waited_for_in_all_outputs() -> None:
+    both = [Advancing(None, 100, 200, 300), Advancing(500, 500, 500, 500)]
+    assert wait_visible(both, at(250), timeout=timedelta(seconds=60)) == at(300)
+
+
+def test_pipelines_of_two_databases_have_no_common_commit() -> None:
+    class Other(Advancing):
+        def views(self) -> Sequence[str]:
+            return ["w"]
+
+        def newest(self) -> VisibleCommit | None:
+            return VisibleCommit("shop", at(1))
+
+    with pytest.raises(ClientConfigError, match="several sources: inv, shop"):
+        read_views([Advancing(1), Other()])
