@@ -1,9 +1,8 @@
 """docs/outputs.md shows the example that reads a lake at one commit, as it runs."""
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from runpy import run_path
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import LakeSettings
@@ -11,11 +10,11 @@ from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings, O
 from slackwater_spark.sink.lake.delta import DeltaLake
 
 DOCS = Path(__file__).parents[4] / "docs"
+EXAMPLE = DOCS / "examples" / "lake_at_one_commit.py"
 
 
 def test_the_example_stands_in_the_documentation_as_it_runs() -> None:
-    example = (DOCS / "examples" / "lake_at_one_commit.py").read_text()
-    assert example in (DOCS / "outputs.md").read_text()
+    assert EXAMPLE.read_text() in (DOCS / "outputs.md").read_text()
 
 
 def test_the_example_reads_all_tables_at_one_commit(
@@ -31,7 +30,7 @@ def test_the_example_reads_all_tables_at_one_commit(
     for number in range(3):
         document = (10 * number + 10, b'{"id":%d}' % number, b'{"id":%d}' % number)
         sink.write("query", make_batch(number, [document], others={1: [document]}))
-    tables_at: Any = import_module("docs.examples.lake_at_one_commit").tables_at
+    tables_at = run_path(str(EXAMPLE))["tables_at"]
 
     def ids(lsn: int | None) -> tuple[int, dict[str, list[int]]]:
         at, tables = tables_at(str(tmp_path), "p", lsn)
