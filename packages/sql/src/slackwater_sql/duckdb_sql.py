@@ -90,15 +90,15 @@ def unwritable_type(column_type: DuckDBPyType) -> str:
 
 def may_have_one_text(column_type: DuckDBPyType) -> bool:
     """Says if :func:`with_one_text` gives equal values of this type equal texts."""
-    kind = _kind(column_type)
+    kind = type_kind(column_type)
     if kind in _LISTS | {"struct"}:
-        return all(may_have_one_text(child) for _, child in _children(column_type))
+        return all(may_have_one_text(child) for _, child in type_children(column_type))
     return not _holds(column_type, _WITHOUT_ONE_TEXT if kind in _FLOATS else _WITHOUT_ONE_TEXT | _FLOATS)
 
 
 def with_one_text(sql: str, column_type: DuckDBPyType) -> str:
     """Returns SQL of an equal value whose text is that of all equal ones: 0.0 and -0.0 are equal."""
-    if _kind(column_type) in _NESTED and _holds(column_type, _FLOATS):
+    if type_kind(column_type) in _NESTED and _holds(column_type, _FLOATS):
         return f"CAST({_positive(sql, column_type, 0)} AS {column_type})"
     return _positive(sql, column_type, 0)
 
@@ -110,10 +110,10 @@ class _NoJsonFormError(Exception):
 def _positive(sql: str, column_type: DuckDBPyType, depth: int) -> str:
     if not _holds(column_type, _FLOATS):
         return sql
-    if _kind(column_type) in _FLOATS:
+    if type_kind(column_type) in _FLOATS:
         return f"({sql}) + 0.0"
-    children = _children(column_type)
-    if _kind(column_type) in _LISTS:
+    children = type_children(column_type)
+    if type_kind(column_type) in _LISTS:
         element = f"e{depth}"
         return f"list_transform({sql}, lambda {element}: {_positive(element, children[0][1], depth + 1)})"
     fields = ", ".join(
@@ -123,40 +123,43 @@ def _positive(sql: str, column_type: DuckDBPyType, depth: int) -> str:
     return f"CASE WHEN ({sql}) IS NULL THEN NULL ELSE {{{fields}}} END"
 
 
-def _kind(column_type: DuckDBPyType) -> str:
+def type_kind(column_type: DuckDBPyType) -> str:
+    """Returns the name of a type without its parameters, as DuckDB names it; ``json`` for JSON."""
     return "json" if str(column_type) == "JSON" else column_type.id.strip('"')
 
 
-def _children(column_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
-    """Elements of a list, fields of a struct, key and value of a map, members of a union."""
-    if _kind(column_type) not in _NESTED:
+def type_children(column_type: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
+    """Returns elements of a list, fields of a struct, key and value of a map, members of a union."""
+    if type_kind(column_type) not in _NESTED:
         return []
     return [(name, child) for name, child in column_type.children if isinstance(child, DuckDBPyType)]
 
 
 def _holds(column_type: DuckDBPyType, kinds: frozenset[str]) -> bool:
-    return _kind(column_type) in kinds or any(_holds(child, kinds) for _, child in _children(column_type))
+    return type_kind(column_type) in kinds or any(
+        _holds(child, kinds) for _, child in type_children(column_type)
+    )
 
 
 def _json_ready(expression: str, column_type: DuckDBPyType, depth: int = 0) -> str:
     """Returns SQL for a value that `to_json` writes as the table above says."""
-    kind = _kind(column_type)
+    kind = type_kind(column_type)
     if kind in _LISTS | {"struct"}:
         cast = _text_cast(column_type)
         if cast is not None:
             return expression if cast == str(column_type) else f"CAST({expression} AS {cast})"
         return _nested(expression, column_type, depth)
     if kind == "map":
-        (_, key), (_, value) = _children(column_type)
-        if _kind(key) not in _MAP_KEYS or _text_cast(value) != str(value):
+        (_, key), (_, value) = type_children(column_type)
+        if type_kind(key) not in _MAP_KEYS or _text_cast(value) != str(value):
             raise _NoJsonFormError(str(column_type))
         return expression
     return _scalar(expression, column_type)
 
 
 def _nested(expression: str, column_type: DuckDBPyType, depth: int) -> str:
-    children = _children(column_type)
-    if _kind(column_type) in _LISTS:
+    children = type_children(column_type)
+    if type_kind(column_type) in _LISTS:
         element = f"e{depth}"
         ready = _json_ready(element, children[0][1], depth + 1)
         return f"list_transform({expression}, lambda {element}: {ready})"
@@ -169,8 +172,8 @@ def _nested(expression: str, column_type: DuckDBPyType, depth: int) -> str:
 
 def _text_cast(column_type: DuckDBPyType) -> str | None:
     """Returns the type to cast to so that every leaf is exact in JSON; None if a cast does not do it."""
-    kind = _kind(column_type)
-    children = _children(column_type)
+    kind = type_kind(column_type)
+    children = type_children(column_type)
     if kind in _PLAIN:
         return "INTEGER" if kind == "null" else str(column_type)
     if kind in _AS_TEXT:
@@ -186,7 +189,7 @@ def _text_cast(column_type: DuckDBPyType) -> str | None:
 
 
 def _scalar(expression: str, column_type: DuckDBPyType) -> str:
-    kind = _kind(column_type)
+    kind = type_kind(column_type)
     if kind in _PLAIN | {"json"}:
         return expression
     if kind in _AS_TEXT:
@@ -224,18 +227,18 @@ def _text(expression: str, column_type: DuckDBPyType, depth: int = 0) -> str:
     """Returns SQL for a value's JSON text, never NULL."""
     if not _holds(column_type, _JSON):
         return f"coalesce(CAST(to_json({_json_ready(expression, column_type, depth)}) AS VARCHAR), 'null')"
-    kind = _kind(column_type)
+    kind = type_kind(column_type)
     if kind == "json":
         return f"coalesce(CAST({expression} AS VARCHAR), 'null')"
     if kind in _LISTS:
         element = f"e{depth}"
-        text = _text(element, _children(column_type)[0][1], depth + 1)
+        text = _text(element, type_children(column_type)[0][1], depth + 1)
         texts = f"array_to_string(list_transform({expression}, lambda {element}: {text}), ',')"
         return f"CASE WHEN {expression} IS NULL THEN 'null' ELSE concat('[', {texts}, ']') END"
     if kind == "struct":
         fields = tuple(
             Field(name, f"struct_extract({expression}, {literal(name)})", child)
-            for name, child in _children(column_type)
+            for name, child in type_children(column_type)
         )
         return f"CASE WHEN {expression} IS NULL THEN 'null' ELSE {_object_text(fields)} END"
     raise _NoJsonFormError(str(column_type))

@@ -1,0 +1,1 @@
+"""Forms of documents that have a schema: Avro, and JSON with a JSON Schema."""

@@ -1,0 +1,283 @@
+"""Avro of documents: a view's schema, and the bytes of its documents and keys. Pure.
+
+| DuckDB | Avro |
+|---|---|
+| `BOOLEAN` | boolean |
+| `TINYINT` to `INTEGER`, `UTINYINT`, `USMALLINT` | int |
+| `UINTEGER`, `BIGINT` | long |
+| `UBIGINT` / `HUGEINT`, `UHUGEINT` | bytes, decimal(20,0) / decimal(38,0) |
+| `DECIMAL(p,s)` | bytes, decimal(p,s) |
+| `FLOAT` / `DOUBLE` | float / double |
+| `DATE` | int, date |
+| `TIME` | long, time-micros |
+| `TIMESTAMP` / `TIMESTAMPTZ` | long, local-timestamp-micros / timestamp-micros |
+| `UUID` | string, uuid |
+| `BLOB` | bytes |
+| lists, structs, maps | array, record, map |
+| others | string; JSON as its text |
+
+Every value is a union with null, which is the default: so a column may be added and taken away, and schemas
+stay compatible in both directions. The encoder is made of functions per column, since a general one tries a
+union's branches for each value.
+"""
+
+import json
+import re
+import struct
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from duckdb import sqltype
+from duckdb.sqltypes import DuckDBPyType
+
+from slackwater_spark.sink.formats.columns import Column, UnfitValueError
+from slackwater_spark.sink.formats.times import days, microseconds, timestamp
+from slackwater_sql.duckdb_sql import type_children, type_kind
+
+NAMESPACE: Final = "slackwater"
+ORIGINAL_NAME: Final = "slackwater.name"
+"""The property with a column's name where Avro has no such names."""
+ORIGINAL_TYPE: Final = "slackwater.type"
+"""The property with a DuckDB type where the Avro type does not say how the document has the value."""
+
+_FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_]")
+_WIDEST_DECIMAL: Final = 38
+_LARGEST: Final = 10**_WIDEST_DECIMAL - 1
+
+_Write = Callable[[Any, bytearray], None]
+"""Appends a value that is not null."""
+
+
+@dataclass(frozen=True, slots=True)
+class _AvroType:
+    """A type of values that are not null."""
+
+    schema: Any
+    json: Any
+    """What msgspec is to make of them."""
+    write: _Write
+
+
+class AvroEncoder:
+    """Makes Avro of documents, or of keys, in their order; the same bytes for the same text.
+
+    Args:
+        name: The full name of the record.
+        columns: The document's.
+
+    Raises:
+        UnfitValueError: Two names are the same in Avro.
+    """
+
+    def __init__(self, name: str, columns: Sequence[Column]) -> None:
+        types = [(column.name, sqltype(column.type)) for column in columns]
+        self._names = [column.name for column in columns]
+        record = _record(name, types)
+        self.schema = json.dumps(record.schema)
+        """The Avro schema as JSON text."""
+        self._decode = msgspec.json.Decoder(record.json).decode
+        self._write = record.write
+
+    def __call__(self, document: bytes) -> bytes:
+        """Returns a document as Avro, without any header.
+
+        Raises:
+            UnfitValueError: A value has no form in the schema.
+        """
+        out = bytearray()
+        try:
+            self._write(self._decode(document), out)
+        except (msgspec.MsgspecError, ValueError, OverflowError, struct.error) as error:
+            raise UnfitValueError(f"{error}") from error
+        return bytes(out)
+
+
+def _record(full_name: str, types: Iterable[tuple[str, DuckDBPyType]]) -> _AvroType:
+    namespace, _, name = full_name.rpartition(".")
+    names: dict[str, str] = {}
+    fields, members, writes = [], [], []
+    for number, (column, column_type) in enumerate(types):
+        field = avro_name(column)
+        other = names.setdefault(field, column)
+        if other != column:
+            raise UnfitValueError(
+                f"columns {other!r} and {column!r} are both {field!r} in Avro, whose names have letters, "
+                "digits and '_' only"
+            )
+        of_column = _value(f"{full_name}.{field}", column_type)
+        own = {} if field == column else {ORIGINAL_NAME: column}
+        fields.append({"name": field, "type": of_column.schema, "default": None, **own})
+        members.append((f"c{number}", of_column.json))
+        writes.append(of_column.write)
+    renamed = {f"c{number}": column for number, column in enumerate(names.values())}
+    row = msgspec.defstruct(name, members, rename=renamed)
+    values = msgspec.structs.astuple
+
+    def write(value: Any, out: bytearray) -> None:
+        for write_field, item in zip(writes, values(value), strict=True):
+            write_field(item, out)
+
+    schema = {"type": "record", "name": name, "namespace": namespace, "fields": fields}
+    return _AvroType(schema, row, write)
+
+
+def avro_name(name: str) -> str:
+    """Returns the name as Avro allows it: other characters than letters, digits and ``_`` become ``_``."""
+    plain = _FORBIDDEN.sub("_", name)
+    return f"_{plain}" if not plain or plain[0].isdigit() else plain
+
+
+def _value(path: str, column_type: DuckDBPyType) -> _AvroType:
+    """Returns the type of values that may be null."""
+    kind = type_kind(column_type)
+    if kind == "null":
+        return _AvroType("null", None, lambda value, out: None)
+    of_value = _present(path, kind, column_type)
+    write_present = of_value.write
+
+    def write(value: Any, out: bytearray) -> None:
+        if value is None:
+            out.append(0)
+        else:
+            out.append(2)
+            write_present(value, out)
+
+    def write_json(value: msgspec.Raw, out: bytearray) -> None:
+        text = bytes(value)
+        if text == b"null":
+            out.append(0)
+        else:
+            out.append(2)
+            _write_bytes(text, out)
+
+    if kind == "json":
+        return _AvroType(["null", of_value.schema], of_value.json, write_json)
+    return _AvroType(["null", of_value.schema], of_value.json | None, write)
+
+
+def _present(path: str, kind: str, column_type: DuckDBPyType) -> _AvroType:
+    if kind in ("list", "array"):
+        return _array(_value(path, type_children(column_type)[0][1]))
+    if kind == "struct":
+        return _record(path, type_children(column_type))
+    if kind == "map":
+        return _map(_value(path, type_children(column_type)[1][1]))
+    if kind == "decimal":
+        precision, scale = (value for _, value in column_type.children)
+        schema = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+        return _AvroType(schema, str, _write_decimal)
+    if kind == "json":
+        return _AvroType({"type": "string", ORIGINAL_TYPE: "JSON"}, msgspec.Raw, _write_text)
+    return _TYPES.get(kind, _TEXT)
+
+
+def _array(items: _AvroType) -> _AvroType:
+    write_item = items.write
+
+    def write(values: list[Any], out: bytearray) -> None:
+        if values:
+            _write_long(len(values), out)
+            for value in values:
+                write_item(value, out)
+        out.append(0)
+
+    return _AvroType({"type": "array", "items": items.schema}, list[items.json], write)  # type: ignore[name-defined]
+
+
+def _map(values: _AvroType) -> _AvroType:
+    write_value = values.write
+
+    def write(entries: dict[str, Any], out: bytearray) -> None:
+        if entries:
+            _write_long(len(entries), out)
+            for key, value in entries.items():
+                _write_text(key, out)
+                write_value(value, out)
+        out.append(0)
+
+    return _AvroType({"type": "map", "values": values.schema}, dict[str, values.json], write)  # type: ignore[name-defined]
+
+
+def _write_long(value: int, out: bytearray) -> None:
+    rest = value << 1 if value >= 0 else ~(value << 1)
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+
+
+def _write_bytes(value: bytes, out: bytearray) -> None:
+    _write_long(len(value), out)
+    out += value
+
+
+def _write_text(value: str, out: bytearray) -> None:
+    encoded = value.encode()
+    _write_long(len(encoded), out)
+    out += encoded
+
+
+def _write_unscaled(value: int, out: bytearray) -> None:
+    size = (value if value >= 0 else ~value).bit_length() // 8 + 1
+    out.append(2 * size)  # at most 17 bytes
+    out += value.to_bytes(size, "big", signed=True)
+
+
+def _write_decimal(value: str, out: bytearray) -> None:
+    _write_unscaled(int(value.replace(".", "", 1)), out)
+
+
+def _write_huge(value: int, out: bytearray) -> None:
+    if not -_LARGEST <= value <= _LARGEST:
+        raise ValueError(f"{value} has more digits than the {_WIDEST_DECIMAL} of the column's Avro type")
+    _write_unscaled(value, out)
+
+
+def _write_float(value: float | str, out: bytearray) -> None:
+    out += struct.pack("<f", float(value))
+
+
+def _write_double(value: float | str, out: bytearray) -> None:
+    out += struct.pack("<d", float(value))
+
+
+def _write_boolean(value: bool, out: bytearray) -> None:
+    out.append(value)
+
+
+def _huge(name: str, precision: int) -> _AvroType:
+    schema = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": 0}
+    return _AvroType({**schema, ORIGINAL_TYPE: name}, int, _write_huge)
+
+
+def _logical(base: str, name: str, convert: Callable[[str], int]) -> _AvroType:
+    def write(value: str, out: bytearray) -> None:
+        _write_long(convert(value), out)
+
+    return _AvroType({"type": base, "logicalType": name}, str, write)
+
+
+_TEXT: Final = _AvroType("string", str, _write_text)
+_INT: Final = _AvroType("int", int, _write_long)
+_LONG: Final = _AvroType("long", int, _write_long)
+_LOCAL: Final = _logical("long", "local-timestamp-micros", timestamp)
+_TYPES: Final = {
+    "boolean": _AvroType("boolean", bool, _write_boolean),
+    **dict.fromkeys(("tinyint", "utinyint", "smallint", "usmallint", "integer"), _INT),
+    **dict.fromkeys(("uinteger", "bigint"), _LONG),
+    "ubigint": _huge("UBIGINT", 20),
+    "hugeint": _huge("HUGEINT", _WIDEST_DECIMAL),
+    "uhugeint": _huge("UHUGEINT", _WIDEST_DECIMAL),
+    "float": _AvroType("float", float | str, _write_float),
+    "double": _AvroType("double", float | str, _write_double),
+    "date": _logical("int", "date", days),
+    "time": _logical("long", "time-micros", microseconds),
+    **dict.fromkeys(("timestamp", "timestamp_s", "timestamp_ms"), _LOCAL),
+    "timestamp with time zone": _logical("long", "timestamp-micros", timestamp),
+    "uuid": _AvroType({"type": "string", "logicalType": "uuid"}, str, _write_text),
+    "blob": _AvroType("bytes", str, lambda value, out: _write_bytes(b64decode(value, validate=True), out)),
+}
+"""By DuckDB's name of the type; all others are text."""
