@@ -1,21 +1,29 @@
-"""Schemas of Avro records from a Confluent-compatible schema registry."""
+"""Schemas of records, from a Confluent-compatible schema registry and for it."""
 
 from slackwater_protocol import RegistrySettings
 from slackwater_registry.client import (
     RegistryConfigError,
     RegistryError,
     RegistryInputError,
+    RegistryRefusedError,
     RegistryUnavailableError,
     SchemaRegistry,
     avro_to_json,
 )
+from slackwater_registry.subjects import Schema, SchemaKind, SubjectRegistry, subject, wire_header
 
 __all__ = [
     "RegistryConfigError",
     "RegistryError",
     "RegistryInputError",
+    "RegistryRefusedError",
     "RegistrySettings",
     "RegistryUnavailableError",
+    "Schema",
+    "SchemaKind",
     "SchemaRegistry",
+    "SubjectRegistry",
     "avro_to_json",
+    "subject",
+    "wire_header",
 ]

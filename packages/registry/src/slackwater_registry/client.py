@@ -1,10 +1,11 @@
-"""Reads schemas from a registry over HTTP, and with them Avro.
+"""Reads schemas from a registry over HTTP, and with them Avro; the errors of all that asks a registry.
 
 The errors say what can be done about them::
 
     RegistryError
     ├── RegistryConfigError        it refuses our credentials
     ├── RegistryInputError         it does not have the schema that a record names, or one that cannot be used
+    ├── RegistryRefusedError       it does not take a schema that is to be registered
     └── RegistryUnavailableError   it does not answer; asking again later is right
 """
 
@@ -36,10 +37,11 @@ class RegistryError(SlackwaterError):
     hint: ClassVar[str]
     """The advice what to do about it."""
 
-    def __init__(self, address: str, schema_id: int, problem: str) -> None:
+    def __init__(self, address: str, schema_id: int | None, problem: str) -> None:
         super().__init__(address, schema_id, problem)
         self.address = address
         self.schema_id = schema_id
+        """None: it was about a schema without an id."""
         self.problem = problem
 
     def __str__(self) -> str:
@@ -49,7 +51,7 @@ class RegistryError(SlackwaterError):
 class RegistryConfigError(RegistryError):
     """The registry wants other credentials."""
 
-    hint = "check user and password, and that the user may read schemas"
+    hint = "check user and password, and that the user may read schemas, and register those of outputs"
 
 
 class RegistryInputError(RegistryError):
@@ -61,6 +63,15 @@ class RegistryInputError(RegistryError):
     )
 
 
+class RegistryRefusedError(RegistryError):
+    """The registry does not take a schema."""
+
+    hint = (
+        "write to another topic, whose subject is new, or change the subject's compatibility if its readers "
+        "can read both"
+    )
+
+
 class RegistryUnavailableError(RegistryError):
     """The registry does not answer. What is read already is not lost: ask again."""
 
@@ -68,7 +79,14 @@ class RegistryUnavailableError(RegistryError):
 
 
 def over_http(settings: RegistrySettings, address: str, path: str) -> tuple[int, bytes]:
-    """Asks an address for a path; returns HTTP status and body.
+    """Asks an address for a path; returns HTTP status and body, and raises like :func:`send_over_http`."""
+    return send_over_http(settings, "GET", address, path, None)
+
+
+def send_over_http(
+    settings: RegistrySettings, method: str, address: str, path: str, body: bytes | None
+) -> tuple[int, bytes]:
+    """Sends a request to an address and a path; returns HTTP status and body.
 
     Raises:
         OSError: There is no answer, or none within the time-out, or one that is too long.
@@ -82,8 +100,11 @@ def over_http(settings: RegistrySettings, address: str, path: str) -> tuple[int,
         connection = http.client.HTTPSConnection(parts.netloc, timeout=seconds, context=trust)
     else:
         connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
+    headers = _headers(settings)
+    if body is not None:
+        headers["Content-Type"] = "application/vnd.schemaregistry.v1+json"
     try:
-        connection.request("GET", parts.path + path, headers=_headers(settings))
+        connection.request(method, parts.path + path, body, headers)
         response = connection.getresponse()
         return response.status, _body_of(response, time.monotonic() + seconds)
     finally:

@@ -1,4 +1,4 @@
-"""A schema registry in this process, as far as Connect's AvroConverter and our client need one."""
+"""A schema registry in this process, as far as Connect's AvroConverter and our clients need one."""
 
 import base64
 import json
@@ -8,9 +8,13 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import unquote
 
 _BY_ID = re.compile(r"/schemas/ids/(\d+)")
-_VERSIONS = re.compile(r"/subjects/[^/]+/versions")
+_SUBJECT = re.compile(r"/subjects/([^/]+)")
+_VERSIONS = re.compile(r"/subjects/([^/]+)/versions")
+_COMPATIBILITY = re.compile(r"/compatibility/subjects/([^/]+)/versions/latest")
+_UNKNOWN_SUBJECT = 40401
 _UNKNOWN_SCHEMA = 40403
 
 
@@ -20,11 +24,14 @@ class RegistryServer:
     Attributes:
         requests: Paths asked for, in order.
         failure: An HTTP status that every request gets; None: work.
+        incompatible: Subjects that take no further version, and what they say is different.
     """
 
     def __init__(self, *, user: str | None = None, password: str = "") -> None:
         self.requests: list[str] = []
         self.failure: int | None = None
+        self.incompatible: dict[str, str] = {}
+        self._subjects: dict[str, list[int]] = {}
         self._authorization = None if user is None else _basic(user, password)
         self._entries: dict[int, dict[str, Any]] = {}
         self._adding = threading.Lock()
@@ -53,6 +60,11 @@ class RegistryServer:
         """All schemas by id."""
         return {number: entry["schema"] for number, entry in sorted(self._entries.items())}
 
+    @property
+    def subjects(self) -> dict[str, list[int]]:
+        """Ids of the versions of each subject."""
+        return {name: list(ids) for name, ids in self._subjects.items()}
+
     def register(self, schema: str, *, schema_id: int | None = None, **fields: Any) -> int:
         """Adds a schema and returns its id: the same for the same schema.
 
@@ -78,13 +90,39 @@ class RegistryServer:
         if self._authorization is not None and authorization != self._authorization:
             return HTTPStatus.UNAUTHORIZED, {"error_code": 401, "message": "Unauthorized"}
         bare, _, _ = path.partition("?")
-        if method == "POST" and _VERSIONS.fullmatch(bare):
-            return HTTPStatus.OK, {"id": self.register(json.loads(body)["schema"])}
+        if method == "POST":
+            return self._answer_post(bare, json.loads(body))
         found = _BY_ID.fullmatch(bare)
         entry = self._entries.get(int(found[1])) if found and method == "GET" else None
         if entry is None:
             return HTTPStatus.NOT_FOUND, {"error_code": _UNKNOWN_SCHEMA, "message": "Schema not found"}
         return HTTPStatus.OK, entry
+
+    def _answer_post(self, path: str, fields: dict[str, Any]) -> tuple[int, object]:
+        kind = fields.get("schemaType")
+        entry = {"schema": fields["schema"], **({} if kind in (None, "AVRO") else {"schemaType": kind})}
+        if found := _COMPATIBILITY.fullmatch(path):
+            difference = self.incompatible.get(unquote(found[1]))
+            return HTTPStatus.OK, {"is_compatible": difference is None, "messages": [difference]}
+        if found := _VERSIONS.fullmatch(path):
+            return self._add_version(unquote(found[1]), entry)
+        if found := _SUBJECT.fullmatch(path):
+            for number in self._subjects.get(unquote(found[1]), ()):
+                if self._entries[number] == entry:
+                    return HTTPStatus.OK, {"id": number, "subject": unquote(found[1]), **entry}
+        return HTTPStatus.NOT_FOUND, {"error_code": _UNKNOWN_SUBJECT, "message": "Subject not found."}
+
+    def _add_version(self, subject: str, entry: dict[str, Any]) -> tuple[int, object]:
+        if subject in self.incompatible:
+            return HTTPStatus.CONFLICT, {
+                "error_code": 409,
+                "message": "Schema being registered is incompatible",
+            }
+        number = self.register(**entry)
+        ids = self._subjects.setdefault(subject, [])
+        if number not in ids:
+            ids.append(number)
+        return HTTPStatus.OK, {"id": number}
 
 
 def _basic(user: str, password: str) -> str:

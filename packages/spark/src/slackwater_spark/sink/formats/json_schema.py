@@ -72,5 +72,5 @@ def _present(kind: str, column_type: DuckDBPyType) -> dict[str, Any]:
     if kind == "decimal":
         _, scale = (value for _, value in column_type.children)
         fraction = rf"\.[0-9]{{{scale}}}" if scale else ""
-        return {"type": "string", "pattern": f"^-?[0-9]+{fraction}$"}
+        return {"type": "string", "pattern": f"^-?[0-9]*{fraction}$" if scale else "^-?[0-9]+$"}
     return _SCALARS.get(kind, {"type": "string"})
