@@ -5,7 +5,7 @@ Payloads hold events or documents and are addressed to a bucket.
 
 import threading
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -50,6 +50,7 @@ MAX_PAYLOAD_BYTES: Final = 4 << 20
 _OWN_SEQUENCES: Final = 1 << 62
 _ARRAY_32: Final = b"\xdd"
 _EVENTS = msgspec.msgpack.Decoder(list[Event])
+_DOCUMENTS = msgspec.msgpack.Decoder(list[Document])
 _ENCODER = msgspec.msgpack.Encoder()
 PackedPayload = tuple[int, int, int, bytes]
 """``(stage, bucket, sequence, payload)``: from the source to the stages, between them, and to the sink.
@@ -118,6 +119,16 @@ def decode_events(bucket: int, payload: bytes) -> list[Event]:
 def document_payloads(documents: Iterable[Document]) -> Iterator[bytes]:
     """Yields the documents in their order, packed, in payloads of bounded size; nothing if there are none."""
     return _payloads(documents)
+
+
+def with_documents(payload: bytes, change: Callable[[Document], Document]) -> bytes:
+    """Returns a payload of documents with each of them changed.
+
+    Raises:
+        msgspec.MsgspecError, zstandard.ZstdError: The payload holds no documents.
+    """
+    documents = _DOCUMENTS.decode(_zstd.decompress(payload))
+    return _zstd.compress(_ENCODER.encode([change(document) for document in documents]))
 
 
 def _payloads(items: Iterable[Document] | Iterable[Event]) -> Iterator[bytes]:

@@ -4,7 +4,7 @@ from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import ViewOutput
 from slackwater_spark.pipeline.folder import read_outputs
 from slackwater_spark.pipeline.toml_table import TomlTable
-from slackwater_spark.sink import SinkKind
+from slackwater_spark.sink import Format, KeyFormat, SinkKind
 
 VIEWS = ("orders", "totals")
 POSTGRES: dict[str, object] = {"kind": "postgres"}
@@ -150,3 +150,17 @@ def test_outputs_that_cannot_be_are_named_by_key(values: dict[str, object], key:
         outputs(values)
     assert f": {key}: " in str(caught.value)
     assert says in str(caught.value)
+
+
+def test_forms_of_values_and_keys_are_said_by_view() -> None:
+    found = outputs({"outputs": {"totals": {"format": "avro", "key_format": "string"}}})
+    assert [(each.format, each.key_format) for each in found] == [
+        (Format.JSON, KeyFormat.JSON),
+        (Format.AVRO, KeyFormat.STRING),
+    ]
+
+
+def test_keys_of_change_events_are_as_a_connector_writes_them() -> None:
+    values: dict[str, object] = {"outputs": {"totals": DEBEZIUM | {"key_format": "avro"}}}
+    with pytest.raises(PipelineConfigError, match="outputs.totals.key_format: 'avro' stands beside"):
+        outputs(values)

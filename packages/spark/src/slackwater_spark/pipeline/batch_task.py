@@ -26,7 +26,7 @@ from slackwater_engine.index.folders import (
 )
 from slackwater_engine.index.lmdb_index import LmdbIndex, OpenIndexes
 from slackwater_engine.pack.specification import packing_spec
-from slackwater_engine.payloads import PackedPayload
+from slackwater_engine.payloads import PackedPayload, documents_stage, with_documents
 from slackwater_engine.settings import StageSettings
 from slackwater_engine.state.log import LogUpdate, LogWrite, place_writes
 from slackwater_engine.state.manifest import (
@@ -42,6 +42,7 @@ from slackwater_engine.state.store import ArrowStore
 from slackwater_engine.task import PipelineTask, TaskResult
 from slackwater_protocol import SystemClock
 from slackwater_spark.collector import collector_paused
+from slackwater_spark.sink.formats.form import OutputForm
 from slackwater_spark.source.options import SourceOptions
 from slackwater_spark.source.packed import IdlePackers
 from slackwater_spark.source.task import read_packed
@@ -66,6 +67,8 @@ class TaskProgram:
     """The address of the store that keeps the state."""
     query_id: str
     """Names the folder of the indexes."""
+    forms: Mapping[int, OutputForm] = field(default_factory=dict, repr=False)
+    """The forms of records by number of the view; others are JSON."""
     index_root: str | None
     """Folder on the executors' local disks under which indexes are kept. None: Spark's local folders, which
     Spark removes when the application ends, so that a restart begins with rebuilding the indexes."""
@@ -158,6 +161,11 @@ class _Worker:
         self._blobs = SegmentReader(self._store)
         self._fingerprint = state_fingerprint(program.plan, program.settings)
         self._states: dict[str, State] = {}
+        self._encode = {
+            documents_stage(view): encode
+            for view, form in program.forms.items()
+            if (encode := form.encoder()) is not None
+        }
 
     def read(self, task: BatchTask) -> list[PackedPayload]:
         """Reads and packs a task's records."""
@@ -167,7 +175,16 @@ class _Worker:
         self, payloads: Iterable[PackedPayload], known: KnownState, stages: Collection[int] | None = None
     ) -> TaskResult:
         """Runs payloads through stages."""
-        return self._task.process(payloads, self._state(known), self._blobs, self._index, stages)
+        result = self._task.process(payloads, self._state(known), self._blobs, self._index, stages)
+        if self._encode:
+            result.rows = list(self._encoded(result.rows))
+        return result
+
+    def _encoded(self, rows: Iterable[PackedPayload]) -> Iterator[PackedPayload]:
+        """Yields rows with documents in their output's form; here, since there are many workers."""
+        for row in rows:
+            encode = self._encode.get(row[0])
+            yield row if encode is None else (*row[:3], with_documents(row[3], encode))
 
     def write_segment(self, batch_id: int, writes: list[LogWrite]) -> list[LogUpdate]:
         """Writes the blobs of a task into the store; the name is this attempt's alone."""

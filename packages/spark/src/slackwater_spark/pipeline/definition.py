@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slackwater_engine.evaluate.evaluators import Evaluators
 from slackwater_engine.settings import Scope
-from slackwater_spark.sink import Emit, Format, SinkKind
+from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.compiler import compile_pipeline
 from slackwater_sql.plan import DocumentsOutput, EnginePlan, InputPlan, PublishedView, StagePlan
@@ -30,6 +30,8 @@ class ViewOutput:
     """Whether a table of PostgreSQL has every version in another table beside it."""
     format: Format = Format.JSON
     """The form of documents in Kafka."""
+    key_format: KeyFormat = KeyFormat.JSON
+    """The form of keys in Kafka."""
 
     cloudevents: bool = False
     """Whether records in Kafka have the attributes of CloudEvents in their headers."""

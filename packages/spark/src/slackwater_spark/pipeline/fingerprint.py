@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slackwater_spark.pipeline.definition import PipelineDefinition, ViewOutput, view_inputs
+from slackwater_spark.sink import Format, KeyFormat
 from slackwater_sql.plan import EnginePlan, InputPlan, PublishedView, fingerprint
 
 VERSION = 3
@@ -132,7 +133,9 @@ class PipelineFingerprint:
 
 def _place(output: ViewOutput) -> str:
     """Returns the name of an output, with the form of its documents if that is not the plain one."""
-    return f"{output.name} ({output.format})" if output.is_source else output.name
+    forms = [] if output.format is Format.JSON else [str(output.format)]
+    forms += [] if output.key_format is KeyFormat.JSON else [f"keys {output.key_format}"]
+    return f"{output.name} ({', '.join(forms)})" if forms else output.name
 
 
 def _table_facts(item: InputPlan) -> dict[str, str]:

@@ -5,7 +5,8 @@
     pipeline.toml      name, source, scope, emit, buckets, revision, [topics] by table, and for one view
                        [output] topic, partitions; for several [outputs.<view>] topic, partitions, publish;
                        in PostgreSQL kind = "postgres", table, history; in a lake kind = "delta" or
-                       "iceberg", table; format = "debezium" makes a topic a table of a source
+                       "iceberg", table; format = "debezium" makes a topic a table of a source, "avro" and
+                       "json-schema" name schemas in a registry; key_format
     schema.sql         CREATE TABLE of the tables the views read (or several files schema/*.sql)
     views/<view>.sql   SELECT TRANSACTIONALLY ...; may read other views by name
 """
@@ -28,14 +29,14 @@ from slackwater_spark.pipeline.definition import (
 )
 from slackwater_spark.pipeline.settings import revision_name
 from slackwater_spark.pipeline.toml_table import TomlTable, name_and_revision, read_definition
-from slackwater_spark.sink import Emit, Format, SinkKind
+from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.plan import EnginePlan, PublishedView, with_documents_before
 from slackwater_sql.postgres import parse_catalog
 
 _KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
 _KEYS_OF = {
-    SinkKind.KAFKA: ("kind", "topic", "partitions", "format", "cloudevents"),
+    SinkKind.KAFKA: ("kind", "topic", "partitions", "format", "key_format", "cloudevents"),
     SinkKind.POSTGRES: ("kind", "table", "history"),
     SinkKind.DELTA: ("kind", "table"),
     SinkKind.ICEBERG: ("kind", "table"),
@@ -179,8 +180,17 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
         topic,
         table.integer("partitions", None, minimum=1),
         format=form,
+        key_format=_key_format(table, form),
         cloudevents=table.boolean("cloudevents", default=False),
     )
+
+
+def _key_format(table: TomlTable, form: Format) -> KeyFormat:
+    keys = KeyFormat(table.choice("key_format", [str(each) for each in KeyFormat], KeyFormat.JSON))
+    if form is Format.DEBEZIUM and keys is not KeyFormat.JSON:
+        hint = "leave it out: other pipelines read such a topic as a connector's"
+        raise table.error("key_format", f'{str(keys)!r} stands beside format = "debezium"', hint)
+    return keys
 
 
 def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:

@@ -25,7 +25,7 @@ from slackwater_spark.pipeline.jvm import explain_jvm_end
 from slackwater_spark.pipeline.progress import BatchProgress, StatusReporter
 from slackwater_spark.pipeline.session import starting_spark, with_spark_log
 from slackwater_spark.pipeline.settings import RunSettings, revision_checkpoint
-from slackwater_spark.pipeline.sinks import make_sink
+from slackwater_spark.pipeline.sinks import make_sink, output_forms
 from slackwater_spark.sink import REQUEST_TIMEOUT, Emit, Sink, SinkProbe
 from slackwater_spark.sink.waiting import Waiting
 from slackwater_spark.source.kafka_reader import existing_topics
@@ -237,6 +237,7 @@ class PipelineRun:
             checkpoint=self._checkpoint.address,
             query_id=identity.query_id,
             index_root=None if root is None else str(root),
+            forms=output_forms(self._definition),
         )
 
     def _stage_settings(self) -> StageSettings:

@@ -7,6 +7,7 @@ from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.definition import PipelineDefinition, ViewOutput, keys_move
 from slackwater_spark.pipeline.settings import RunSettings
 from slackwater_spark.sink import Sink, SinkKind, SinkProbe
+from slackwater_spark.sink.formats.form import OutputForm, output_form
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTable, OutputTopic
 from slackwater_spark.sink.kafka.debezium import row_type
 from slackwater_spark.sink.waiting import Waiting
@@ -91,7 +92,12 @@ def sink_kind(definition: PipelineDefinition) -> SinkKind:
 
 
 def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) -> KafkaSinkSettings:
-    """Returns the settings of a pipeline's Kafka sink."""
+    """Returns the settings of a pipeline's Kafka sink.
+
+    Raises:
+        PipelineConfigError: A view's columns, or its key, have no form that its output asks for.
+    """
+    forms = output_forms(definition)
     return KafkaSinkSettings(
         pipeline=definition.name,
         outputs=tuple(
@@ -102,6 +108,7 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
                 view=output.view,
                 schema=f"{output.view}:{definition.revision}",
                 cloudevents=output.cloudevents,
+                form=forms.get(number),
                 table=_output_table(output, definition.plan.views[number]) if output.is_source else None,
             )
             for number, output in enumerate(definition.outputs)
@@ -110,9 +117,21 @@ def _kafka_sink_settings(definition: PipelineDefinition, settings: RunSettings) 
         emit=definition.emit,
         scope=definition.scope,
         kafka=settings.servers.kafka,
+        registry=settings.servers.registry,
         replication_factor=settings.replication_factor,
         accept_changed_output=settings.accept_changed_output,
     )
+
+
+def output_forms(definition: PipelineDefinition) -> dict[int, OutputForm]:
+    """Returns the forms of records in Kafka by number of the view; others are plain.
+
+    Raises:
+        PipelineConfigError: A view's columns, or its key, have no such form.
+    """
+    views = enumerate(zip(definition.plan.views, definition.outputs, strict=True))
+    forms = {number: output_form(view, output.format, output.key_format) for number, (view, output) in views}
+    return {number: form for number, form in forms.items() if form is not None}
 
 
 def _output_table(output: ViewOutput, view: PublishedView) -> OutputTable:

@@ -7,6 +7,7 @@ from slackwater_spark.sink.batch import Emit
 from slackwater_spark.sink.contract import (
     REQUEST_TIMEOUT,
     Format,
+    KeyFormat,
     Sink,
     SinkKind,
     SinkProbe,
@@ -14,4 +15,14 @@ from slackwater_spark.sink.contract import (
     WriteReport,
 )
 
-__all__ = ["REQUEST_TIMEOUT", "Emit", "Format", "Sink", "SinkKind", "SinkProbe", "SinkStep", "WriteReport"]
+__all__ = [
+    "REQUEST_TIMEOUT",
+    "Emit",
+    "Format",
+    "KeyFormat",
+    "Sink",
+    "SinkKind",
+    "SinkProbe",
+    "SinkStep",
+    "WriteReport",
+]

@@ -41,6 +41,21 @@ class Format(StrEnum):
     """Each document as it is."""
     DEBEZIUM = "debezium"
     """Each change of a document, as Debezium writes the changes of a table's rows."""
+    AVRO = "avro"
+    """Each document in Avro, with the id of its schema in a registry."""
+    JSON_SCHEMA = "json-schema"
+    """Each document as it is, behind the id of its JSON Schema in a registry."""
+
+
+class KeyFormat(StrEnum):
+    """The form of keys in Kafka."""
+
+    JSON = "json"
+    """A JSON object."""
+    STRING = "string"
+    """The text of the only column."""
+    AVRO = "avro"
+    JSON_SCHEMA = "json-schema"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

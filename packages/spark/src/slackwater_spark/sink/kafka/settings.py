@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from slackwater_engine.settings import Scope
-from slackwater_protocol import KafkaSettings, SourceTopics
+from slackwater_protocol import KafkaSettings, RegistrySettings, SourceTopics
 from slackwater_protocol.keys import commit_topic, progress_topic
 from slackwater_spark.sink.batch import Emit
 from slackwater_spark.sink.contract import REQUEST_TIMEOUT
+from slackwater_spark.sink.formats.form import OutputForm
 
 _SLOWEST_BYTES_PER_SECOND = 2_000_000
 """A twentieth of what one producer writes on two quiet cores."""
@@ -35,6 +36,14 @@ class OutputTable:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordBegin:
+    """What keys and values begin with: the ids of their schemas; empty where there is none."""
+
+    key: bytes = b""
+    value: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class OutputTopic:
     """The topic of one view's documents."""
 
@@ -53,6 +62,12 @@ class OutputTopic:
 
     cloudevents: bool = False
     """Whether headers have the attributes of a CloudEvent."""
+
+    form: OutputForm | None = None
+    """The form in which its documents and keys are handed over; None: they are JSON."""
+
+    begin: RecordBegin = RecordBegin()
+    """What its records begin with; set once their schemas are registered."""
 
     table: OutputTable | None = None
     """The table whose changes the topic seems to have; None: it has plain documents."""
@@ -83,6 +98,8 @@ class KafkaSinkSettings:
     """``aggregate``: documents of a batch are of different commits, and a batch has one commit record."""
     kafka: KafkaSettings
     """The cluster of the outputs."""
+    registry: RegistrySettings | None = None
+    """The registry of the outputs' schemas; None: no output has one."""
     replication_factor: int = -1
     """Replicas of topics that have to be created; -1 is the broker's default."""
     accept_changed_output: bool = False

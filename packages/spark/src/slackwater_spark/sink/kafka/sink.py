@@ -43,6 +43,7 @@ from slackwater_spark.sink.kafka.reading import (
     newest_progress,
     read_progress,
 )
+from slackwater_spark.sink.kafka.schemas import with_schema_ids
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 from slackwater_spark.sink.kafka.transaction import BatchTransaction, Written
 from slackwater_spark.sink.waiting import Waiting
@@ -78,6 +79,7 @@ class KafkaSink:
         self._timeout = settings.transaction_timeout
         """The time that the producer's transactions may stand open."""
         self._limits: Mapping[str, int] = {}
+        self._waiting = waiting or Waiting()
         self._is_open_transaction = False
         self._run = uuid.uuid4().hex
         self._fenced: RunOvertakenError | None = None
@@ -100,11 +102,15 @@ class KafkaSink:
     def open(self) -> ProgressRecord | None:
         """Takes the pipeline over: creates missing topics, fences earlier runs, then reads the progress.
 
+        Before all that it registers the schemas of its outputs: what a registry refuses disturbs no run.
+
         Raises:
+            PipelineConfigError: schemas cannot be registered.
             PipelineStateError: a topic does not fit, or is not as the progress says.
             OutputRefusedError: Kafka does not let the pipeline read or write a topic.
             PipelineUnavailableError: Kafka does not answer.
         """
+        self._settings = with_schema_ids(self._settings, self._waiting, self._clock)
         self._guard.create_missing(newest_progress(self._settings, may_be_absent=True))
         failure = TransactionFailedError("open", "never tried")
         for _ in range(self._settings.attempts):

@@ -222,7 +222,11 @@ class BatchTransaction:
         produce, serve = self._producer.produce, self._producer.serve
         topic, report = output.name, offsets.report
         written = self._written
-        for _, key, document in documents:
+        begin = output.begin
+        for _, bare_key, document in documents:
+            key = begin.key + bare_key
+            if document is not None and begin.value:
+                document = begin.value + document
             try:
                 own = headers if ids is None else [*headers, (HEADER_EVENT_ID, next(ids))]
                 produce(topic, key, document, own, report)
@@ -279,13 +283,16 @@ class BatchTransaction:
         self, output: OutputTopic, error: OutputRefusedError, key: bytes | None, size: int
     ) -> OutputRefusedError:
         view = self._settings.outputs.index(output)
+        begin = output.begin
         lsns = [
             lsn
             for chunk in self._batch.chunks(view)
             for lsn, found, document in chunk
-            if found == key and (output.table is not None or len(document or b"") == size)
+            if begin.key + found == key
+            and (output.table is not None or len(begin.value + (document or b"")) == size)
         ]
-        shown = (key or b"").decode(errors="replace")[:_SHOWN_KEY]
+        bare_key = (key or b"").removeprefix(begin.key)
+        shown = bare_key.decode(errors="backslashreplace")[:_SHOWN_KEY]
         at = f", commit LSN {format_position(max(lsns))}" if lsns else ""
         what = (
             f"a document of view {output.view or output.name!r} for topic {output.name!r}, key {shown}{at}, "

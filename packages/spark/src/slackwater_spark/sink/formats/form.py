@@ -1,0 +1,141 @@
+"""The form of a view's records: what is made of its documents and keys, and the schemas that say so."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from slackwater_engine.payloads import Document
+from slackwater_registry import Schema, SchemaKind
+from slackwater_spark.errors import PipelineConfigError, PipelineInputError
+from slackwater_spark.sink.contract import Format, KeyFormat
+from slackwater_spark.sink.formats.avro import NAMESPACE, AvroEncoder, avro_name
+from slackwater_spark.sink.formats.columns import Column, UnfitValueError
+from slackwater_spark.sink.formats.json_schema import json_schema
+from slackwater_sql.plan import PublishedView
+
+_KEY: Final = "key"
+_SHOWN: Final = 200
+_only_value = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_Encode = Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """The form of an output's values and keys. Plain data, which travels to the workers.
+
+    Attributes:
+        view: The name of the view.
+        columns: Of its documents.
+        key: Of its keys; columns that are not selected have no type.
+        value: The format of values.
+        keys: The format of keys.
+    """
+
+    view: str
+    columns: tuple[Column, ...]
+    key: tuple[Column, ...]
+    value: Format
+    keys: KeyFormat
+
+    @property
+    def value_schema(self) -> Schema | None:
+        """The schema of values that is to be registered."""
+        if self.value is Format.AVRO:
+            return Schema(SchemaKind.AVRO, self._value_encoder().schema)
+        if self.value is Format.JSON_SCHEMA:
+            return Schema(SchemaKind.JSON, json_schema(self.view, self.columns))
+        return None
+
+    @property
+    def key_schema(self) -> Schema | None:
+        """The schema of keys that is to be registered."""
+        if self.keys is KeyFormat.AVRO:
+            return Schema(SchemaKind.AVRO, self._key_encoder().schema)
+        if self.keys is KeyFormat.JSON_SCHEMA:
+            return Schema(SchemaKind.JSON, json_schema(f"{self.view} {_KEY}", self.key))
+        return None
+
+    def encoder(self) -> Callable[[Document], Document] | None:
+        """Returns what makes records of documents, all but the ids of schemas; None: nothing to do.
+
+        What it returns is a pure function. It raises :class:`PipelineInputError` for a value without a form.
+        """
+        encode_value = self._value_encoder() if self.value is Format.AVRO else None
+        encode_key: _Encode | None = None
+        if self.keys is KeyFormat.AVRO:
+            encode_key = self._key_encoder()
+        elif self.keys is KeyFormat.STRING:
+            encode_key = plain_text
+        if encode_value is None and encode_key is None:
+            return None
+        view = self.view
+
+        def encode(document: Document) -> Document:
+            lsn, key, value = document
+            try:
+                return (
+                    lsn,
+                    key if encode_key is None else encode_key(key),
+                    value if encode_value is None or value is None else encode_value(value),
+                )
+            except UnfitValueError as error:
+                shown = key[:_SHOWN].decode(errors="replace")
+                raise PipelineInputError(
+                    f"view {view!r}, key {shown}: a value has no form in the output: {error}",
+                    "correct the row, or cast the column to text in the view (a new revision)",
+                ) from error
+
+        return encode
+
+    def _value_encoder(self) -> AvroEncoder:
+        return AvroEncoder(f"{NAMESPACE}.{avro_name(self.view)}", self.columns)
+
+    def _key_encoder(self) -> AvroEncoder:
+        return AvroEncoder(f"{NAMESPACE}.{avro_name(self.view)}.{_KEY}", self.key)
+
+
+def plain_text(key: bytes) -> bytes:
+    """Returns the only value of a key as text: of a text without quotes, of anything else as in JSON.
+
+    Raises:
+        UnfitValueError: It is NULL, for which there is no text.
+    """
+    (raw,) = _only_value(key).values()
+    value: Any = bytes(raw)
+    if value == b"null":
+        raise UnfitValueError("the key is NULL, which no text stands for")
+    return json.loads(value).encode() if value.startswith(b'"') else bytes(value)
+
+
+def output_form(view: PublishedView, value: Format, keys: KeyFormat) -> OutputForm | None:
+    """Returns the form of a view's records; None if they are its documents and keys as they are.
+
+    Raises:
+        PipelineConfigError: The view's columns, or its key, have no such form.
+    """
+    if value in (Format.JSON, Format.DEBEZIUM) and keys is KeyFormat.JSON:
+        return None
+    types = {column.name: column.type for column in view.outputs}
+    columns = tuple(Column(column.name, column.type) for column in view.outputs)
+    key = tuple(Column(name, types.get(name, "")) for name in view.key)
+    of_view = f"view {view.name!r}"
+    if keys is KeyFormat.STRING and len(key) != 1:
+        raise PipelineConfigError(
+            f'{of_view}: key_format = "string" needs a key of one column, it has {len(key)}',
+            'write another key_format: "json" is the default',
+        )
+    missing = [column.name for column in key if not column.type]
+    if keys in (KeyFormat.AVRO, KeyFormat.JSON_SCHEMA) and missing:
+        raise PipelineConfigError(
+            f"{of_view}: its key has the column {missing[0]!r}, which it does not select",
+            f'select it, or write another key_format than "{keys}"',
+        )
+    form = OutputForm(view.name, columns, key, value, keys)
+    try:
+        form.encoder()
+    except UnfitValueError as error:
+        raise PipelineConfigError(f"{of_view}: {error}", "give one another name with AS") from error
+    return form

@@ -1,0 +1,75 @@
+"""Registers the schemas of a pipeline's outputs, and finds out what their records begin with."""
+
+from dataclasses import replace
+
+from slackwater_protocol import Clock
+from slackwater_registry import (
+    RegistryConfigError,
+    RegistryRefusedError,
+    RegistryUnavailableError,
+    SubjectRegistry,
+    subject,
+    wire_header,
+)
+from slackwater_spark.errors import OutputRefusedError, PipelineConfigError, PipelineUnavailableError
+from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic, RecordBegin
+from slackwater_spark.sink.waiting import Attempts, Waiting
+
+
+def with_schema_ids(settings: KafkaSinkSettings, waiting: Waiting, clock: Clock) -> KafkaSinkSettings:
+    """Registers the schemas of all outputs and returns settings whose outputs know what records begin with.
+
+    The ids hold for as long as a run keeps them: none of its batches needs the registry.
+
+    Raises:
+        PipelineConfigError: There is no registry, or it refuses our credentials.
+        OutputRefusedError: It does not take a schema.
+        PipelineUnavailableError: It does not answer for as long as outputs are waited for.
+    """
+    concerned = [output for output in settings.outputs if _has_schema(output)]
+    if not concerned:
+        return settings
+    if settings.registry is None:
+        raise PipelineConfigError(
+            f"pipeline {settings.pipeline!r} publishes topic {concerned[0].name!r} with a schema, and no "
+            "schema registry was given",
+            "set sidecar.schema_registry (SLACKWATER_SIDECAR_SCHEMA_REGISTRY); `slackwater config` shows it",
+        )
+    registry = SubjectRegistry(settings.registry)
+    place = f"schema registry {settings.registry.url}"
+    attempts = Attempts("registering schemas", place, settings.patience, waiting, clock)
+    while True:
+        try:
+            outputs = (_with_ids(settings.pipeline, output, registry) for output in settings.outputs)
+            return replace(settings, outputs=tuple(outputs))
+        except RegistryConfigError as error:
+            raise PipelineConfigError(f"pipeline {settings.pipeline!r}: {error}") from error
+        except RegistryUnavailableError as error:
+            if attempts.are_over:
+                problem = f"{error.problem} (attempt {attempts.number} at {place})"
+                raise PipelineUnavailableError(
+                    f"pipeline {settings.pipeline!r}: {problem}",
+                    "nothing is lost or half visible: start the pipeline again when the registry is back",
+                ) from error
+            attempts.pause(error.problem)
+
+
+def _has_schema(output: OutputTopic) -> bool:
+    form = output.form
+    return form is not None and not (form.value_schema is None and form.key_schema is None)
+
+
+def _with_ids(pipeline: str, output: OutputTopic, registry: SubjectRegistry) -> OutputTopic:
+    if output.form is None:
+        return output
+    begins = []
+    for schema, of_keys in ((output.form.key_schema, True), (output.form.value_schema, False)):
+        if schema is None:
+            begins.append(b"")
+            continue
+        try:
+            begins.append(wire_header(registry.register(subject(output.name, of_keys=of_keys), schema)))
+        except RegistryRefusedError as error:
+            what = f"the schema of view {output.view or output.name!r}"
+            raise OutputRefusedError(pipeline, what, error.problem, error.hint) from error
+    return replace(output, begin=RecordBegin(*begins))

@@ -1,0 +1,281 @@
+"""Outputs with schemas over a real broker: what readers with a registry see, and a registry that is away."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pytest
+
+from slackwater_engine.documents import DocumentBatch
+from slackwater_engine.payloads import Document, with_documents
+from slackwater_protocol import RegistrySettings
+from slackwater_registry import SchemaRegistry
+from slackwater_registry.testing import RegistryServer
+from slackwater_spark.errors import (
+    OutputRefusedError,
+    PipelineConfigError,
+    PipelineInputError,
+    PipelineUnavailableError,
+)
+from slackwater_spark.sink import Emit, Format, KeyFormat
+from slackwater_spark.sink.formats.form import OutputForm, output_form
+from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
+from slackwater_spark.sink.waiting import Waiting
+from slackwater_sql.plan import OutputColumn, PublishedView
+
+pytestmark = pytest.mark.integration
+
+MakeBatch = Callable[..., DocumentBatch]
+Topics = Any  # of conftest.py
+MakeSettings = Callable[..., KafkaSinkSettings]
+QUERY = "0f5c2f6e-query"
+COLUMNS = (OutputColumn("id", "BIGINT"), OutputColumn("total", "DECIMAL(10,2)"))
+VIEW = PublishedView("orders", "", ("id",), COLUMNS, "", ())
+DOCUMENTS: list[Document] = [
+    (1, b'{"id":1}', b'{"id":1,"total":"3.50"}'),
+    (2, b'{"id":2}', b'{"id":2,"total":null}'),
+    (3, b'{"id":1}', None),
+]
+
+
+@pytest.fixture
+def server() -> Iterator[RegistryServer]:
+    with RegistryServer() as running:
+        yield running
+
+
+def form(value: Format, keys: KeyFormat = KeyFormat.JSON, view: PublishedView = VIEW) -> OutputForm:
+    found = output_form(view, value, keys)
+    assert found is not None
+    return found
+
+
+def with_form(settings: KafkaSinkSettings, of: OutputForm, server: RegistryServer) -> KafkaSinkSettings:
+    outputs = tuple(replace(output, form=of, view="orders") for output in settings.outputs)
+    return replace(settings, outputs=outputs, registry=RegistrySettings(url=server.url))
+
+
+def handed_over(batch: DocumentBatch, of: OutputForm) -> DocumentBatch:
+    """The batch as workers hand it over."""
+    encode = of.encoder()
+    if encode is None:
+        return batch
+    payloads = {
+        view: tuple(with_documents(p, encode) for p in found) for view, found in batch.payloads.items()
+    }
+    return replace(batch, payloads=payloads)
+
+
+def decoded(data: bytes | None, server: RegistryServer) -> Any:
+    """What a reader that has the registry sees."""
+    if data is None:
+        return None
+    assert data[0] == 0
+    schema_id = int.from_bytes(data[1:5], "big")
+    _, answer = server.answer("GET", f"/schemas/ids/{schema_id}", None, b"")
+    assert isinstance(answer, dict)
+    if answer.get("schemaType") == "JSON":
+        return json.loads(data[5:])
+    schema = fastavro.parse_schema(
+        json.loads(SchemaRegistry(RegistrySettings(url=server.url)).schema(schema_id))
+    )
+    value: Any = fastavro.schemaless_reader(BytesIO(data[5:]), schema, None)
+    return value
+
+
+def written(settings: KafkaSinkSettings, batches: list[DocumentBatch], **options: Any) -> None:
+    sink = KafkaSink(settings, **options)
+    sink.open()
+    try:
+        for batch in batches:
+            sink.write(QUERY, batch)
+    finally:
+        sink.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "total"), [(Format.AVRO, lambda d: str(d["total"])), (Format.JSON_SCHEMA, lambda d: d["total"])]
+)
+def test_records_carry_the_ids_of_their_schemas(
+    make_settings: MakeSettings,
+    make_batch: MakeBatch,
+    topics: Topics,
+    server: RegistryServer,
+    value: Format,
+    total: Callable[[Any], str],
+) -> None:
+    of = form(value, KeyFormat(str(value)))
+    settings = with_form(make_settings(Emit.TRANSACTIONS, 1), of, server)
+
+    written(settings, [handed_over(make_batch(0, DOCUMENTS), of)])
+
+    records = topics.documents(settings)
+    assert [decoded(record.key, server) for record in records] == [{"id": 1}, {"id": 2}, {"id": 1}]
+    values = [decoded(record.value, server) for record in records]
+    assert total(values[0]) == "3.50"
+    assert values[1:] == [{"id": 2, "total": None}, None]
+    topic = settings.outputs[0].name
+    assert list(server.subjects) == [f"{topic}-key", f"{topic}-value"]
+    assert next(record.schemas for record in topics.commits(settings)) == {topic: ("orders",)}
+
+
+def test_keys_are_texts_where_other_systems_expect_texts(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, server: RegistryServer
+) -> None:
+    of = form(Format.AVRO, KeyFormat.STRING)
+    settings = with_form(make_settings(Emit.TRANSACTIONS, 1), of, server)
+
+    written(settings, [handed_over(make_batch(0, DOCUMENTS), of)])
+
+    assert [record.key for record in topics.documents(settings)] == [b"1", b"2", b"1"]
+    assert list(server.subjects) == [f"{settings.outputs[0].name}-value"]
+
+
+def test_a_running_pipeline_does_not_need_the_registry(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, server: RegistryServer
+) -> None:
+    of = form(Format.AVRO)
+    settings = with_form(make_settings(Emit.TRANSACTIONS, 1), of, server)
+    sink = KafkaSink(settings)
+    sink.open()
+    server.failure = 503
+    asked = len(server.requests)
+
+    for number in range(2):
+        documents = [(lsn + 10 * number, key, document) for lsn, key, document in DOCUMENTS]
+        sink.write(QUERY, handed_over(make_batch(number, documents), of))
+    sink.close()
+
+    assert len(topics.documents(settings)) == 6
+    assert len(server.requests) == asked
+
+
+def test_a_registry_that_is_away_at_the_start_is_waited_for(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, server: RegistryServer
+) -> None:
+    server.failure = 503
+    steps: list[str] = []
+
+    def step(text: str) -> None:
+        steps.append(text)
+        if len(steps) == 3:
+            server.failure = None
+
+    of = form(Format.AVRO)
+    settings = with_form(make_settings(Emit.TRANSACTIONS, 1), of, server)
+    written(settings, [handed_over(make_batch(0, DOCUMENTS), of)], waiting=Waiting(on_step=step))
+
+    assert len(topics.documents(settings)) == 3
+    assert server.url in steps[0]
+    assert "HTTP 503" in steps[0]
+
+
+def test_a_registry_that_stays_away_ends_the_run_before_anything_is_touched(
+    make_settings: MakeSettings, server: RegistryServer
+) -> None:
+    server.failure = 503
+    settings = with_form(make_settings(), form(Format.AVRO), server)
+
+    with pytest.raises(PipelineUnavailableError, match=r"HTTP 503.*nothing is lost") as caught:
+        KafkaSink(replace(settings, patience=timedelta(0))).open()
+    assert f"{settings.outputs[0].name}-value" in str(caught.value)
+
+
+def test_a_run_that_is_to_stop_waits_no_longer(make_settings: MakeSettings, server: RegistryServer) -> None:
+    server.failure = 503
+    stop = threading.Event()
+    settings = with_form(make_settings(), form(Format.AVRO), server)
+
+    with pytest.raises(PipelineUnavailableError, match="was asked to stop"):
+        KafkaSink(settings, waiting=Waiting(stop, lambda _: stop.set())).open()
+
+
+def test_an_incompatible_schema_says_subject_difference_and_what_to_do(
+    make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics, server: RegistryServer
+) -> None:
+    of = form(Format.AVRO)
+    settings = with_form(make_settings(Emit.TRANSACTIONS, 1), of, server)
+    written(settings, [handed_over(make_batch(0, DOCUMENTS), of)])
+    subject = f"{settings.outputs[0].name}-value"
+    server.incompatible[subject] = "type of field total: bytes is not int"
+    changed = replace(VIEW, outputs=(COLUMNS[0], OutputColumn("total", "INTEGER")))
+
+    with pytest.raises(OutputRefusedError) as caught:
+        KafkaSink(with_form(settings, form(Format.AVRO, view=changed), server)).open()
+    for text in ("view 'orders'", subject, "bytes is not int", "write to another topic"):
+        assert text in str(caught.value)
+    assert len(topics.documents(settings)) == 3
+
+
+def test_missing_rights_end_the_run_at_once(make_settings: MakeSettings, server: RegistryServer) -> None:
+    server.failure = 403
+
+    with pytest.raises(PipelineConfigError, match=r"HTTP 403.*check user and password"):
+        KafkaSink(with_form(make_settings(), form(Format.AVRO), server)).open()
+
+
+def test_without_a_registry_the_setting_is_named(make_settings: MakeSettings, server: RegistryServer) -> None:
+    settings = replace(with_form(make_settings(), form(Format.AVRO), server), registry=None)
+
+    with pytest.raises(PipelineConfigError, match=r"sidecar\.schema_registry"):
+        KafkaSink(settings).open()
+
+
+def test_a_value_without_a_form_is_named_with_view_and_key() -> None:
+    encode = form(Format.AVRO, view=replace(VIEW, outputs=(OutputColumn("id", "HUGEINT"),))).encoder()
+    assert encode is not None
+
+    with pytest.raises(PipelineInputError, match=r"view 'orders', key \{\"id\":7\}: .*38"):
+        encode((1, b'{"id":7}', b'{"id":%d}' % 10**38))
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b'{"id":"a\\"\\u00e4"}', 'a"ä'),
+        (b'{"id":17}', "17"),
+        (b'{"id":[1,"a"]}', '[1,"a"]'),
+        (b'{"id":""}', ""),
+    ],
+)
+def test_a_key_as_text_is_its_only_value(key: bytes, expected: str) -> None:
+    encode = form(Format.JSON, KeyFormat.STRING).encoder()
+    assert encode is not None
+
+    assert encode((1, key, b"{}")) == (1, expected.encode(), b"{}")
+
+
+def test_no_text_stands_for_a_key_that_is_null() -> None:
+    encode = form(Format.JSON, KeyFormat.STRING).encoder()
+    assert encode is not None
+
+    with pytest.raises(PipelineInputError, match="the key is NULL"):
+        encode((1, b'{"id":null}', b"{}"))
+
+
+@pytest.mark.parametrize(
+    ("view", "keys", "problem"),
+    [
+        (replace(VIEW, key=()), KeyFormat.STRING, "needs a key of one column, it has 0"),
+        (replace(VIEW, key=("id", "total")), KeyFormat.STRING, "it has 2"),
+        (replace(VIEW, key=("other",)), KeyFormat.AVRO, "'other', which it does not select"),
+        (replace(VIEW, key=("other",)), KeyFormat.JSON_SCHEMA, "'other', which it does not select"),
+        (replace(VIEW, outputs=(*COLUMNS, OutputColumn("a b", "INTEGER"), OutputColumn("a_b", "INTEGER"))),
+         KeyFormat.JSON, "both 'a_b'"),
+    ],
+)  # fmt: skip
+def test_forms_that_a_view_cannot_have_are_refused(
+    view: PublishedView, keys: KeyFormat, problem: str
+) -> None:
+    with pytest.raises(PipelineConfigError, match=problem):
+        output_form(view, Format.AVRO, keys)
+
+
+def test_plain_documents_with_json_keys_need_no_form() -> None:
+    assert output_form(VIEW, Format.JSON, KeyFormat.JSON) is None
+    assert output_form(replace(VIEW, key=()), Format.DEBEZIUM, KeyFormat.JSON) is None
