@@ -4,7 +4,7 @@ Its one argument is a JSON object: ``folder``, ``settings`` of the run, optional
 id at which the process kills itself, and ``name``, ``source``, ``topic`` (further views: ``topic-view``),
 ``emit`` instead of the folder's, and ``table``: ``schema.name`` in the PostgreSQL of the settings'
 ``postgres_url``, with every version if ``emit`` is ``transactions``, or in the lake that ``delta`` or
-``iceberg`` in the settings say: place and options.
+``iceberg`` in the settings say: place and options; ``format`` and ``keys`` with the settings' ``registry``.
 """
 
 import json
@@ -22,6 +22,7 @@ from slackwater_protocol import (
     LakeSettings,
     PostgresSettings,
     RedisSettings,
+    RegistrySettings,
     Servers,
     SlackwaterError,
 )
@@ -34,7 +35,7 @@ from slackwater_spark.pipeline import (
     run_pipeline,
 )
 from slackwater_spark.pipeline.settings import revision_name
-from slackwater_spark.sink import Emit, SinkKind, SinkStep
+from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind, SinkStep
 
 
 class KillAt:
@@ -71,12 +72,17 @@ def main(order: dict[str, Any]) -> int:
             ViewOutput(o.view, order["table"], kind=kind, history=history) for o in definition.outputs
         )
         definition = replace(definition, outputs=tables)
+    if "format" in order:
+        form, keys = Format(order["format"]), KeyFormat(order["keys"])
+        outputs = tuple(replace(output, format=form, key_format=keys) for output in definition.outputs)
+        definition = replace(definition, outputs=outputs)
     archives = default_class_archives(os.environ)
     given = dict(order["settings"])
     address = given.pop("postgres_url", None)
     servers = Servers(
         KafkaSettings(given.pop("bootstrap"), given.pop("kafka", {})),
         RedisSettings(given.pop("redis_url")),
+        registry=RegistrySettings(url=given.pop("registry")) if "registry" in given else None,
         postgres=None if address is None else PostgresSettings(address),
         delta=lake_settings(given.pop("delta", None)),
         iceberg=lake_settings(given.pop("iceberg", None)),
