@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         PipelineStateError,
         PipelineUnavailableError,
     )
-    from slackwater_spark.pipeline import BatchProgress, RunSettings
+    from slackwater_spark.pipeline import BatchProgress, RunSettings, ViewOutput
 
 __all__ = [
     "BatchProgress",
@@ -43,6 +43,7 @@ __all__ = [
     "StatefulOptions",
     "Transaction",
     "ViewBatch",
+    "ViewOutput",
     "changes",
     "check_session",
     "for_each_commit_batch",
@@ -68,7 +69,7 @@ _NAMES = {
         "PipelineStateError",
         "PipelineUnavailableError",
     ),
-    "pipeline": ("BatchProgress", "RunSettings"),
+    "pipeline": ("BatchProgress", "RunSettings", "ViewOutput"),
 }
 if not TYPE_CHECKING:  # type checkers then know the names above, and no others
     __getattr__ = lazy_names(__name__, _NAMES)

@@ -1,6 +1,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -9,7 +10,7 @@ from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline import ViewOutput, load_pipeline, pipeline_definition
 from slackwater_spark.pipeline.fingerprint import PipelineFingerprint
 from slackwater_spark.pipeline.settings import revision_checkpoint
-from slackwater_spark.sink import Emit
+from slackwater_spark.sink import Emit, Format, KeyFormat
 from slackwater_sql.errors import SqlTextError
 from slackwater_sql.plan import DocumentsOutput
 from slackwater_sql.postgres import parse_catalog
@@ -265,3 +266,34 @@ def test_a_pipeline_may_be_made_without_a_folder() -> None:
         name="p", source="inv", catalog=catalog, views=views, outputs=[ViewOutput("b", "total", 1)]
     )
     assert [view.name for view in only.plan.views] == ["b"]
+
+
+TABLES = parse_catalog({"s.sql": "CREATE TABLE s.t (id bigint PRIMARY KEY, n int);"})
+ROWS = {"a": "SELECT TRANSACTIONALLY t.id, t.n FROM s.t t"}
+
+
+def test_outputs_without_a_folder_have_the_same_forms() -> None:
+    output = ViewOutput("a", "p.public.a", format=cast(Format, "debezium"))
+    definition = pipeline_definition(
+        name="p", source="inv", catalog=TABLES, views=ROWS, emit=Emit.TRANSACTIONS, outputs=[output]
+    )
+    assert [stage.output for stage in definition.plan.stages] == [DocumentsOutput(0, with_before=True)]
+    assert definition.outputs[0].is_source
+
+
+@pytest.mark.parametrize(
+    ("output", "emit", "says"),
+    [
+        (ViewOutput("a", "p.public.a", format=Format.DEBEZIUM), Emit.LATEST, "emit: .* every transaction"),
+        (ViewOutput("a", "a", format=Format.AVRO, cloudevents=True), Emit.LATEST, "cloudevents stands"),
+        (ViewOutput("a", "a", format=Format.DEBEZIUM), Emit.TRANSACTIONS, "expected prefix.schema.table"),
+        (
+            ViewOutput("a", "p.public.a", format=Format.DEBEZIUM, key_format=KeyFormat.AVRO),
+            Emit.TRANSACTIONS,
+            "key_format 'avro' stands beside",
+        ),
+    ],
+)
+def test_outputs_without_a_folder_have_the_same_limits(output: ViewOutput, emit: Emit, says: str) -> None:
+    with pytest.raises(PipelineConfigError, match=f"pipeline 'p': .*{says}"):
+        pipeline_definition(name="p", source="inv", catalog=TABLES, views=ROWS, emit=emit, outputs=[output])

@@ -162,9 +162,3 @@ def test_forms_of_values_and_keys_are_said_by_view() -> None:
         (Format.JSON, KeyFormat.JSON),
         (Format.AVRO, KeyFormat.STRING),
     ]
-
-
-def test_keys_of_change_events_are_as_a_connector_writes_them() -> None:
-    values: dict[str, object] = {"outputs": {"totals": DEBEZIUM | {"key_format": "avro"}}}
-    with pytest.raises(PipelineConfigError, match=r"outputs\.totals\.key_format: 'avro' stands beside"):
-        outputs(values)

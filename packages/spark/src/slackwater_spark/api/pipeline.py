@@ -1,7 +1,7 @@
 """Pipelines of views from Python."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -16,6 +16,7 @@ from slackwater_spark.pipeline import (
     BatchProgress,
     PipelineDefinition,
     RunSettings,
+    ViewOutput,
     load_pipeline,
     pipeline_definition,
     run_pipeline,
@@ -33,8 +34,10 @@ class Pipeline:
         views: Name and ``SELECT TRANSACTIONALLY …`` of each view; views may read each other by name.
         emit: ``latest``: a document per key and batch; ``transactions``: per key and commit that changed it.
         buckets: Slices of each stage's keys, fixed for the life of a checkpoint; None: the first run chooses.
+        outputs: Where views are published, and in which form; None: each as JSON in the topic of its name.
 
     Raises:
+        PipelineConfigError: an output cannot have its form.
         SqlTextError: the schema cannot be read; with its place.
         SqlTextError: a view is not supported; with its place.
     """
@@ -48,6 +51,7 @@ class Pipeline:
         views: Mapping[str, str],
         emit: Literal["latest", "transactions"] = "latest",
         buckets: int | None = None,
+        outputs: Sequence[ViewOutput] | None = None,
     ) -> None:
         self.definition: PipelineDefinition = pipeline_definition(
             name=name,
@@ -56,6 +60,7 @@ class Pipeline:
             views=views,
             emit=Emit(emit),
             buckets=buckets,
+            outputs=outputs,
         )
 
     @classmethod

@@ -1,16 +1,27 @@
 """The description of a pipeline: all that decides its results."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slackwater_engine.evaluate.evaluators import Evaluators
 from slackwater_engine.settings import Scope
+from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind
 from slackwater_sql.catalog import Catalog
 from slackwater_sql.compiler import compile_pipeline
-from slackwater_sql.plan import DocumentsOutput, EnginePlan, InputPlan, PublishedView, StagePlan
+from slackwater_sql.plan import (
+    DocumentsOutput,
+    EnginePlan,
+    InputPlan,
+    PublishedView,
+    StagePlan,
+    with_documents_before,
+)
 
+SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
+"""The name of a topic that is a table of a source, <prefix>.<schema>.<table>."""
 _TABLE_OF_THE_DATABASE = 0
 """The origin of an input that is no other stage's result."""
 
@@ -106,6 +117,85 @@ class PipelineDefinition:
         return table_names(self.plan)
 
 
+@dataclass(frozen=True, slots=True)
+class OutputFault:
+    """What makes outputs impossible."""
+
+    key: str
+    """The key of pipeline.toml that is to be changed."""
+    problem: str
+    hint: str
+
+
+def fault_of_outputs(
+    source: str, emit: Emit, scope: Scope, outputs: Sequence[ViewOutput], plan: EnginePlan
+) -> OutputFault | None:
+    """Returns what keeps outputs from having their forms; None: nothing.
+
+    Args:
+        source: The source that the pipeline reads.
+        emit: Which states are published.
+        scope: Of the pipeline.
+        outputs: All, in the order of the plan's views.
+        plan: The pipeline's.
+    """
+    for output in outputs:
+        if output.cloudevents and output.format in (Format.AVRO, Format.JSON_SCHEMA):
+            hint = "keep one of the two: no content type stands for values behind the id of a schema"
+            problem = f'cloudevents stands beside format = "{output.format}"'
+            return OutputFault("outputs", f"view {output.view!r}: {problem}", hint)
+    return _fault_of_sources(source, emit, scope, outputs, plan)
+
+
+def _fault_of_sources(
+    source: str, emit: Emit, scope: Scope, outputs: Sequence[ViewOutput], plan: EnginePlan
+) -> OutputFault | None:
+    """Returns what keeps the outputs that are to be tables from being those of one source."""
+    tables = [(view, o) for view, o in zip(plan.views, outputs, strict=True) if o.is_source]
+    if not tables:
+        return None
+    needs = 'format = "debezium" needs'
+    if emit is not Emit.TRANSACTIONS:
+        hint = 'write emit = "transactions": each event then belongs to a transaction of the database'
+        return OutputFault("emit", f"{needs} every transaction", hint)
+    if scope is not Scope.STRICT:
+        hint = 'write scope = "strict": BEGIN and END tell of a transaction as a whole'
+        return OutputFault("scope", f"{needs} whole transactions", hint)
+    for _, output in tables:
+        if not SOURCE_TOPIC.fullmatch(output.name):
+            hint = "the schema and the table have letters, digits and '_', at most 63 each"
+            problem = f"{output.name!r}: expected prefix.schema.table, as Debezium names topics"
+            return OutputFault("outputs", problem, hint)
+        if output.key_format is not KeyFormat.JSON:
+            hint = "leave it out: other pipelines read such a topic as a connector's"
+            problem = f"key_format {str(output.key_format)!r} stands beside format 'debezium'"
+            return OutputFault("outputs", f"view {output.view!r}: {problem}", hint)
+    prefixes = sorted({output.prefix for _, output in tables})
+    if len(prefixes) > 1:
+        problem = f"topics of one pipeline begin with {' and with '.join(map(repr, prefixes))}"
+        return OutputFault("outputs", problem, "a source has one prefix: <prefix>.<schema>.<table>")
+    if prefixes[0] == source:
+        problem = f"{prefixes[0]!r} is the prefix of the source that is read"
+        hint = 'an output that is a source has its own: write topic = "<prefix>.<schema>.<table>"'
+        return OutputFault("source", problem, hint)
+    return next((fault for view, _ in tables if (fault := _fault_of_key(view)) is not None), None)
+
+
+def _fault_of_key(view: PublishedView) -> OutputFault | None:
+    missing = [name for name in view.key if name not in {column.name for column in view.outputs}]
+    if view.key and not missing:
+        return None
+    what = f"its key has the column {missing[0]!r}, which it does not select" if missing else "it has no key"
+    hint = "a table of a source has a primary key: select all columns of the key"
+    return OutputFault("outputs", f"view {view.name!r}: {what}", hint)
+
+
+def with_changes(plan: EnginePlan, outputs: Sequence[ViewOutput]) -> EnginePlan:
+    """Returns the plan whose documents come as changes where outputs are tables of a source."""
+    tables = [number for number, output in enumerate(outputs) if output.is_source]
+    return with_documents_before(plan, tables) if tables else plan
+
+
 def pipeline_definition(
     *,
     name: str,
@@ -125,16 +215,30 @@ def pipeline_definition(
         views: Name and SQL of each view.
         emit: Which states are published.
         buckets: Slices of each stage's keys, fixed for the life of a checkpoint; None: the first run chooses.
-        outputs: Where views are published, in their order; None: each in the topic of its name.
+        outputs: Where views are published, and in which form, in their order; None: each as JSON in the
+            topic of its name.
 
     Raises:
+        PipelineConfigError: an output cannot have its form.
         SqlTextError: a view is not supported; with its place.
     """
     sql = PipelineSql(catalog, tuple((f"{view}.sql", text) for view, text in views.items()))
     outputs = tuple(map(ViewOutput, views, views)) if outputs is None else tuple(outputs)
+    outputs = tuple(
+        replace(each, format=Format(each.format), key_format=KeyFormat(each.key_format)) for each in outputs
+    )
     plan = sql.plan([output.view for output in outputs])
+    fault = fault_of_outputs(source, emit, Scope.STRICT, outputs, plan)
+    if fault is not None:
+        raise PipelineConfigError(f"pipeline {name!r}: {fault.key}: {fault.problem}", fault.hint)
     return PipelineDefinition(
-        name=name, source=source, emit=emit, buckets=buckets, outputs=outputs, plan=plan, sql=sql
+        name=name,
+        source=source,
+        emit=emit,
+        buckets=buckets,
+        outputs=outputs,
+        plan=with_changes(plan, outputs),
+        sql=sql,
     )
 
 

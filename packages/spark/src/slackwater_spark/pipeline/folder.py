@@ -22,16 +22,19 @@ from slackwater_protocol import SourceTopics
 from slackwater_protocol.keys import commit_topic
 from slackwater_spark.errors import PipelineConfigError
 from slackwater_spark.pipeline.definition import (
+    SOURCE_TOPIC,
     PipelineDefinition,
     PipelineSql,
     ViewOutput,
+    fault_of_outputs,
     table_names,
+    with_changes,
 )
 from slackwater_spark.pipeline.settings import revision_name
 from slackwater_spark.pipeline.toml_table import TomlTable, name_and_revision, read_definition
 from slackwater_spark.sink import Emit, Format, KeyFormat, SinkKind
 from slackwater_sql.catalog import Catalog
-from slackwater_sql.plan import EnginePlan, PublishedView, with_documents_before
+from slackwater_sql.plan import EnginePlan
 from slackwater_sql.postgres import parse_catalog
 
 _KEYS = ("name", "source", "scope", "emit", "buckets", "revision", "output", "outputs", "topics")
@@ -45,7 +48,6 @@ _DEFAULT_SCHEMA = {SinkKind.POSTGRES: "public", SinkKind.DELTA: "views", SinkKin
 _RESERVED_SCHEMA = "slackwater"
 _OUTPUT_KEYS = tuple(dict.fromkeys(key for keys in _KEYS_OF.values() for key in keys))
 _TABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62})\.([A-Za-z_][A-Za-z0-9_]{0,62})")
-_SOURCE_TOPIC = re.compile(r".+\.[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}")
 _SOURCE_SCHEMA = "public"
 _HISTORY_SUFFIX = "_history"
 _LONGEST_NAME = 63
@@ -70,10 +72,10 @@ def load_pipeline(folder: Path) -> PipelineDefinition:
     _check_history(toml, emit, outputs)
     plan = sql.plan([output.view for output in outputs], scope=scope)
     _check_scope(toml, scope, plan)
-    tables = [number for number, output in enumerate(outputs) if output.is_source]
-    if tables:
-        _check_source(toml, emit, scope, outputs, [plan.views[number] for number in tables])
-        plan = with_documents_before(plan, tables)
+    fault = fault_of_outputs(source, emit, scope, outputs, plan)
+    if fault is not None:
+        raise toml.error(fault.key, fault.problem, fault.hint)
+    plan = with_changes(plan, outputs)
     return PipelineDefinition(
         name=revision_name(name, revision),
         source=source,
@@ -172,7 +174,7 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
     if form is Format.DEBEZIUM:
         name = f"{revision_name(pipeline, revision).replace('.', '_')}.{_SOURCE_SCHEMA}.{view}"
     topic = table.topic_name("topic", name)
-    if form is Format.DEBEZIUM and not _SOURCE_TOPIC.fullmatch(topic):
+    if form is Format.DEBEZIUM and not SOURCE_TOPIC.fullmatch(topic):
         hint = "the schema and the table have letters, digits and '_', at most 63 each"
         raise table.error("topic", f"{topic!r}: expected prefix.schema.table, as Debezium names topics", hint)
     return ViewOutput(
@@ -180,17 +182,9 @@ def _output(table: TomlTable, view: str, pipeline: str, revision: int) -> ViewOu
         topic,
         table.integer("partitions", None, minimum=1),
         format=form,
-        key_format=_key_format(table, form),
+        key_format=KeyFormat(table.choice("key_format", [str(each) for each in KeyFormat], KeyFormat.JSON)),
         cloudevents=table.boolean("cloudevents", default=False),
     )
-
-
-def _key_format(table: TomlTable, form: Format) -> KeyFormat:
-    keys = KeyFormat(table.choice("key_format", [str(each) for each in KeyFormat], KeyFormat.JSON))
-    if form is Format.DEBEZIUM and keys is not KeyFormat.JSON:
-        hint = "leave it out: other pipelines read such a topic as a connector's"
-        raise table.error("key_format", f'{str(keys)!r} stands beside format = "debezium"', hint)
-    return keys
 
 
 def _output_table(table: TomlTable, view: str, revision: int) -> ViewOutput:
@@ -238,37 +232,6 @@ def _refuse_shared_places(toml: TomlTable, outputs: Sequence[ViewOutput]) -> Non
             if (output.kind, place) in taken:
                 what = f"{taken[output.kind, place]} writes topic {place!r}, which tells of the transactions"
                 raise toml.error("outputs", f"{what} of {output.view}", "use another name")
-
-
-def _check_source(
-    toml: TomlTable, emit: Emit, scope: Scope, outputs: Sequence[ViewOutput], views: Sequence[PublishedView]
-) -> None:
-    """Refuses outputs that cannot be the tables of one source."""
-    needs = 'format = "debezium" needs'
-    if emit is not Emit.TRANSACTIONS:
-        hint = 'write emit = "transactions": each event then belongs to a transaction of the database'
-        raise toml.error("emit", f"{needs} every transaction", hint)
-    if scope is not Scope.STRICT:
-        hint = 'write scope = "strict": BEGIN and END tell of a transaction as a whole'
-        raise toml.error("scope", f"{needs} whole transactions", hint)
-    prefixes = sorted({output.prefix for output in outputs if output.is_source})
-    if len(prefixes) > 1:
-        problem = f"topics of one pipeline begin with {' and with '.join(map(repr, prefixes))}"
-        raise toml.error("outputs", problem, "a source has one prefix: <prefix>.<schema>.<table>")
-    if prefixes[0] == toml.text("source"):
-        problem = f"{prefixes[0]!r} is the prefix of the source that is read"
-        hint = 'an output that is a source has its own: write topic = "<prefix>.<schema>.<table>"'
-        raise toml.error("source", problem, hint)
-    for view in views:
-        missing = [name for name in view.key if name not in {column.name for column in view.outputs}]
-        if missing or not view.key:
-            what = (
-                f"its key has the column {missing[0]!r}, which it does not select"
-                if missing
-                else "it has no key"
-            )
-            hint = "a table of a source has a primary key: select all columns of the key"
-            raise toml.error("outputs", f"view {view.name!r}: {what}", hint)
 
 
 def _check_history(toml: TomlTable, emit: Emit, outputs: Sequence[ViewOutput]) -> None:
