@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, Message
 
 from slackwater_certify.errors import CertifyUnavailableError
 from slackwater_certify.kafka import read_topics
+from slackwater_certify.schemas import RecordDecoder
 from slackwater_certify.specification import Format, OutputKind, OutputSpecification
 from slackwater_certify.topic import decode_output
 from slackwater_markers.testing import FlakyConsumer
@@ -88,7 +89,9 @@ def test_of_a_change_event_the_document_is_what_it_leaves(
     event: object, document: object, problem: str | None
 ) -> None:
     output = OutputSpecification(OutputKind.TOPIC, "t", format=Format.DEBEZIUM)
-    found = decode_output(cast(Message, Event(event, {"schema": {}, "payload": {"id": 1}})), output, 0)
+    found = decode_output(
+        cast(Message, Event(event, {"schema": {}, "payload": {"id": 1}})), output, 0, RecordDecoder()
+    )
     assert (found.key, found.document, found.problem) == ({"id": 1}, document, problem)
 
 

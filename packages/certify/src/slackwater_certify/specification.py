@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slackwater_certify.errors import CertifyConfigError, wrong_key
+from slackwater_certify.schemas import RecordDecoder
 
 FILE_NAME = "certify.toml"
 
@@ -125,6 +126,16 @@ class Connections:
     """Where an output of kind ``postgres`` is, if not in the source database."""
     kafka: Mapping[str, str] = field(default_factory=dict)
     """Other librdkafka settings."""
+    registry: str | None = None
+    """The schema registry of output topics whose records name schemas."""
+    registry_user: str | None = None
+    """The user there; None: no authentication."""
+    registry_password: str | None = field(default=None, repr=False)
+    """The user's password."""
+
+    def decoder(self) -> RecordDecoder:
+        """Returns what decodes the keys and values of an output topic."""
+        return RecordDecoder(self.registry, self.registry_user, self.registry_password)
 
     def brokers(self, purpose: str) -> dict[str, str]:
         """Returns the librdkafka settings by which the brokers are reached.

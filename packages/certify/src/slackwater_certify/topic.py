@@ -1,4 +1,4 @@
-"""Reads topics: keyed documents in JSON, tombstones for those that vanish, or change events."""
+"""Reads topics: keyed documents in any form, tombstones for those that vanish, or change events."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,9 +10,9 @@ from slackwater_certify.errors import unreadable
 from slackwater_certify.history import UNREADABLE
 from slackwater_certify.kafka import current_ends, follow_topics, place_of, read_topics
 from slackwater_certify.output import Commit, OffsetRange, Output, OutputRecords
+from slackwater_certify.schemas import RecordDecoder
 from slackwater_certify.specification import Connections, Format, OutputSpecification
 
-_JSON = msgspec.json.Decoder(float_hook=str)
 _SHOWN = 100
 _DIGITS = 20
 _OPERATIONS = ("c", "u", "d", "r")
@@ -42,7 +42,8 @@ def read_topic(output: OutputSpecification, connections: Connections) -> OutputR
         commits = [decode_commit(message, output.name, _timestamp(message)) for message in found]
     ends = current_ends(brokers, [output.name])
     messages = read_topics(brokers, [output.name], ends)
-    return OutputRecords((decode_output(m, output, _timestamp(m)) for m in messages), commits)
+    decode = connections.decoder()
+    return OutputRecords((decode_output(m, output, _timestamp(m), decode) for m in messages), commits)
 
 
 def follow_topic(
@@ -59,19 +60,22 @@ def follow_topic(
         CertifyUnavailableError: a topic is missing or holds no commit records.
     """
     topics = [output.name] + ([output.commits] if output.commits else [])
+    decode = connections.decoder()
     started_ms = now_ms()
     outputs: list[Output] = []
     commits: list[Commit] = []
     brokers = connections.brokers("to read the output")
     for message in follow_topics(brokers, topics, is_over):
         if message.topic() == output.name:
-            outputs.append(decode_output(message, output, now_ms()))
+            outputs.append(decode_output(message, output, now_ms(), decode))
         else:
             commits.append(decode_commit(message, output.name, now_ms()))
     return OutputRecords(outputs, commits, clock="arrival at the certifier", timed_since_ms=started_ms)
 
 
-def decode_output(message: Message, output: OutputSpecification, visible_ms: int) -> Output:
+def decode_output(
+    message: Message, output: OutputSpecification, visible_ms: int, decode: RecordDecoder
+) -> Output:
     """Decodes one record; what cannot be read is a problem of the output, not an error."""
     place = (message.partition() or 0, message.offset() or 0)
     value, key = message.value(), message.key()
@@ -81,16 +85,16 @@ def decode_output(message: Message, output: OutputSpecification, visible_ms: int
     document: Mapping[str, Any] | None = None
     if value is not None:
         try:
-            found = _JSON.decode(value)
+            found = decode(value)
         except UNREADABLE as error:
-            found, problem = None, f"no JSON ({error}): {value[:_SHOWN].decode(errors='replace')}"
+            found, problem = None, f"no JSON, nor Avro ({error}): {value[:_SHOWN].decode(errors='replace')}"
         if problem is None and output.format is Format.DEBEZIUM:
             found, problem = _image(found)
         if isinstance(found, dict):
             document = found
         elif problem is None and not (found is None and output.format is Format.DEBEZIUM):
             problem = f"no JSON object: {value[:_SHOWN].decode(errors='replace')}"
-    return Output(place, visible_ms, _key(key), document, lsn, problem)
+    return Output(place, visible_ms, _key(key, decode), document, lsn, problem)
 
 
 def decode_commit(message: Message, topic: str, visible_ms: int) -> Commit:
@@ -123,11 +127,11 @@ def _image(event: Any) -> tuple[Any, str | None]:
     return event.get("after"), None
 
 
-def _key(key: bytes | None) -> object:
+def _key(key: bytes | None, decode: RecordDecoder) -> object:
     if key is None:
         return None
     try:
-        found = _JSON.decode(key)
+        found = decode(key)
     except UNREADABLE:
         return key.decode(errors="replace")
     return found["payload"] if isinstance(found, dict) and found.keys() == {"schema", "payload"} else found

@@ -30,6 +30,7 @@ _READ_SECONDS = 0.2
 _QUICK: Final = {"fetch.wait.max.ms": "10"}
 """The end of a topic is only known from an answer without records, which the broker holds back so long."""
 _MAX_BYTES: Final = 64 << 20
+_SHOWN: Final = 100
 _PATIENCE_SECONDS = 60.0
 """How long records that have to be there are waited for."""
 
@@ -96,12 +97,30 @@ class FoldedView:
 
     def add(self, key: bytes, document: bytes | None) -> None:
         """Takes the next document of a partition; one without a value removes that of its key."""
-        if self.key is not None and json.loads(key) != self.key:
+        if self.key is not None and _columns_of(key) != self.key:
             return
         if document is None:
             self.documents.pop(key, None)
         else:
             self.documents[key] = document
+
+
+def _columns_of(key: bytes) -> object:
+    """Returns the columns of a key; of a text alone they cannot be told.
+
+    Raises:
+        ClientConfigError: The key is not JSON, as the output's ``key_format`` says.
+    """
+    try:
+        columns = json.loads(key)
+    except ValueError:
+        columns = None
+    if isinstance(columns, dict):
+        return columns
+    raise ClientConfigError(
+        f"one key is looked for, and keys of the output are not columns in JSON: {key[:_SHOWN]!r}",
+        'read the whole view, or publish it with key_format = "json"',
+    )
 
 
 class TopicOutput:

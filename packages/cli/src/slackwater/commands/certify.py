@@ -77,7 +77,8 @@ def certify(
       kind = "topic"                          # topic | postgres | delta | iceberg
       name = "orders_with_lines"              # topic, schema.table, or location of the lake table
       commits = "orders_with_lines.commits"   # optional: topic with commit records
-      format = "json"                         # or "debezium": change events, the document is "after"
+      format = "json"                         # or "debezium": change events, the document is "after"; what
+                                              #   names a schema of the registry in the settings is read so
       lsn_header = "slackwater-commit-lsn"    # optional: record header with the commit LSN
       ledger = "/lake/slackwater/shop_lake"   # optional, of a lake table: location of its pipeline's ledger,
       table = "shop_views.order_details"      #   and the table's name there; of a table in PostgreSQL
@@ -124,11 +125,16 @@ def certify(
 
 def _connections(settings: Settings, output_dsn: str | None) -> Connections:
     url = settings.postgres.url
+    sidecar = settings.sidecar
+    secret = sidecar.schema_registry_password
     return Connections(
         bootstrap=settings.kafka.bootstrap,
         dsn=url.get_secret_value() if url else None,
         output_dsn=output_dsn,
         kafka=kafka_options(settings),
+        registry=sidecar.schema_registry,
+        registry_user=sidecar.schema_registry_user,
+        registry_password=secret.get_secret_value() if secret else None,
     )
 
 
