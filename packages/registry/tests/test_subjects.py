@@ -84,14 +84,14 @@ def test_an_incompatible_schema_is_refused_with_what_differs(server: RegistrySer
 def test_missing_rights_are_no_reason_to_ask_again(server: RegistryServer, status: int) -> None:
     server.failure = status
 
-    with pytest.raises(RegistryConfigError, match=rf"'t-value'.*HTTP {status}.*check user and password"):
+    with pytest.raises(RegistryConfigError, match=rf"'t-value'.*HTTP {status}.*user and password"):
         registry(server).register("t-value", LONG)
 
 
 def test_an_address_without_a_registry_is_a_mistake(server: RegistryServer) -> None:
     server.failure = 404
 
-    with pytest.raises(RegistryConfigError, match="it has no subjects"):
+    with pytest.raises(RegistryConfigError, match=r"it has no subjects.*check the address"):
         registry(server).register("t-value", LONG)
 
 

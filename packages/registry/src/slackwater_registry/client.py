@@ -3,7 +3,7 @@
 The errors say what can be done about them::
 
     RegistryError
-    ├── RegistryConfigError        it refuses our credentials
+    ├── RegistryConfigError        it refuses our credentials, or is not at this path
     ├── RegistryInputError         it does not have the schema that a record names, or one that cannot be used
     ├── RegistryRefusedError       it does not take a schema that is to be registered
     └── RegistryUnavailableError   it does not answer; asking again later is right
@@ -49,9 +49,12 @@ class RegistryError(SlackwaterError):
 
 
 class RegistryConfigError(RegistryError):
-    """The registry wants other credentials."""
+    """The registry wants other credentials, or is not at this path."""
 
-    hint = "check user and password, and that the user may read schemas, and register those of outputs"
+    hint = (
+        "check the address with its path, user and password, and that the user may read schemas and register "
+        "those of outputs"
+    )
 
 
 class RegistryInputError(RegistryError):

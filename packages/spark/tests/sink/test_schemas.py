@@ -215,7 +215,7 @@ def test_an_incompatible_schema_says_subject_difference_and_what_to_do(
 def test_missing_rights_end_the_run_at_once(make_settings: MakeSettings, server: RegistryServer) -> None:
     server.failure = 403
 
-    with pytest.raises(PipelineConfigError, match=r"HTTP 403.*check user and password"):
+    with pytest.raises(PipelineConfigError, match=r"HTTP 403.*user and password"):
         KafkaSink(with_form(make_settings(), form(Format.AVRO), server)).open()
 
 

@@ -1,7 +1,7 @@
 """The JSON Schema of documents. Pure.
 
 Draft 7, which all registries know. Objects have no further members, and none is required: so a column may be
-added without breaking compatibility, as with Avro. Documents always have all of them.
+added under the compatibility BACKWARD. Documents always have all of them.
 """
 
 import json
