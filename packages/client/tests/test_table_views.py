@@ -1,48 +1,101 @@
-"""Views as of one commit, from tables that the PostgreSQL sink has written. Real servers."""
+"""Views as of one commit, from tables that sinks have written: in a real PostgreSQL, in lakes."""
 
 import json
 import uuid
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import cast
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from slackwater_client import (
     ClientConfigError,
     ClientUnavailableError,
     NotVisibleError,
+    PipelineOutput,
     StateNotKeptError,
     ViewSnapshot,
+    lake_views,
     read_views,
     wait_visible,
 )
+from slackwater_client.lake_views import DeltaTables, IcebergTables, LakeOutput
 from slackwater_client.table_views import TableOutput
 from slackwater_devstack import PostgresServer
 from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.payloads import Document, document_payloads
-from slackwater_protocol import BatchHeader, CommitPosition, PostgresSettings
-from slackwater_spark.sink import Emit
+from slackwater_protocol import BatchHeader, CommitPosition, LakeSettings, PostgresSettings
+from slackwater_spark.sink import Emit, Sink, SinkStep, lake
+from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings
+from slackwater_spark.sink.lake.delta import DeltaLake
+from slackwater_spark.sink.lake.iceberg import IcebergLake
 from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
+from slackwater_testing.probes import CrashAt, CrashError
 
 pytestmark = pytest.mark.integration
 
 
 class Pipeline:
-    """Publishes two views; batch `n` has the commit `10 (n + 1)`."""
+    """Publishes two views; batch `n` has the commit `10 (n + 1)`.
 
-    def __init__(self, server: PostgresServer, *, history: bool) -> None:
-        self.url, self.name = server.dsn(), f"p{uuid.uuid4().hex[:10]}"
+    Args:
+        kind: Of its outputs.
+        server: For those of kind ``history`` and ``newest``.
+        folder: For lakes.
+    """
+
+    def __init__(self, kind: str, server: PostgresServer, folder: Path) -> None:
+        self.kind, self.name, self._batch_id = kind, f"p{uuid.uuid4().hex[:10]}", 0
+        self.folder, self.url = folder, server.dsn()
+        self.views = {view: f"{self.name}.{view}" if self.is_lake else view for view in ("one", "two")}
+        self.sink: Sink = self._lake_sink() if self.is_lake else self._table_sink()
+        self.sink.open()
+
+    @property
+    def is_lake(self) -> bool:
+        return self.kind in ("delta", "iceberg")
+
+    @property
+    def lake(self) -> LakeSettings:
+        if self.kind == "delta":
+            return LakeSettings(place=str(self.folder))
+        uri, warehouse = f"sqlite:///{self.folder / 'catalogue.db'}", f"file://{self.folder}"
+        return LakeSettings(place="test", options={"type": "sql", "uri": uri, "warehouse": warehouse})
+
+    def open_output(self, name: str | None = None) -> PipelineOutput:
+        if not self.is_lake:
+            return TableOutput(self.url, name or self.name)
+        tables = DeltaTables(self.lake) if self.kind == "delta" else IcebergTables(self.lake)
+        return LakeOutput(tables, name or self.name)
+
+    def _table_sink(self) -> PostgresSink:
         columns = (TableColumn("id", "bigint"), TableColumn("value", "bigint"))
+        history = self.kind == "history"
         outputs = tuple(
             OutputTable(schema=self.name, name=view, columns=columns, key=("id",), view=view, history=history)
-            for view in ("one", "two")
+            for view in self.views
         )
-        settings = PostgresSinkSettings(
-            pipeline=self.name, outputs=outputs, emit=Emit.TRANSACTIONS, postgres=PostgresSettings(self.url)
+        postgres = PostgresSettings(self.url)
+        return PostgresSink(
+            PostgresSinkSettings(
+                pipeline=self.name, outputs=outputs, emit=Emit.TRANSACTIONS, postgres=postgres
+            )
         )
-        self.sink = PostgresSink(settings)
-        self.sink.open()
-        self._batch_id = 0
+
+    def _lake_sink(self) -> LakeSink:
+        columns = (LakeColumn("id", "BIGINT"), LakeColumn("value", "BIGINT"))
+        outputs = tuple(
+            lake.OutputTable(name=table, columns=columns, key=("id",), view=view)
+            for view, table in self.views.items()
+        )
+        settings = LakeSinkSettings(
+            pipeline=self.name, outputs=outputs, emit=Emit.TRANSACTIONS, lake=self.lake
+        )
+        return LakeSink(settings, (DeltaLake if self.kind == "delta" else IcebergLake)(self.lake))
 
     def publish(self, *views: dict[int, int | None]) -> None:
         lsn = 10 * (self._batch_id + 1)
@@ -70,51 +123,59 @@ def document(lsn: int, key: int, value: int | None) -> Document:
 
 def rows(snapshot: ViewSnapshot) -> dict[str, dict[int, int]]:
     found = {view: [json.loads(each) for each in held] for view, held in snapshot.documents.items()}
-    return {view: {each["id"]: each["value"] for each in held} for view, held in found.items()}
+    return {
+        view.rpartition(".")[2]: {each["id"]: each["value"] for each in held} for view, held in found.items()
+    }
 
 
 def at(lsn: int) -> CommitPosition:
     return CommitPosition(1, lsn)
 
 
-@pytest.fixture(params=[True, False], ids=["history", "newest"])
-def pipeline(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> Iterator[Pipeline]:
-    made = Pipeline(postgres_server, history=request.param)
-    made.publish({1: 1, 2: 2}, {1: 10})
-    made.publish({1: 3, 2: None}, {1: 30})
+@pytest.fixture(params=["history", "newest", "delta", "iceberg"])
+def pipeline(
+    request: pytest.FixtureRequest, postgres_server: PostgresServer, tmp_path: Path
+) -> Iterator[Pipeline]:
+    made = Pipeline(request.param, postgres_server, tmp_path)
     yield made
     made.sink.close()
 
 
 @pytest.fixture
-def output(pipeline: Pipeline) -> Iterator[TableOutput]:
-    made = TableOutput(pipeline.url, pipeline.name)
+def output(pipeline: Pipeline) -> Iterator[PipelineOutput]:
+    pipeline.publish({1: 1, 2: 2}, {1: 10})
+    pipeline.publish({1: 3, 2: None}, {1: 30})
+    made = pipeline.open_output()
     yield made
     made.close()
 
 
-def test_the_newest_commit_is_read(output: TableOutput) -> None:
+def test_the_newest_commit_is_read(pipeline: Pipeline, output: PipelineOutput) -> None:
     snapshot = read_views([output])
     assert (snapshot.source, snapshot.position) == ("inv", at(20))
     assert rows(snapshot) == {"one": {1: 3}, "two": {1: 30}}
-    assert rows(read_views([output], ["one"], key={"id": 7})) == {"one": {}}
-    assert rows(read_views([output], ["two"], key={"id": 1})) == {"two": {1: 30}}
+    one, two = pipeline.views.values()
+    assert rows(read_views([output], [one], key={"id": 7})) == {"one": {}}
+    assert rows(read_views([output], [two], key={"id": 1})) == {"two": {1: 30}}
 
 
-def test_earlier_commits_are_read_from_versions(pipeline: Pipeline, output: TableOutput) -> None:
-    has_history = pipeline.sink._settings.outputs[0].history  # noqa: SLF001
-    if not has_history:
+def test_earlier_commits_are_read_from_what_is_kept(pipeline: Pipeline, output: PipelineOutput) -> None:
+    if pipeline.kind == "newest":
         with pytest.raises(StateNotKeptError, match="keeps the newest state only"):
             read_views([output], at=at(10))
         return
-    for lsn in (10, 15):
-        assert rows(read_views([output], at=at(lsn))) == {"one": {1: 1, 2: 2}, "two": {1: 10}}
-    with pytest.raises(StateNotKeptError, match="begin after commit"):
+    assert rows(read_views([output], at=at(10))) == {"one": {1: 1, 2: 2}, "two": {1: 10}}
+    if pipeline.is_lake:
+        with pytest.raises(StateNotKeptError, match=r"no batch that ends at 1/0/F.* 1/0/A, 1/0/14"):
+            read_views([output], at=at(15))
+    else:
+        assert rows(read_views([output], at=at(15))) == {"one": {1: 1, 2: 2}, "two": {1: 10}}
+    with pytest.raises(StateNotKeptError, match=r"begin after commit|are those that end at 1/0/A"):
         read_views([output], at=at(5))
 
 
 def test_what_was_published_since_is_seen_by_the_next_question(
-    pipeline: Pipeline, output: TableOutput
+    pipeline: Pipeline, output: PipelineOutput
 ) -> None:
     with pytest.raises(NotVisibleError, match="newest visible commit is 1/0/14 and commit 1/0/1E"):
         read_views([output], at=at(30))
@@ -125,10 +186,70 @@ def test_what_was_published_since_is_seen_by_the_next_question(
     assert rows(read_views([output], at=at(30)))["one"] == {1: 3, 9: 9}
 
 
-def test_a_pipeline_and_a_server_that_are_not_there_are_named(pipeline: Pipeline) -> None:
-    other = TableOutput(pipeline.url, "nobody")
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_that_are_ahead_of_the_ledger_are_read_as_it_says(
+    kind: str, postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    pipeline = Pipeline(kind, postgres_server, tmp_path)
+    output = pipeline.open_output()
+    assert output.newest() is None
+    assert list(output.views()) == []
+    pipeline.publish({1: 1}, {1: 10})
+    pipeline.sink.close()
+    dying = LakeSink(
+        cast("LakeSink", pipeline.sink)._settings,  # noqa: SLF001
+        (DeltaLake if kind == "delta" else IcebergLake)(pipeline.lake),
+        probe=CrashAt(SinkStep.PROGRESS, 1),
+    )
+    dying.open()
+    pipeline.sink = dying
+    with pytest.raises(CrashError):
+        pipeline.publish({1: 2}, {1: 20})
+    dying.close()
+    assert rows(read_views([output])) == {"one": {1: 1}, "two": {1: 10}}
+    output.close()
+
+
+def test_values_are_json_as_they_stand_in_rows(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "amount": pa.array([Decimal("3.50")], pa.decimal128(10, 2)),
+            "total": pa.array([Decimal(17)], pa.decimal128(38, 0)),
+            "at": pa.array([datetime(2026, 1, 2, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+            "raw": [b"\x00"],
+            "ratio": [float("nan")],
+            "lines": [[{"name": "a", "price": Decimal("1.5")}]],
+            "tags": pa.array([[("x", 1)]], pa.map_(pa.string(), pa.int64())),
+            "none": pa.array([None], pa.string()),
+        }
+    )
+    place = tmp_path / "s" / "t"
+    write_deltalake(str(place), table.drop_columns(["ratio"]))
+    found = list(lake_views._rows(DeltaTables(LakeSettings(place=str(tmp_path))).read("s.t", None, {}), {}))  # noqa: SLF001
+    assert found == [
+        {
+            "amount": "3.50",
+            "total": 17,
+            "at": "2026-01-02T00:00:00+00:00",
+            "raw": "AA==",
+            "lines": [{"name": "a", "price": "1.5"}],
+            "tags": {"x": 1},
+            "none": None,
+        }
+    ]
+    assert [each["ratio"] for each in lake_views._rows(table, {})] == ["nan"]  # noqa: SLF001
+
+
+def test_a_pipeline_that_is_not_there_is_named(pipeline: Pipeline) -> None:
+    other = pipeline.open_output("nobody")
     with pytest.raises(ClientConfigError, match="no pipeline 'nobody'"):
         read_views([other])
     other.close()
+
+
+def test_a_server_that_is_not_there_is_said() -> None:
     with pytest.raises(ClientUnavailableError, match="PostgreSQL refuses or does not answer"):
-        TableOutput("postgresql://nobody@127.0.0.1:1/none", pipeline.name)
+        TableOutput("postgresql://nobody@127.0.0.1:1/none", "p")
+    options = {"type": "sql", "uri": "postgresql+psycopg://nobody@127.0.0.1:1/none"}
+    with pytest.raises(ClientUnavailableError, match="the lake refuses or does not answer"):
+        IcebergTables(LakeSettings(place="test", options=options))

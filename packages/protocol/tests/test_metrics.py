@@ -7,7 +7,7 @@ from slackwater_protocol import metrics
 from slackwater_protocol.metrics import SIDECAR_METRICS, Metric, MetricKind, series_of
 
 UNITS = ("_seconds", "_bytes", "_total", "_lsn", "_timeline", "_state")
-COUNTED = ("transactions", "obstacles", "ends", "trouble", "read", "paused")
+COUNTED = ("transactions", "obstacles", "ends", "trouble", "read", "paused", "offsets")
 BOUNDED_LABELS = {"source", "state", "dependency", "kind"}
 
 

@@ -97,6 +97,17 @@ class Lookup:
         """
         return self._ask("asking for end offsets", lambda: high_watermarks(self._admin, keys))
 
+    def held_back(self, keys: Collection[PartitionId]) -> int:
+        """Returns how many offsets lie behind the beginning of a Kafka transaction that is open, in all.
+
+        Raises:
+            SidecarUnavailableError: Kafka does not answer.
+        """
+        # In this order: what is committed in between makes the difference smaller, not larger.
+        ends = self.end_offsets(keys)
+        stable = self._ask("asking for last stable offsets", lambda: stable_offsets(self._admin, keys))
+        return sum(max(0, end - stable[key]) for key, end in ends.items())
+
     def error_of(self, failure: Failure, known: Collection[PartitionId]) -> SidecarError | None:
         """Returns what a failure of a consumer means; None when it does not concern a partition that is read.
 
@@ -200,13 +211,26 @@ def high_watermarks(admin: AdminClient, keys: Collection[PartitionId]) -> dict[P
     return _offsets(admin, keys, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
 
-def _offsets(admin: AdminClient, keys: Collection[PartitionId], spec: OffsetSpec) -> dict[PartitionId, int]:
+def stable_offsets(admin: AdminClient, keys: Collection[PartitionId]) -> dict[PartitionId, int]:
+    """Returns up to where each partition can be read: up to the oldest transaction that is open, or the end.
+
+    Raises:
+        KafkaException: the broker does not answer, or a partition does not exist.
+    """
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    return _offsets(admin, keys, latest, IsolationLevel.READ_COMMITTED)
+
+
+def _offsets(
+    admin: AdminClient,
+    keys: Collection[PartitionId],
+    spec: OffsetSpec,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[PartitionId, int]:
     if not keys:
         return {}
     asked = {TopicPartition(*key): spec for key in keys}
-    answers = admin.list_offsets(
-        asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_SECONDS
-    )
+    answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=_SECONDS)
     try:
         return {(p.topic, p.partition): answer.result(2 * _SECONDS).offset for p, answer in answers.items()}
     except TimeoutError:

@@ -96,6 +96,7 @@ _READ: Mapping[Metric, Callable[[SourceMonitor], Samples]] = {
     metrics.TROUBLE: _trouble,
     metrics.PARTITIONS_READ: _one(lambda m: m.gauges.partitions_read),
     metrics.PARTITIONS_PAUSED: _one(lambda m: m.gauges.partitions_paused),
+    metrics.HELD_BACK_OFFSETS: _one(lambda m: m.gauges.held_back_offsets),
     metrics.QUEUE_LENGTH: _one(lambda m: m.gauges.queued_transactions),
     metrics.RECORDS_READ: _one(lambda m: m.records),
     metrics.EVENTS: _one(lambda m: m.events),

@@ -75,6 +75,7 @@ class Gauges:
     queued_transactions: int = 0
     obstacles: int = 0
     stale_ends: int = 0
+    held_back_offsets: int = 0
 
 
 class SourceMonitor:

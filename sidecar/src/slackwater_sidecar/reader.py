@@ -52,6 +52,14 @@ class SourceReader(Protocol):
         """
         ...
 
+    def held_back(self) -> int:
+        """Returns how many offsets, of all that is read, cannot be read: their Kafka transaction is open.
+
+        Raises:
+            SidecarUnavailableError: Kafka does not answer.
+        """
+        ...
+
     def balance(self) -> None:
         """Pauses what is far ahead of the rest, so that memory stays bounded."""
         ...
@@ -178,6 +186,10 @@ class KafkaSourceReader:
     def end_offsets(self) -> EndOffsets:
         """See the protocol."""
         return self._lookup.end_offsets(self._assigned)
+
+    def held_back(self) -> int:
+        """See the protocol."""
+        return self._lookup.held_back(self._assigned)
 
     def balance(self) -> None:
         """See the protocol."""

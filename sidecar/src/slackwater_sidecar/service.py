@@ -31,6 +31,8 @@ NewDecisions = Callable[[], Sequence[Decision]]
 _BUSY_SECONDS = 0.005
 _IDLE_SECONDS = 0.02
 _ENDS_INTERVAL = 0.05
+_HELD_BACK_SECONDS = 10.0
+"""Between two looks at Kafka transactions that are open."""
 _MANY_RECORDS = 2_000
 """A poll that brings so many has not come to the end of what there is."""
 _REST_SECONDS = 10.0
@@ -82,6 +84,8 @@ class Sidecar:
         self._reported_at = float("-inf")
         self._read_at = self._clock.monotonic()
         self._is_behind = False
+        self._held_back = 0
+        self._held_back_at = float("-inf")
         self._status = self._frontier_status(FrontierState.WAITING, "starting")
         monitor.begin_timeline(publisher.newest.cut if publisher.newest else None)
         self.next_timeline: TimelineDecision | None = None
@@ -193,8 +197,15 @@ class Sidecar:
             self._trouble = ""
             if self._frontier.rest_wanted and self._clock.monotonic() - self._read_at >= _REST_SECONDS:
                 self._frontier.rest(self._reader.end_offsets())
+            self._look_for_kafka_transactions()
         except SidecarUnavailableError as error:
             self._note_trouble(error)
+
+    def _look_for_kafka_transactions(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._held_back_at >= _HELD_BACK_SECONDS:
+            self._held_back_at = now
+            self._held_back = self._reader.held_back()
 
     def _carry_out_decisions(self) -> None:
         """Carries out what operators have decided since the last look."""
@@ -222,6 +233,7 @@ class Sidecar:
             queued_transactions=frontier.queue_length,
             obstacles=len(frontier.obstacles),
             stale_ends=frontier.stale_end_count,
+            held_back_offsets=self._held_back,
         )
         monitor.redis_corrections = self._publisher.corrections
         monitor.status = status

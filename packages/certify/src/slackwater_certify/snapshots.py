@@ -7,6 +7,7 @@ PostgreSQL is read in one transaction with the table.
 """
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -30,6 +31,10 @@ from slackwater_certify.replay import DocumentKey
 from slackwater_certify.specification import Connections, OutputSpecification
 
 _Row = Mapping[str, Any]
+_AWAY_SECONDS: Final = 0.5
+"""Between two attempts to reach a server that is away."""
+_PAUSE: Final = threading.Event()
+"""Never set."""
 _LEDGER: Final = "SELECT timeline, commit_lsn FROM slackwater.ledger WHERE pipeline = %s AND batch_id >= 0"
 
 
@@ -57,17 +62,15 @@ def watch_table(
     """Reads the table again and again until it is over, and once more; blocks so long.
 
     Each snapshot is one transaction that changes nothing: what one reader sees of table and ledger at once.
+    A server that goes away after the first one is waited for until it is over.
 
     Raises:
         CertifyUnavailableError: it cannot be read, or the ledger knows no batch of the pipeline.
     """
     started_ms = now_ms()
     try:
-        with psycopg.connect(connections.output_database()) as connection:
-            connection.isolation_level, connection.read_only = IsolationLevel.REPEATABLE_READ, True
-            set_json_loads(_loads, connection)
-            found = _table_snapshots(connection, output, is_over, now_ms)
-            records = _from_snapshots(reader, found, "arrival at the certifier", started_ms)
+        found = _watched_snapshots(output, connections, is_over, now_ms)
+        records = _from_snapshots(reader, found, "arrival at the certifier", started_ms)
     except psycopg.Error as error:
         raise unreadable(f"table {output.name}", str(error).strip()) from error
     if output.ledger is not None and not records.commits:
@@ -189,21 +192,39 @@ def _delta_version(location: str, version: int) -> list[_Row]:
     return rows
 
 
-def _table_snapshots(
-    connection: "psycopg.Connection[tuple[Any, ...]]",
+def _watched_snapshots(
     output: OutputSpecification,
+    connections: Connections,
     is_over: Callable[[], bool],
     now_ms: Callable[[], int],
 ) -> Iterator[_Snapshot]:
-    query = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*output.name.split(".")))
+    has_begun = False
     while True:
-        was_last = is_over()
-        with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
-            claim = None if output.ledger is None else connection.execute(_LEDGER, [output.ledger]).fetchone()
-            rows: list[_Row] = list(cursor.execute(query).fetchall())
-        yield _Snapshot(now_ms(), rows, None if claim is None else _Claim(*claim))
-        if was_last:
-            return
+        was_over = is_over()
+        try:
+            with psycopg.connect(connections.output_database()) as connection:
+                connection.isolation_level, connection.read_only = IsolationLevel.REPEATABLE_READ, True
+                set_json_loads(_loads, connection)
+                while True:
+                    yield _table_snapshot(connection, output, now_ms)
+                    has_begun = True
+                    if was_over:
+                        return
+                    was_over = is_over()
+        except psycopg.OperationalError:
+            if not has_begun or was_over:
+                raise
+            _PAUSE.wait(_AWAY_SECONDS)
+
+
+def _table_snapshot(
+    connection: "psycopg.Connection[tuple[Any, ...]]", output: OutputSpecification, now_ms: Callable[[], int]
+) -> _Snapshot:
+    query = sql.SQL("SELECT * FROM {}").format(sql.Identifier(*output.name.split(".")))
+    with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
+        claim = None if output.ledger is None else connection.execute(_LEDGER, [output.ledger]).fetchone()
+        rows: list[_Row] = list(cursor.execute(query).fetchall())
+    return _Snapshot(now_ms(), rows, None if claim is None else _Claim(*claim))
 
 
 def _loads(text: str | bytes) -> Any:

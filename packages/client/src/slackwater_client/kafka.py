@@ -34,6 +34,15 @@ _ABSENT = (
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 )
+_ADVICE = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the client's user Read and Describe on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the client's user Read on its group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the client's user Create, or make the topic",
+    **dict.fromkeys(
+        _ABSENT,
+        "check the name; a topic on which the client's user has no right Describe seems not to be there, too",
+    ),
+}
 _NOT_A_MEMBER = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -184,7 +193,7 @@ class KafkaReader:
             if self._absent.is_over:
                 raise ClientStateError(f"{place[0]} has no partition {place[1]}, or does not exist", "")
         elif not is_transient(error):
-            raise ClientUnavailableError(f"Kafka refuses {place[0]}/{place[1]}: {error.str()}", "")
+            raise ClientUnavailableError(f"Kafka refuses {place[0]}/{place[1]}: {error.str()}", _hint(error))
         return position
 
     def _note_errors(self, messages: Iterable[Message]) -> None:
@@ -319,11 +328,18 @@ def _place(message: Message) -> Place:
 
 def _note(error: KafkaError) -> None:
     if not is_transient(error):
-        raise ClientUnavailableError(f"Kafka refuses: {error.str()}", "check address, rights and group")
+        raise ClientUnavailableError(f"Kafka refuses: {error.str()}", _hint(error))
     logger.warning("Kafka: %s; trying again", error.str())
 
 
 def _unavailable(what: str, error: KafkaException) -> ClientUnavailableError:
     found = kafka_error(error)
     reason = str(error) if found is None else found.str()
-    return ClientUnavailableError(f"{what} failed: {reason}", "check that the brokers are up and reachable")
+    return ClientUnavailableError(f"{what} failed: {reason}", _hint(found))
+
+
+def _hint(error: KafkaError | None) -> str:
+    """Says what may help."""
+    if error is not None and error.code() in _ADVICE:
+        return _ADVICE[error.code()]
+    return "check that the brokers are up and reachable, and address, rights and group"

@@ -6,7 +6,7 @@ import re
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,8 @@ class Listener:
     port: int
     advertised_port: int
     """Another one than ``port`` when a proxy is in between."""
+    users: Mapping[str, str] = field(default_factory=dict)
+    """Password by name: who connects here says who he is (SASL/PLAIN). None: nobody does."""
 
 
 class KafkaBroker(Server):
@@ -49,6 +51,8 @@ class KafkaBroker(Server):
         overrides: Properties added or replaced.
         routes: Names of further listeners, each behind a proxy in this process: what a client reaches over
             a route can be disturbed without disturbing others. Lower case letters, digits, ``_``.
+        users: Password by name. With users there is a listener for them, and access control: a user may
+            do what ACLs allow, and whoever connects to the first listener everything.
         lifetime: How long it lives; with routes only EMBEDDED makes sense.
         start_timeout: For one start.
     """
@@ -64,12 +68,14 @@ class KafkaBroker(Server):
         heap: str = _KAFKA_HEAP,
         overrides: Mapping[str, str] | None = None,
         routes: Sequence[str] = (),
+        users: Mapping[str, str] | None = None,
         lifetime: Lifetime = Lifetime.EMBEDDED,
         start_timeout: timedelta = START_TIMEOUT,
     ) -> None:
         super().__init__(folder, lifetime=lifetime, start_timeout=start_timeout)
         self._heap = heap
         self._overrides = dict(overrides or {})
+        self._users = dict(users or {})
         self._program: JavaProgram | None = None
         self._formatting = threading.Lock()
         self._proxies: dict[str, TcpProxy] = {}
@@ -90,6 +96,11 @@ class KafkaBroker(Server):
     def address(self) -> str:
         """The bootstrap address."""
         return self.bootstrap
+
+    @property
+    def bootstrap_of_users(self) -> str:
+        """``bootstrap.servers`` for clients that say who they are, with SASL/PLAIN and no TLS."""
+        return f"{LOOPBACK}:{self._port('users')}"
 
     @property
     def controller_port(self) -> int:
@@ -143,8 +154,11 @@ class KafkaBroker(Server):
         return broker_properties(self._listeners(), self.controller_port, self._data(), self._overrides)
 
     def _listeners(self) -> list[Listener]:
-        plain = Listener(name="PLAINTEXT", port=self.port, advertised_port=self.port)
-        return [plain] + [
+        found = [Listener(name="PLAINTEXT", port=self.port, advertised_port=self.port)]
+        if self._users:
+            port = self._port("users")
+            found.append(Listener(name="USERS", port=port, advertised_port=port, users=self._users))
+        return found + [
             Listener(name=route.upper(), port=self._port(f"route {route}"), advertised_port=proxy.port)
             for route, proxy in self._proxies.items()
         ]
@@ -233,7 +247,12 @@ def broker_properties(
         "advertised.listeners": ",".join(advertised),
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": names[0],
-        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in [*names, "CONTROLLER"]),
+        "listener.security.protocol.map": ",".join(
+            [
+                *(f"{each.name}:{'SASL_' if each.users else ''}PLAINTEXT" for each in listeners),
+                "CONTROLLER:PLAINTEXT",
+            ]
+        ),
         "log.dirs": str(data),
         "log.retention.ms": "-1",
         "log.cleaner.dedupe.buffer.size": _CLEANER_BUFFER_BYTES,
@@ -247,8 +266,26 @@ def broker_properties(
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "1",
+        **_access_control(listeners),
         **overrides,
     }
+
+
+def _access_control(listeners: Sequence[Listener]) -> Properties:
+    """What users need; nothing without them. Who does not say who he is may do everything."""
+    found: dict[str, str] = {}
+    for listener in listeners:
+        if listener.users:
+            users = " ".join(f'user_{name}="{password}"' for name, password in listener.users.items())
+            module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+            prefix = f"listener.name.{listener.name.lower()}"
+            found |= {
+                f"{prefix}.sasl.enabled.mechanisms": "PLAIN",
+                f"{prefix}.plain.sasl.jaas.config": f"{module} required {users};",
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": "User:ANONYMOUS",
+            }
+    return found
 
 
 def further_broker_properties(

@@ -11,6 +11,8 @@ HEADER_COMMIT_LSN = "slackwater-commit-lsn"
 HEADER_XID = "slackwater-xid"
 HEADER_PIPELINE = "slackwater-pipeline"
 PIPELINES_KEY = "slackwater:pipelines"
+LEDGER_SCHEMA = "slackwater"
+"""The schema of ledgers in lakes; views have none of their tables in it."""
 
 
 def pipeline_key(pipeline: str) -> str:
@@ -61,6 +63,11 @@ def commit_topic(output: str) -> str:
 def progress_topic(pipeline: str) -> str:
     """Kafka topic with a pipeline's progress records; compacted, one partition."""
     return f"{pipeline}.slackwater.progress"
+
+
+def lake_ledger(pipeline: str) -> str:
+    """The table of a lake that says which snapshots of a pipeline's tables show one commit."""
+    return f"{LEDGER_SCHEMA}.{re.sub(r'[^A-Za-z0-9_]', '_', pipeline)}"
 
 
 def data_topic(source: str, table: str) -> str:

@@ -70,6 +70,10 @@ PARTITIONS_READ = _gauge("slackwater_partitions_read", "Partitions of data topic
 PARTITIONS_PAUSED = _gauge(
     "slackwater_partitions_paused", "Partitions whose reading is paused, since they are far ahead."
 )
+HELD_BACK_OFFSETS = _gauge(
+    "slackwater_held_back_offsets",
+    "Offsets of the source's topics that cannot be read: their Kafka transaction is open.",
+)
 QUEUE_LENGTH = _gauge(
     "slackwater_queued_transactions", "Transactions of which END was read and that are above the frontier."
 )
@@ -120,6 +124,7 @@ SIDECAR_METRICS: tuple[Metric, ...] = (
     TROUBLE,
     PARTITIONS_READ,
     PARTITIONS_PAUSED,
+    HELD_BACK_OFFSETS,
     QUEUE_LENGTH,
     RECORDS_READ,
     EVENTS,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from slackwater_protocol import LakeSettings
+from slackwater_protocol.keys import lake_ledger
 from slackwater_spark.sink.lake.delta import DeltaLake
 from slackwater_spark.sink.lake.iceberg import IcebergLake
-from slackwater_spark.sink.lake.ledger import ledger_name
 from slackwater_spark.sink.lake.table import Lake
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -49,7 +49,7 @@ def test_a_driver_killed_around_the_commit_leaves_the_view_in_its_table(
     assert run.await_end() == 0, run.last
     assert run.batches[0]["batch"] == (2 if step == "committed" else 1)
     lake: Lake = DeltaLake(LakeSettings(**place)) if kind == "delta" else IcebergLake(LakeSettings(**place))
-    newest = max(rows(lake, ledger_name(f"p-{inventory.source}")), key=lambda row: row["batch_id"])
+    newest = max(rows(lake, lake_ledger(f"p-{inventory.source}")), key=lambda row: row["batch_id"])
     found = rows(lake, "s.orders", dict(newest["snapshots"])["s.orders"])
     expected = inventory.view()
     assert {row["id"] for row in found} == set(expected)

@@ -16,6 +16,7 @@ from psycopg import sql
 from slackwater_devstack import PostgresServer, Server
 from slackwater_engine.documents import DocumentBatch
 from slackwater_protocol import LakeSettings, PostgresSettings, ProgressRecord
+from slackwater_protocol.keys import lake_ledger
 from slackwater_spark.errors import (
     OutputRefusedError,
     PipelineStateError,
@@ -28,7 +29,7 @@ from slackwater_spark.sink.lake import LakeColumn, LakeSink, LakeSinkSettings
 from slackwater_spark.sink.lake import OutputTable as LakeTableOutput
 from slackwater_spark.sink.lake.delta import DeltaLake
 from slackwater_spark.sink.lake.iceberg import IcebergLake
-from slackwater_spark.sink.lake.ledger import Ledger, ledger_name
+from slackwater_spark.sink.lake.ledger import Ledger
 from slackwater_spark.sink.lake.table import Lake
 from slackwater_spark.sink.postgres import OutputTable, PostgresSink, PostgresSinkSettings, TableColumn
 from slackwater_spark.sink.postgres.ledger import Database
@@ -189,7 +190,7 @@ class LakeOutput:
     def versions(self, view: int = 0) -> list[Version]:
         """What differs, from each row of the ledger to those of later batches; a row's value is its LSN."""
         name = self.settings.outputs[view].name
-        rows = sorted(self.rows(ledger_name(self.settings.pipeline)), key=lambda row: row["batch_id"])
+        rows = sorted(self.rows(lake_ledger(self.settings.pipeline)), key=lambda row: row["batch_id"])
         states: dict[int, set[Version]] = {-1: set()}
         found: list[Version] = []
         for row in rows:

@@ -1,6 +1,8 @@
 """What the sink needs of a table in a lake, over every table format. Needs no server."""
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from slackwater_protocol import LakeSettings, SystemClock
 from slackwater_spark.sink.lake.columns import DELETED
@@ -290,3 +293,103 @@ def test_snapshots_with_a_name_of_somebody_else_stay(lake: IcebergLake) -> None:
 def test_a_catalogue_that_nobody_has_described_is_refused() -> None:
     with pytest.raises(LakeRefusedError, match="catalogue 'nobody'"):
         IcebergLake(LakeSettings(place="nobody")).table("s.t").load()
+
+
+def aged(files: Iterable[Path], days: int) -> None:
+    then = (CLOCK.now() - timedelta(days=days)).timestamp()
+    for file in files:
+        os.utime(file, (then, then))
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Lake:
+    return DeltaLake(LakeSettings(place=str(tmp_path / "lake")))
+
+
+def test_files_that_no_commit_has_go_when_they_are_old_and_no_others(delta: Lake, tmp_path: Path) -> None:
+    """Fails when a file counts as lost though a version that is young enough has it."""
+    table = made(delta)
+    folder = tmp_path / "lake" / "s" / "t"
+    before = table.snapshots_from(None)[-1].id
+    aged(folder.glob("*.parquet"), days=40)
+    last = table.replace(rows((7, "new")), MINE)
+    old, young = folder / "part-lost-old.parquet", folder / "part-lost-young.parquet"
+    for lost in (old, young):
+        shutil.copy(next(folder.glob("*.parquet")), lost)
+    aged([old], days=2)
+    now = CLOCK.now()
+    table.expire({last}, now - timedelta(hours=1), now, MINE)
+    assert (old.exists(), young.exists()) == (False, True)
+    assert content(table, before) == [(1, "a"), (2, "b"), (3, "c")]
+    assert content(table, last) == content(table) == [(7, "new")]
+
+
+@pytest.mark.parametrize("keep", [timedelta(days=10), None], ids=["longer than checkpoints tell", "property"])
+def test_lost_files_stay_where_checkpoints_may_not_tell_what_is_lost(
+    delta: Lake, tmp_path: Path, keep: timedelta | None
+) -> None:
+    table = made(delta)
+    folder = tmp_path / "lake" / "s" / "t"
+    if keep is None:
+        properties = {"delta.deletedFileRetentionDuration": "interval 1 hours"}
+        DeltaTable(str(folder)).alter.set_table_properties(properties)
+        table.load()
+    lost = folder / "part-lost.parquet"
+    shutil.copy(next(folder.glob("*.parquet")), lost)
+    aged([lost], days=40)
+    now = CLOCK.now()
+    last = table.replace(rows((7, "new")), MINE)
+    table.expire({last}, now - (keep or timedelta(hours=1)), now, MINE)
+    assert lost.exists()
+
+
+def test_old_commits_leave_the_log_behind_a_checkpoint_and_what_is_named_stays_readable(
+    delta: Lake, tmp_path: Path
+) -> None:
+    table = made(delta)
+    folder = tmp_path / "lake" / "s" / "t"
+    ids = [table.append(rows((n, "r")), MINE) for n in range(10, 22)]
+    log = folder / "_delta_log"
+    DeltaTable(str(folder), version=ids[4]).create_checkpoint()
+    aged([log / f"{version:020d}.json" for version in range(ids[7])], days=40)
+    aged(log.glob("*.checkpoint.parquet"), days=40)
+    left = Path(shutil.copy(log / f"{ids[1]:020d}.json", tmp_path))
+    now = CLOCK.now()
+    table.load()
+    expected = {version: content(table, version) for version in ids[7:]}
+    table.load()
+    table.expire({ids[7], ids[-1]}, now - timedelta(hours=1), now, MINE)
+    assert not (log / f"{ids[3]:020d}.json").exists()
+    assert {version: content(table, version) for version in ids[7:]} == expected
+    # Killed before it had removed all that goes: some are left, with a gap behind them.
+    (log / left.name).write_bytes(left.read_bytes())
+    aged([log / left.name], days=40)
+    fresh = delta.table("s.t")
+    fresh.load()
+    last = fresh.append(rows((99, "x")), MINE)
+    fresh.expire({ids[7], last}, now - timedelta(hours=1), now, MINE)
+    assert {version: content(fresh, version) for version in ids[7:]} == expected
+
+
+@pytest.mark.parametrize("is_idle", [True, False], ids=["old and named", "property"])
+def test_the_log_stays_where_a_version_that_is_named_might_go_with_it(
+    delta: Lake, tmp_path: Path, *, is_idle: bool
+) -> None:
+    """An idle table's named version may lie far below the first young one: fails without the comparison."""
+    table = made(delta)
+    folder = tmp_path / "lake" / "s" / "t"
+    named = table.append(rows((5, "e")), MINE)
+    for _ in range(8):
+        table.compact(MINE)
+        table.append(rows((6, "f")).slice(0, 0), MINE)
+    log = folder / "_delta_log"
+    if not is_idle:
+        DeltaTable(str(folder)).alter.set_table_properties({"delta.logRetentionDuration": "interval 1 hours"})
+    DeltaTable(str(folder)).create_checkpoint()
+    aged([*log.glob("*.json"), *log.glob("*.checkpoint.parquet")], days=40)
+    table.load()
+    last = table.append(rows((7, "g")), MINE)
+    now = CLOCK.now()
+    table.expire({named, last}, now, now + (timedelta(days=40) if is_idle else timedelta(0)), MINE)
+    assert content(table, named) == [(1, "a"), (2, "b"), (3, "c"), (5, "e")]
+    assert (log / f"{0:020d}.json").exists()

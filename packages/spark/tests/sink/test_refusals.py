@@ -14,9 +14,10 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater_engine.documents import DocumentBatch
+from slackwater_protocol import KafkaSettings
 from slackwater_spark.errors import OutputRefusedError
 from slackwater_spark.sink import Emit
-from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
+from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 from slackwater_spark.sink.kafka.answers import refusal
 from slackwater_spark.sink.kafka.producer import TransactionalProducer
 
@@ -25,6 +26,9 @@ MakeSettings = Callable[..., KafkaSinkSettings]
 Topics = Any  # the reader of conftest.py
 QUERY = "0f5c2f6e-query"
 LIMIT = 20_000
+SETTINGS = KafkaSinkSettings(
+    pipeline="orders", outputs=(OutputTopic("totals"),), kafka=KafkaSettings("localhost:9092")
+)
 
 
 def noise(size: int) -> bytes:
@@ -36,6 +40,7 @@ def noise(size: int) -> bytes:
     ("code", "helps"),
     [
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "grant the pipeline's user Write"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "on totals.commits, totals, orders.slackwater.progress, and"),
         (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional id 'slackwater-orders'"),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, "Read on the group 'slackwater-orders'"),
         (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "IdempotentWrite"),
@@ -51,7 +56,7 @@ def noise(size: int) -> bytes:
     ],
 )
 def test_a_refusal_says_what_helps(code: int, helps: str) -> None:
-    found = refusal("orders", "a record", KafkaError(code))
+    found = refusal(SETTINGS, "a record", KafkaError(code))
     assert found is not None
     assert helps in str(found)
     assert f"({KafkaError(code).name()})" in str(found)
@@ -70,7 +75,7 @@ def test_a_refusal_says_what_helps(code: int, helps: str) -> None:
     ],
 )
 def test_what_may_pass_is_no_refusal(code: int) -> None:
-    assert refusal("orders", "a record", KafkaError(code)) is None
+    assert refusal(SETTINGS, "a record", KafkaError(code)) is None
 
 
 def set_limit(settings: KafkaSinkSettings, limit: int) -> None:

@@ -74,6 +74,9 @@ class Producer:
     def abort(self) -> None:
         self._broker.did("abort")
 
+    def check(self) -> None:
+        pass
+
     def discard(self) -> None:
         self._broker.did("discard")
 

@@ -90,6 +90,9 @@ class FakeProducer:
     def abort(self) -> None:
         self.calls.append("abort")
 
+    def check(self) -> None:
+        pass
+
     def discard(self) -> None:
         self.calls.append("discard")
 

@@ -15,9 +15,10 @@ from typing import Any
 from slackwater_certify import CertifyError
 from slackwater_devstack import DevStackError
 from slackwater_protocol import SystemClock
-from slackwater_testing.chaos.result import ChaosResult, keep, newest_table
+from slackwater_spark.sink import SinkKind
+from slackwater_testing.chaos.result import ChaosResult, keep, newest_tables
 from slackwater_testing.chaos.run import run_session
-from slackwater_testing.chaos.schedule import Round, random_schedule, short_schedule, text
+from slackwater_testing.chaos.schedule import Round, output_schedule, random_schedule, short_schedule, text
 from slackwater_testing.chaos.system import EXECUTORS, LOCAL, System, SystemSettings
 from slackwater_testing.differential import Differential
 from slackwater_testing.differential.engines import ENGINES
@@ -72,6 +73,7 @@ _CHAOS_EXAMPLES = """\
 examples:
   python -m slackwater_testing chaos --minutes 30 --seed 7
   python -m slackwater_testing chaos --short
+  python -m slackwater_testing chaos --short --output delta
   python -m slackwater_testing chaos --seed 7 --show schedule
 """
 _SHOWN = 100
@@ -79,6 +81,7 @@ _SHOWN = 100
 _SIZE = 500
 """Main rows of the workload."""
 _PROGRESS_SECONDS = 2.0
+_OUTPUT_HELP = "where the pipeline publishes (default kafka)"
 _LARGEST_DRAWN = 10**9
 _EXPLAINED = 3
 """So many failures are made small; the others are listed."""
@@ -240,8 +243,9 @@ def _add_chaos_arguments(parser: argparse.ArgumentParser) -> None:
     add("--short", action="store_true", help="each fault once, as the tests do, instead of random ones")
     rounds = "only these rounds of the schedule, to look at a failure"
     add("--rounds", type=_range, metavar="A-B", help=rounds)
-    show = "print the schedule, or the table of the newest run that was kept; do nothing"
+    show = "print the schedule, or the tables of the newest runs that were kept; do nothing"
     add("--show", choices=("schedule", "table"), help=show)
+    add("--output", type=SinkKind, choices=list(SinkKind), default=SinkKind.KAFKA, help=_OUTPUT_HELP)
     add("--rate", type=float, default=300.0, metavar="N", help="row changes per second (default 300)")
     add("--folder", type=Path, metavar="FOLDER", help="data and logs (default: a temporary one)")
 
@@ -249,7 +253,7 @@ def _add_chaos_arguments(parser: argparse.ArgumentParser) -> None:
 def _disturb(options: argparse.Namespace) -> int:
     try:
         if options.show == "table":
-            sys.stdout.write(newest_table() + "\n")
+            sys.stdout.write(newest_tables() + "\n")
             return 0
         if options.show == "schedule":
             sys.stdout.write(text([*islice(_rounds(options), _SHOWN)]) + "\n")
@@ -268,6 +272,7 @@ def _run_chaos(options: argparse.Namespace) -> int:
         workload=WORKLOADS["orders"](seed, _SIZE),
         changes_per_second=options.rate,
         master=LOCAL if options.short else EXECUTORS,
+        output=options.output,
     )
     _say(f"seed {seed}; logs: {settings.logs}")
     is_whole = options.short or options.rounds
@@ -276,7 +281,8 @@ def _run_chaos(options: argparse.Namespace) -> int:
             system, _rounds(options), _say, float("inf") if is_whole else options.minutes * 60
         )
     if options.rounds is None:
-        keep(found, seed=seed, kind="short" if options.short else f"{options.minutes:g} minutes", clock=clock)
+        kind = "short" if options.short else f"{options.minutes:g} minutes"
+        keep(found, seed=seed, kind=kind, output=options.output, clock=clock)
     sys.stdout.write(found.text + "\n")
     return _finish_chaos(found, seed, place, is_ours=options.folder is None)
 
@@ -291,11 +297,17 @@ def _finish_chaos(found: ChaosResult, seed: int, place: Path, *, is_ours: bool) 
 
 
 def _rounds(options: argparse.Namespace) -> Iterator[Round]:
-    rounds = iter(short_schedule(options.seed)) if options.short else random_schedule(options.seed)
+    rounds = _short_rounds(options) if options.short else random_schedule(options.seed, options.output)
     if options.rounds is None:
         return rounds
     first, last = options.rounds
     return islice(rounds, first - 1, last)
+
+
+def _short_rounds(options: argparse.Namespace) -> Iterator[Round]:
+    if options.output is SinkKind.KAFKA:
+        return iter(short_schedule(options.seed))
+    return iter(output_schedule(options.seed, options.output))
 
 
 def _range(words: str) -> tuple[int, int]:

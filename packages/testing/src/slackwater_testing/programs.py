@@ -268,16 +268,17 @@ class Product:
         return ("--bootstrap", self.bootstrap, "--redis-url", self.stack.redis.url)
 
 
-def write_run_settings(path: Path, local: Path) -> Path:
+def write_run_settings(path: Path, local: Path, more: str = "") -> Path:
     """Writes a settings file with which everything that ``slackwater run`` keeps on disk lies in a folder.
 
     Args:
         path: The file.
         local: The folder of indexes and of Spark's local files; created.
+        more: Further sections.
     """
     (local / "local").mkdir(parents=True, exist_ok=True)
     path.write_text(
         f"[run]\nindex_root = {json.dumps(str(local / 'index'))}\n"
-        f'[run.spark_conf]\n"spark.local.dir" = {json.dumps(str(local / "local"))}\n'
+        f'[run.spark_conf]\n"spark.local.dir" = {json.dumps(str(local / "local"))}\n{more}'
     )
     return path

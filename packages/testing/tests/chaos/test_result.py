@@ -1,10 +1,24 @@
 """The result table."""
 
 import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from slackwater_certify import Certificate, Mode, TimeBucket
-from slackwater_testing.chaos.result import Occurrence, from_details, markdown, rows, to_details, totals
+from slackwater_protocol import SystemClock
+from slackwater_spark.sink import SinkKind
+from slackwater_testing.chaos.result import (
+    ChaosResult,
+    Occurrence,
+    from_details,
+    keep,
+    markdown,
+    newest_tables,
+    rows,
+    to_details,
+    totals,
+)
 from slackwater_testing.chaos.schedule import ScheduledFault
 
 
@@ -85,3 +99,26 @@ def test_a_table_survives_the_results_file() -> None:
     stored = json.loads(json.dumps(to_details(table, totals(found))))
     assert from_details(stored) == (table, totals(found))
     assert totals(found).torn == 3
+
+
+def test_runs_of_one_output_and_one_code_are_one_table_and_each_output_has_its_own(tmp_path: Path) -> None:
+    def keep_run(output: SinkKind, seed: int, recovery: float) -> None:
+        found = ChaosResult(
+            occurrences=(occurrence("pipeline killed", 0, 1, recovery),),
+            missed=(),
+            certificate=certificate(outputs=7, transactions=3),
+            deaths=Counter(pipeline=1),
+            last_words=(),
+            seconds=60.0,
+        )
+        keep(found, seed=seed, kind="short", output=output, clock=SystemClock(), folder=tmp_path)
+
+    for seed, recovery in ((1, 2.0), (2, 4.0), (3, 9.0)):
+        keep_run(SinkKind.DELTA, seed, recovery)
+        keep_run(SinkKind.KAFKA, seed, recovery)
+    kafka, kafka_table, delta, delta_table = newest_tables(tmp_path).split("\n\n")
+    assert kafka.startswith("kafka: short, seed 3,")
+    assert "| pipeline killed | 1 | 1,200 | 0 | 0 | 0 | 9.0 s |" in kafka_table
+    assert delta.startswith("delta: short, seed 1, 2, 3,")
+    assert "3 faults in 180 s, 9 transactions, 21 published" in delta
+    assert "| pipeline killed | 3 | 3,600 | 0 | 0 | 0 | 4.0 s (at most 9.0 s) |" in delta_table

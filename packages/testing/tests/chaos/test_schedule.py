@@ -5,9 +5,9 @@ from itertools import islice
 
 import pytest
 
-from slackwater_spark.sink import SinkStep
-from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS
-from slackwater_testing.chaos.schedule import random_schedule, short_schedule, text
+from slackwater_spark.sink import SinkKind, SinkStep
+from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS, faults_of
+from slackwater_testing.chaos.schedule import output_schedule, random_schedule, short_schedule, text
 from slackwater_testing.chaos.system import EXECUTORS
 
 
@@ -18,7 +18,7 @@ def in_short(seed: int) -> Counter[str]:
 def test_the_short_schedule_has_every_fault_of_its_own_once_and_one_more_step_of_the_sink() -> None:
     planned = in_short(3)
     assert set(planned.values()) == {1}
-    (another,) = planned.keys() - {fault.name for fault in FAULTS.values() if fault.is_in_short}
+    (another,) = planned.keys() - {fault.name for fault in faults_of(SinkKind.KAFKA) if fault.is_in_short}
     assert FAULTS[another] in SINK_FAULTS
 
 
@@ -50,9 +50,29 @@ def test_faults_of_executors_come_only_while_there_are_executors(seed: int) -> N
                 is_separate = round_.master == EXECUTORS
 
 
-def test_in_time_every_fault_is_drawn() -> None:
-    drawn = {each.fault for round_ in islice(random_schedule(1), 500) for each in round_.planned}
-    assert drawn == set(FAULTS)
+@pytest.mark.parametrize("output", SinkKind)
+def test_in_time_every_fault_is_drawn_that_can_happen_to_the_output(output: SinkKind) -> None:
+    drawn = {each.fault for round_ in islice(random_schedule(1, output), 500) for each in round_.planned}
+    assert drawn == {fault.name for fault in faults_of(output)}
+
+
+def test_every_fault_can_happen_to_some_output() -> None:
+    assert {fault.name for output in SinkKind for fault in faults_of(output)} == set(FAULTS)
+
+
+@pytest.mark.parametrize("output", [kind for kind in SinkKind if kind is not SinkKind.KAFKA])
+def test_the_schedule_of_an_output_has_all_that_happens_to_it_alone_and_the_decisive_kills(
+    output: SinkKind,
+) -> None:
+    rounds = output_schedule(3, output)
+    planned = [each.fault for round_ in rounds for each in round_.planned]
+    own = {fault.name for fault in faults_of(output) if SinkKind.KAFKA not in fault.outputs}
+    assert own
+    assert set(planned) >= {*own, "sink killed: progress", "sink killed: committed", "pipeline killed"}
+    assert set(planned) <= {fault.name for fault in faults_of(output)}
+    assert rounds == output_schedule(3, output)
+    assert "pipeline killed" in {each.fault for each in rounds[-1].planned}
+    assert any(FAULTS[each.fault].end is not None for each in rounds[-1].planned)
 
 
 def test_every_fault_lasts_as_long_as_its_table_says() -> None:

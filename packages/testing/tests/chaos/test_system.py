@@ -71,6 +71,18 @@ def test_after_the_end_of_supervision_the_dead_stay_dead() -> None:
     assert deaths == []
 
 
+def test_what_is_taken_away_is_started_only_when_it_may_be_back() -> None:
+    lamp, deaths = Lamp(), threading.Event()
+    supervised = Supervised(lamp, lambda part: deaths.set())
+    supervised.is_kept_down = True
+    supervised.start()
+    supervised.do(lambda part: part.kill())
+    assert not deaths.wait(1.0)
+    supervised.is_kept_down = False
+    assert lamp.started.wait(SECONDS)
+    supervised.stop()
+
+
 def test_a_full_disk_takes_no_byte_and_then_takes_them_again(tmp_path: Path) -> None:
     disk = make_disk(tmp_path / "place", lambda: [os.getpid()])
     if isinstance(disk, ForbiddenGrowth):  # we are the process: a signal comes instead of an error

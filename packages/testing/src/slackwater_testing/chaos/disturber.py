@@ -10,6 +10,7 @@ import redis
 
 from slackwater_devstack import TcpProxy
 from slackwater_devstack.processes import ManagedProcess
+from slackwater_testing.chaos.disk import Disk
 from slackwater_testing.chaos.system import System
 from slackwater_testing.errors import NothingToDisturbError
 
@@ -22,7 +23,8 @@ _PROGRAMS = ("sidecar-1", "sidecar-2", "pipeline")
 class Disturber:
     """Everything that a fault can do to the running system. Thread-safe; all methods block until done.
 
-    Parts: ``broker``, ``connect``, ``postgres``, ``redis``, ``sidecar-1``, ``sidecar-2``, ``pipeline``.
+    Parts: ``broker``, ``connect``, ``postgres``, ``redis``, ``sidecar-1``, ``sidecar-2``, ``pipeline``, and
+    ``output``, the server of the output's tables.
     Whatever dies is started again by a supervisor, as systemd or Kubernetes would. Routes: ``connect``,
     ``sidecar`` and ``pipeline`` to Kafka, ``redis`` to Redis, ``partition``: Connect to the second broker.
     """
@@ -34,6 +36,15 @@ class Disturber:
     def kill(self, part: str) -> None:
         """SIGKILL to a part and all its processes."""
         self._system.parts[part].do(lambda it: it.kill())
+
+    def take_away(self, part: str) -> None:
+        """SIGKILL to a part, which stays dead until :meth:`bring_back`."""
+        self._system.parts[part].is_kept_down = True
+        self.kill(part)
+
+    def bring_back(self, part: str) -> None:
+        """Lets the supervisor start the part again."""
+        self._system.parts[part].is_kept_down = False
 
     def pause(self, part: str) -> None:
         """SIGSTOP to a part and all its processes."""
@@ -82,6 +93,14 @@ class Disturber:
         """Room again."""
         self._system.disk.free()
 
+    def fill_lake(self) -> None:
+        """No byte more for the tables of the lake."""
+        self._lake_disk().fill()
+
+    def free_lake(self) -> None:
+        """Room again."""
+        self._lake_disk().free()
+
     def move_clocks(self, offset: timedelta) -> None:
         """Wall clocks of sidecars and pipeline differ so much from the machine's from now on."""
         for name in _PROGRAMS:
@@ -112,13 +131,22 @@ class Disturber:
         for role in list(self._paused):
             self.resume_one(role)
         for supervised in self._system.parts.values():
+            supervised.is_kept_down = False
             supervised.do(lambda it: it.resume())
         for route in ("connect", "sidecar", "pipeline", "redis"):
             self.resume_network(route)
             self.delay_network(route, timedelta())
         self.free_disk()
+        if self._system.output.disk is not None:
+            self.free_lake()
         self.move_clocks(timedelta())
         self._system.control("pipeline").spare_sink()
+
+    def _lake_disk(self) -> Disk:
+        disk = self._system.output.disk
+        if disk is None:
+            raise NothingToDisturbError("a disk of the output", 0)
+        return disk
 
     def _proxies(self, route: str) -> Iterable[TcpProxy]:
         stack = self._system.stack

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from slackwater_spark.sink import SinkStep
+from slackwater_spark.sink import SinkKind, SinkStep
 from slackwater_testing.chaos.disturber import Disturber
 
 Disturb = Callable[[Disturber], None]
@@ -36,7 +36,13 @@ class Fault:
     """Whether it makes sense only with executors apart from the driver."""
     is_in_short: bool = True
     """Whether it is part of every short schedule, which has five minutes for everything."""
+    outputs: frozenset[SinkKind] = frozenset(SinkKind)
+    """The kinds of outputs to which it can happen."""
 
+
+_KAFKA = frozenset({SinkKind.KAFKA})
+_POSTGRES = frozenset({SinkKind.POSTGRES})
+_LAKES = frozenset({SinkKind.DELTA, SinkKind.ICEBERG})
 
 _DECISIVE = (SinkStep.PROGRESS, SinkStep.COMMITTED)
 """Just before and just after the commit."""
@@ -71,7 +77,7 @@ def _both(disturb: Callable[[Disturber, str], None], disturber: Disturber) -> No
         disturb(disturber, part)
 
 
-def _sink(step: SinkStep, reason: str) -> Fault:
+def _sink(step: SinkStep, reason: str, outputs: frozenset[SinkKind] = frozenset(SinkKind)) -> Fault:
     return Fault(
         name=f"sink killed: {step.replace('_', ' ')}",
         reason=reason,
@@ -81,6 +87,7 @@ def _sink(step: SinkStep, reason: str) -> Fault:
         begin=lambda it: it.kill_sink_at(step),
         stops_pipeline=True,
         is_in_short=step in _DECISIVE,
+        outputs=outputs,
     )
 
 
@@ -215,9 +222,9 @@ _SPARK = (
 SINK_FAULTS = (
     _sink(SinkStep.COLLECTED, "the state is written, nothing of the output is"),
     _sink(SinkStep.BEGUN, "an open transaction without records"),
-    _sink(SinkStep.PRODUCED, "records on their way, an open transaction at the broker"),
-    _sink(SinkStep.FLUSHED, "all documents are in the log, none is committed"),
-    _sink(SinkStep.COMMIT_RECORDS, "commit records are in the log, none is committed"),
+    _sink(SinkStep.PRODUCED, "records on their way, an open transaction, or some tables changed"),
+    _sink(SinkStep.FLUSHED, "all documents are written, none is committed"),
+    _sink(SinkStep.COMMIT_RECORDS, "commit records are in the log, none is committed", _KAFKA),
     _sink(SinkStep.PROGRESS, "everything is written, the commit has not been asked for"),
     _sink(SinkStep.COMMITTED, "everything is visible, the run has not noted it: the next goes on behind it"),
 )
@@ -263,12 +270,60 @@ _SURROUNDINGS = (
 )
 
 
+_OUTPUTS = (
+    Fault(
+        name="output's server killed",
+        reason="a transaction whose commit is undecided",
+        how="SIGKILL to the PostgreSQL with the output's tables and its children",
+        seconds=_BLOW,
+        back="the server, started by the supervisor",
+        begin=lambda it: it.kill("output"),
+        outputs=_POSTGRES,
+    ),
+    Fault(
+        name="output's server away",
+        reason="a run that gives up, or commits twice when the server is back",
+        how="SIGKILL to the PostgreSQL with the output's tables, started again later",
+        seconds=(30.0, 60.0),
+        back="the server",
+        begin=lambda it: it.take_away("output"),
+        end=lambda it: it.bring_back("output"),
+        outputs=_POSTGRES,
+    ),
+    Fault(
+        name="output's server paused",
+        reason="a commit whose answer comes when nobody waits for it any more",
+        how="SIGSTOP, later SIGCONT, to the PostgreSQL with the output's tables and its children",
+        seconds=(20.0, 60.0),
+        back="the server, with its old connections",
+        begin=lambda it: it.pause("output"),
+        end=lambda it: it.resume("output"),
+        outputs=_POSTGRES,
+    ),
+    Fault(
+        name="lake's disk full",
+        reason="half a file, or a commit of which half is written",
+        how="the disk with the lake's tables has no byte left, later it has",
+        seconds=(20.0, 60.0),
+        back="room on the disk",
+        begin=lambda it: it.fill_lake(),
+        end=lambda it: it.free_lake(),
+        outputs=_LAKES,
+    ),
+)
+
+
 def _delay(disturber: Disturber, duration: timedelta) -> None:
     for route in ("sidecar", "pipeline"):
         disturber.delay_network(route, duration)
 
 
 FAULTS: dict[str, Fault] = {
-    fault.name: fault for fault in (*_SERVERS, *_SIDECARS, *_SPARK, *SINK_FAULTS, *_SURROUNDINGS)
+    fault.name: fault for fault in (*_SERVERS, *_SIDECARS, *_SPARK, *SINK_FAULTS, *_SURROUNDINGS, *_OUTPUTS)
 }
 """All of them, by name, in the order of the result table."""
+
+
+def faults_of(output: SinkKind) -> list[Fault]:
+    """Lists the faults that can happen to a system with such an output, in the order of the table."""
+    return [fault for fault in FAULTS.values() if output in fault.outputs]

@@ -5,17 +5,18 @@ The table: fault x times x changes x lost x repeated x torn. Runs that are kept 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from slackwater_certify import Certificate
 from slackwater_protocol import Clock
+from slackwater_spark.sink import SinkKind
 from slackwater_testing.chaos.faults import FAULTS
 from slackwater_testing.chaos.schedule import ScheduledFault
 from slackwater_testing.errors import RunFailedError
-from slackwater_testing.results import RESULTS, append, new_result, read_results
+from slackwater_testing.results import RESULTS, Result, append, new_result, read_results
 
 _SCENARIO = "chaos"
 _VERSION = 1
@@ -192,13 +193,15 @@ class ChaosResult:
         return "\n".join(lines)
 
 
-def keep(found: ChaosResult, *, seed: int, kind: str, clock: Clock, folder: Path = RESULTS) -> None:
+def keep(
+    found: ChaosResult, *, seed: int, kind: str, output: SinkKind, clock: Clock, folder: Path = RESULTS
+) -> None:
     """Appends the run to ``chaos.jsonl``."""
     certificate = found.certificate
     result = new_result(
         _SCENARIO,
         _VERSION,
-        parameters={"kind": kind, "seed": seed},
+        parameters={"kind": kind, "seed": seed, "output": output.value},
         value=float(certificate.findings),
         unit="violations",
         details={
@@ -213,8 +216,10 @@ def keep(found: ChaosResult, *, seed: int, kind: str, clock: Clock, folder: Path
     append(result, folder)
 
 
-def newest_table(folder: Path = RESULTS) -> str:
-    """The newest run in the results, as Markdown with a line that says what it was.
+def newest_tables(folder: Path = RESULTS) -> str:
+    """The newest runs of each output in the results, as Markdown: a line of what they were, and a table.
+
+    Of outputs in Kafka that is one run, of the others all runs of one code.
 
     Raises:
         RunFailedError: no run was kept yet.
@@ -223,12 +228,55 @@ def newest_table(folder: Path = RESULTS) -> str:
     if not runs:
         reason = "has no run; `python -m slackwater_testing chaos` makes one"
         raise RunFailedError(str(folder / f"{_SCENARIO}.jsonl"), reason)
-    run = runs[-1]
-    table, whole = from_details(run.details)
-    details, run_of = run.details, run.parameters
-    what = (
-        f"{run_of['kind']}, seed {run_of['seed']}, {run.at[:10]}: {details['faults']} faults in "
-        f"{details['seconds']:,} s, {details['transactions']:,} transactions, {whole.outputs:,} published "
-        f"documents and deletes judged, {whole.findings} findings."
+    by_output: dict[SinkKind, list[Result]] = {}
+    for run in runs:
+        by_output.setdefault(SinkKind(run.parameters.get("output", SinkKind.KAFKA)), []).append(run)
+    texts = []
+    for kind in SinkKind:
+        if found := by_output.get(kind):
+            same = [run for run in found if run.commit == found[-1].commit]
+            texts.append(_runs_text(kind, found[-1:] if kind is SinkKind.KAFKA else same))
+    return "\n\n".join(texts)
+
+
+def _runs_text(kind: SinkKind, runs: Sequence[Result]) -> str:
+    """Says what runs of one output were and found, all together."""
+    read = [from_details(run.details) for run in runs]
+    whole = _added([of_run for _, of_run in read])
+    faults, seconds, transactions = (
+        sum(run.details[name] for run in runs) for name in ("faults", "seconds", "transactions")
     )
-    return f"{what}\n\n{markdown(table, whole)}"
+    seeds = ", ".join(str(run.parameters["seed"]) for run in runs)
+    what = (
+        f"{kind}: {runs[-1].parameters['kind']}, seed {seeds}, {runs[-1].at[:10]}: {faults} faults in "
+        f"{seconds:,} s, {transactions:,} transactions, {whole.outputs:,} published documents and deletes "
+        f"judged, {whole.findings} findings."
+    )
+    return f"{what}\n\n{markdown(merged([table for table, _ in read]), whole)}"
+
+
+def merged(tables: Sequence[Sequence[FaultRow]]) -> list[FaultRow]:
+    """Makes one table of those of several runs; the median is that of the runs' medians."""
+    by_fault: dict[str, list[FaultRow]] = {}
+    for row in (row for table in tables for row in table):
+        by_fault.setdefault(row.fault, []).append(row)
+    return [_merged_row(by_fault[name]) for name in FAULTS if name in by_fault]
+
+
+def _merged_row(found: Sequence[FaultRow]) -> FaultRow:
+    recoveries = [row.recovery_seconds for row in found for _ in range(row.times)]
+    return FaultRow(
+        fault=found[0].fault,
+        times=sum(row.times for row in found),
+        changes=sum(row.changes for row in found),
+        lost=None if any(row.lost is None for row in found) else 0,
+        repeated=None if any(row.repeated is None for row in found) else 0,
+        torn=sum(row.torn for row in found),
+        recovery_seconds=round(median(recoveries), 1),
+        longest_recovery_seconds=max(row.longest_recovery_seconds for row in found),
+    )
+
+
+def _added(found: Sequence[RunTotals]) -> RunTotals:
+    names = [each.name for each in fields(RunTotals)]
+    return RunTotals(**{name: sum(getattr(of_run, name) for of_run in found) for name in names})

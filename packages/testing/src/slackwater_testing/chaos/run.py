@@ -5,7 +5,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from slackwater_certify import Certificate, Connections, Mode, certify, load_specification
+from slackwater_certify import (
+    Certificate,
+    Connections,
+    Mode,
+    Specification,
+    certify,
+    load_specification,
+)
 from slackwater_protocol import format_position
 from slackwater_testing.chaos.disturber import Disturber
 from slackwater_testing.chaos.faults import FAULTS
@@ -182,6 +189,7 @@ def run_session(
     clock = system.clock
     started = clock.monotonic()
     run = ChaosRun(system, say)
+    system.output.begin_judging(*_specified(system))
     run.carry_out(rounds, started + seconds)
     run.finish()
     say("judging every record")
@@ -196,9 +204,14 @@ def run_session(
 
 
 def judge(system: System) -> Certificate:
-    """Everything the pipeline has published so far, against PostgreSQL and the change topics."""
+    """Everything the pipeline has published, against PostgreSQL and the change topics."""
+    specification, connections, records = system.output.to_judge(*_specified(system))
+    return certify(specification, connections, mode=Mode.BOTH, records=records)
+
+
+def _specified(system: System) -> tuple[Specification, Connections]:
+    """Returns what the workload says of its output in Kafka, and where the servers are."""
     specification = load_specification(system.settings.workload.pipeline / "certify.toml")
     if specification.source.name != SOURCE:
         raise ValueError(f"the specification is about source {specification.source.name!r}, not {SOURCE!r}")
-    connections = Connections(bootstrap=system.bootstrap, dsn=system.dsn)
-    return certify(specification, connections, mode=Mode.BOTH)
+    return specification, Connections(bootstrap=system.bootstrap, dsn=system.dsn)

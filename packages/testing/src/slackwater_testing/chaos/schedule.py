@@ -5,7 +5,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS, Fault
+from slackwater_spark.sink import SinkKind
+from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS, Fault, faults_of
 from slackwater_testing.chaos.system import EXECUTORS, LOCAL
 
 _OVERLAP_SECONDS = (1.0, 6.0)
@@ -66,7 +67,7 @@ def short_schedule(seed: int) -> list[Round]:
     chance = random.Random(seed)
     other_steps = [fault for fault in SINK_FAULTS if not fault.is_in_short]
     chosen = chance.choice(other_steps)
-    faults = [fault for fault in FAULTS.values() if fault.is_in_short or fault is chosen]
+    faults = [fault for fault in faults_of(SinkKind.KAFKA) if fault.is_in_short or fault is chosen]
     restarts = [f for f in faults if f.stops_pipeline and f.name != _WHILE_SPARK_STARTS]
     needing = [[FAULTS[name] for name in pair] for pair in _WITH_A_RUNNING_PIPELINE]
     late = [fault for fault in faults if fault.needs_executors]
@@ -84,14 +85,32 @@ def short_schedule(seed: int) -> list[Round]:
     ]
 
 
-def random_schedule(seed: int) -> Iterator[Round]:
+def output_schedule(seed: int, output: SinkKind) -> list[Round]:
+    """Every fault once that concerns how batches get into tables; of the sink's steps as in the short one.
+
+    In the last round a driver dies while the output does not do its part.
+    """
+    chance = random.Random(seed)
+    known = faults_of(output)
+    steps = [fault for fault in known if fault in SINK_FAULTS]
+    other = chance.choice([step for step in steps if not step.is_in_short])
+    own = [fault for fault in known if SinkKind.KAFKA not in fault.outputs]
+    faults = [*own, *(step for step in steps if step.is_in_short), other]
+    chance.shuffle(faults)
+    lasting = chance.choice([fault for fault in own if fault.end is not None])
+    rounds = [_one_by_one([fault], chance) for fault in faults]
+    rounds.append(_side_by_side([lasting, FAULTS[_WHILE_SPARK_STARTS]], chance))
+    return [Round(number, planned) for number, planned in enumerate(rounds, 1)]
+
+
+def random_schedule(seed: int, output: SinkKind = SinkKind.KAFKA) -> Iterator[Round]:
     """Endless: one to three faults per round, of random kinds, at random times, for random whiles."""
     chance = random.Random(seed)
     number, master = 0, EXECUTORS
     while True:
         number += 1
         count = 1 if chance.random() < _ALONE else chance.randint(2, 3)
-        known = [fault for fault in FAULTS.values() if master == EXECUTORS or not fault.needs_executors]
+        known = [fault for fault in faults_of(output) if master == EXECUTORS or not fault.needs_executors]
         faults = chance.sample(known, count)
         if sum(fault.stops_pipeline for fault in faults) > 1:  # the second one would wait for the first
             faults = [faults[0]]

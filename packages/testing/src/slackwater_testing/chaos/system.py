@@ -22,12 +22,13 @@ from slackwater_devstack import ConnectWorker, DevStack, DevStackError, DevStack
 from slackwater_protocol import Clock, SystemClock
 from slackwater_protocol.keys import data_topic, transaction_topic
 from slackwater_spark.pipeline import load_pipeline
+from slackwater_spark.sink import SinkKind
 from slackwater_testing.chaos.disk import make_disk
+from slackwater_testing.chaos.output import make_output
 from slackwater_testing.chaos.process import ControlFolder
 from slackwater_testing.database import Writers, create_tables, current_lsn, write_first, write_last
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.programs import Program, write_run_settings
-from slackwater_testing.watching import Visibility
 from slackwater_testing.workloads.workload import Workload
 
 SOURCE = "inv"
@@ -131,6 +132,8 @@ class Supervised:
     def __init__(self, part: Part, on_death: Callable[[Part], None]) -> None:
         self.part = part
         self.restarts = 0
+        self.is_kept_down = False
+        """While it is true, a part that is dead is not started."""
         self._on_death = on_death
         self._using = threading.RLock()
         self._stop = threading.Event()
@@ -153,7 +156,7 @@ class Supervised:
 
     def _watch(self) -> None:
         while not self._stop.wait(_SUPERVISION_SECONDS):
-            if self.part.is_well:
+            if self.is_kept_down or self.part.is_well:
                 continue
             self._on_death(self.part)
             if self._stop.wait(_RESTART_PAUSE_SECONDS):
@@ -179,6 +182,8 @@ class SystemSettings:
     """Where Spark runs at first."""
     without: tuple[str, ...] = ()
     """Mechanisms of the pipeline that are switched off, see :mod:`slackwater_testing.chaos.process`."""
+    output: SinkKind = SinkKind.KAFKA
+    """Where the pipeline publishes."""
 
     @property
     def logs(self) -> Path:
@@ -200,6 +205,7 @@ class System:
         self.last_words: list[tuple[str, str]] = []
         """Program and how its log ended, for each death that it chose itself."""
         self.definition = load_pipeline(settings.workload.pipeline)
+        self.output = make_output(settings.output, settings.folder, self._driver_pids)
         self.stack = DevStack(
             DevStackSettings(
                 folder=settings.folder / "stack",
@@ -273,6 +279,7 @@ class System:
         self.disk = make_disk(settings.folder, self._writing_pids)
         self._running.callback(self.disk.close)
         self._running.callback(self._stop_stack)
+        self._running.enter_context(self.output)
         stack.start()
         create_tables(self.dsn, settings.workload)
         write_first(self.dsn, settings.workload)
@@ -283,7 +290,7 @@ class System:
         self._start_programs()
         stack.start_connector(self.definition.tables)
         stack.wait_until_streaming()
-        self.visible = Visibility(self.bootstrap, self.definition.outputs[0].name, self.clock)
+        self.visible = self.output.watch(self.bootstrap, self.clock)
         self.visible.start()
         self._running.callback(self.visible.stop)
         self._supervise()
@@ -317,14 +324,15 @@ class System:
 
     def _start_programs(self) -> None:
         folder = self.disk.folder
-        config = write_run_settings(self.settings.folder / "pipeline.toml", folder)
+        pipeline = self.output.pipeline(self.settings.workload.pipeline, self.settings.folder / "pipeline")
+        config = write_run_settings(self.settings.folder / "pipeline.toml", folder, self.output.settings)
         redis = f"redis://127.0.0.1:{self.redis_proxy.port}/0"
         for name in ("sidecar-1", "sidecar-2"):
             servers = ["--bootstrap", self.stack.kafka.bootstrap_over("sidecar"), "--redis-url", redis]
             command = ["--config", "/dev/null", "sidecar", "--source", SOURCE, *servers]
             self._add_program(name, partial(list, [str(self.control(name).path), *command]))
         servers = ["--bootstrap", self.stack.kafka.bootstrap_over("pipeline"), "--redis-url", redis]
-        run = ["--config", str(config), "run", str(self.settings.workload.pipeline), *servers]
+        run = ["--config", str(config), "run", str(pipeline), *servers]
         run += ["--checkpoint", str(folder / "checkpoint")]
         self._add_program("pipeline", lambda: self._pipeline_arguments(run))
 
@@ -346,6 +354,7 @@ class System:
             "connect": stack.connect,
             "postgres": stack.postgres,
             "redis": stack.redis,
+            **self.output.servers,
         }
         for name, server in servers.items():
             self.parts[name] = Supervised(ServerPart(name, server), self._died)
@@ -373,6 +382,11 @@ class System:
             if server.is_paused:
                 server.resume()
         self.stack.stop()
+
+    def _driver_pids(self) -> Iterable[int]:
+        """Lists the pipeline's driver, if it runs: it writes lakes."""
+        pid = self.program("pipeline").pid
+        return [] if pid is None else [pid]
 
     def _writing_pids(self) -> Iterable[int]:
         """Lists the processes that write to the pipeline's disk; not its driver, which writes the log."""

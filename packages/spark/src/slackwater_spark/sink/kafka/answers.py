@@ -19,18 +19,15 @@ _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaErr
 _AGAIN = "then start the pipeline again"
 _ADVICE: Mapping[int, str] = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: (
-        "grant the pipeline's user Write, Read, Describe and DescribeConfigs on its output, commit and "
-        f"progress topics, and Create if they do not exist, {_AGAIN}"
+        "grant <user> Write, Read, Describe and DescribeConfigs on <topics>, and Create if they do not "
+        f"exist, {_AGAIN}"
     ),
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "grant the pipeline's user Write and Describe on the transactional id 'slackwater-<pipeline>', "
-        f"{_AGAIN}"
+        f"grant <user> Write and Describe on the transactional id '<id>', {_AGAIN}"
     ),
-    KafkaError.GROUP_AUTHORIZATION_FAILED: (
-        f"grant the pipeline's user Read on the group 'slackwater-<pipeline>', {_AGAIN}"
-    ),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: (f"grant <user> Read on the group '<id>', {_AGAIN}"),
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
-        f"grant the pipeline's user Create and IdempotentWrite on the cluster, {_AGAIN}"
+        f"grant <user> Create and IdempotentWrite on the cluster, {_AGAIN}"
     ),
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
         "raise the broker's transaction.max.timeout.ms to 15 minutes, or close batches earlier "
@@ -58,13 +55,23 @@ _ADVICE: Mapping[int, str] = {
 }
 
 
-def refusal(pipeline: str, what: str, error: KafkaError) -> OutputRefusedError | None:
+def refusal(settings: KafkaSinkSettings, what: str, error: KafkaError) -> OutputRefusedError | None:
     """Returns what to raise if Kafka would answer the same again; None if the next answer may be another."""
     advice = _ADVICE.get(error.code())
     if advice is None:
         return None
-    advice = advice.replace("<pipeline>", pipeline)
-    return OutputRefusedError(pipeline, what, f"{error.str()} ({error.name()})", advice)
+    for placeholder, text in (
+        ("<user>", _user(settings)),
+        ("<topics>", ", ".join((*settings.written_topics, settings.progress_topic))),
+        ("<id>", settings.transactional_id),
+    ):
+        advice = advice.replace(placeholder, text)
+    return OutputRefusedError(settings.pipeline, what, f"{error.str()} ({error.name()})", advice)
+
+
+def _user(settings: KafkaSinkSettings) -> str:
+    name = settings.kafka.options.get("sasl.username")
+    return "the pipeline's user" if name is None else f"the user {name!r}"
 
 
 def unavailable(pipeline: str, what: str, attempts: int, detail: str) -> PipelineUnavailableError:
@@ -96,7 +103,7 @@ def until_answered(settings: KafkaSinkSettings, what: str, ask: Callable[[float]
             return ask(min(seconds, _LONGEST_REQUEST_SECONDS))
         except KafkaException as error:
             reason = kafka_error(error)
-            if reason is not None and (refused := refusal(settings.pipeline, what, reason)) is not None:
+            if reason is not None and (refused := refusal(settings, what, reason)) is not None:
                 raise refused from error
             raise
 

@@ -82,6 +82,10 @@ class OutputProducer(Protocol):
         """Returns when every record has its delivery report, or soon after one of them has failed. Blocks."""
         ...
 
+    def check(self) -> None:
+        """Raises what has broken the open transaction, if anything has; asks nobody."""
+        ...
+
     def commit(self) -> None:
         """Makes the transaction visible. Blocks."""
         ...
@@ -198,6 +202,18 @@ class TransactionalProducer:
                 "flush", f"{left} record(s) not acknowledged after {self._timeout:g} s", is_transient=True
             )
 
+    def check(self) -> None:
+        """Raises what has broken the open transaction, if anything has; asks nobody.
+
+        Records that were dropped for it have only that as their reason. librdkafka tells it to whoever wants
+        to do something that the transaction's state does not allow.
+        """
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:  # noqa: SLF001 - librdkafka's name
+                raise self._meaning("the transaction", error) from error
+
     def commit(self) -> None:
         """Commits; after :class:`TransactionFailedError` the outcome is unknown."""
         with self._translated("commit_transaction"):
@@ -232,7 +248,7 @@ class TransactionalProducer:
         reason: KafkaError = error.args[0]
         if reason.code() in _FENCED:
             return RunOvertakenError(self._settings.pipeline, reason.str())
-        if (refused := refusal(self._settings.pipeline, what, reason)) is not None:
+        if (refused := refusal(self._settings, what, reason)) is not None:
             return refused
         detail = f"{reason.name()}: {reason.str()}"
         return TransactionFailedError(what, detail, is_transient=is_transient(reason))

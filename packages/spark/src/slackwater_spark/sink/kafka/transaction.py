@@ -268,14 +268,14 @@ class BatchTransaction:
                 failed = by_topic.get(output.name)
                 if failed is None or failed.first_error is None or failed.largest_failed is None:
                     continue
-                error = refusal(self._settings.pipeline, "a document", failed.first_error)
+                error = refusal(self._settings, "a document", failed.first_error)
                 if error is not None:
                     size, key = failed.largest_failed
                     raise self._refused(output, error, key, size)
         for topic, failed in self._order_offsets.items():
             if failed.first_error is not None:
                 what = f"a record of topic {topic!r}"
-                error = refusal(self._settings.pipeline, what, failed.first_error)
+                error = refusal(self._settings, what, failed.first_error)
                 if error is not None:
                     raise error
 
@@ -327,6 +327,7 @@ class BatchTransaction:
     def _check_delivered(self) -> None:
         delivered = sum(each.delivered for each in self._reports())
         if delivered != self._handed_over:
+            self._producer.check()
             first = self._first_error()
             raise TransactionFailedError(
                 "flush",

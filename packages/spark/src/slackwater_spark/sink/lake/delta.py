@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -49,6 +49,15 @@ _KEEP_ROWS: Final = frozenset(
     }
 )
 """Names of operations after which a table has the rows that it had before."""
+_LOST_AGE: Final = timedelta(days=1)
+"""A file that was written so long ago is of no batch that is still being written."""
+_REMOVED_RETENTION: Final = "delta.deletedFileRetentionDuration"
+_REMOVED_AGE: Final = timedelta(days=6)
+"""Less than checkpoints name removed files unless a table says otherwise, by a day for clocks that differ."""
+_LOG_RETENTION: Final = "delta.logRetentionDuration"
+_LOG_AGE: Final = timedelta(days=29)
+"""Less than delta-rs keeps commits in the log for unless a table says otherwise, by a day for clocks that
+differ."""
 _HOOKS: Final = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 """Old commits are removed by :meth:`DeltaLakeTable.expire` only, which knows the ledger."""
 
@@ -191,21 +200,62 @@ class DeltaLakeTable:
             return pa.table(table.to_pyarrow_table())
 
     def expire(self, kept: Collection[int], before: datetime, now: datetime, properties: Properties) -> int:
-        """See :meth:`LakeTable.expire`. Of the log nothing is removed.
+        """See :meth:`LakeTable.expire`.
 
         A file goes so long after a version has removed it: no version that was made since `before` lacks
-        one then. Files of kept versions stay by name.
+        one then. Files of kept versions stay by name. Files that no version has, of batches that were lost
+        before their commit, go when they are so old that nobody can still be about to commit them.
         """
         with self._translated():
-            self._table.vacuum(
-                retention_hours=math.ceil((now - before) / timedelta(hours=1)),
-                dry_run=False,
-                enforce_retention_duration=False,
-                keep_versions=sorted(kept),
-                commit_properties=_commit(properties),
-                post_commithook_properties=_HOOKS,
-            )
+            self._vacuum(now - before, kept, properties)
+            if self._lost_files(now - before, kept):
+                self._vacuum(max(now - before, _LOST_AGE), kept, properties, is_full=True)
+            self._clean_log(min(kept), now)
             return self._table.version()
+
+    def _vacuum(
+        self, retention: timedelta, kept: Collection[int], properties: Properties, *, is_full: bool = False
+    ) -> None:
+        self._table.vacuum(
+            retention_hours=_hours(retention),
+            dry_run=False,
+            enforce_retention_duration=False,
+            keep_versions=sorted(kept),
+            full=is_full,
+            commit_properties=_commit(properties),
+            post_commithook_properties=_HOOKS,
+        )
+
+    def _lost_files(self, retention: timedelta, kept: Collection[int]) -> list[str]:
+        """Returns files that no version has and nobody can still be about to commit; lists the folder.
+
+        Checkpoints forget which files were removed after a while. Those of versions that are still to be
+        readable then would seem to be of no version.
+        """
+        if retention > _REMOVED_AGE or _REMOVED_RETENTION in self._table.metadata().configuration:
+            return []
+        return self._table.vacuum(
+            retention_hours=_hours(max(retention, _LOST_AGE)),
+            dry_run=True,
+            enforce_retention_duration=False,
+            keep_versions=sorted(kept),
+            full=True,
+        )
+
+    def _clean_log(self, oldest: int, now: datetime) -> None:
+        """Removes commits from the log that are older than its retention.
+
+        delta-rs keeps the newest checkpoint that is not behind the first young commit, and everything from
+        there on. So every version from a young one on can be read afterwards, and nothing is removed while
+        the oldest version that is needed is not young itself. A retention that somebody has set may be
+        shorter than what is to be kept: then it is his to clean up.
+        """
+        if _LOG_RETENTION in self._table.metadata().configuration:
+            return
+        needed = DeltaTable(self._address, version=oldest, storage_options=self._options)
+        made_at = datetime.fromtimestamp(int(needed.history(1)[0]["timestamp"]) / 1000, UTC)
+        if now - made_at < _LOG_AGE:
+            self._table.cleanup_metadata()
 
     @property
     def _table(self) -> DeltaTable:
@@ -238,6 +288,10 @@ class DeltaLakeTable:
             raise refused_or_unavailable(error) from error
         except OSError as error:
             raise refused_or_unavailable(error) from error
+
+
+def _hours(duration: timedelta) -> int:
+    return math.ceil(duration / timedelta(hours=1))
 
 
 def _commit(properties: Properties) -> CommitProperties:

@@ -5,7 +5,6 @@ progress record. A batch is visible when its row is. Rows are added on top of th
 has made before, so a run that takes the ledger over keeps all earlier ones from adding any more.
 """
 
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -18,6 +17,7 @@ from slackwater_protocol import (
     decode_progress_record,
     encode_progress_record,
 )
+from slackwater_protocol.keys import lake_ledger
 from slackwater_spark.errors import PipelineConfigError, PipelineStateError, RunOvertakenError
 from slackwater_spark.sink.lake.table import (
     Lake,
@@ -27,8 +27,6 @@ from slackwater_spark.sink.lake.table import (
     SnapshotGoneError,
 )
 
-SCHEMA: Final = "slackwater"
-"""The schema of ledgers; views have none of their tables in it."""
 PIPELINE: Final = "slackwater.pipeline"
 RUN: Final = "slackwater.run"
 
@@ -58,11 +56,6 @@ class LedgerRow:
     written_at: datetime
 
 
-def ledger_name(pipeline: str) -> str:
-    """Returns the name of a pipeline's ledger."""
-    return f"{SCHEMA}.{re.sub(r'[^A-Za-z0-9_]', '_', pipeline)}"
-
-
 class Ledger:
     """The ledger of one pipeline, as one run writes it.
 
@@ -73,7 +66,7 @@ class Ledger:
     """
 
     def __init__(self, lake: Lake, pipeline: str, run: str) -> None:
-        self._table: LakeTable = lake.table(ledger_name(pipeline))
+        self._table: LakeTable = lake.table(lake_ledger(pipeline))
         self._pipeline = pipeline
         self._run = run
         self._head: int | None = None

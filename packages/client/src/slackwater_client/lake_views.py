@@ -1,0 +1,266 @@
+"""Reads the views of a pipeline from its tables in a lake, as of one commit."""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Protocol
+
+from slackwater_client.errors import ClientConfigError, ClientUnavailableError, StateNotKeptError
+from slackwater_client.snapshot import Key, ViewSnapshot, VisibleCommit, not_visible
+from slackwater_protocol import CommitPosition, LakeSettings
+from slackwater_protocol.keys import lake_ledger
+
+
+class _NoSuchTableError(Exception):
+    """A table is not there."""
+
+
+class _SnapshotGoneError(Exception):
+    """A snapshot of a table is not, or no longer, there."""
+
+
+class LakeTables(Protocol):
+    """The tables of a lake, as Arrow tables. What they raise of their libraries is translated."""
+
+    def read(self, name: str, snapshot: int | None, key: Key) -> Any:
+        """Returns rows of a table, of a snapshot or the newest one: at least those of the key."""
+        ...
+
+    def close(self) -> None:
+        """Frees connections."""
+        ...
+
+
+class DeltaTables:
+    """Implements :class:`LakeTables` for Delta; needs the package ``deltalake``.
+
+    Args:
+        settings: The folder of the tables, with what the storage needs.
+    """
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self._settings = settings
+
+    def read(self, name: str, snapshot: int | None, key: Key) -> Any:
+        """See the protocol."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        address = f"{self._settings.place.rstrip('/')}/{name.replace('.', '/')}"
+        conditions = [(column, "=", value) for column, value in key.items() if value is not None]
+        try:
+            table = DeltaTable(address, version=snapshot, storage_options=dict(self._settings.options))
+            return table.to_pyarrow_table(filters=conditions or None)
+        except TableNotFoundError as error:
+            raise _NoSuchTableError(str(error)) from error
+        except (DeltaError, OSError) as error:
+            raise (_SnapshotGoneError if snapshot is not None else _unavailable)(str(error)) from error
+
+    def close(self) -> None:
+        """See the protocol: there are none."""
+
+
+class IcebergTables:
+    """Implements :class:`LakeTables` for Iceberg; needs the package ``pyiceberg``.
+
+    Args:
+        settings: The name of the catalogue, with its properties.
+
+    Raises:
+        ClientUnavailableError: The catalogue does not answer.
+    """
+
+    def __init__(self, settings: LakeSettings) -> None:
+        from pyiceberg.catalog import load_catalog
+
+        with _translated():
+            self._catalog = load_catalog(settings.place, **settings.options)
+
+    def read(self, name: str, snapshot: int | None, key: Key) -> Any:
+        """See the protocol."""
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+        from pyiceberg.expressions import AlwaysTrue, And, EqualTo
+
+        with _translated():
+            condition: Any = AlwaysTrue()
+            for column, value in key.items():
+                if value is not None:
+                    condition = And(condition, EqualTo(column, value))  # type: ignore[arg-type,call-arg]
+            try:
+                table = self._catalog.load_table(tuple(name.split(".")))
+                return table.scan(row_filter=condition, snapshot_id=snapshot).to_arrow()
+            except (NoSuchTableError, NoSuchNamespaceError) as error:
+                raise _NoSuchTableError(str(error)) from error
+            except (ValueError, FileNotFoundError) as error:
+                if snapshot is None:
+                    raise
+                raise _SnapshotGoneError(str(error)) from error
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._catalog.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A row of the ledger."""
+
+    batch_id: int
+    visible: VisibleCommit
+    snapshots: Mapping[str, int]
+
+
+class LakeOutput:
+    """Implements :class:`slackwater_client.snapshot.PipelineOutput` over the tables of a lake.
+
+    Each question asks the ledger, and reads the snapshots that one of its rows names: tables at one
+    commit, also while the pipeline writes. Views are named as their tables, ``schema.name``. A document is
+    the row as JSON: decimals, dates and times are text, binary values base64.
+
+    Args:
+        tables: The lake.
+        pipeline: Its name; from revision 2 on it ends in ``.v<revision>``.
+    """
+
+    def __init__(self, tables: LakeTables, pipeline: str) -> None:
+        self._tables = tables
+        self._pipeline = pipeline
+
+    @property
+    def pipeline(self) -> str:
+        """See the protocol."""
+        return self._pipeline
+
+    def views(self) -> Sequence[str]:
+        """See the protocol. Before the first batch there are none."""
+        batches = self._batches()
+        return sorted(batches[-1].snapshots) if batches else []
+
+    def newest(self) -> VisibleCommit | None:
+        """See the protocol."""
+        batches = self._batches()
+        return batches[-1].visible if batches else None
+
+    def read(self, views: Sequence[str], at: CommitPosition | None, key: Key | None) -> ViewSnapshot:
+        """See the protocol. Earlier states are those at which a batch ended, while the ledger has its row."""
+        batch = self._batch_at(at)
+        documents = {}
+        for view in views:
+            try:
+                rows = self._tables.read(view, batch.snapshots[view], key or {})
+            except (_NoSuchTableError, _SnapshotGoneError, KeyError) as error:
+                raise StateNotKeptError(
+                    f"table {view} of pipeline {self._pipeline!r} has no longer what it showed at "
+                    f"{batch.visible.position}: {error}",
+                    "read a later state; somebody else may have removed snapshots or the table",
+                ) from error
+            documents[view] = [
+                json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
+                for row in _rows(rows, key or {})
+            ]
+        return ViewSnapshot(batch.visible.source, batch.visible.position, documents)
+
+    def close(self) -> None:
+        """See the protocol."""
+        self._tables.close()
+
+    def _batch_at(self, at: CommitPosition | None) -> _Batch:
+        batches = self._batches()
+        newest = batches[-1] if batches else None
+        if newest is None or (at is not None and at > newest.visible.position):
+            raise not_visible(at, self._pipeline, None if newest is None else newest.visible)
+        if at is None:
+            return newest
+        # Of batches that end at one commit the last one shows it.
+        found = next((batch for batch in reversed(batches) if batch.visible.position == at), None)
+        if found is None:
+            around = ", ".join(
+                str(batch.visible.position) for batch in (_before(batches, at), _behind(batches, at)) if batch
+            )
+            raise StateNotKeptError(
+                f"pipeline {self._pipeline!r} has no batch that ends at {at}, or has dropped it; next to it "
+                f"are those that end at {around}",
+                "read one of these states; `keep` says for how long they stay",
+            )
+        return found
+
+    def _batches(self) -> list[_Batch]:
+        """Returns the visible batches that the ledger has, ascending."""
+        name = lake_ledger(self._pipeline)
+        try:
+            found = self._tables.read(name, None, {}).to_pylist()
+        except _NoSuchTableError as error:
+            raise ClientConfigError(
+                f"no pipeline {self._pipeline!r} has written to this lake: it has no table {name}",
+                "check the name (from revision 2 on it ends in .v<revision>) and the place",
+            ) from error
+        batches = [
+            _Batch(
+                row["batch_id"],
+                VisibleCommit(row["source"], CommitPosition(row["timeline"], row["commit_lsn"])),
+                dict(row["snapshots"]),
+            )
+            for row in found
+        ]
+        return sorted(batches, key=lambda batch: batch.batch_id)
+
+
+def _before(batches: Sequence[_Batch], at: CommitPosition) -> _Batch | None:
+    return next((batch for batch in reversed(batches) if batch.visible.position < at), None)
+
+
+def _behind(batches: Sequence[_Batch], at: CommitPosition) -> _Batch | None:
+    return next((batch for batch in batches if batch.visible.position > at), None)
+
+
+def _rows(table: Any, key: Key) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a key as JSON values."""
+    types = {field.name: field.type for field in table.schema}
+    for row in table.to_pylist():
+        if all(row.get(column) == value for column, value in key.items()):
+            yield {name: _json_value(value, types[name]) for name, value in row.items()}
+
+
+def _json_value(value: Any, kind: Any) -> Any:
+    """Returns what stands for an Arrow value in JSON."""
+    if value is None:
+        return None
+    if hasattr(kind, "item_type"):
+        return {str(name): _json_value(item, kind.item_type) for name, item in value}
+    if hasattr(kind, "value_type"):
+        return [_json_value(item, kind.value_type) for item in value]
+    if isinstance(value, dict):
+        return {
+            kind.field(n).name: _json_value(value[kind.field(n).name], kind.field(n).type)
+            for n in range(len(value))
+        }
+    if isinstance(value, Decimal):
+        return str(value) if kind.scale else int(value)
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, float) and value - value != 0:  # NaN and infinities have no place in JSON
+        return str(value)
+    return value
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Translates what a catalogue raises when it does not answer, whatever its kind."""
+    try:
+        yield
+    except (_NoSuchTableError, _SnapshotGoneError):
+        raise
+    except Exception as error:
+        raise _unavailable(str(error)) from error
+
+
+def _unavailable(reason: str) -> ClientUnavailableError:
+    return ClientUnavailableError(
+        f"the lake refuses or does not answer: {reason}", "check place, rights and storage"
+    )

@@ -1,0 +1,82 @@
+"""A user of Kafka who may not read what a client reads: what is missing is named. A real broker."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_client import ClientUnavailableError, TopicOutput
+from slackwater_devstack import KafkaBroker
+from slackwater_protocol import KafkaSettings, ProgressRecord, SystemClock, encode_progress_record
+from slackwater_protocol.keys import progress_topic
+
+pytestmark = pytest.mark.integration
+
+USER, PASSWORD = "reader", "secret-of-the-reader"
+SECONDS = 60.0
+CLOCK = SystemClock()
+TOPIC = progress_topic("p")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """Has a progress topic with a record; a user may do nothing at first."""
+    server = KafkaBroker(tmp_path_factory.mktemp("kafka"), users={USER: PASSWORD})
+    server.start()
+    try:
+        admin = AdminClient({"bootstrap.servers": server.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(SECONDS)
+        producer = Producer({"bootstrap.servers": server.bootstrap})
+        record = ProgressRecord(
+            pipeline="p", query_id="q", batch_id=0, source="inv", timeline=1, commit_lsn=1, topics={}
+        )
+        producer.produce(TOPIC, encode_progress_record(record), b"p")
+        assert producer.flush(SECONDS) == 0
+        yield server
+    finally:
+        server.stop()
+
+
+def grant(
+    broker: KafkaBroker, operation: AclOperation, kind: ResourceType = ResourceType.TOPIC, name: str = TOPIC
+) -> None:
+    pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    binding = AclBinding(kind, name, pattern, f"User:{USER}", "*", operation, allow)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_acls([binding])[binding].result(SECONDS)
+
+
+def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBroker) -> None:
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+    }
+    kafka = KafkaSettings(broker.bootstrap_of_users, options)
+
+    def answer() -> str:
+        try:
+            with closing(TopicOutput(kafka, "p")) as output:
+                return f"views {list(output.views())}"
+        except ClientUnavailableError as error:
+            return str(error)
+
+    def await_answer(*words: str) -> None:
+        """Brokers obey a right a moment after it was granted."""
+        deadline = CLOCK.monotonic() + SECONDS
+        while not all(word in (found := answer()) for word in words):
+            assert CLOCK.monotonic() < deadline, found
+
+    await_answer(TOPIC, "no right Describe")
+    grant(broker, AclOperation.DESCRIBE)
+    await_answer("Group authorization failed", "Read on its group")
+    grant(broker, AclOperation.READ, ResourceType.GROUP, "read-p")
+    await_answer("Topic authorization failed", "Read and Describe on the topic")
+    grant(broker, AclOperation.READ)
+    await_answer("views []")

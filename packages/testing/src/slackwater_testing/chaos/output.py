@@ -1,0 +1,399 @@
+"""Where the pipeline of a chaos run publishes: topics, tables of PostgreSQL, or a lake on a disk of its own.
+
+The pipeline is that of the workload; for tables it is copied, with another output in its ``pipeline.toml``.
+"""
+
+import json
+import shutil
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import psycopg
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from sqlalchemy.exc import SQLAlchemyError
+
+from slackwater_certify import Connections, OutputRecords, Specification, watch_output
+from slackwater_certify.specification import OutputKind, OutputSpecification
+from slackwater_devstack import PostgresServer, Server
+from slackwater_protocol import Clock
+from slackwater_spark.sink import SinkKind
+from slackwater_testing.chaos.disk import Disk, make_disk
+from slackwater_testing.watching import Background, Visibility
+
+_SCHEMA: Final = "chaos"
+_VIEW: Final = "orders_with_lines"
+_TABLE: Final = f"{_SCHEMA}.{_VIEW}"
+_PIPELINE: Final = "orders"
+_MAINTAIN_EVERY: Final = 10
+"""Batches of a lake from one compaction to the next: often enough that faults meet them."""
+_LOOK_SECONDS: Final = 0.25
+"""Between two looks at a ledger."""
+_READ_SECONDS: Final = 0.5
+"""Between two readings of a table and its ledger that are judged."""
+_CONNECT_SECONDS: Final = 2
+_LEDGER: Final = "SELECT commit_lsn FROM slackwater.ledger WHERE pipeline = %s AND batch_id >= 0"
+
+
+class Seen(Protocol):
+    """Something that made commits visible."""
+
+    @property
+    def at(self) -> float:
+        """Seconds of the monotonic clock."""
+        ...
+
+
+class Visible(Protocol):
+    """Follows how far an output has come, on a thread of its own; waits while its server is away."""
+
+    def start(self) -> None:
+        """Returns at once."""
+        ...
+
+    def stop(self) -> None:
+        """Waits for the thread. Idempotent; does not raise."""
+        ...
+
+    @property
+    def newest_lsn(self) -> int:
+        """Everything up to here is visible; 0: nothing yet."""
+        ...
+
+    def first_at(self, lsn: int) -> Seen | None:
+        """What made a commit visible; None: it is not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPosition:
+    """A position of a ledger."""
+
+    commit_lsn: int
+    at: float
+    """Seconds of the monotonic clock, when it was read."""
+
+
+class LedgerWatch(Background):
+    """A :class:`Visible` that asks a ledger again and again.
+
+    Args:
+        position: Reads the commit LSN of the newest batch; None: there is none, or no answer.
+        clock: Takes the times.
+    """
+
+    def __init__(self, position: Callable[[], int | None], clock: Clock) -> None:
+        super().__init__("ledger-watch")
+        self._position = position
+        self._clock = clock
+        self._seen: list[SeenPosition] = []
+
+    @property
+    def newest_lsn(self) -> int:
+        """See :meth:`Visible.newest_lsn`.
+
+        Raises:
+            Exception: what ended the thread.
+        """
+        self.raise_failure()
+        return self._seen[-1].commit_lsn if self._seen else 0
+
+    def first_at(self, lsn: int) -> SeenPosition | None:
+        """See :meth:`Visible.first_at`."""
+        return next((seen for seen in self._seen[:] if seen.commit_lsn >= lsn), None)
+
+    def _work(self) -> None:
+        while not self._stop.wait(_LOOK_SECONDS):
+            found = self._position()
+            if found is not None and (not self._seen or found > self._seen[-1].commit_lsn):
+                self._seen.append(SeenPosition(found, self._clock.monotonic()))
+
+
+class ChaosOutput(ABC):
+    """An output that faults can be done to; a context manager: what it needs runs within."""
+
+    kind: SinkKind
+    disk: Disk | None = None
+    """The disk of its own that can be full; None: it has none."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+
+    def __enter__(self) -> "ChaosOutput":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    @property
+    def servers(self) -> Mapping[str, Server]:
+        """Servers of its own, by the name of their part."""
+        return {}
+
+    def pipeline(self, folder: Path, place: Path) -> Path:
+        """Returns the folder of the pipeline with this output.
+
+        Args:
+            folder: That of the workload's pipeline.
+            place: For a copy; does not exist.
+        """
+        shutil.copytree(folder, place)
+        head, _, _ = (folder / "pipeline.toml").read_text().partition("[output]")
+        text = f'{head}[output]\nkind = "{self.kind}"\ntable = "{_TABLE}"\n'
+        (place / "pipeline.toml").write_text(text)
+        return place
+
+    @property
+    def settings(self) -> str:
+        """What the settings file of the run says of it."""
+        return ""
+
+    @abstractmethod
+    def watch(self, bootstrap: str, clock: Clock) -> Visible:
+        """Makes what follows how far it has come."""
+
+    def begin_judging(self, specification: Specification, connections: Connections) -> None:
+        """Begins to read what can only be read while it is written; returns when it has been read once.
+
+        Something is visible already.
+        """
+        del specification, connections
+
+    def to_judge(
+        self, specification: Specification, connections: Connections
+    ) -> tuple[Specification, Connections, OutputRecords | None]:
+        """Returns how it is judged now, after the end; None: it is read then."""
+        return specification, connections, None
+
+
+class TopicOutput(ChaosOutput):
+    """Topics of the broker."""
+
+    kind = SinkKind.KAFKA
+
+    def pipeline(self, folder: Path, place: Path) -> Path:
+        """See :meth:`ChaosOutput.pipeline`: the workload's own."""
+        del place
+        return folder
+
+    def watch(self, bootstrap: str, clock: Clock) -> Visible:
+        """See :meth:`ChaosOutput.watch`."""
+        return Visibility(bootstrap, _VIEW, clock)
+
+
+class PostgresOutput(ChaosOutput):
+    """Tables of a server of their own."""
+
+    kind = SinkKind.POSTGRES
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._server = PostgresServer(folder / "output")
+        self._is_over = threading.Event()
+        self._records: Future[OutputRecords] | None = None
+
+    def __enter__(self) -> "PostgresOutput":
+        self._running.callback(self._stop)
+        self._server.start()
+        self._threads = self._running.enter_context(ThreadPoolExecutor(1, thread_name_prefix="reader"))
+        self._running.callback(self._is_over.set)
+        return self
+
+    @property
+    def servers(self) -> Mapping[str, Server]:
+        """See :attr:`ChaosOutput.servers`."""
+        return {"output": self._server}
+
+    @property
+    def settings(self) -> str:
+        """See :attr:`ChaosOutput.settings`."""
+        return f"[postgres]\noutput_url = {json.dumps(self._server.dsn())}\n"
+
+    def watch(self, bootstrap: str, clock: Clock) -> Visible:
+        """See :meth:`ChaosOutput.watch`."""
+        del bootstrap
+        return LedgerWatch(self._position, clock)
+
+    def begin_judging(self, specification: Specification, connections: Connections) -> None:
+        """See :meth:`ChaosOutput.begin_judging`: table and ledger, in one transaction each time."""
+        wanted, addresses = self._specified(specification), self._addressed(connections)
+        looks, has_read = count(), threading.Event()
+
+        def is_over() -> bool:
+            """Is asked before the first reading and after each; a pause, too, so that others can work."""
+            if next(looks):
+                has_read.set()
+            return self._is_over.wait(_READ_SECONDS)
+
+        self._records = self._threads.submit(watch_output, wanted, addresses, is_over)
+        while not has_read.wait(_READ_SECONDS) and not self._records.done():
+            pass
+
+    def to_judge(
+        self, specification: Specification, connections: Connections
+    ) -> tuple[Specification, Connections, OutputRecords | None]:
+        """See :meth:`ChaosOutput.to_judge`."""
+        self._is_over.set()
+        records = None if self._records is None else self._records.result()
+        return self._specified(specification), self._addressed(connections), records
+
+    def _specified(self, specification: Specification) -> Specification:
+        return replace(
+            specification, output=OutputSpecification(OutputKind.POSTGRES, _TABLE, ledger=_PIPELINE)
+        )
+
+    def _addressed(self, connections: Connections) -> Connections:
+        return replace(connections, output_dsn=self._server.dsn())
+
+    def _position(self) -> int | None:
+        try:
+            with psycopg.connect(self._server.dsn(), connect_timeout=_CONNECT_SECONDS) as database:
+                row = database.execute(_LEDGER, [_PIPELINE]).fetchone()
+        except psycopg.Error:
+            return None
+        return None if row is None else int(row[0])
+
+    def _stop(self) -> None:
+        if self._server.is_paused:
+            self._server.resume()
+        self._server.stop()
+
+
+class LakeOutput(ChaosOutput):
+    """Tables of a lake on a disk that can be full.
+
+    Args:
+        folder: For the disk.
+        processes: Those that write to the lake, where no disk can be made and they are limited instead.
+    """
+
+    def __init__(self, folder: Path, processes: Callable[[], Iterable[int]]) -> None:
+        super().__init__()
+        self._place = folder / "lake"
+        self._processes = processes
+
+    def __enter__(self) -> "LakeOutput":
+        self.disk = make_disk(self._place, self._processes)
+        self._running.callback(self.disk.close)
+        self._lake = self.disk.folder / "tables"
+        self._lake.mkdir()
+        return self
+
+    def watch(self, bootstrap: str, clock: Clock) -> Visible:
+        """See :meth:`ChaosOutput.watch`."""
+        del bootstrap
+        return LedgerWatch(self._position, clock)
+
+    def to_judge(
+        self, specification: Specification, connections: Connections
+    ) -> tuple[Specification, Connections, OutputRecords | None]:
+        """See :meth:`ChaosOutput.to_judge`: every batch is read as the ledger names it."""
+        table, ledger = self._locations()
+        output = OutputSpecification(OutputKind(self.kind), table, ledger=ledger, table=_TABLE)
+        return replace(specification, output=output), connections, None
+
+    def _position(self) -> int | None:
+        try:
+            rows = self._ledger()
+        except (DeltaError, TableNotFoundError, NoSuchTableError, SQLAlchemyError, OSError):
+            return None
+        found: int | None = max((row["commit_lsn"] for row in rows), default=None)
+        return found
+
+    @abstractmethod
+    def _ledger(self) -> list[dict[str, Any]]:
+        """Reads the rows of the ledger."""
+
+    @abstractmethod
+    def _locations(self) -> tuple[str, str]:
+        """Returns where the certifier finds table and ledger."""
+
+
+class DeltaOutput(LakeOutput):
+    """Tables of Delta Lake."""
+
+    kind = SinkKind.DELTA
+
+    @property
+    def settings(self) -> str:
+        """See :attr:`ChaosOutput.settings`."""
+        return f"[delta]\nlocation = {json.dumps(str(self._lake))}\nmaintain_every = {_MAINTAIN_EVERY}\n"
+
+    def _ledger(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = (
+            DeltaTable(self._locations()[1]).to_pyarrow_table(columns=["commit_lsn"]).to_pylist()
+        )
+        return rows
+
+    def _locations(self) -> tuple[str, str]:
+        return str(self._lake / _SCHEMA / _VIEW), str(self._lake / "slackwater" / _PIPELINE)
+
+
+class IcebergOutput(LakeOutput):
+    """Tables of Iceberg; their catalogue is a database in a file of the same disk."""
+
+    kind = SinkKind.ICEBERG
+
+    def __enter__(self) -> "IcebergOutput":
+        super().__enter__()
+        self._catalog: Catalog = load_catalog(_SCHEMA, **self._options)
+        self._running.callback(self._close)
+        return self
+
+    @property
+    def settings(self) -> str:
+        """See :attr:`ChaosOutput.settings`."""
+        options = "".join(f"{name} = {json.dumps(value)}\n" for name, value in self._options.items())
+        return (
+            f"[iceberg]\ncatalog = {json.dumps(_SCHEMA)}\nmaintain_every = {_MAINTAIN_EVERY}\n"
+            f"[iceberg.options]\n{options}"
+        )
+
+    def _ledger(self) -> list[dict[str, Any]]:
+        ledger = self._catalog.load_table(("slackwater", _PIPELINE))
+        rows: list[dict[str, Any]] = ledger.scan(selected_fields=("commit_lsn",)).to_arrow().to_pylist()
+        return rows
+
+    def _locations(self) -> tuple[str, str]:
+        table, ledger = (
+            self._catalog.load_table(name).metadata_location
+            for name in ((_SCHEMA, _VIEW), ("slackwater", _PIPELINE))
+        )
+        return table, ledger
+
+    @property
+    def _options(self) -> dict[str, str]:
+        place = self._lake
+        return {"type": "sql", "uri": f"sqlite:///{place / 'catalogue.db'}", "warehouse": f"file://{place}"}
+
+    def _close(self) -> None:
+        with suppress(SQLAlchemyError):
+            self._catalog.close()
+
+
+def make_output(kind: SinkKind, folder: Path, processes: Callable[[], Iterable[int]]) -> ChaosOutput:
+    """Makes the output of a run; nothing runs yet.
+
+    Args:
+        kind: Of the pipeline's sink.
+        folder: For its data.
+        processes: The pipeline's driver, if it runs.
+    """
+    match kind:
+        case SinkKind.KAFKA:
+            return TopicOutput()
+        case SinkKind.POSTGRES:
+            return PostgresOutput(folder)
+        case SinkKind.DELTA:
+            return DeltaOutput(folder, processes)
+        case SinkKind.ICEBERG:
+            return IcebergOutput(folder, processes)
