@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from slackwater.demo.consumer import Consumed, ConsumerReport
 from slackwater.demo.verdict import DemoReport
 from slackwater_certify import Certificate, Delays, Mode
 from slackwater_testing.database import WriterCounts
@@ -36,6 +37,13 @@ def certificate(**changes: Any) -> Certificate:
     return Certificate(**(values | changes))
 
 
+def consumed(*, changes: Consumed | None = None, output: Consumed | None = None) -> ConsumerReport:
+    return ConsumerReport(
+        changes or Consumed(transactions=900, records=20_000),
+        output or Consumed(transactions=38, records=5_100),
+    )
+
+
 def report(**changes: Any) -> DemoReport:
     values: dict[str, Any] = {
         "seed": 1,
@@ -44,6 +52,8 @@ def report(**changes: Any) -> DemoReport:
         "orders": 700,
         "naive_published": 4_000,
         "naive_torn": 1_000,
+        "consumed": consumed(),
+        "commit_records": 38,
         "certificate": certificate(),
     }
     return DemoReport(**(values | changes))
@@ -78,6 +88,7 @@ def test_a_single_finding_of_any_kind_fails_the_run_and_shows_in_the_table(name:
         {"certificate": certificate(commits=0)},
         {"certificate": certificate(transactions=0)},
         {"certificate": certificate(delay_ms=None)},
+        {"certificate": certificate(events=0), "consumed": consumed(changes=Consumed())},
     ],
 )
 def test_a_run_that_measured_nothing_fails(nothing: dict[str, Any]) -> None:
@@ -87,6 +98,32 @@ def test_a_run_that_measured_nothing_fails(nothing: dict[str, Any]) -> None:
 
 def test_torn_documents_of_the_reader_without_slackwater_do_not_fail_the_run() -> None:
     assert table(report())["(c) without Slackwater"] == "1,000 of 4,000 documents torn (25.0 %)"
+
+
+def test_a_consumer_that_was_given_everything_is_in_the_verdict() -> None:
+    view = table(report())["(d) a consumer's view"]
+    assert view == "900 transactions, 38 commits read whole by another process, 0 broken or missing"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"changes": Consumed(transactions=900, records=20_000, broken=2)},
+        {"changes": Consumed(transactions=900, records=20_000, disordered=2)},
+        {"changes": Consumed(transactions=898, records=20_000)},
+        {"changes": Consumed(transactions=900, records=20_002)},
+        {"output": Consumed(transactions=40, records=5_100)},
+        {"output": Consumed(transactions=38, records=5_098)},
+        {"output": Consumed(transactions=38, records=5_100, broken=2)},
+        {"output": Consumed(transactions=38, records=5_100, disordered=2)},
+    ],
+)
+def test_a_consumer_that_was_given_anything_else_fails_the_run(wrong: dict[str, Consumed]) -> None:
+    failed = report(consumed=consumed(**wrong))
+    assert not failed.has_passed
+    assert failed.consumed_wrong == 2
+    assert table(failed)["(d) a consumer's view"].endswith("2 broken or missing")
+    assert table(failed)["result"] == "FAILED: 2 differences in a consumer's view"
 
 
 def test_the_numbers_can_be_written_as_json() -> None:

@@ -56,9 +56,11 @@ def demo(ctx: click.Context, /, json_file: Path | None, **options: object) -> No
       (a)  every published document with that invariant,
       (b)  the final state of the view with PostgreSQL,
       G1   each published commit with the source's state at its LSN, and
-      (c)  how many torn documents a reader without Slackwater would have published from the same topics.
+      (c)  how many torn documents a reader without Slackwater would have published from the same topics, and
+      (d)  that a consumer in another process, which reads the topics and the output with slackwater_client,
+           was given every transaction whole, once, and in commit order.
 
-    The exit code is 0 only if something was measured and a, b and G1 are without fault. Nothing stays
+    The exit code is 0 only if something was measured and a, b, d and G1 are without fault. Nothing stays
     behind but logs, unless --keep is given.
 
     \b

@@ -1,4 +1,4 @@
-"""Runs the demo from start to verdict: stack, connector, sidecar, pipeline, writers, comparison, shutdown."""
+"""Runs the demo from start to verdict: stack, connector, sidecar, pipeline, consumer, writers, comparison."""
 
 import os
 import sys
@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+from slackwater.demo.consumer import ConsumerReport
 from slackwater.demo.naive import ORDER_LINES, ORDERS, NaiveReader
 from slackwater.demo.verdict import DemoReport, count_orders, demo_specification, judge
 from slackwater.errors import CommandInputError
@@ -106,8 +107,9 @@ class Demo:
         """
         self._start_stack()
         visible, naive = self._start_pipeline()
+        self._start_consumer()
         writers, started_ms, seconds = self._write(visible)
-        self._await_last_commit(visible)
+        consumed = self._await_last_commit(visible)
         self._output.progress("comparing every document, every commit and the final state")
         for observer in self._observers:
             observer.stop()
@@ -128,6 +130,8 @@ class Demo:
             orders=count_orders(self.dsn),
             naive_published=naive.join.published,
             naive_torn=naive.join.torn,
+            consumed=consumed,
+            commit_records=sum(seen.documents > 0 for seen in visible.seen),
             certificate=certificate,
         )
 
@@ -170,13 +174,28 @@ class Demo:
         for observer in self._observers:
             observer.start()
         self._output.progress("waiting until the initial snapshot is visible in the output")
-        self._await("initial snapshot", 1, START_TIMEOUT, visible)
+        self._await("initial snapshot", 1, START_TIMEOUT, lambda: visible.newest_lsn)
         return visible, naive
 
-    def _start(self, program: Program) -> None:
+    def _start_consumer(self) -> None:
+        """Starts a service that reads whole transactions; returns when it has the snapshot."""
+        module = (sys.executable, "-m", "slackwater.demo.consumer")
+        arguments = (self.bootstrap, SOURCE, self._topic, str(self._report))
+        self._consumer = self._start(Program("consumer", lambda: (*module, *arguments), self.settings.logs))
+        self._await("initial snapshot", 1, START_TIMEOUT, self._consumed_lsn, "the consumer")
+
+    @property
+    def _report(self) -> Path:
+        return self.settings.folder / "consumer.json"
+
+    def _consumed_lsn(self) -> int:
+        return ConsumerReport.read(self._report).lsn
+
+    def _start(self, program: Program) -> Program:
         self._output.progress(f"starting: {' '.join(program.command[2:])}")
         program.start(self.stack.lifetime)
         self.programs.append(program)
+        return program
 
     def _write(self, visible: Visibility) -> tuple[Writers, int, float]:
         """Writes for the time that was asked for; returns the writers, when they started and for how long."""
@@ -203,22 +222,33 @@ class Demo:
                 writers.stop()
         return writers, started_ms, self._clock.monotonic() - started
 
-    def _await_last_commit(self, visible: Visibility) -> None:
-        """Commits one last change, waits until it is visible: by commit order, so is all before it."""
+    def _await_last_commit(self, visible: Visibility) -> ConsumerReport:
+        """Commits one last change, waits until it is visible: by commit order, so is all before it.
+
+        Returns:
+            What the consumer has read up to there. It has ended.
+        """
         last = write_last(self.dsn, ORDERS)
         self._output.progress("writers stopped; waiting until their last commit is visible")
-        self._await("last commit", last + 1, VISIBLE_TIMEOUT, visible)
+        self._await("last commit", last + 1, VISIBLE_TIMEOUT, lambda: visible.newest_lsn)
+        self._await("last commit", last + 1, VISIBLE_TIMEOUT, self._consumed_lsn, "the consumer")
+        self.programs.remove(self._consumer)
+        self._consumer.stop()
+        return ConsumerReport.read(self._report)
 
-    def _await(self, what: str, lsn: int, timeout: timedelta, visible: Visibility) -> None:
+    def _await(
+        self, what: str, lsn: int, timeout: timedelta, newest: Callable[[], int], where: str = "the output"
+    ) -> None:
+        """Waits until something has come to an LSN."""
         started = self._clock.monotonic()
-        while visible.newest_lsn < lsn:
+        while (at := newest()) < lsn:
             self._check()
             elapsed = self._clock.monotonic() - started
             if elapsed > timeout.total_seconds():
                 raise RunFailedError(
-                    "the output",
-                    f"the {what} was not visible after {elapsed:.0f} s; the newest commit record is at "
-                    f"{format_position(visible.newest_lsn)}. Logs of all parts: {self.settings.logs}",
+                    where,
+                    f"the {what} was not there after {elapsed:.0f} s; the newest commit is at "
+                    f"{format_position(at)}. Logs of all parts: {self.settings.logs}",
                 )
             threading.Event().wait(_LOOK_SECONDS)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 
+from slackwater.demo.consumer import ConsumerReport
 from slackwater_certify import (
     Certificate,
     Connections,
@@ -107,6 +108,10 @@ class DemoReport:
     """In PostgreSQL at the end."""
     naive_published: int
     naive_torn: int
+    consumed: ConsumerReport
+    """What a process with a consumer has read up to the end."""
+    commit_records: int
+    """Commits of the output that have documents."""
     certificate: Certificate
 
     @property
@@ -118,12 +123,30 @@ class DemoReport:
     def is_measured(self) -> bool:
         """Says if there was enough to judge: every part of the comparison has seen something."""
         found = self.certificate
-        return all((found.transactions, found.commits, self.documents, self.orders, found.delay_ms))
+        return all(
+            (found.transactions, found.commits, self.documents, self.orders, found.delay_ms, self._read)
+        )
 
     @property
     def has_passed(self) -> bool:
         """Says if something was measured and nothing was wrong with it."""
-        return self.is_measured and self.certificate.is_clean
+        return self.is_measured and self.certificate.is_clean and not self.consumed_wrong
+
+    @property
+    def consumed_wrong(self) -> int:
+        """Counts what a consumer was not given as it was committed: broken, disordered, missing, too much."""
+        read, found = self.consumed, self.certificate
+        pairs = (
+            (read.changes.transactions, found.transactions),
+            (read.changes.records, found.events),
+            (read.output.transactions, self.commit_records),
+            (read.output.records, found.outputs),
+        )
+        return read.wrong + sum(abs(have - wanted) for have, wanted in pairs)
+
+    @property
+    def _read(self) -> int:
+        return min(self.consumed.changes.transactions, self.consumed.output.transactions)
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yields the rows of the table."""
@@ -154,12 +177,18 @@ class DemoReport:
         share = 100 * self.naive_torn / self.naive_published if self.naive_published else 0
         naive = f"{self.naive_torn:,} of {self.naive_published:,} documents torn ({share:.1f} %)"
         yield "(c) without Slackwater", naive
+        read = self.consumed
+        whole = f"{read.changes.transactions:,} transactions, {read.output.transactions:,} commits"
+        view = f"{whole} read whole by another process, {self.consumed_wrong:,} broken or missing"
+        yield "(d) a consumer's view", view
         yield "result", self.verdict()
 
     def verdict(self) -> str:
         """Says that the run passed, or why not."""
         if self.certificate.findings:
             return f"FAILED: {', '.join(self.certificate.examples)}"
+        if self.is_measured and self.consumed_wrong:
+            return f"FAILED: {self.consumed_wrong:,} differences in a consumer's view"
         return "passed" if self.is_measured else "FAILED: nothing was measured"
 
     def as_json(self) -> dict[str, Any]:
@@ -172,6 +201,7 @@ class DemoReport:
             "documents": self.documents,
             "naive_published": self.naive_published,
             "naive_torn": self.naive_torn,
+            "consumed": asdict(self.consumed),
             "certificate": json.loads(self.certificate.to_json()),
             "passed": self.has_passed,
         }
