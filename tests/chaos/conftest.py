@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_testing.chaos.schedule import Round, short_schedule
+from slackwater_testing.chaos.schedule import Round, consumer_schedule, short_schedule
 from slackwater_testing.chaos.system import System, SystemSettings
 from slackwater_testing.workloads import WORKLOADS
 
@@ -15,6 +15,7 @@ CHANGES_PER_SECOND = 150.0
 
 
 ROUNDS = short_schedule(SEED)
+OF_CONSUMERS = consumer_schedule(SEED)
 FIRST = (1, 7)
 """Kills at two steps of the sink, of Connect, PostgreSQL and a sidecar; about a minute."""
 
@@ -22,8 +23,8 @@ FIRST = (1, 7)
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param([each for each in ROUNDS if each.number in FIRST], id="first"),
-        pytest.param(ROUNDS, id="all", marks=pytest.mark.full),
+        pytest.param([*(each for each in ROUNDS if each.number in FIRST), OF_CONSUMERS[0]], id="first"),
+        pytest.param([*ROUNDS, *OF_CONSUMERS], id="all", marks=pytest.mark.full),
     ],
 )
 def rounds(request: pytest.FixtureRequest) -> list[Round]:
@@ -37,6 +38,11 @@ def system(rounds: list[Round], tmp_path_factory: pytest.TempPathFactory) -> Ite
     """Everything up, writers writing; of its own for each list of rounds."""
     folder: Path = tmp_path_factory.mktemp("chaos")
     workload = WORKLOADS["orders"](SEED, ORDERS)
-    settings = SystemSettings(folder=folder / "run", workload=workload, changes_per_second=CHANGES_PER_SECOND)
+    settings = SystemSettings(
+        folder=folder / "run",
+        workload=workload,
+        changes_per_second=CHANGES_PER_SECOND,
+        has_consumers=True,
+    )
     with System(settings) as running:
         yield running

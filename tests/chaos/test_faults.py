@@ -7,19 +7,22 @@ and is printed; ``python -m slackwater_testing chaos --short --seed N`` runs tha
 """
 
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import psycopg
 import pytest
 
 from slackwater_spark.sink import SinkStep
+from slackwater_testing.chaos.consumer import APPLIED, GROUPS
 from slackwater_testing.chaos.disturber import Disturber
-from slackwater_testing.chaos.run import ChaosRun, judge, run_session
+from slackwater_testing.chaos.run import ChaosRun, judge, judge_consumers, run_session
 from slackwater_testing.chaos.schedule import Round, text
 from slackwater_testing.chaos.system import System
 
 pytestmark = pytest.mark.chaos
 
 SECONDS = 900.0
+LOOK_SECONDS = 1.0
 SERVERS = ("broker", "connect", "postgres", "redis", "sidecar-1", "sidecar-2")
 
 
@@ -34,7 +37,9 @@ def test_nothing_is_torn_lost_or_repeated_whatever_happens(system: System, round
     outcome = run_session(system, rounds, say)
 
     say(outcome.text)
-    assert outcome.certificate.is_clean
+    assert outcome.is_clean
+    assert {group.group for group in outcome.consumed} == GROUPS.keys()
+    assert all(group.records > 100 for group in outcome.consumed)
     assert outcome.missed == ()
     happened = {occurrence.planned.fault for occurrence in outcome.occurrences}
     assert happened == {planned.fault for round_ in rounds for planned in round_.planned}
@@ -46,6 +51,27 @@ def test_nothing_is_torn_lost_or_repeated_whatever_happens(system: System, round
     if any("disk full" in fault for fault in happened):
         ends = [words for program, words in outcome.last_words if program == "pipeline"]
         assert any("error: " in words and system.disk.says in words for words in ends), ends
+
+
+def test_without_one_transaction_the_same_consumers_repeat_effects(system: System) -> None:
+    ChaosRun(system, say).finish()  # nobody writes any more, everything is visible
+    assert system.consumers is not None
+    system.consumers.without = ("one-transaction",)  # from the next start on, which follows the kill
+    for number in (1, 2):
+        Disturber(system).kill_consumers(number)
+
+    with ThreadPoolExecutor(1) as pool:
+        death = pool.submit(Disturber(system).kill_consumer_at, APPLIED)
+        while not death.done():
+            touch_orders(system)
+            wait([death], LOOK_SECONDS)
+    death.result()
+
+    last = system.write_last()
+    assert system.wait(lambda: system.visible.newest_lsn > last, SECONDS)
+    found = {group.group: group for group in judge_consumers(system)}
+    assert sum(found[name].repeated for name in ("documents", "units")) > 0
+    assert all(group.lost == 0 for group in found.values())
 
 
 def test_without_the_progress_check_the_same_run_finds_repeated_documents(system: System) -> None:

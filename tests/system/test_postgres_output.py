@@ -32,7 +32,7 @@ from slackwater_certify.specification import ViewSpecification
 from slackwater_devstack import DevStack, PostgresServer
 from slackwater_protocol import SystemClock
 from slackwater_spark.sink import SinkStep
-from slackwater_testing.chaos.process import ControlFolder
+from slackwater_testing.chaos.control import ControlFolder
 from slackwater_testing.database import Writers, create_tables, write_first, write_last
 from slackwater_testing.programs import Product, Program, slackwater_command
 from slackwater_testing.workloads.workload import (
@@ -202,7 +202,7 @@ class Shop:
 
     def kill_at(self, step: SinkStep) -> None:
         """The run kills itself with SIGKILL when its sink reaches the step; returns when it is gone."""
-        self._control.kill_sink_at(step)
+        self._control.kill_at(step)
         wait(lambda: not self._control.deadly_step())
         wait(lambda: not self.pipeline.is_well)
 

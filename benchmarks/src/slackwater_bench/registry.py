@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from slackwater_bench.scenario import Scenario
+from slackwater_bench.scenarios.consumer import CONSUMER
 from slackwater_bench.scenarios.engine import ENGINE, ENGINE_SKEW
 from slackwater_bench.scenarios.latency import ARRIVALS, LATENCY, LIVE
 from slackwater_bench.scenarios.many_pipelines import MANY_PIPELINES
@@ -51,6 +52,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         SINK_ALONE,
         LAKE,
         POSTGRES_OUTPUT,
+        CONSUMER,
         MANY_PIPELINES,
         CUT_COST,
         ENGINE,

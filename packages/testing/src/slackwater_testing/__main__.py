@@ -18,11 +18,18 @@ from slackwater_protocol import SystemClock
 from slackwater_spark.sink import SinkKind
 from slackwater_testing.chaos.result import ChaosResult, keep, newest_tables
 from slackwater_testing.chaos.run import run_session
-from slackwater_testing.chaos.schedule import Round, output_schedule, random_schedule, short_schedule, text
+from slackwater_testing.chaos.schedule import (
+    Round,
+    consumer_schedule,
+    output_schedule,
+    random_schedule,
+    short_schedule,
+    text,
+)
 from slackwater_testing.chaos.system import EXECUTORS, LOCAL, System, SystemSettings
 from slackwater_testing.differential import Differential
 from slackwater_testing.differential.engines import ENGINES
-from slackwater_testing.errors import TestingError
+from slackwater_testing.errors import RunFailedError, TestingError
 from slackwater_testing.seeds import CheckResult, Plan, Subject, Tally, explain, run
 from slackwater_testing.seeds.subject import CaseT, ResultT
 from slackwater_testing.simulator import Reduction, Simulator
@@ -74,6 +81,7 @@ examples:
   python -m slackwater_testing chaos --minutes 30 --seed 7
   python -m slackwater_testing chaos --short
   python -m slackwater_testing chaos --short --output delta
+  python -m slackwater_testing chaos --short --consumers
   python -m slackwater_testing chaos --seed 7 --show schedule
 """
 _SHOWN = 100
@@ -246,12 +254,16 @@ def _add_chaos_arguments(parser: argparse.ArgumentParser) -> None:
     show = "print the schedule, or the tables of the newest runs that were kept; do nothing"
     add("--show", choices=("schedule", "table"), help=show)
     add("--output", type=SinkKind, choices=list(SinkKind), default=SinkKind.KAFKA, help=_OUTPUT_HELP)
+    consumers = "services read the topics and the output, and are killed and paused, too"
+    add("--consumers", action="store_true", help=consumers)
     add("--rate", type=float, default=300.0, metavar="N", help="row changes per second (default 300)")
     add("--folder", type=Path, metavar="FOLDER", help="data and logs (default: a temporary one)")
 
 
 def _disturb(options: argparse.Namespace) -> int:
     try:
+        if options.consumers and options.output is not SinkKind.KAFKA:
+            raise RunFailedError("--consumers", "read outputs in Kafka; leave out --output")
         if options.show == "table":
             sys.stdout.write(newest_tables() + "\n")
             return 0
@@ -273,6 +285,7 @@ def _run_chaos(options: argparse.Namespace) -> int:
         changes_per_second=options.rate,
         master=LOCAL if options.short else EXECUTORS,
         output=options.output,
+        has_consumers=options.consumers,
     )
     _say(f"seed {seed}; logs: {settings.logs}")
     is_whole = options.short or options.rounds
@@ -288,7 +301,7 @@ def _run_chaos(options: argparse.Namespace) -> int:
 
 
 def _finish_chaos(found: ChaosResult, seed: int, place: Path, *, is_ours: bool) -> int:
-    if not found.certificate.is_clean:
+    if not found.is_clean:
         _say(f"violations with seed {seed}; logs and data: {place}")
         return 1
     if is_ours:
@@ -297,7 +310,10 @@ def _finish_chaos(found: ChaosResult, seed: int, place: Path, *, is_ours: bool) 
 
 
 def _rounds(options: argparse.Namespace) -> Iterator[Round]:
-    rounds = _short_rounds(options) if options.short else random_schedule(options.seed, options.output)
+    if options.short:
+        rounds = _short_rounds(options)
+    else:
+        rounds = random_schedule(options.seed, options.output, has_consumers=options.consumers)
     if options.rounds is None:
         return rounds
     first, last = options.rounds
@@ -305,6 +321,8 @@ def _rounds(options: argparse.Namespace) -> Iterator[Round]:
 
 
 def _short_rounds(options: argparse.Namespace) -> Iterator[Round]:
+    if options.consumers:
+        return iter(consumer_schedule(options.seed))
     if options.output is SinkKind.KAFKA:
         return iter(short_schedule(options.seed))
     return iter(output_schedule(options.seed, options.output))

@@ -9,7 +9,8 @@ import pytest
 
 from slackwater_protocol import SystemClock
 from slackwater_spark.sink import SinkStep
-from slackwater_testing.chaos.process import ControlFolder, KillProbe, moved_clock
+from slackwater_testing.chaos.control import ControlFolder
+from slackwater_testing.chaos.process import KillProbe, moved_clock
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def test_a_sink_is_killed_at_the_step_asked_for_and_only_once(control: ControlFo
     for step in SinkStep:
         probe(step, 1)
     assert killed == []
-    control.kill_sink_at(SinkStep.FLUSHED)
+    control.kill_at(SinkStep.FLUSHED)
     for _ in range(2):
         for step in SinkStep:
             probe(step, 1)
@@ -32,10 +33,10 @@ def test_a_sink_is_killed_at_the_step_asked_for_and_only_once(control: ControlFo
 
 
 def test_an_order_can_be_taken_back(control: ControlFolder) -> None:
-    control.kill_sink_at(SinkStep.BEGUN)
+    control.kill_at(SinkStep.BEGUN)
     assert control.deadly_step() == SinkStep.BEGUN
-    control.spare_sink()
-    control.spare_sink()
+    control.spare()
+    control.spare()
     assert control.deadly_step() == ""
 
 

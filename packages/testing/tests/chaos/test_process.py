@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_testing.chaos.process import ControlFolder
+from slackwater_testing.chaos.control import ControlFolder
 
 LOOK = """
 import sys

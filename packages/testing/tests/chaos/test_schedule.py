@@ -7,7 +7,13 @@ import pytest
 
 from slackwater_spark.sink import SinkKind, SinkStep
 from slackwater_testing.chaos.faults import FAULTS, SINK_FAULTS, faults_of
-from slackwater_testing.chaos.schedule import output_schedule, random_schedule, short_schedule, text
+from slackwater_testing.chaos.schedule import (
+    consumer_schedule,
+    output_schedule,
+    random_schedule,
+    short_schedule,
+    text,
+)
 from slackwater_testing.chaos.system import EXECUTORS
 
 
@@ -57,7 +63,28 @@ def test_in_time_every_fault_is_drawn_that_can_happen_to_the_output(output: Sink
 
 
 def test_every_fault_can_happen_to_some_output() -> None:
-    assert {fault.name for output in SinkKind for fault in faults_of(output)} == set(FAULTS)
+    known = {fault.name for kind in SinkKind for fault in faults_of(kind, has_consumers=True)}
+    assert known == set(FAULTS)
+
+
+def test_faults_of_consumers_come_only_where_there_are_consumers() -> None:
+    of_consumers = {fault.name for fault in FAULTS.values() if fault.needs_consumers}
+    for has_consumers in (False, True):
+        rounds = islice(random_schedule(1, has_consumers=has_consumers), 500)
+        drawn = {each.fault for round_ in rounds for each in round_.planned}
+        assert drawn & of_consumers == (of_consumers if has_consumers else set())
+
+
+def test_the_schedule_of_consumers_has_all_that_happens_to_them_and_kills_of_others_beside_it() -> None:
+    rounds = consumer_schedule(3)
+    of_consumers = {fault.name for fault in FAULTS.values() if fault.needs_consumers}
+    first = [each.fault for round_ in rounds[:2] for each in round_.planned]
+    assert sorted(first) == sorted(of_consumers)
+    for round_ in rounds[2:]:
+        other, own = (each.fault for each in round_.planned)
+        assert own in of_consumers
+        assert other not in of_consumers
+    assert rounds == consumer_schedule(3) != consumer_schedule(4)
 
 
 @pytest.mark.parametrize("output", [kind for kind in SinkKind if kind is not SinkKind.KAFKA])

@@ -10,6 +10,7 @@ import redis
 
 from slackwater_devstack import TcpProxy
 from slackwater_devstack.processes import ManagedProcess
+from slackwater_testing.chaos.consumers import Consumers
 from slackwater_testing.chaos.disk import Disk
 from slackwater_testing.chaos.system import System
 from slackwater_testing.errors import NothingToDisturbError
@@ -24,9 +25,10 @@ class Disturber:
     """Everything that a fault can do to the running system. Thread-safe; all methods block until done.
 
     Parts: ``broker``, ``connect``, ``postgres``, ``redis``, ``sidecar-1``, ``sidecar-2``, ``pipeline``, and
-    ``output``, the server of the output's tables.
+    ``output``, the server of the output's tables; members of consumer groups by their numbers.
     Whatever dies is started again by a supervisor, as systemd or Kubernetes would. Routes: ``connect``,
-    ``sidecar`` and ``pipeline`` to Kafka, ``redis`` to Redis, ``partition``: Connect to the second broker.
+    ``sidecar``, ``pipeline`` and ``consumers`` to Kafka, ``redis`` to Redis, ``partition``: Connect to the
+    second broker.
     """
 
     def __init__(self, system: System) -> None:
@@ -72,10 +74,37 @@ class Disturber:
     def kill_sink_at(self, step: str) -> None:
         """The pipeline's driver kills itself when its sink reaches that step; returns when it has."""
         system, control = self._system, self._system.control("pipeline")
-        control.kill_sink_at(step)
+        control.kill_at(step)
         if not system.wait(lambda: not control.deadly_step(), _STEP_SECONDS):
-            control.spare_sink()
+            control.spare()
             raise NothingToDisturbError(f"sink at step {step}", _STEP_SECONDS)
+
+    def kill_consumers(self, number: int) -> None:
+        """SIGKILL to the members with this number."""
+        for name in self._consumers.numbered(number):
+            self.kill(name)
+
+    def pause_consumers(self, number: int) -> None:
+        """SIGSTOP to the members with this number, until :meth:`resume_consumers`."""
+        for name in self._consumers.numbered(number):
+            self.pause(name)
+
+    def resume_consumers(self, number: int) -> None:
+        """SIGCONT after :meth:`pause_consumers`."""
+        for name in self._consumers.numbered(number):
+            self.resume(name)
+
+    def kill_consumer_at(self, step: str) -> None:
+        """A member that is to be exactly once kills itself at that step; returns when one has."""
+        system, consumers = self._system, self._consumers
+        controls = [consumers.control(name) for name in consumers.exactly_once]
+        for control in controls:
+            control.kill_at(step)
+        has_died = system.wait(lambda: not all(each.deadly_step() for each in controls), _STEP_SECONDS)
+        for control in controls:
+            control.spare()
+        if not has_died:
+            raise NothingToDisturbError(f"consumer at step {step}", _STEP_SECONDS)
 
     def flush_redis(self) -> None:
         """FLUSHALL."""
@@ -133,14 +162,21 @@ class Disturber:
         for supervised in self._system.parts.values():
             supervised.is_kept_down = False
             supervised.do(lambda it: it.resume())
-        for route in ("connect", "sidecar", "pipeline", "redis"):
+        for route in ("connect", "sidecar", "pipeline", "consumers", "redis"):
             self.resume_network(route)
             self.delay_network(route, timedelta())
         self.free_disk()
         if self._system.output.disk is not None:
             self.free_lake()
         self.move_clocks(timedelta())
-        self._system.control("pipeline").spare_sink()
+        self._system.control("pipeline").spare()
+
+    @property
+    def _consumers(self) -> Consumers:
+        consumers = self._system.consumers
+        if consumers is None:
+            raise NothingToDisturbError("a consumer", 0)
+        return consumers
 
     def _lake_disk(self) -> Disk:
         disk = self._system.output.disk

@@ -1,11 +1,12 @@
 """The table of faults: what is done, why, for how long, and what must be up again afterwards."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
 from slackwater_spark.sink import SinkKind, SinkStep
+from slackwater_testing.chaos.consumer import APPLIED, SESSION_SECONDS
 from slackwater_testing.chaos.disturber import Disturber
 
 Disturb = Callable[[Disturber], None]
@@ -38,6 +39,8 @@ class Fault:
     """Whether it is part of every short schedule, which has five minutes for everything."""
     outputs: frozenset[SinkKind] = frozenset(SinkKind)
     """The kinds of outputs to which it can happen."""
+    needs_consumers: bool = False
+    """Whether it happens to consumers."""
 
 
 _KAFKA = frozenset({SinkKind.KAFKA})
@@ -313,17 +316,78 @@ _OUTPUTS = (
 )
 
 
+def _kill_consumers(number: int, which: str) -> Fault:
+    return Fault(
+        name=f"{which} consumers killed",
+        reason="a transaction whose effect is there and whose position is not",
+        how=f"SIGKILL to member {number} of each group that has so many",
+        seconds=_BLOW,
+        back="the members, started by the supervisor",
+        begin=lambda it: it.kill_consumers(number),
+        outputs=_KAFKA,
+        needs_consumers=True,
+    )
+
+
+def _pause_consumers(number: int, which: str) -> Fault:
+    return Fault(
+        name=f"{which} consumers paused",
+        reason="they come back with a transaction that another member has had meanwhile",
+        how=f"SIGSTOP, later SIGCONT, to member {number} of each group, for longer than its session",
+        seconds=(SESSION_SECONDS + 2, SESSION_SECONDS + 8),
+        back="the members, or new ones in their place",
+        begin=lambda it: it.pause_consumers(number),
+        end=lambda it: it.resume_consumers(number),
+        outputs=_KAFKA,
+        needs_consumers=True,
+    )
+
+
+_CONSUMERS = (
+    _kill_consumers(1, "first"),
+    _kill_consumers(2, "second"),
+    Fault(
+        name="consumer killed: applied",
+        reason="the effect is there and the position is not",
+        how="a member sends SIGKILL to itself when it has done the work and not stored the position",
+        seconds=_BLOW,
+        back="the member, started by the supervisor",
+        begin=lambda it: it.kill_consumer_at(APPLIED),
+        outputs=_KAFKA,
+        needs_consumers=True,
+    ),
+    _pause_consumers(1, "first"),
+    _pause_consumers(2, "second"),
+    replace(
+        _network("consumers to Kafka", "consumers", "all members are thrown out at once", 15.0),
+        seconds=(SESSION_SECONDS + 2, SESSION_SECONDS + 8),
+        outputs=_KAFKA,
+        needs_consumers=True,
+    ),
+    replace(
+        _cut("consumers to Kafka", "consumers", "a commit of positions whose answer never came"),
+        outputs=_KAFKA,
+        needs_consumers=True,
+    ),
+)
+
+
 def _delay(disturber: Disturber, duration: timedelta) -> None:
     for route in ("sidecar", "pipeline"):
         disturber.delay_network(route, duration)
 
 
 FAULTS: dict[str, Fault] = {
-    fault.name: fault for fault in (*_SERVERS, *_SIDECARS, *_SPARK, *SINK_FAULTS, *_SURROUNDINGS, *_OUTPUTS)
+    fault.name: fault
+    for fault in (*_SERVERS, *_SIDECARS, *_SPARK, *SINK_FAULTS, *_SURROUNDINGS, *_OUTPUTS, *_CONSUMERS)
 }
 """All of them, by name, in the order of the result table."""
 
 
-def faults_of(output: SinkKind) -> list[Fault]:
+def faults_of(output: SinkKind, *, has_consumers: bool = False) -> list[Fault]:
     """Lists the faults that can happen to a system with such an output, in the order of the table."""
-    return [fault for fault in FAULTS.values() if output in fault.outputs]
+    return [
+        fault
+        for fault in FAULTS.values()
+        if output in fault.outputs and (has_consumers or not fault.needs_consumers)
+    ]

@@ -13,6 +13,8 @@ from typing import Any
 from slackwater_certify import Certificate
 from slackwater_protocol import Clock
 from slackwater_spark.sink import SinkKind
+from slackwater_testing.chaos.consumer import GROUPS
+from slackwater_testing.chaos.deliveries import GroupFindings
 from slackwater_testing.chaos.faults import FAULTS
 from slackwater_testing.chaos.schedule import ScheduledFault
 from slackwater_testing.errors import RunFailedError
@@ -172,6 +174,16 @@ class ChaosResult:
     last_words: tuple[tuple[str, str], ...] = field(repr=False)
     """Program and how its log ended, at each of its deaths."""
     seconds: float
+    consumed: tuple[GroupFindings, ...] = ()
+    """By consumer group; empty: nobody has read."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Says that neither the output nor what consumers were given has a fault."""
+        groups = all(
+            each.is_clean(allows_repeats=not GROUPS[each.group].is_exactly_once) for each in self.consumed
+        )
+        return self.certificate.is_clean and groups
 
     @property
     def table(self) -> list[FaultRow]:
@@ -184,6 +196,7 @@ class ChaosResult:
         lines = [markdown(self.table, totals(self.certificate))]
         for kind, examples in self.certificate.examples.items():
             lines += [f"{kind}:", *(f"  {example[:400]}" for example in examples)]
+        lines += [each.text for each in self.consumed]
         lines += [f"missed: {planned.fault}: {reason}" for planned, reason in self.missed]
         verdict = "nothing" if self.certificate.is_clean else f"{self.certificate.findings} findings"
         lines.append(
@@ -209,6 +222,7 @@ def keep(
             "faults": len(found.occurrences),
             "transactions": certificate.transactions,
             "restarts": dict(found.deaths),
+            **({"consumed": [asdict(each) for each in found.consumed]} if found.consumed else {}),
             **to_details(found.table, totals(certificate)),
         },
         clock=clock,

@@ -14,6 +14,7 @@ from slackwater_certify import (
     load_specification,
 )
 from slackwater_protocol import format_position
+from slackwater_testing.chaos.deliveries import GroupFindings
 from slackwater_testing.chaos.disturber import Disturber
 from slackwater_testing.chaos.faults import FAULTS
 from slackwater_testing.chaos.result import ChaosResult, Occurrence
@@ -27,6 +28,8 @@ _RECOVERY_SECONDS = 600.0
 A broker waits 60 s for the transaction of a driver that died and a driver needs half a minute to start.
 """
 _LSN_SECONDS = 300.0
+_CONSUMED_SECONDS = 180.0
+"""So long after the last commit was visible consumers may need for what they have not read yet."""
 
 Say = Callable[[str], None]
 
@@ -197,6 +200,7 @@ def run_session(
         occurrences=tuple(run.occurrences),
         missed=tuple(run.missed),
         certificate=judge(system),
+        consumed=judge_consumers(system),
         deaths=system.deaths.copy(),
         last_words=tuple(system.last_words),
         seconds=clock.monotonic() - started,
@@ -207,6 +211,13 @@ def judge(system: System) -> Certificate:
     """Everything the pipeline has published, against PostgreSQL and the change topics."""
     specification, connections, records = system.output.to_judge(*_specified(system))
     return certify(specification, connections, mode=Mode.BOTH, records=records)
+
+
+def judge_consumers(system: System) -> tuple[GroupFindings, ...]:
+    """Everything that consumers were given, against the topics; waits until they have read all there is."""
+    if system.consumers is None:
+        return ()
+    return system.consumers.judge(lambda condition: system.wait(condition, _CONSUMED_SECONDS))
 
 
 def _specified(system: System) -> tuple[Specification, Connections]:

@@ -58,6 +58,15 @@ _WHILE_SPARK_STARTS = "pipeline killed"
 """A driver that dies while it starts, too; the others are killed at a step of their sink."""
 
 
+_FIRST_OF_CONSUMERS = (
+    "consumer killed: applied",
+    "first consumers killed",
+    "second consumers paused",
+    "network cut: consumers to Kafka",
+)
+_BESIDE_CONSUMERS = ("broker killed", "both sidecars killed", "postgres killed", "pipeline killed")
+
+
 def short_schedule(seed: int) -> list[Round]:
     """Every fault once, as quickly as it goes: what does not need Spark happens while Spark starts anew.
 
@@ -103,14 +112,36 @@ def output_schedule(seed: int, output: SinkKind) -> list[Round]:
     return [Round(number, planned) for number, planned in enumerate(rounds, 1)]
 
 
-def random_schedule(seed: int, output: SinkKind = SinkKind.KAFKA) -> Iterator[Round]:
+def consumer_schedule(seed: int) -> list[Round]:
+    """Every fault of consumers once, the shortest half of them first; then while others die, too."""
+    chance = random.Random(seed)
+    own = {
+        fault.name: fault for fault in faults_of(SinkKind.KAFKA, has_consumers=True) if fault.needs_consumers
+    }
+    first = [own.pop(name) for name in _FIRST_OF_CONSUMERS]
+    rest = list(own.values())
+    chance.shuffle(first)
+    chance.shuffle(rest)
+    others = [FAULTS[name] for name in _BESIDE_CONSUMERS]
+    rounds = [_one_by_one(first, chance), _one_by_one(rest, chance)]
+    rounds += [_side_by_side([other, chance.choice([*first, *rest])], chance) for other in others]
+    return [Round(number, planned) for number, planned in enumerate(rounds, 1)]
+
+
+def random_schedule(
+    seed: int, output: SinkKind = SinkKind.KAFKA, *, has_consumers: bool = False
+) -> Iterator[Round]:
     """Endless: one to three faults per round, of random kinds, at random times, for random whiles."""
     chance = random.Random(seed)
     number, master = 0, EXECUTORS
     while True:
         number += 1
         count = 1 if chance.random() < _ALONE else chance.randint(2, 3)
-        known = [fault for fault in faults_of(output) if master == EXECUTORS or not fault.needs_executors]
+        known = [
+            fault
+            for fault in faults_of(output, has_consumers=has_consumers)
+            if master == EXECUTORS or not fault.needs_executors
+        ]
         faults = chance.sample(known, count)
         if sum(fault.stops_pipeline for fault in faults) > 1:  # the second one would wait for the first
             faults = [faults[0]]

@@ -23,9 +23,10 @@ from slackwater_protocol import Clock, SystemClock
 from slackwater_protocol.keys import data_topic, transaction_topic
 from slackwater_spark.pipeline import load_pipeline
 from slackwater_spark.sink import SinkKind
+from slackwater_testing.chaos.consumers import Consumers
+from slackwater_testing.chaos.control import ControlFolder
 from slackwater_testing.chaos.disk import make_disk
 from slackwater_testing.chaos.output import make_output
-from slackwater_testing.chaos.process import ControlFolder
 from slackwater_testing.database import Writers, create_tables, current_lsn, write_first, write_last
 from slackwater_testing.errors import RunFailedError
 from slackwater_testing.programs import Program, write_run_settings
@@ -184,6 +185,8 @@ class SystemSettings:
     """Mechanisms of the pipeline that are switched off, see :mod:`slackwater_testing.chaos.process`."""
     output: SinkKind = SinkKind.KAFKA
     """Where the pipeline publishes."""
+    has_consumers: bool = False
+    """Whether services read the topics and the output, which is in Kafka then."""
 
     @property
     def logs(self) -> Path:
@@ -212,12 +215,14 @@ class System:
                 prefix=SOURCE,
                 partitions=_PARTITIONS,
                 second_kafka=True,
-                kafka_routes=("connect", "sidecar", "pipeline"),
+                kafka_routes=("connect", "sidecar", "pipeline", "consumers"),
                 offset_flush_interval=timedelta(seconds=2),
                 keep_data=False,
             )
         )
         self.parts: dict[str, Supervised] = {}
+        self.consumers: Consumers | None = None
+        """None: nobody reads."""
         self._running = ExitStack()
 
     def __enter__(self) -> "System":
@@ -309,6 +314,8 @@ class System:
         )
         self.writers.start()
         self._running.callback(self._stop_writers)
+        if settings.has_consumers:
+            self._start_consumers()
 
     def _create_topics(self) -> None:
         """Before the connector would: one partition of each table is led by the second broker."""
@@ -361,6 +368,20 @@ class System:
         for supervised in self.parts.values():
             supervised.start()
         self._running.callback(self._let_be)
+
+    def _start_consumers(self) -> None:
+        """The output exists: something of it is visible."""
+        folder, route = self.settings.folder / "consumers", self.stack.kafka.bootstrap_over("consumers")
+        self.consumers = Consumers(
+            folder, self.settings.logs, dsn=self.dsn, bootstrap=self.bootstrap, route=route
+        )
+        self.consumers.create_database()
+        for name, program in self.consumers.programs.items():
+            program.start()
+            self._running.callback(program.stop)
+            self.parts[name] = Supervised(program, self._died)
+            self.parts[name].start()
+            self._running.callback(self.parts[name].stop)
 
     def _died(self, part: Part) -> None:
         self.deaths[part.name] += 1
