@@ -79,19 +79,22 @@ def commit(number: int, ranges: dict[int, OffsetRange]) -> CommitRecord:
 
 
 def read(bootstrap: str, kind: str, share: str, records: int) -> dict[str, float]:
-    """Reads so many records; times begin with the second transaction, when the group has been joined."""
+    """Reads so many records: processor time from the start, seconds from the second transaction on.
+
+    Before the first one the group is joined, which takes seconds and no processor time.
+    """
     outputs = OutputTopics(OUTPUT)
     inputs = outputs if kind == "outputs" else ChangeTopics(source="inv", tables=TABLES)
     divided = ByUnit(lambda record: record.key()) if share == "units" else Everything()
     wait = timedelta(seconds=1)
     transactions = count = 0
+    used, own = process_time(), thread_time()
     with TransactionalConsumer(
         KafkaSettings(bootstrap), inputs, group=f"{kind}-{share}", share=divided
     ) as consumer:
         while (first := consumer.poll(wait)) is None:
             pass
-        records -= len(first.records)
-        started, used, own = monotonic(), process_time(), thread_time()
+        started, records = monotonic(), records - len(first.records)
         while count < records:
             transaction = consumer.poll(wait)
             if transaction is not None:

@@ -81,6 +81,8 @@ class _Front:
     located: dict[Place, deque[Located]] = field(default_factory=dict)
     by_lsn: dict[int, list[Located]] | None = None
     """All that has not been handed out, when all of the cut was read."""
+    is_read: bool = False
+    """Whether all of it was read, and every record has its commit."""
     is_large: bool = False
     """Whether its transactions are handed out while it is still being read."""
     is_open: bool = False
@@ -125,13 +127,15 @@ class _Group:
     def next(self) -> Piece | None:
         """Returns the next transaction, or stretch of one; None: more has to be read."""
         while (front := self._front or self._begin()) is not None:
-            missing = self._unread(front)
-            if missing and front.changes is None:
-                return None
-            self._locate(front)
+            if not front.is_read:
+                is_read = not self._unread(front)
+                if not is_read and front.changes is None:
+                    return None
+                self._locate(front)
+                front.is_read = is_read
             if not front.transactions:
                 self._finish(front)
-            elif not missing:
+            elif front.is_read:
                 return self._of_read(front)
             else:
                 front.is_large = front.is_large or bool(self._queues.paused((), self.held))
@@ -294,7 +298,9 @@ class _Group:
         mine, elsewhere = select(self._share, lanes, records)
         is_first, front.is_open = not front.is_open, not is_whole
         is_end = len(front.transactions) == 1
-        ends = {place: end if is_end else self._offsets.get(place, 0) for place, end in front.ends.items()}
+        ends: Mapping[Place, int] = {}
+        if self._share.is_by_partition:
+            ends = front.ends if is_end else {place: self._offsets.get(place, 0) for place in front.ends}
         piece = Piece(
             Commit(
                 source=cut.source,
@@ -310,7 +316,7 @@ class _Group:
             lanes,
             elsewhere,
             LanePosition(front.published.log_offset + is_end, position),
-            ends if self._share.is_by_partition else {},
+            ends,
         )
         if is_whole:
             front.transactions.popleft()

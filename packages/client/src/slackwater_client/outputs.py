@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slackwater_cdc.records.record import Record
-from slackwater_client.queues import PartitionQueues
-from slackwater_client.shares import Ranges, Share, divide, select
+from slackwater_client.queues import PartitionQueue, PartitionQueues
+from slackwater_client.shares import Share, divide, select
 from slackwater_client.transaction import Commit, LanePosition, Piece, Place
 from slackwater_protocol import CommitRecord
 from slackwater_protocol.commit_lookup import PlacedCommit
@@ -21,9 +21,20 @@ class _Expected:
 
     placed: PlacedCommit
     lanes: tuple[int, ...]
-    ranges: Ranges
+    parts: list[tuple[Place, PartitionQueue, int, int]]
+    """Partition, its queue, the first offset, and the one behind the last."""
     is_open: bool = False
     """Whether its first piece was handed out."""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all of it was read."""
+        return all(queue.position >= end for _, queue, _, end in self.parts)
+
+    @property
+    def missing(self) -> list[Place]:
+        """The partitions that it waits for."""
+        return [place for place, queue, _, end in self.parts if queue.position < end]
 
 
 class OutputMerge:
@@ -69,9 +80,9 @@ class OutputMerge:
         }
         lanes = [lane for lane, log_offset in self._lanes.items() if log_offset <= placed.offset]
         for of_lanes, found in divide(self._share, ranges, lanes):
-            for place, (first, _) in found.items():
-                self._queues.start(place, first)
-            self._expected.append(_Expected(placed, of_lanes, found))
+            start = self._queues.start
+            parts = [(place, start(place, first), first, end) for place, (first, end) in found.items()]
+            self._expected.append(_Expected(placed, of_lanes, parts))
 
     def take_starts(self) -> dict[Place, int]:
         """See :class:`PartitionQueues`."""
@@ -83,19 +94,18 @@ class OutputMerge:
 
     def paused(self) -> frozenset[Place]:
         """See :class:`PartitionQueues`."""
-        return self._queues.paused(self._missing(self._expected[0]) if self._expected else ())
+        return self._queues.paused(self._expected[0].missing if self._expected else ())
 
     def next(self) -> Piece | None:
         """Returns the next transaction, or stretch of one; None: more has to be read."""
         if not self._expected:
             return None
         front = self._expected[0]
-        is_whole = not self._missing(front)
+        is_whole = front.is_whole
         if not (is_whole or front.is_open or self._queues.is_overfull()):
             return None
         records: list[Record] = []
-        for place, (first, end) in front.ranges.items():
-            queue = self._queues.start(place, first)
+        for _, queue, first, end in front.parts:
             queue.take_below(first)
             records += queue.take_below(end)
         if front.is_open and not records and not is_whole:
@@ -116,12 +126,8 @@ class OutputMerge:
             front.lanes,
             elsewhere,
             LanePosition(front.placed.offset + 1, front.placed.position),
-            {place: end for place, (_, end) in front.ranges.items()} if by_partition else {},
+            {place: end for place, _, _, end in front.parts} if by_partition else {},
         )
-
-    def _missing(self, expected: _Expected) -> list[Place]:
-        start = self._queues.start
-        return [p for p, (first, end) in expected.ranges.items() if start(p, first).position < end]
 
 
 def commit_of(record: CommitRecord) -> Commit:

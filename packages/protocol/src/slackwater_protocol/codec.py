@@ -212,18 +212,19 @@ class _Fields:
 
     def number(self, name: str, least: int = 0) -> int:
         """Returns a whole number that fits in 64 bits."""
-        return _numbers([self._fields[name]], name, least)[0]
+        return _number(self._fields[name], name, least)
+
+    def whole_numbers(self, *names: str) -> list[int]:
+        """Returns several fields that are whole numbers of 64 bits, checked together."""
+        return _numbers([self._fields[name] for name in names], ", ".join(names))
 
     def moment(self, name: str) -> int:
         """Returns milliseconds since the epoch."""
-        return _numbers([self._fields[name]], name, below=END_OF_TIME_MS)[0]
+        return _number(self._fields[name], name, below=END_OF_TIME_MS)
 
     def nanoseconds(self, name: str) -> int:
         """Returns nanoseconds since the epoch."""
-        found = _typed(self._fields[name], int, name)
-        if not 0 <= found < END_OF_TIME_MS * 1_000_000:
-            raise ValueError(f"{name} is out of range")
-        return found
+        return _number(self._fields[name], name, below=END_OF_TIME_MS * 1_000_000)
 
     def number_or_none(self, name: str) -> int | None:
         return None if self._fields[name] is None else self.number(name)
@@ -294,6 +295,15 @@ def _typed_list(values: Any, expected: type[T], name: str) -> list[T]:
     if not {expected}.issuperset(map(type, found)):
         raise ValueError(f"{name} must hold values of type {expected.__name__} only")
     return found
+
+
+def _number(value: Any, name: str, least: int = 0, below: int = _TOO_LARGE) -> int:
+    """Checks one whole number."""
+    if type(value) is not int:
+        raise ValueError(f"{name} is a {type(value).__name__}, expected int")
+    if not least <= value < below:
+        raise ValueError(f"{name} holds a number out of range")
+    return value
 
 
 def _numbers(values: Any, name: str, least: int = 0, below: int = _TOO_LARGE) -> list[int]:
@@ -382,16 +392,17 @@ def _ahead(d: _Fields) -> AheadMarkers:
 
 
 def _commit_record(d: _Fields) -> CommitRecord:
+    timeline, commit_lsn, previous_lsn = d.whole_numbers("timeline", "commit_lsn", "previous_lsn")
     record = CommitRecord(
         pipeline=d.text("pipeline"),
         source=d.text("source"),
-        timeline=d.number("timeline"),
-        commit_lsn=d.number("commit_lsn"),
-        previous_lsn=d.number("previous_lsn"),
+        timeline=timeline,
+        commit_lsn=commit_lsn,
+        previous_lsn=previous_lsn,
         xid=d.number_or_none("xid"),
         commit_ts_ms=d.moment("commit_ts"),
         offsets={
-            topic: {int(p): OffsetRange(*_triple(r)) for p, r in _typed(ranges, dict, topic).items()}
+            topic: _offset_ranges(_typed(ranges, dict, topic))
             for topic, ranges in d.mapping("offsets").items()
         },
         skipped=tuple(d.numbers_or_none("skipped")),
@@ -409,7 +420,8 @@ def _check_described(d: _Fields, record: CommitRecord) -> None:
         raise ValueError("commit_ts_ns is another time than commit_ts")
     if d.text("id") != record.commit_id:
         raise ValueError(f"id is not {record.commit_id}")
-    if d.counts("record_counts") != record.record_counts or d.number("record_count") != record.record_count:
+    counts = record.record_counts
+    if d.counts("record_counts") != counts or d.number("record_count") != sum(counts.values()):
         raise ValueError("the record counts are not those of the offsets")
 
 
@@ -418,9 +430,11 @@ def _pair(values: Any) -> tuple[int, int]:
     return first, position
 
 
-def _triple(values: Any) -> tuple[int, int, int]:
-    count, first, last = _numbers(values, "offsets")
-    return count, first, last
+def _offset_ranges(ranges: dict[str, Any]) -> dict[int, OffsetRange]:
+    """Reads the ranges of a topic; their numbers are checked together."""
+    _typed_list(list(ranges.values()), list, "offsets")
+    _numbers(list(chain.from_iterable(ranges.values())), "offsets")
+    return {int(p): OffsetRange(count, first, last) for p, (count, first, last) in ranges.items()}
 
 
 def _topic_state(values: Any) -> TopicState:
