@@ -2,6 +2,7 @@ import pytest
 
 from slackwater_bench.environment import Environment
 from slackwater_bench.scenario import RunContext
+from slackwater_bench.scenarios.consumer import CONSUMER
 from slackwater_bench.scenarios.probes import CUT_COST, LAKE, POSTGRES_OUTPUT, SINK_ALONE
 from slackwater_protocol import SystemClock
 
@@ -27,6 +28,15 @@ def test_the_sink_of_postgresql_is_measured_alone(context: RunContext) -> None:
     writes = measured.details["write_ms"]
     assert isinstance(writes, dict)
     assert writes["count"] == 3
+
+
+@pytest.mark.parametrize("kind", ["outputs", "changes"])
+@pytest.mark.parametrize("share", ["everything", "units"])
+def test_a_consumer_is_measured_alone(context: RunContext, kind: str, share: str) -> None:
+    point = {"input": kind, "share": share, "rows": 4, "records": 400}
+    measured = CONSUMER.run(point, context)
+    assert measured.value > 0
+    assert measured.details["records"] == 396  # times begin behind the first transaction
 
 
 def test_every_cut_that_is_written_is_read(context: RunContext) -> None:

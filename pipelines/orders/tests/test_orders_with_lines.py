@@ -1,13 +1,18 @@
-"""The view by itself: rows in, documents out, no Spark and no Kafka."""
+"""The view by itself: rows in, documents out, no Spark and no Kafka; and its documents with schemas."""
 
 import json
+import shutil
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import fastavro
+import jsonschema
 import pytest
 
 from slackwater_engine.local import LocalEngine
 from slackwater_spark.pipeline import load_pipeline
+from slackwater_spark.pipeline.sinks import output_forms
 from slackwater_sql.plan import EnginePlan
 
 FOLDER = Path(__file__).parents[1]
@@ -64,3 +69,38 @@ def test_lines_without_an_order_make_no_document(plan: EnginePlan) -> None:
 
 def test_documents_are_keyed_by_the_order(plan: EnginePlan) -> None:
     assert plan.views[0].key == ("id",)
+
+
+def with_format(folder: Path, value: str) -> Path:
+    """The pipeline with the line of its settings that is a comment, for one of the two formats."""
+    shutil.copytree(FOLDER, folder)
+    settings = (folder / "pipeline.toml").read_text()
+    assert '# format = "avro"' in settings
+    (folder / "pipeline.toml").write_text(settings.replace('# format = "avro"', f'format = "{value}"'))
+    return folder
+
+
+@pytest.mark.parametrize("value", ["avro", "json-schema"])
+def test_with_a_format_that_has_schemas_readers_see_the_same_documents(value: str, tmp_path: Path) -> None:
+    definition = load_pipeline(with_format(tmp_path / "orders", value))
+    form = output_forms(definition)[0]
+    changes = [
+        ("inventory.orders", "c", 1, None, json.dumps(order_row()).encode()),
+        ("inventory.order_lines", "c", 1, None, json.dumps(line_row(11)).encode()),
+    ]
+    (plain,) = LocalEngine(definition.plan).run(changes)[0]
+    expected = json.loads(plain[2] or b"")
+    assert form.value_schema is not None
+    schema = json.loads(form.value_schema.text)
+    encode = form.encoder()
+    if value == "json-schema":
+        assert encode is None  # the documents stay what they are
+        jsonschema.validate(expected, schema)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**expected, "total": 30.5}, schema)
+        return
+    assert encode is not None
+    read: Any = fastavro.schemaless_reader(BytesIO(encode(plain)[2] or b""), schema, None)
+    assert (read["id"], str(read["total"])) == (1, "30.50")
+    assert read["created_at"].isoformat() == "2026-01-02T03:04:05.678900+00:00"
+    assert [(line["id"], str(line["price"])) for line in read["lines"]] == [(11, "1.50")]

@@ -1,7 +1,11 @@
-"""The views in a lake at every commit of a history, judged by the certifier; no Spark and no Kafka."""
+"""The views in a lake at every commit of a history, judged by the certifier; no Spark and no Kafka.
+
+In Delta tables as in ``pipeline.toml``, and in Iceberg tables as its comment says.
+"""
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 import zstandard
+from pyiceberg.catalog import load_catalog
 
 from slackwater_certify import Certificate, Connections, load_specification
 from slackwater_certify.certifier import judge, read_output, wall_clock_ms
 from slackwater_certify.committed_states import evaluate_committed_states
 from slackwater_certify.history import History
+from slackwater_certify.specification import OutputKind
 from slackwater_certify.view import load_view
 from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.local import ChangeEvent, LocalEngine
@@ -122,15 +128,40 @@ def batches(definition: PipelineDefinition, commits: list[Commit], size: int) ->
         yield DocumentBatch(number, header, payloads, f"state {number}")
 
 
-@pytest.fixture
-def definition() -> PipelineDefinition:
-    return load_pipeline(FOLDER)
+@pytest.fixture(params=["delta", "iceberg"])
+def kind(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> RunSettings:
-    lake = LakeSettings(place=str(tmp_path / "lake"), maintain_every=3)
-    return RunSettings(servers=Servers(KafkaSettings("b:1"), delta=lake), checkpoint="c")
+def definition(kind: str, tmp_path: Path) -> PipelineDefinition:
+    """The pipeline as it is, or with the other kind in its settings."""
+    folder = shutil.copytree(FOLDER, tmp_path / "pipeline")
+    settings = (folder / "pipeline.toml").read_text()
+    assert settings.count('kind = "delta"') == 2
+    (folder / "pipeline.toml").write_text(settings.replace('kind = "delta"', f'kind = "{kind}"'))
+    return load_pipeline(folder)
+
+
+@pytest.fixture
+def settings(kind: str, tmp_path: Path) -> RunSettings:
+    lake = lake_settings(kind, tmp_path)
+    servers = Servers(
+        KafkaSettings("b:1"),
+        delta=lake if kind == "delta" else None,
+        iceberg=lake if kind == "iceberg" else None,
+    )
+    return RunSettings(servers=servers, checkpoint="c")
+
+
+def lake_settings(kind: str, folder: Path) -> LakeSettings:
+    lake = folder / "lake"
+    lake.mkdir(exist_ok=True)
+    if kind == "delta":
+        return LakeSettings(place=str(lake), maintain_every=3)
+    options = {"type": "sql", "uri": f"sqlite:///{lake / 'catalogue.db'}", "warehouse": f"file://{lake}"}
+    return LakeSettings(place="lake", options=options, maintain_every=3)
 
 
 @pytest.fixture
@@ -153,12 +184,26 @@ def made_up(count: int = 40) -> tuple[History, list[Commit]]:
     return history, Shop(history).commits(count)
 
 
-def certificate_of(lake: Path, *, ledger: bool = True) -> Certificate:
+def places(kind: str, folder: Path) -> tuple[str, str]:
+    """Where the certifier finds the table and the ledger."""
+    if kind == "delta":
+        lake = folder / "lake"
+        return str(lake / TABLE.replace(".", "/")), str(lake / "slackwater" / "shop_lake")
+    catalogue = load_catalog("lake", **lake_settings(kind, folder).options)
+    table, ledger = (catalogue.load_table(name).metadata_location for name in (TABLE, "slackwater.shop_lake"))
+    catalogue.close()
+    return table, ledger
+
+
+def certificate_of(kind: str, folder: Path, *, has_ledger: bool = True) -> Certificate:
     specification, history = load_specification(FOLDER), made_up()[0]
+    table, ledger = places(kind, folder)
     output = replace(
         specification.output,
-        name=str(lake / TABLE.replace(".", "/")),
-        ledger=str(lake / "slackwater" / "shop_lake") if ledger else None,
+        kind=OutputKind(kind),
+        name=table,
+        ledger=ledger if has_ledger else None,
+        table=TABLE if has_ledger else None,
     )
     specification = replace(specification, output=output)
     view = load_view(specification)
@@ -172,17 +217,17 @@ class KilledError(Exception):
 
 
 def test_the_table_is_the_view_at_every_commit_of_the_ledger(
-    definition: PipelineDefinition, publish: Callable[..., None], tmp_path: Path
+    kind: str, definition: PipelineDefinition, publish: Callable[..., None], tmp_path: Path
 ) -> None:
     publish(list(batches(definition, made_up()[1], 4)))
-    certificate = certificate_of(tmp_path / "lake")
+    certificate = certificate_of(kind, tmp_path)
     assert certificate.examples == {}
     assert (certificate.snapshots, certificate.commits) == (10, 10)
     assert certificate.is_clean
 
 
 def test_a_batch_that_was_lost_between_tables_and_ledger_is_seen_by_nobody(
-    definition: PipelineDefinition, publish: Callable[..., None], tmp_path: Path
+    kind: str, definition: PipelineDefinition, publish: Callable[..., None], tmp_path: Path
 ) -> None:
     """The batch comes again with other commits; who reads the newest versions has seen it, and goes back."""
     commits = made_up()[1]
@@ -194,8 +239,8 @@ def test_a_batch_that_was_lost_between_tables_and_ledger_is_seen_by_nobody(
     with pytest.raises(KilledError):
         publish(list(batches(definition, commits, 8)), kill)
     publish(list(batches(definition, commits, 8))[:3] + renumbered(definition, commits))
-    assert certificate_of(tmp_path / "lake").examples == {}
-    assert certificate_of(tmp_path / "lake", ledger=False).order_violations > 0
+    assert certificate_of(kind, tmp_path).examples == {}
+    assert certificate_of(kind, tmp_path, has_ledger=False).order_violations > 0
 
 
 def renumbered(definition: PipelineDefinition, commits: list[Commit]) -> list[DocumentBatch]:

@@ -61,11 +61,6 @@ class ConsumerReport:
     """Of the pipeline's output."""
 
     @property
-    def lsn(self) -> int:
-        """Everything up to here was read, of both inputs."""
-        return min(self.changes.lsn, self.output.lsn)
-
-    @property
     def wrong(self) -> int:
         """Transactions that were not as they have to be."""
         return sum(each.broken + each.disordered for each in (self.changes, self.output))

@@ -180,16 +180,17 @@ class Demo:
     def _start_consumer(self) -> None:
         """Starts a service that reads whole transactions; returns when it has the snapshot."""
         module = (sys.executable, "-m", "slackwater.demo.consumer")
-        arguments = (self.bootstrap, SOURCE, self._topic, str(self._report))
+        arguments = (self.bootstrap, SOURCE, self._topic, str(self.settings.folder / "consumer.json"))
         self._consumer = self._start(Program("consumer", lambda: (*module, *arguments), self.settings.logs))
-        self._await("initial snapshot", 1, START_TIMEOUT, self._consumed_lsn, "the consumer")
+        self._await_consumer("initial snapshot", 1, 1, START_TIMEOUT)
 
-    @property
-    def _report(self) -> Path:
-        return self.settings.folder / "consumer.json"
-
-    def _consumed_lsn(self) -> int:
-        return ConsumerReport.read(self._report).lsn
+    def _await_consumer(self, what: str, changes: int, output: int, timeout: timedelta) -> ConsumerReport:
+        """Waits until the consumer has read both inputs up to an LSN of each; returns what it has read."""
+        file = self.settings.folder / "consumer.json"
+        read = partial(ConsumerReport.read, file)
+        self._await(what, changes, timeout, lambda: read().changes.lsn, "the consumer of the topics")
+        self._await(what, output, timeout, lambda: read().output.lsn, "the consumer of the output")
+        return read()
 
     def _start(self, program: Program) -> Program:
         self._output.progress(f"starting: {' '.join(program.command[2:])}")
@@ -231,10 +232,12 @@ class Demo:
         last = write_last(self.dsn, ORDERS)
         self._output.progress("writers stopped; waiting until their last commit is visible")
         self._await("last commit", last + 1, VISIBLE_TIMEOUT, lambda: visible.newest_lsn)
-        self._await("last commit", last + 1, VISIBLE_TIMEOUT, self._consumed_lsn, "the consumer")
+        # The last commit changes no document, and commits without documents are not handed out.
+        published = max(seen.commit_lsn for seen in visible.seen if seen.documents)
+        consumed = self._await_consumer("last commit", last + 1, published, VISIBLE_TIMEOUT)
         self.programs.remove(self._consumer)
         self._consumer.stop()
-        return ConsumerReport.read(self._report)
+        return consumed
 
     def _await(
         self, what: str, lsn: int, timeout: timedelta, newest: Callable[[], int], where: str = "the output"
