@@ -33,8 +33,7 @@ def test_the_sink_of_postgresql_is_measured_alone(context: RunContext) -> None:
 @pytest.mark.parametrize("kind", ["outputs", "changes"])
 @pytest.mark.parametrize("share", ["everything", "units"])
 def test_a_consumer_is_measured_alone(context: RunContext, kind: str, share: str) -> None:
-    point = {"input": kind, "share": share, "rows": 4, "records": 400}
-    measured = CONSUMER.run(point, context)
+    measured = CONSUMER.run({"input": kind, "share": share, "rows": 4, "records": 400}, context)
     assert measured.value > 0
     assert measured.details["records"] == 396  # times begin behind the first transaction
 
