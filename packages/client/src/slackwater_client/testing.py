@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any, Protocol
@@ -339,10 +339,17 @@ class World:
         kafka: The broker; as consumers want it.
         topics: What writes.
         running: Ends the consumers.
+        make: Makes a consumer, with the arguments of :class:`TransactionalConsumer`.
     """
 
-    def __init__(self, kafka: KafkaSettings | MemoryBroker, topics: Topics, running: ExitStack) -> None:
-        self.kafka, self.topics = kafka, topics
+    def __init__(
+        self,
+        kafka: KafkaSettings | MemoryBroker,
+        topics: Topics,
+        running: ExitStack,
+        make: Callable[..., TransactionalConsumer] = TransactionalConsumer,
+    ) -> None:
+        self.kafka, self.topics, self._make = kafka, topics, make
         self.name = f"w{uuid.uuid4().hex[:10]}"
         """Nobody else's."""
         self._running = running
@@ -377,7 +384,7 @@ class World:
         **settings: Any,
     ) -> TransactionalConsumer:
         """Returns a consumer that ends with the test."""
-        consumer = TransactionalConsumer(
+        consumer = self._make(
             self.kafka,
             inputs,
             group=f"{self.name}.{group}",
