@@ -65,14 +65,17 @@ def memory(interface: Make) -> Iterator[World]:
         yield World(broker, MemoryTopics(broker), running, interface)
 
 
-@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.integration)])
-def world(request: pytest.FixtureRequest, interface: Make) -> Iterator[World]:
-    """The same behaviour over a broker in memory and a real one."""
-    if request.param == "memory":
-        yield request.getfixturevalue("memory")
-        return
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest, interface: Make) -> Iterator[World]:
     bootstrap = request.getfixturevalue("kafka_broker").bootstrap
     options = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
     with ExitStack() as running:
         topics = KafkaTopics(bootstrap, f"t{uuid.uuid4().hex[:10]}")
         yield World(KafkaSettings(bootstrap, options), topics, running, interface)
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.integration)])
+def world(request: pytest.FixtureRequest, interface: Make) -> World:
+    """The same behaviour over a broker in memory and a real one."""
+    found: World = request.getfixturevalue(request.param)
+    return found

@@ -254,7 +254,7 @@ class _ConsumerThread:
         return consumer
 
     def _tell(self, call: _Call, found: Any, error: BaseException | None) -> None:
-        if call.answer is None:
+        if call.answer is None or call.answer.cancelled():
             self._error = self._error or error
             return
         with suppress(RuntimeError):  # the loop is closed

@@ -104,6 +104,10 @@ class MemoryBroker:
         """Returns the committed offsets of a group."""
         return dict(self._groups[group].offsets) if group in self._groups else {}
 
+    def members(self, group: str) -> int:
+        """Returns the number of members of a group."""
+        return len(self._groups[group].members) if group in self._groups else 0
+
     def expel(self, group: str) -> None:
         """Throws all members out of a group, as a broker does that has not heard of them for too long."""
         for member in list(self._groups[group].members):
