@@ -22,11 +22,13 @@ from confluent_kafka.admin import AdminClient
 from slackwater_client import (
     AsyncTransaction,
     AsyncTransactionalConsumer,
+    ByPartition,
     ByUnit,
     ClientConfigError,
     ClientUnavailableError,
     ConsumerSettings,
     OutputTopics,
+    Share,
     TransactionLostError,
 )
 from slackwater_client.async_consumer import _HeldConsumer
@@ -386,9 +388,9 @@ def unit_of(record: Any) -> bytes | None:
     return key
 
 
-def held(world: World, output: OutputWriter) -> _HeldConsumer:
-    """Returns a member as its thread has it; there are four lanes."""
-    share = ByUnit(unit_of, lanes=4)
+def held(world: World, output: OutputWriter, share: Share | None = None) -> _HeldConsumer:
+    """Returns a member as its thread has it; by default there are four lanes."""
+    share = share or ByUnit(unit_of, lanes=4)
     member = _HeldConsumer(world.kafka, inputs(output), group=f"{world.name}.g", share=share, clock=Ticking())
     member.is_closing = lambda: False
     member.in_thread = lambda do: pytest.fail("nothing is streamed")
@@ -430,6 +432,20 @@ def test_lanes_go_at_once_when_no_transaction_of_theirs_is_in_hand(memory: World
     assert first.poll(NOTHING) is not None
     assert first.lanes == {0, 2}
     assert second.lanes == {1, 3}
+
+
+def test_lanes_of_other_transactions_go_while_one_is_in_hand(memory: World) -> None:
+    output = memory.output(orders=2)
+    output.commit([("orders", 0, "k", "v")])
+    topic = f"{output.name}.orders"
+    first = held(memory, output, ByPartition(topic))
+    first.wait_for_handler = lambda: pytest.fail("the transaction in hand is of another lane")
+    (transaction,) = memory.read(first, 1)
+    assert transaction.lanes == (0,)
+    second = held(memory, output, ByPartition(topic))
+    first.take_part()
+    second.poll(NOTHING)
+    assert second.lanes == {1}
 
 
 def test_a_transaction_that_is_streamed_does_not_hold_its_lanes_and_is_lost(memory: World) -> None:

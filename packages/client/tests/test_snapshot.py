@@ -397,3 +397,5 @@ def test_pipelines_of_two_databases_have_no_common_commit() -> None:
 
     with pytest.raises(ClientConfigError, match="several sources: inv, shop"):
         read_views([Advancing(1), Other()])
+    with pytest.raises(ClientConfigError, match="several sources: inv, shop"):
+        wait_visible([Advancing(1), Other()], at(1), timeout=NOTHING)

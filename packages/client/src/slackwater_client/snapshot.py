@@ -166,7 +166,7 @@ def wait_visible(
 
     Raises:
         NotVisibleError: It was not visible in time; says what was.
-        ClientConfigError: No pipeline of that name has written here.
+        ClientConfigError: No pipeline of that name has written here, or the outputs are of several sources.
         ClientUnavailableError: A server does not answer.
     """
     return _repeated(partial(_look_for_commit, outputs, at), timeout, clock)
@@ -214,6 +214,7 @@ def _look_for_commit(
 ) -> CommitPosition | NotVisibleError:
     """Returns what is visible in all outputs, or says which one is behind."""
     newest = [each.newest() for each in outputs]
+    _check_source([seen.source for seen in newest if seen is not None])
     for each, seen in zip(outputs, newest, strict=True):
         if seen is None or seen.position < at:
             return not_visible(at, each.pipeline, seen)
