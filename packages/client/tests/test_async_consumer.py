@@ -388,10 +388,14 @@ def unit_of(record: Any) -> bytes | None:
     return key
 
 
-def held(world: World, output: OutputWriter, share: Share | None = None) -> _HeldConsumer:
+def held(
+    world: World, output: OutputWriter, share: Share | None = None, clock: SystemClock | None = None
+) -> _HeldConsumer:
     """Returns a member as its thread has it; by default there are four lanes."""
     share = share or ByUnit(unit_of, lanes=4)
-    member = _HeldConsumer(world.kafka, inputs(output), group=f"{world.name}.g", share=share, clock=Ticking())
+    member = _HeldConsumer(
+        world.kafka, inputs(output), group=f"{world.name}.g", share=share, clock=clock or Ticking()
+    )
     member.is_closing = lambda: False
     member.in_thread = lambda do: pytest.fail("nothing is streamed")
     return member
@@ -480,6 +484,26 @@ def test_positions_of_lanes_that_others_had_meanwhile_are_not_stored(memory: Wor
     member.take_part()
     member.close()
     assert set(memory.stored().values()) == {8}
+
+
+class Still(SystemClock):
+    """Whatever is done now and then is done once."""
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+def test_lanes_that_others_had_meanwhile_are_read_from_where_those_came_to(memory: World) -> None:
+    output = written(memory, 8)
+    member = held(memory, output, clock=Still())
+    assert len(memory.read(member, 1)) == 1
+    memory.broker.upset(f"{memory.name}.g")
+    units = f"{memory.name}.g.units"
+    others = memory.broker.member(f"{memory.name}.g", units, 4, lambda _: None)
+    others.store({(units, lane): Stored(16) for lane in range(4)})
+    others.close()
+    member.take_part()
+    assert memory.is_idle(member)
 
 
 def test_members_come_and_go_while_handlers_await_and_no_transaction_comes_twice(world: World) -> None:
