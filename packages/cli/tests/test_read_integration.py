@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +11,10 @@ import pytest
 
 from slackwater import main
 from slackwater_devstack import KafkaBroker, PostgresServer
-from slackwater_engine.documents import DocumentBatch
-from slackwater_engine.payloads import document_payloads
-from slackwater_protocol import BatchHeader, KafkaSettings, LakeSettings, PostgresSettings, Servers
-from slackwater_spark.pipeline import RunSettings, load_pipeline
-from slackwater_spark.pipeline.sinks import make_sink
-from slackwater_spark.sink import Sink
+from slackwater_protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers
+from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
 
 pytestmark = pytest.mark.integration
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A pipeline with the view ``one`` of `id` and `value`; its batches end at LSN 100, 200, …"""
-
-    name: str
-    folder: Path
-    sink: Sink
-
-    def publish(self, lsn: int, rows: dict[int, int]) -> None:
-        header = BatchHeader(
-            source="inv",
-            timeline=1,
-            from_lsn=lsn - 100,
-            to_lsn=lsn,
-            commit_ts_ms=lsn,
-            event_count=len(rows),
-            transactions=((lsn, lsn, lsn),),
-        )
-        documents = [
-            (lsn, json.dumps({"id": key}).encode(), json.dumps({"id": key, "value": value}).encode())
-            for key, value in rows.items()
-        ]
-        batch = DocumentBatch(lsn // 100 - 1, header, {0: tuple(document_payloads(documents))}, f"at {lsn}")
-        self.sink.write("q", batch)
 
 
 OUTPUTS = {
@@ -60,37 +30,27 @@ class World:
     def __init__(self, bootstrap: str, url: str, folder: Path) -> None:
         self.folder = folder
         lake = LakeSettings(place=str(folder / "lake"))
-        servers = Servers(kafka=KafkaSettings(bootstrap), postgres=PostgresSettings(url), delta=lake)
-        self._settings = RunSettings(servers=servers, checkpoint=str(folder))
+        self._servers = Servers(kafka=KafkaSettings(bootstrap), postgres=PostgresSettings(url), delta=lake)
+        self.opened = ExitStack()
         self.settings_file = folder / "slackwater.toml"
         self.settings_file.write_text(
             f'[kafka]\nbootstrap = "{bootstrap}"\n'
             f'[postgres]\noutput_url = "{url}"\n[delta]\nlocation = "lake"\n'
         )
-        self.sinks: list[Sink] = []
 
-    def pipeline(self, kind: str) -> Published:
+    def pipeline(self, kind: str) -> PublishingPipeline:
         name = f"p{uuid.uuid4().hex[:10]}"
-        folder = self.folder / name
-        (folder / "views").mkdir(parents=True)
         output = OUTPUTS[kind].format(name=name)
-        (folder / "pipeline.toml").write_text(
-            f'name = "{name}"\nsource = "inv"\nemit = "transactions"\n[outputs.one]\n{output}\n'
+        return self.opened.enter_context(
+            publishing_pipeline(self.folder / name, view="one", output=output, servers=self._servers)
         )
-        (folder / "schema.sql").write_text("CREATE TABLE s.t (id bigint PRIMARY KEY, value bigint);")
-        (folder / "views" / "one.sql").write_text("SELECT TRANSACTIONALLY id, value FROM s.t")
-        sink = make_sink(load_pipeline(folder), self._settings)
-        sink.open()
-        self.sinks.append(sink)
-        return Published(name, folder, sink)
 
 
 @pytest.fixture
 def world(kafka_broker: KafkaBroker, postgres_server: PostgresServer, tmp_path: Path) -> Iterator[World]:
     made = World(kafka_broker.bootstrap, postgres_server.dsn(), tmp_path)
-    yield made
-    for sink in made.sinks:
-        sink.close()
+    with made.opened:
+        yield made
 
 
 def asked(
@@ -115,13 +75,13 @@ def test_one_commit_is_read_over_topics_tables_and_lakes(
 ) -> None:
     topics, tables, lake = (world.pipeline(kind) for kind in OUTPUTS)
     for each in (topics, tables, lake):
-        each.publish(100, {1: 1, 2: 2})
-        each.publish(200, {1: 10})
-    topics.publish(300, {2: 20})
+        each.publish({1: 1, 2: 2})
+        each.publish({1: 10})
+    topics.publish({2: 20})
     folders = [topics.folder, tables.folder, lake.folder]
     read = asked(world, capsys, "read", *folders, "--json")[0]
     assert json.loads(read)["commit_lsn"] == 200
-    names = [f"{topics.name}.one", "one", f"{lake.name}.one"]
+    names = [f"{topics.folder.name}.one", "one", f"{lake.folder.name}.one"]
     assert rows(read) == {name: {1: 10, 2: 2} for name in names}
     earlier = asked(world, capsys, "read", *folders, "--lsn", "0/64", "--json")[0]
     assert rows(earlier) == {name: {1: 1, 2: 2} for name in names}
@@ -132,10 +92,12 @@ def test_a_view_of_a_pipeline_is_shown_to_people(
     kind: str, world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipeline = world.pipeline(kind)
-    pipeline.publish(100, {1: 1, 2: 2})
+    pipeline.publish({1: 1, 2: 2})
     by_folder = asked(world, capsys, "read", pipeline.folder, "--views", "one")[0]
-    read_as = "one" if kind == "postgres" else f"{pipeline.name}.one"
-    by_name = asked(world, capsys, "read", "--pipeline", pipeline.name, "--kind", kind, "--views", read_as)[0]
+    read_as = "one" if kind == "postgres" else f"{pipeline.folder.name}.one"
+    by_name = asked(
+        world, capsys, "read", "--pipeline", pipeline.folder.name, "--kind", kind, "--views", read_as
+    )[0]
     assert by_folder == by_name
     head, commit, empty, view, *documents = by_folder.splitlines()
     assert head.split() == ["source", "inv"]
@@ -151,9 +113,9 @@ def test_what_is_not_visible_has_an_exit_code_of_its_own(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topics, lake = world.pipeline("kafka"), world.pipeline("delta")
-    topics.publish(100, {1: 1})
-    topics.publish(200, {1: 2})
-    lake.publish(100, {1: 1})
+    topics.publish({1: 1})
+    topics.publish({1: 2})
+    lake.publish({1: 1})
     both = [topics.folder, lake.folder]
     out, _ = asked(world, capsys, "wait", *both, "--lsn", "100", "--timeout", 60)
     assert out.splitlines()[0] == "visible: 1/0/64"
@@ -162,12 +124,12 @@ def test_what_is_not_visible_has_an_exit_code_of_its_own(
         "visible": False,
         "id": "00000001-00000000000000C8",
         "pipelines": {
-            topics.name: "00000001-00000000000000C8",
-            lake.name: "00000001-0000000000000064",
+            topics.folder.name: "00000001-00000000000000C8",
+            lake.folder.name: "00000001-0000000000000064",
         },
     }
-    assert f"pipeline {lake.name!r}: the newest visible commit is 1/0/64" in err
-    lake.publish(200, {1: 2})
+    assert f"pipeline {lake.folder.name!r}: the newest visible commit is 1/0/64" in err
+    lake.publish({1: 2})
     out, _ = asked(world, capsys, "wait", *both, "--lsn", "200", "--json")
     assert json.loads(out)["visible"] is True
     _, err = asked(world, capsys, "read", *both, "--lsn", "201", code=3)
@@ -176,7 +138,7 @@ def test_what_is_not_visible_has_an_exit_code_of_its_own(
 
 def test_what_cannot_be_read_is_named(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline = world.pipeline("kafka")
-    pipeline.publish(100, {1: 1})
+    pipeline.publish({1: 1})
     _, err = asked(world, capsys, "read", pipeline.folder, "--views", "two", code=1)
     assert "view 'two' is in none of" in err
     _, err = asked(world, capsys, "read", "--pipeline", "nobody", "--kind", "delta", code=1)

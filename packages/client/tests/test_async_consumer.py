@@ -31,7 +31,7 @@ from slackwater_client import (
     Share,
     TransactionLostError,
 )
-from slackwater_client.async_consumer import _HeldConsumer
+from slackwater_client.async_consumer import _ConsumerThread, _HeldConsumer
 from slackwater_client.broker import Stored
 from slackwater_client.finishing import finished
 from slackwater_client.memory import MemoryBroker, MemoryMember, MemoryReader
@@ -50,12 +50,13 @@ def inputs(output: OutputWriter) -> OutputTopics:
 
 def consumer(world: World, output: OutputWriter, **others: Any) -> AsyncTransactionalConsumer:
     settings = {name: others.pop(name) for name in ("max_bytes", "stores_positions") if name in others}
+    if isinstance(world.kafka, MemoryBroker):
+        others.setdefault("clock", Ticking())
     return AsyncTransactionalConsumer(
         world.kafka,
         inputs(output),
         group=f"{world.name}.g",
         settings=ConsumerSettings(**settings),
-        clock=Ticking() if isinstance(world.kafka, MemoryBroker) else None,
         **others,
     )
 
@@ -284,6 +285,38 @@ def test_a_consumer_that_cannot_begin_leaves_no_thread(memory: World) -> None:
     asyncio.run(act())
 
 
+def test_a_consumer_that_cannot_begin_tries_it_once(memory: World) -> None:
+    class Away(MemoryBroker):
+        tries = 0
+
+        def member(self, *_: Any) -> MemoryMember:
+            self.tries += 1
+            raise ClientUnavailableError("Kafka does not answer", "")
+
+    async def act() -> None:
+        output = written(memory, 1)
+        memory.kafka = broker = Away()
+        with pytest.raises(ClientUnavailableError):
+            async with consumer(memory, output):
+                raise AssertionError
+        await until(lambda: consumer_threads() == 0)
+        assert broker.tries == 1
+
+    asyncio.run(act())
+
+
+def test_a_cancelled_poll_does_not_occupy_the_consumer_for_its_whole_time(memory: World) -> None:
+    async def act() -> None:
+        output = memory.output(orders=1)
+        async with consumer(memory, output, clock=CLOCK) as member:
+            async with waiting(member.poll(LONG)):
+                pass
+            output.commit([("orders", 0, "k", "v")])
+            assert (await asyncio.wait_for(got(member), 60)).commit.lsn == 100
+
+    asyncio.run(act())
+
+
 @asynccontextmanager
 async def waiting(work: Awaitable[Any]) -> AsyncIterator[None]:
     """Has work wait meanwhile, and cancels it."""
@@ -359,9 +392,10 @@ def test_what_goes_wrong_in_the_group_while_nobody_asks_is_told_to_the_next_who_
             with monkeypatch.context() as broken:
                 broken.setattr(MemoryMember, "poll", refuse)
                 await until(is_asked.is_set)
+            member._thread.submit(_HeldConsumer.take_back)  # noqa: SLF001 - as for a caller who was cancelled
             with pytest.raises(ClientUnavailableError, match="Kafka refuses"):
                 await member.offsets()
-            assert (await got(member)).commit.lsn == 200
+            assert (await got(member)).commit.lsn == 100, "what nobody waits for is done all the same"
 
     asyncio.run(act())
 
@@ -436,6 +470,45 @@ def test_lanes_go_at_once_when_no_transaction_of_theirs_is_in_hand(memory: World
     assert first.poll(NOTHING) is not None
     assert first.lanes == {0, 2}
     assert second.lanes == {1, 3}
+
+
+def test_a_consumer_whose_lanes_are_waited_for_is_closed_outside_of_the_rebalance(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member of Kafka cannot be closed within a callback of its own."""
+    is_waited_for = threading.Event()
+    waits, polls, closes = _ConsumerThread._wait_for_handler, MemoryMember.poll, MemoryMember.close  # noqa: SLF001
+    within: list[bool] = []
+    is_polling = False
+
+    def wait(self: _ConsumerThread) -> None:
+        is_waited_for.set()
+        waits(self)
+
+    def poll(self: MemoryMember, seconds: float) -> None:
+        nonlocal is_polling
+        is_polling = True
+        polls(self, seconds)
+        is_polling = False
+
+    def close(self: MemoryMember) -> None:
+        within.append(is_polling)
+        closes(self)
+
+    async def act() -> None:
+        output = written(memory, 8)
+        first = consumer(memory, output, share=ByUnit(unit_of, lanes=4))
+        await got(first)
+        other = memory.broker.member(f"{memory.name}.g", f"{memory.name}.g.units", 4, lambda _: None)
+        await until(is_waited_for.is_set)
+        await first.close()
+        assert within == [False]
+        other.close()
+
+    monkeypatch.setattr(_ConsumerThread, "_wait_for_handler", wait)
+    monkeypatch.setattr(MemoryMember, "poll", poll)
+    monkeypatch.setattr(MemoryMember, "close", close)
+    asyncio.run(act())
 
 
 def test_lanes_of_other_transactions_go_while_one_is_in_hand(memory: World) -> None:
