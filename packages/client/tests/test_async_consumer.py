@@ -12,6 +12,7 @@ import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +30,7 @@ from slackwater_client import (
     ConsumerSettings,
     OutputTopics,
     Share,
+    TransactionalConsumer,
     TransactionLostError,
 )
 from slackwater_client.async_consumer import _ConsumerThread, _HeldConsumer
@@ -221,20 +223,20 @@ def test_a_task_that_is_cancelled_leaves_the_group_and_its_transaction_to_others
     asyncio.run(act())
 
 
-def members(world: World) -> int:
+def members(world: World, group: str = "g") -> int:
     """How many members the group has, as the broker says."""
     if isinstance(world.kafka, MemoryBroker):
-        return world.kafka.members(f"{world.name}.g")
-    return len(described(world).members)
+        return world.kafka.members(f"{world.name}.{group}")
+    return len(described(world, group).members)
 
 
 def is_stable(world: World) -> bool:
     return described(world).state is ConsumerGroupState.STABLE
 
 
-def described(world: World) -> Any:
+def described(world: World, group: str = "g") -> Any:
     assert isinstance(world.kafka, KafkaSettings)
-    admin, name = AdminClient({"bootstrap.servers": world.kafka.bootstrap}), f"{world.name}.g"
+    admin, name = AdminClient({"bootstrap.servers": world.kafka.bootstrap}), f"{world.name}.{group}"
     return admin.describe_consumer_groups([name])[name].result(SECONDS)
 
 
@@ -623,6 +625,30 @@ def test_a_group_takes_members_in_while_a_handler_awaits(kafka: World) -> None:
                 await until(lambda: (members(kafka), is_stable(kafka)) == (3, True))
             assert first.lanes == {0}
             assert (await got(first)).commit.lsn == 200
+
+    asyncio.run(act())
+
+
+@pytest.mark.integration
+def test_a_handler_may_await_for_longer_than_the_poll_interval(kafka: World) -> None:
+    """Beside it a synchronous consumer that does not come back in time loses its place in its group."""
+
+    async def act() -> None:
+        assert isinstance(kafka.kafka, KafkaSettings)
+        options = {**kafka.kafka.options, "max.poll.interval.ms": "6000"}
+        kafka.kafka = replace(kafka.kafka, options=options)
+        output = written(kafka, 2)
+        async with consumer(kafka, output) as member:
+            await got(member)
+            beside = TransactionalConsumer(kafka.kafka, inputs(output), group=f"{kafka.name}.beside")
+            while beside.poll(NOTHING) is None:
+                pass
+            assert members(kafka, "beside") == 1
+            await until(lambda: members(kafka, "beside") == 0)
+            beside.close()
+            assert members(kafka) == 1
+            await member.commit()
+        assert set(kafka.stored().values()) == {1}
 
     asyncio.run(act())
 

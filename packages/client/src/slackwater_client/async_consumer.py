@@ -368,7 +368,6 @@ class AsyncTransactionalConsumer:
 
     async def commit(self) -> None:
         """Says that the newest transaction was processed, and commits the positions now."""
-        self._settle()
         await self._thread.ask(_HeldConsumer.commit)
 
     async def seek(self, lsn: int, *, timeline: int = 1) -> None:
