@@ -139,6 +139,8 @@ def test_a_seek_forgets_what_was_found_for_a_cancelled_caller(memory: World) -> 
             poll = asyncio.ensure_future(member.poll(LONG))
             await until(gate.is_reached.is_set)
             poll.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await poll
             gate.open()
             await member.seek(300)
             assert (await got(member)).commit.lsn == 300
@@ -472,43 +474,93 @@ def test_lanes_go_at_once_when_no_transaction_of_theirs_is_in_hand(memory: World
     assert second.lanes == {1, 3}
 
 
-def test_a_consumer_whose_lanes_are_waited_for_is_closed_outside_of_the_rebalance(
-    memory: World, monkeypatch: pytest.MonkeyPatch
+Action = Callable[[AsyncTransactionalConsumer], Awaitable[Any]]
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda member: member.close(),
+        lambda member: member.poll(NOTHING),
+        lambda member: member.seek(300),
+        lambda member: member.commit(),
+    ],
+    ids=["close", "poll", "seek", "commit"],
+)
+def test_what_ends_the_wait_for_a_handler_is_done_outside_of_the_rebalance(
+    action: Action, memory: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A member of Kafka cannot be closed within a callback of its own."""
+    """A member of Kafka can neither be polled nor closed within a callback of its own."""
     is_waited_for = threading.Event()
     waits, polls, closes = _ConsumerThread._wait_for_handler, MemoryMember.poll, MemoryMember.close  # noqa: SLF001
-    within: list[bool] = []
-    is_polling = False
+    nested: list[str] = []
+    polling: set[int] = set()
 
     def wait(self: _ConsumerThread) -> None:
         is_waited_for.set()
         waits(self)
 
     def poll(self: MemoryMember, seconds: float) -> None:
-        nonlocal is_polling
-        is_polling = True
+        nested.extend(["poll"] if id(self) in polling else [])
+        polling.add(id(self))
         polls(self, seconds)
-        is_polling = False
+        polling.discard(id(self))
 
     def close(self: MemoryMember) -> None:
-        within.append(is_polling)
+        nested.extend(["close"] if id(self) in polling else [])
         closes(self)
 
     async def act() -> None:
         output = written(memory, 8)
         first = consumer(memory, output, share=ByUnit(unit_of, lanes=4))
         await got(first)
-        other = memory.broker.member(f"{memory.name}.g", f"{memory.name}.g.units", 4, lambda _: None)
+        units = f"{memory.name}.g.units"
+        other = memory.broker.member(f"{memory.name}.g", units, 4, lambda _: None)
         await until(is_waited_for.is_set)
+        await action(first)
         await first.close()
-        assert within == [False]
+        assert nested == []
         other.close()
 
     monkeypatch.setattr(_ConsumerThread, "_wait_for_handler", wait)
     monkeypatch.setattr(MemoryMember, "poll", poll)
     monkeypatch.setattr(MemoryMember, "close", close)
     asyncio.run(act())
+
+
+def test_closing_goes_on_to_its_end_when_it_is_cancelled(
+    memory: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closes, begun, goes_on = MemoryMember.close, threading.Event(), threading.Event()
+
+    def close(self: MemoryMember) -> None:
+        begun.set()
+        assert goes_on.wait(SECONDS)
+        closes(self)
+
+    async def act() -> None:
+        member = consumer(memory, written(memory, 1))
+        await got(member)
+        closing = asyncio.ensure_future(member.close())
+        await until(begun.is_set)
+        closing.cancel()
+        await asyncio.sleep(0)
+        assert not closing.done()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert members(memory) == 0
+
+    monkeypatch.setattr(MemoryMember, "close", close)
+    asyncio.run(act())
+
+
+def test_what_was_taken_back_stays_there_until_it_is_handed_out(memory: World) -> None:
+    member = held(memory, written(memory, 2))
+    assert [each.commit.lsn for each in memory.read(member, 1)] == [100]
+    member.take_back()
+    member.take_back()
+    assert [each.commit.lsn for each in memory.read(member, 2)] == [100, 200]
 
 
 def test_lanes_of_other_transactions_go_while_one_is_in_hand(memory: World) -> None:
@@ -629,14 +681,43 @@ def test_a_group_takes_members_in_while_a_handler_awaits(kafka: World) -> None:
     asyncio.run(act())
 
 
+def impatient(world: World) -> KafkaSettings:
+    """Settings with the least time that Kafka takes."""
+    assert isinstance(world.kafka, KafkaSettings)
+    return replace(world.kafka, options={**world.kafka.options, "max.poll.interval.ms": "6000"})
+
+
+@pytest.mark.integration
+def test_a_group_does_not_wait_for_a_handler_for_ever(kafka: World) -> None:
+    """Others then begin with the transaction in hand; the member that is late joins again."""
+
+    async def act() -> None:
+        kafka.kafka = impatient(kafka)
+        output = written(kafka, 12)
+        share = ByUnit(unit_of, lanes=4)
+        async with consumer(kafka, output, share=share) as slow:
+            in_hand = (await got(slow)).commit.lsn
+            async with consumer(kafka, output, share=share) as other:
+                found: list[int] = []
+                while in_hand not in found:
+                    found += [transaction.commit.lsn] if (transaction := await other.poll(MOMENT)) else []
+                await other.commit()
+                stored = kafka.stored()
+                await slow.commit()
+                assert kafka.stored() == stored, "the member that is late sets nothing back"
+                while not slow.lanes.isdisjoint(other.lanes) or not slow.lanes:
+                    await slow.poll(MOMENT)
+                    await other.poll(MOMENT)
+
+    asyncio.run(asyncio.wait_for(act(), SECONDS))
+
+
 @pytest.mark.integration
 def test_a_handler_may_await_for_longer_than_the_poll_interval(kafka: World) -> None:
     """Beside it a synchronous consumer that does not come back in time loses its place in its group."""
 
     async def act() -> None:
-        assert isinstance(kafka.kafka, KafkaSettings)
-        options = {**kafka.kafka.options, "max.poll.interval.ms": "6000"}
-        kafka.kafka = replace(kafka.kafka, options=options)
+        kafka.kafka = impatient(kafka)
         output = written(kafka, 2)
         async with consumer(kafka, output) as member:
             await got(member)
@@ -645,8 +726,10 @@ def test_a_handler_may_await_for_longer_than_the_poll_interval(kafka: World) -> 
                 pass
             assert members(kafka, "beside") == 1
             await until(lambda: members(kafka, "beside") == 0)
-            beside.close()
             assert members(kafka) == 1
+            (again,) = kafka.read(beside, 1)
+            assert again.commit.lsn == 100, "it has its lane again, from what was stored"
+            beside.close()
             await member.commit()
         assert set(kafka.stored().values()) == {1}
 

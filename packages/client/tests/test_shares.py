@@ -129,6 +129,17 @@ def test_by_unit_does_not_keep_a_transaction_over_units_together_and_says_so(mem
     assert {each.commit.lsn for each in others if each.is_part} == {each.commit.lsn for each in parts}
 
 
+def test_by_unit_leaves_out_what_belongs_to_no_unit(memory: World) -> None:
+    output = transfers(memory, 0)
+    (member,) = members(
+        memory, output, ByUnit(lambda record: account_of(record) if record.key() != b"0" else None), 1
+    )
+    transfer(output, 0)
+    (found,) = memory.read(member, 1)
+    assert amounts(found) == {1: 1}
+    assert not found.is_part, "nobody else has the rest"
+
+
 def test_by_unit_does_not_keep_an_order_over_owners(memory: World) -> None:
     output = transfers(memory, 0)
     first, second = members(memory, output, ByUnit(account_of, lanes=8))
