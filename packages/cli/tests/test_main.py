@@ -25,6 +25,8 @@ COMMANDS = [
     "sidecar",
     "run",
     "schema",
+    "read",
+    "wait",
     "status",
     "doctor",
     "source",

@@ -1,29 +1,81 @@
+import asyncio
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
+from slackwater_cdc.records.record import Record
+from slackwater_client import AsyncTransaction, AsyncTransactionalConsumer, TransactionalConsumer
 from slackwater_client.memory import MemoryBroker
 from slackwater_client.testing import KafkaTopics, MemoryTopics, World
 from slackwater_protocol import KafkaSettings
 
+Make = Callable[..., TransactionalConsumer]
+
+
+class Driven:
+    """Calls the methods of something asynchronous in an event loop, so that it looks synchronous."""
+
+    def __init__(self, target: Any, runner: asyncio.Runner) -> None:
+        self._target, self._runner = target, runner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        return partial(self._call, found) if asyncio.iscoroutinefunction(found) else found
+
+    def __enter__(self) -> "Driven":
+        self._call(self._target.__aenter__)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._call(self._target.__aexit__, *error)
+
+    def __iter__(self) -> Iterator[Record]:
+        async def step() -> Record | None:
+            return await anext(records, None)
+
+        records = aiter(self._target)
+        while (record := self._runner.run(step())) is not None:
+            yield record
+
+    def _call(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        found = self._runner.run(method(*args, **named))
+        return Driven(found, self._runner) if isinstance(found, AsyncTransaction) else found
+
 
 @pytest.fixture
-def memory() -> Iterator[World]:
+def interface(request: pytest.FixtureRequest) -> Iterator[Make]:
+    """Makes consumers; with the parameter "asyncio" those that are asynchronous."""
+    if getattr(request, "param", "synchronous") == "synchronous":
+        yield TransactionalConsumer
+        return
+    with asyncio.Runner() as runner:
+        yield lambda *args, **named: cast(
+            "TransactionalConsumer", Driven(AsyncTransactionalConsumer(*args, **named), runner)
+        )
+
+
+@pytest.fixture
+def memory(interface: Make) -> Iterator[World]:
     with ExitStack() as running:
         broker = MemoryBroker(at_once=50)
-        yield World(broker, MemoryTopics(broker), running)
+        yield World(broker, MemoryTopics(broker), running, interface)
 
 
-@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.integration)])
-def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """The same behaviour over a broker in memory and a real one."""
-    if request.param == "memory":
-        yield request.getfixturevalue("memory")
-        return
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest, interface: Make) -> Iterator[World]:
     bootstrap = request.getfixturevalue("kafka_broker").bootstrap
     options = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
     with ExitStack() as running:
         topics = KafkaTopics(bootstrap, f"t{uuid.uuid4().hex[:10]}")
-        yield World(KafkaSettings(bootstrap, options), topics, running)
+        yield World(KafkaSettings(bootstrap, options), topics, running, interface)
+
+
+@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.integration)])
+def world(request: pytest.FixtureRequest, interface: Make) -> World:
+    """The same behaviour over a broker in memory and a real one."""
+    found: World = request.getfixturevalue(request.param)
+    return found

@@ -9,9 +9,13 @@ import random
 from collections import defaultdict
 from typing import Any
 
+import pytest
+
 from slackwater_client import ByPartition, ByUnit, ChangeTopics, Transaction
 from slackwater_client.testing import COMMIT_MS, World
 from slackwater_protocol.keys import data_topic
+
+pytestmark = pytest.mark.parametrize("interface", ["synchronous", "asyncio"], indirect=True)
 
 TABLES = {"s.orders": 3, "s.lines": 2}
 

@@ -23,6 +23,8 @@ from slackwater_client.testing import COMMIT_MS, OutputWriter, World, contents
 from slackwater_protocol import KafkaSettings
 from slackwater_protocol.keys import commit_topic
 
+pytestmark = pytest.mark.parametrize("interface", ["synchronous", "asyncio"], indirect=True)
+
 
 def order(number: int) -> list[tuple[str, int, str, str | None]]:
     """An order, two lines of it, and a deleted one: in two topics and three partitions."""
@@ -287,4 +289,4 @@ def test_arguments_that_cannot_be_used_are_refused(memory: World) -> None:
         OutputTopics()
     output = memory.output(orders=1)
     with pytest.raises(ClientConfigError, match="max_bytes is 0"):
-        memory.consumer(inputs(output, "orders"), max_bytes=0)
+        memory.read(memory.consumer(inputs(output, "orders"), max_bytes=0), 1)

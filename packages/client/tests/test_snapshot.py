@@ -4,8 +4,10 @@ How the promises were seen to fail. One commit: ``ends_at`` returns `newest`. Co
 read: ``_fold_newest`` returns its first position.
 """
 
+import asyncio
 import json
 import random
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -20,7 +22,9 @@ from slackwater_client import (
     ViewSnapshot,
     VisibleCommit,
     read_views,
+    read_views_async,
     wait_visible,
+    wait_visible_async,
 )
 from slackwater_client.memory import MemoryBroker, MemoryReader
 from slackwater_client.snapshot import Key
@@ -328,6 +332,61 @@ def test_a_write_is_waited_for_in_all_outputs() -> None:
     assert wait_visible(both, at(250), timeout=timedelta(seconds=60)) == at(300)
 
 
+def test_both_are_there_for_event_loops_too(world: World, open_output: Open) -> None:
+    first, second = Pipeline(world, "one"), Pipeline(world, "two")
+    first.publish(("one", 1, 1))
+    for number in range(2):
+        second.publish(("two", 1, number))
+    outputs = [open_output(first.name), open_output(second.name)]
+
+    async def act() -> None:
+        snapshot = await read_views_async(outputs)
+        assert snapshot.position == at(100)
+        assert rows(second, snapshot) == second.states[100]
+        assert await wait_visible_async(outputs, at(100), timeout=NOTHING) == at(100)
+        with pytest.raises(NotVisibleError, match="newest visible commit is 1/0/64"):
+            await wait_visible_async(outputs, at(200), timeout=NOTHING)
+
+    asyncio.run(act())
+
+
+def test_an_event_loop_waits_for_a_write_while_it_does_other_things() -> None:
+    async def act() -> None:
+        output = Advancing(None, 100, 200, 300)
+        assert await wait_visible_async([output], at(250), timeout=timedelta(seconds=60)) == at(300)
+
+    asyncio.run(act())
+
+
+def test_a_look_that_has_begun_ends_before_a_cancelled_caller_goes_on() -> None:
+    """Else it would go on with outputs that the caller closes."""
+
+    class Slow(Advancing):
+        begun, goes_on, is_over = threading.Event(), threading.Event(), False
+
+        def newest(self) -> VisibleCommit | None:
+            self.begun.set()
+            assert self.goes_on.wait(60)
+            self.is_over = True
+            return None
+
+    async def act() -> None:
+        output = Slow()
+        waiting = asyncio.ensure_future(wait_visible_async([output], at(1), timeout=timedelta(minutes=5)))
+        while not output.begun.is_set():
+            await asyncio.sleep(0.01)
+        for _ in range(2):
+            waiting.cancel()
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        output.goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert output.is_over
+
+    asyncio.run(act())
+
+
 def test_pipelines_of_two_databases_have_no_common_commit() -> None:
     class Other(Advancing):
         def views(self) -> Sequence[str]:
@@ -338,3 +397,5 @@ def test_pipelines_of_two_databases_have_no_common_commit() -> None:
 
     with pytest.raises(ClientConfigError, match="several sources: inv, shop"):
         read_views([Advancing(1), Other()])
+    with pytest.raises(ClientConfigError, match="several sources: inv, shop"):
+        wait_visible([Advancing(1), Other()], at(1), timeout=NOTHING)

@@ -5,6 +5,7 @@
     CommandError
     ├── CommandConfigError        a setting is unknown, invalid or missing, or an extra   exit code 2
     ├── CommandInputError         what is asked for does not fit the facts
+    ├── CommandTimeoutError       what is waited for has not come                         exit code 3
     └── CommandUnavailableError   a server does not answer a question
 """
 
@@ -30,6 +31,12 @@ class CommandConfigError(CommandError):
 
 class CommandInputError(CommandError):
     """A request that does not fit the facts; nothing was changed."""
+
+
+class CommandTimeoutError(CommandError):
+    """Something that is not there yet, or was not in time."""
+
+    exit_code = 3
 
 
 class CommandUnavailableError(CommandError):

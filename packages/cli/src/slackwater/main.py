@@ -1,6 +1,6 @@
 """Stands at the boundary of the process: finds the command, turns errors into lines and exit codes.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 not there in time, 130 interrupted.
 """
 
 import atexit
@@ -27,6 +27,8 @@ COMMANDS = {
     "schema": "Write the tables that a pipeline reads, or compare them with the database.",
     "state": "Look into a pipeline's state: sizes, contents, the rows of a key, damage.",
     "commits": "Show a pipeline's commit records: where in its output each transaction begins and ends.",
+    "read": "Show views as of one commit: documents of one pipeline, or of several of one source.",
+    "wait": "Wait until everything up to a commit is visible in the outputs of pipelines.",
     "transactions": "Show or end the Kafka transactions that keep a pipeline's readers from going on.",
     "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
     "doctor": "Say what is wrong with a source, why, and which command helps.",

@@ -1,5 +1,6 @@
 """Whole source transactions for a service: the consumer side of Slackwater. No Spark, no JVM."""
 
+from slackwater_client.async_consumer import AsyncTransaction, AsyncTransactionalConsumer
 from slackwater_client.consumer import ConsumerSettings, TransactionalConsumer
 from slackwater_client.errors import (
     ClientConfigError,
@@ -18,12 +19,16 @@ from slackwater_client.snapshot import (
     ViewSnapshot,
     VisibleCommit,
     read_views,
+    read_views_async,
     wait_visible,
+    wait_visible_async,
 )
 from slackwater_client.topic_views import TopicOutput
 from slackwater_client.transaction import Commit, Transaction
 
 __all__ = [
+    "AsyncTransaction",
+    "AsyncTransactionalConsumer",
     "ByPartition",
     "ByUnit",
     "ChangeTopics",
@@ -47,5 +52,7 @@ __all__ = [
     "ViewSnapshot",
     "VisibleCommit",
     "read_views",
+    "read_views_async",
     "wait_visible",
+    "wait_visible_async",
 ]

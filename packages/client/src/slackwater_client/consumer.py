@@ -94,6 +94,8 @@ class TransactionalConsumer:
         self._merge: Merge | None = None
         self._current: Piece | None = None
         """The newest piece of the transaction that is being processed."""
+        self._taken_back: Piece | None = None
+        """Was found, and nobody has got it."""
         self._is_lost = False
         self._processed: dict[tuple[int, ...], LanePosition] = {}
         self._unstored: dict[Place, Stored] = {}
@@ -135,7 +137,7 @@ class TransactionalConsumer:
         has_read = False
         while True:
             self._tend()
-            piece = None if self._merge is None else self._merge.next()
+            piece = self._next()
             if piece is None:
                 left = deadline - self._clock.monotonic()
                 if has_read and left <= 0:
@@ -157,22 +159,21 @@ class TransactionalConsumer:
 
         Concerns the lanes that this member has.
         """
-        self._move(lambda: self._feed.at_commit(CommitPosition(timeline, lsn)))
+        self._move(lambda: self._at_commit(lsn, timeline))
 
     def seek_to_time(self, time: datetime) -> None:
         """Goes to the first commit at or after a time by the database's clock, or to where it will be.
 
         Commit times do not rise as strictly as LSNs: where they go back, it is one of the first.
         """
-        self._move(lambda: self._feed.at_time(int(time.timestamp() * 1000)))
+        self._move(lambda: self._at_time(time))
 
     def offsets(self) -> list[TopicPartition]:
         """Returns the offsets to be committed for all that was handed out, with the newest transaction.
 
         For ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
         """
-        if self._current is not None and self._current.is_last and not self._is_lost:
-            self._finish(self._current)
+        self._finish_current()
         return [TopicPartition(*p, each.offset, each.metadata) for p, each in self._offsets().items()]
 
     def group_metadata(self) -> Any:
@@ -189,7 +190,7 @@ class TransactionalConsumer:
 
         Not the newest transaction: it may have failed. Ask for the next one, :meth:`commit`, or use ``with``.
         """
-        self._current = None
+        self._current = self._taken_back = None
         for part in (self._member, self._reader, self._feed):
             part.close()
 
@@ -215,9 +216,24 @@ class TransactionalConsumer:
         """Notes that the newest transaction was processed; passes over the rest of it."""
         while self._current is not None and not self._current.is_last and self._read_on() is not None:
             pass
+        self._finish_current()
+        self._current = None
+
+    def _take_back(self) -> None:
+        """Takes back the newest transaction, of which nobody has seen anything; the next poll has it."""
+        if self._current is not None:
+            self._taken_back, self._current = self._current, None
+
+    def _next(self) -> Piece | None:
+        """Returns what is to be handed out next, if there is something."""
+        if self._taken_back is not None:
+            piece, self._taken_back = self._taken_back, None
+            return piece
+        return None if self._merge is None else self._merge.next()
+
+    def _finish_current(self) -> None:
         if self._current is not None and self._current.is_last and not self._is_lost:
             self._finish(self._current)
-        self._current = None
 
     def _finish(self, piece: Piece) -> None:
         if self._share.is_by_partition:
@@ -258,6 +274,7 @@ class TransactionalConsumer:
 
     def _begin(self, lanes: Mapping[int, LanePosition]) -> None:
         self._lanes = dict(sorted(lanes.items()))
+        self._taken_back = None
         self._reader.reset()
         self._merge = self._feed.begin(self._lanes) if lanes else None
 
@@ -306,7 +323,7 @@ class TransactionalConsumer:
     def _note_processed(self) -> None:
         for lanes, position in self._processed.items():
             for lane in lanes:
-                if lane in self._lanes and position.log_offset >= self._lanes[lane].log_offset:
+                if self._has(lane) and position.log_offset >= self._lanes[lane].log_offset:
                     self._lanes[lane] = position
                     if not self._share.is_by_partition:
                         self._unstored[self._topic, lane] = Stored(position.log_offset, str(position))
@@ -314,7 +331,11 @@ class TransactionalConsumer:
 
     def _offsets(self) -> dict[Place, Stored]:
         self._note_processed()
-        return {place: each for place, each in self._unstored.items() if place[1] in self._lanes}
+        return {place: each for place, each in self._unstored.items() if self._has(place[1])}
+
+    def _has(self, lane: int) -> bool:
+        """Says whether a lane is this member's, without anybody else having had it since."""
+        return lane in self._lanes and lane not in self._gone
 
     def _store(self) -> None:
         offsets = self._offsets()
@@ -324,13 +345,27 @@ class TransactionalConsumer:
 
     def _move(self, find: Callable[[], LanePosition]) -> None:
         self._settle()
-        while not self._lanes:
+        while not self._has_moved(find):
+            pass
+
+    def _at_commit(self, lsn: int, timeline: int) -> LanePosition:
+        return self._feed.at_commit(CommitPosition(timeline, lsn))
+
+    def _at_time(self, time: datetime) -> LanePosition:
+        return self._feed.at_time(int(time.timestamp() * 1000))
+
+    def _has_moved(self, find: Callable[[], LanePosition]) -> bool:
+        """Goes elsewhere if there is a lane; waits a moment for one."""
+        if not self._lanes:
             self._member.poll(_WAIT_SECONDS)
             self._follow()
+        if not self._lanes:
+            return False
         position = find()
         self._processed.clear()
         self._unstored.clear()
         self._begin(dict.fromkeys(self._lanes, position))
+        return True
 
     # --- reading
 

@@ -34,6 +34,7 @@ _ABSENT = (
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 )
+_AWAY_TOO_LONG = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
 _ADVICE = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the client's user Read and Describe on the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the client's user Read on its group",
@@ -232,7 +233,11 @@ class KafkaMember:
                 raise ClientStateError(
                     f"topic {self._topic} does not exist", "create it, or correct its name"
                 )
-            _note(error)
+            if error.code() == _AWAY_TOO_LONG:
+                logger.warning("%s: the group has gone on without this member; joining again", error.str())
+                self._gone, self._lanes = self._gone | self._lanes, frozenset()
+            else:
+                _note(error)
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
         """See the protocol."""

@@ -1,5 +1,6 @@
 """A broker in this process: for tests of consumers and of what is built on them."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,7 +54,7 @@ class _Partition:
 
 
 class MemoryBroker:
-    """Implements :class:`slackwater_client.broker.Broker`. What is written is committed at once.
+    """Implements :class:`slackwater_client.broker.Broker`. What is written is committed at once. Thread-safe.
 
     Args:
         at_once: Records that a reader returns at once, of all its partitions.
@@ -61,6 +62,8 @@ class MemoryBroker:
 
     def __init__(self, at_once: int = 1000) -> None:
         self.at_once = at_once
+        self.lock = threading.RLock()
+        """Held while topics are read or changed."""
         self._topics: dict[Place, _Partition] = {}
         self._groups: dict[str, _Group] = {}
 
@@ -73,29 +76,37 @@ class MemoryBroker:
         self, place: Place, value: bytes | None, key: bytes | None = None, headers: Iterable[Any] = ()
     ) -> int:
         """Writes a record; returns its offset."""
-        partition = self._topics[place]
-        offset, partition.end = partition.end, partition.end + 1
-        partition.records.append(MemoryRecord(place, offset, key, value, tuple(headers)))
+        with self.lock:
+            partition = self._topics[place]
+            offset, partition.end = partition.end, partition.end + 1
+            partition.records.append(MemoryRecord(place, offset, key, value, tuple(headers)))
         return offset
 
     def skip(self, place: Place, offsets: int = 1) -> None:
         """Takes offsets that are never delivered, as Kafka's transaction markers do."""
-        self._topics[place].end += offsets
+        with self.lock:
+            self._topics[place].end += offsets
 
     def remove(self, place: Place, offset: int) -> None:
         """Removes a record, as compaction does."""
-        held = self._topics[place]
-        held.records = [record for record in held.records if record.offset() != offset]
+        with self.lock:
+            held = self._topics[place]
+            held.records = [record for record in held.records if record.offset() != offset]
 
     def truncate(self, place: Place, low: int) -> None:
         """Removes all records below an offset, as retention does."""
-        held = self._topics[place]
-        held.low = low
-        held.records = [record for record in held.records if (record.offset() or 0) >= low]
+        with self.lock:
+            held = self._topics[place]
+            held.low = low
+            held.records = [record for record in held.records if (record.offset() or 0) >= low]
 
     def committed(self, group: str) -> dict[Place, Stored]:
         """Returns the committed offsets of a group."""
         return dict(self._groups[group].offsets) if group in self._groups else {}
+
+    def members(self, group: str) -> int:
+        """Returns the number of members of a group."""
+        return len(self._groups[group].members) if group in self._groups else 0
 
     def expel(self, group: str) -> None:
         """Throws all members out of a group, as a broker does that has not heard of them for too long."""
@@ -157,6 +168,10 @@ class MemoryReader:
 
     def read(self, seconds: float) -> list[Portion]:
         """See the protocol; never waits. Each time another partition is read first."""
+        with self._broker.lock:
+            return self._read()
+
+    def _read(self) -> list[Portion]:
         found: list[Portion] = []
         left = self._broker.at_once
         for place in [p for p in self._positions if p not in self.paused]:

@@ -4,13 +4,22 @@ What differs between the places where outputs are kept is behind :class:`Pipelin
 pipelines are read at is decided here.
 """
 
+import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from slackwater_client.errors import ClientConfigError, ClientStateError, NotVisibleError, StateNotKeptError
+from slackwater_client.errors import (
+    ClientConfigError,
+    ClientError,
+    ClientStateError,
+    NotVisibleError,
+    StateNotKeptError,
+)
+from slackwater_client.finishing import finished
 from slackwater_protocol import Clock, CommitPosition, SystemClock
 
 _LOOK_SECONDS = 0.05
@@ -21,6 +30,8 @@ _PAUSE = threading.Event()
 
 Key = Mapping[str, Any]
 """Columns of a view's key with their values."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +125,24 @@ def read_views(
         StateNotKeptError: The state at that commit cannot be told, or there was no common commit in time.
         ClientUnavailableError: A server does not answer.
     """
-    clock = clock or SystemClock()
-    wanted = _by_output(outputs, views)
-    deadline = clock.monotonic() + timeout.total_seconds()
-    while True:
-        target = at if at is not None or len(wanted) == 1 else _common(list(wanted))
-        try:
-            return _joined([each.read(names, target, key) for each, names in wanted.items()])
-        except StateNotKeptError:
-            if at is not None or len(wanted) == 1 or clock.monotonic() > deadline:
-                raise
-        _PAUSE.wait(_LOOK_SECONDS)
+    return _repeated(partial(_look_at_views, outputs, views, at, key), timeout, clock)
+
+
+async def read_views_async(
+    outputs: Sequence[PipelineOutput],
+    views: Sequence[str] = (),
+    *,
+    at: CommitPosition | None = None,
+    key: Key | None = None,
+    timeout: timedelta = timedelta(seconds=30),
+    clock: Clock | None = None,
+) -> ViewSnapshot:
+    """Does what :func:`read_views` does, without blocking the event loop.
+
+    Outputs are asked in a thread. When it is cancelled, it ends as soon as a question that has begun is
+    answered: then nobody uses the outputs any more.
+    """
+    return await _repeated_async(partial(_look_at_views, outputs, views, at, key), timeout, clock)
 
 
 def wait_visible(
@@ -148,23 +166,21 @@ def wait_visible(
 
     Raises:
         NotVisibleError: It was not visible in time; says what was.
-        ClientConfigError: No pipeline of that name has written here.
+        ClientConfigError: No pipeline of that name has written here, or the outputs are of several sources.
         ClientUnavailableError: A server does not answer.
     """
-    clock = clock or SystemClock()
-    deadline = clock.monotonic() + timeout.total_seconds()
-    while True:
-        newest = [each.newest() for each in outputs]
-        behind = [
-            (each.pipeline, seen)
-            for each, seen in zip(outputs, newest, strict=True)
-            if seen is None or seen.position < at
-        ]
-        if not behind:
-            return min(seen.position for seen in newest if seen is not None)
-        if clock.monotonic() >= deadline:
-            raise not_visible(at, *behind[0])
-        _PAUSE.wait(_LOOK_SECONDS)
+    return _repeated(partial(_look_for_commit, outputs, at), timeout, clock)
+
+
+async def wait_visible_async(
+    outputs: Sequence[PipelineOutput],
+    at: CommitPosition,
+    *,
+    timeout: timedelta,
+    clock: Clock | None = None,
+) -> CommitPosition:
+    """Does what :func:`wait_visible` does, without blocking the event loop, as :func:`read_views_async`."""
+    return await _repeated_async(partial(_look_for_commit, outputs, at), timeout, clock)
 
 
 def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit | None) -> NotVisibleError:
@@ -176,6 +192,56 @@ def not_visible(at: CommitPosition | None, pipeline: str, newest: VisibleCommit 
         "if nothing was committed since, there is nothing behind it to wait for; else `slackwater status` "
         "says whether the sidecar or the pipeline holds it up",
     )
+
+
+def _look_at_views(
+    outputs: Sequence[PipelineOutput], views: Sequence[str], at: CommitPosition | None, key: Key | None
+) -> ViewSnapshot | StateNotKeptError:
+    """Reads views; returns the error if another look may find them at one commit."""
+    wanted = _by_output(outputs, views)
+    is_alone = at is not None or len(wanted) == 1
+    try:
+        target = at if is_alone else _common(list(wanted))
+        return _joined([each.read(names, target, key) for each, names in wanted.items()])
+    except StateNotKeptError as error:
+        if is_alone:
+            raise
+        return error
+
+
+def _look_for_commit(
+    outputs: Sequence[PipelineOutput], at: CommitPosition
+) -> CommitPosition | NotVisibleError:
+    """Returns what is visible in all outputs, or says which one is behind."""
+    newest = [each.newest() for each in outputs]
+    _check_source([seen.source for seen in newest if seen is not None])
+    for each, seen in zip(outputs, newest, strict=True):
+        if seen is None or seen.position < at:
+            return not_visible(at, each.pipeline, seen)
+    return min(seen.position for seen in newest if seen is not None)
+
+
+def _repeated(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clock | None) -> T:
+    """Looks until something is found, at least once; raises in the end what the last look returned."""
+    clock = clock or SystemClock()
+    deadline = clock.monotonic() + timeout.total_seconds()
+    while isinstance(found := look(), ClientError):
+        if clock.monotonic() >= deadline:
+            raise found
+        _PAUSE.wait(_LOOK_SECONDS)
+    return found
+
+
+async def _repeated_async(look: Callable[[], T | ClientError], timeout: timedelta, clock: Clock | None) -> T:
+    """Does what :func:`_repeated` does; each look is in a thread, and goes on to its end."""
+    loop = asyncio.get_running_loop()
+    clock = clock or SystemClock()
+    deadline = clock.monotonic() + timeout.total_seconds()
+    while isinstance(found := await finished(loop.run_in_executor(None, look)), ClientError):
+        if clock.monotonic() >= deadline:
+            raise found
+        await asyncio.sleep(_LOOK_SECONDS)
+    return found
 
 
 def _by_output(

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any, Protocol
@@ -215,13 +215,17 @@ class ChangeWriter:
         topics: Where it writes.
         source: The connector's ``topic.prefix``.
         partitions: By table.
+        topic: That of all tables, as a transform makes it; None: each has its own.
     """
 
-    def __init__(self, topics: Topics, source: str, partitions: Mapping[str, int]) -> None:
+    def __init__(
+        self, topics: Topics, source: str, partitions: Mapping[str, int], topic: str | None = None
+    ) -> None:
         self.topics = topics
         self.source = source
         self._partitions = partitions
-        self._ends = {data_topic(source, table): [0] * count for table, count in partitions.items()}
+        self._topics = {table: topic or data_topic(source, table) for table in partitions}
+        self._ends = {self._topics[table]: [0] * count for table, count in partitions.items()}
         self._open: list[CommittedTransaction] = []
         self._lsn = self._cut_lsn = self._events = self._order = 0
         for topic, ends in self._ends.items():
@@ -312,7 +316,7 @@ class ChangeWriter:
     def _write(self, rows: Sequence[tuple[str, int, bytes]]) -> None:
         self.topics.begin()
         for table, key, value in rows:
-            place = data_topic(self.source, table), key % self._partitions[table]
+            place = self._topics[table], key % self._partitions[table]
             self.topics.write(place, value, json.dumps({"id": key}).encode())
         for (topic, partition), offsets in self.topics.written().items():
             self._ends[topic][partition] = offsets[-1] + 1
@@ -339,10 +343,17 @@ class World:
         kafka: The broker; as consumers want it.
         topics: What writes.
         running: Ends the consumers.
+        make: Makes a consumer, with the arguments of :class:`TransactionalConsumer`.
     """
 
-    def __init__(self, kafka: KafkaSettings | MemoryBroker, topics: Topics, running: ExitStack) -> None:
-        self.kafka, self.topics = kafka, topics
+    def __init__(
+        self,
+        kafka: KafkaSettings | MemoryBroker,
+        topics: Topics,
+        running: ExitStack,
+        make: Callable[..., TransactionalConsumer] = TransactionalConsumer,
+    ) -> None:
+        self.kafka, self.topics, self._make = kafka, topics, make
         self.name = f"w{uuid.uuid4().hex[:10]}"
         """Nobody else's."""
         self._running = running
@@ -363,9 +374,9 @@ class World:
         """Returns a pipeline with these output topics."""
         return OutputWriter(self.topics, self.name, partitions)
 
-    def changes(self, partitions: Mapping[str, int]) -> ChangeWriter:
-        """Returns a source with these tables."""
-        return ChangeWriter(self.topics, self.name, partitions)
+    def changes(self, partitions: Mapping[str, int], topic: str | None = None) -> ChangeWriter:
+        """Returns a source with these tables, perhaps all in one topic."""
+        return ChangeWriter(self.topics, self.name, partitions, topic)
 
     def consumer(
         self,
@@ -377,7 +388,7 @@ class World:
         **settings: Any,
     ) -> TransactionalConsumer:
         """Returns a consumer that ends with the test."""
-        consumer = TransactionalConsumer(
+        consumer = self._make(
             self.kafka,
             inputs,
             group=f"{self.name}.{group}",

@@ -152,11 +152,17 @@ class Transaction:
             TransactionLostError: It is streamed, and its lane went to another member.
         """
         yield from self._piece.records
-        while self._read_on is not None and not self._piece.is_last:
-            piece = self._read_on()
-            if piece is None:
-                hint = "undo what was done with its first records"
-                raise TransactionLostError(f"transaction {self.commit.id} went to another member", hint)
-            self.elsewhere += piece.elsewhere
-            self._piece = piece
-            yield from piece.records
+        while (records := self._read_portion()) is not None:
+            yield from records
+
+    def _read_portion(self) -> list[Record] | None:
+        """Returns the next records of a streamed one; None: there are no more."""
+        if self._read_on is None or self._piece.is_last:
+            return None
+        piece = self._read_on()
+        if piece is None:
+            hint = "undo what was done with its first records"
+            raise TransactionLostError(f"transaction {self.commit.id} went to another member", hint)
+        self.elsewhere += piece.elsewhere
+        self._piece = piece
+        return piece.records

@@ -1,0 +1,162 @@
+"""Opens the outputs of pipelines that a command was given by their folders or by their names."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from slackwater.conversion import kafka_settings
+from slackwater.errors import CommandConfigError, CommandTimeoutError
+from slackwater.invocation import setting
+from slackwater.settings import Settings
+from slackwater_client import NotVisibleError, PipelineOutput, TopicOutput
+from slackwater_protocol import LakeSettings
+
+KINDS = ("kafka", "postgres", "delta", "iceberg")
+"""The kinds of outputs, as pipeline.toml has them."""
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPipeline:
+    """A pipeline whose outputs are to be read."""
+
+    name: str
+    """As it stands in the output."""
+    kind: str
+    """Of its outputs."""
+    views: Mapping[str, str] = field(default_factory=dict)
+    """By view the name by which its output is read, if the folder was given."""
+    is_of_one_commit: bool = True
+    """False: it has scope ``aggregate``, as its folder says. Of a name alone that is not known."""
+
+
+def pipelines_to_read(command: Command) -> Command:
+    """Adds the arguments and options that say which pipelines, and where their outputs are."""
+    for add in reversed(
+        (
+            click.argument("folders", metavar="[DIR]...", nargs=-1, type=click.Path(path_type=Path)),
+            click.option(
+                "--pipeline",
+                "names",
+                metavar="NAME",
+                multiple=True,
+                help="A pipeline's name, in place of its folder; may be repeated.",
+            ),
+            click.option(
+                "--kind",
+                type=click.Choice(KINDS),
+                default=KINDS[0],
+                show_default=True,
+                help="What the outputs of pipelines given by --pipeline are; a folder says it itself.",
+            ),
+            setting(
+                "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the outputs."
+            ),
+            setting("timeline", "--timeline", type=int, help="Of the LSN that is asked for.  [default: 1]"),
+        )
+    ):
+        command = add(command)
+    return command
+
+
+def named_pipelines(folders: Sequence[Path], names: Sequence[str], kind: str) -> list[NamedPipeline]:
+    """Returns the pipelines that a command was given.
+
+    Raises:
+        CommandConfigError: None was given, or one twice.
+        PipelineConfigError: A folder cannot be read.
+    """
+    found = [*map(_of_folder, folders), *(NamedPipeline(name, kind) for name in names)]
+    if not found:
+        raise CommandConfigError("which pipelines is not said", "give their folders, or --pipeline NAME")
+    twice = {each.name for each in found if sum(other.name == each.name for other in found) > 1}
+    if twice:
+        raise CommandConfigError(f"pipeline {min(twice)!r} is given twice", "give it once")
+    return found
+
+
+def _of_folder(folder: Path) -> NamedPipeline:
+    from slackwater_spark.pipeline import load_pipeline  # Spark's libraries take a second to import
+
+    definition = load_pipeline(folder)
+    kind = str(definition.outputs[0].kind)
+    # A database's ledger knows tables by the views, everything else by the output's own name.
+    views = {each.view: each.view if kind == "postgres" else each.name for each in definition.outputs}
+    return NamedPipeline(definition.name, kind, views, definition.scope == "strict")
+
+
+def names_in_outputs(views: Sequence[str], pipelines: Sequence[NamedPipeline]) -> list[str]:
+    """Returns the names by which outputs know views; what no folder has is taken for such a name.
+
+    Raises:
+        CommandConfigError: Several of the pipelines have such a view.
+    """
+    found = []
+    for view in views:
+        names = sorted({each.views[view] for each in pipelines if view in each.views} - {view})
+        if len(names) > 1:
+            hint = f"give the output's name: {', '.join(names)}"
+            raise CommandConfigError(f"several pipelines have a view {view!r}", hint)
+        found.append(names[0] if names else view)
+    return found
+
+
+@contextmanager
+def open_outputs(settings: Settings, pipelines: Sequence[NamedPipeline]) -> Iterator[list[PipelineOutput]]:
+    """Opens the outputs of pipelines, in their order.
+
+    Raises:
+        CommandConfigError: Nothing says where they are.
+        ClientUnavailableError: A server does not answer.
+        CommandTimeoutError: What is done with them asks for a commit that is not visible.
+    """
+    with ExitStack() as opened:
+        try:
+            yield [opened.enter_context(closing(_open(settings, each))) for each in pipelines]
+        except NotVisibleError as error:
+            raise CommandTimeoutError(error.problem, error.hint) from error
+
+
+def _open(settings: Settings, pipeline: NamedPipeline) -> PipelineOutput:
+    """Opens an output; imports its library only then."""
+    if pipeline.kind == "kafka":
+        return TopicOutput(kafka_settings(settings, "where the output is"), pipeline.name)
+    if pipeline.kind == "postgres":
+        return _open_tables(settings, pipeline.name)
+    from slackwater_client.lake_views import DeltaTables, IcebergTables, LakeOutput
+
+    if pipeline.kind == "delta":
+        return LakeOutput(
+            DeltaTables(_lake(settings.delta.lake(), "delta.location", pipeline.name)), pipeline.name
+        )
+    lake = _lake(settings.iceberg.lake(), "iceberg.catalog", pipeline.name)
+    return LakeOutput(IcebergTables(lake), pipeline.name)
+
+
+def _open_tables(settings: Settings, pipeline: str) -> PipelineOutput:
+    from psycopg.conninfo import make_conninfo
+
+    from slackwater_client.table_views import TableOutput
+
+    server = settings.postgres.output()
+    if server is None:
+        raise _nowhere("postgres.output_url", pipeline)
+    return TableOutput(make_conninfo(server.url, password=server.password), pipeline)
+
+
+def _lake(lake: LakeSettings | None, path: str, pipeline: str) -> LakeSettings:
+    if lake is None:
+        raise _nowhere(path, pipeline)
+    return lake
+
+
+def _nowhere(path: str, pipeline: str) -> CommandConfigError:
+    section, _, key = path.partition(".")
+    variable = f"SLACKWATER_{section}_{key}".upper()
+    hint = f"set {variable}, or write `{key} = …` under [{section}] in slackwater.toml"
+    return CommandConfigError(f"missing setting {path} (where the output of {pipeline} is)", hint)

@@ -1,0 +1,176 @@
+"""What ``slackwater read`` and ``slackwater wait`` say without a server."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from slackwater import main
+from slackwater.commands.read import document_lines, parse_key, snapshot_json
+from slackwater.commands.wait import answer_json, answer_rows
+from slackwater.errors import CommandConfigError
+from slackwater.pipeline_outputs import KINDS, NamedPipeline, named_pipelines, names_in_outputs
+from slackwater_client import ViewSnapshot, VisibleCommit
+from slackwater_protocol import CommitPosition
+from slackwater_spark.sink import SinkKind
+
+PIPELINES = Path(__file__).parents[3] / "pipelines"
+AT = CommitPosition(1, 0x153D218)
+
+
+def test_the_kinds_are_those_that_pipelines_can_have() -> None:
+    assert list(KINDS) == [kind.value for kind in SinkKind]
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind", "views"),
+    [
+        ("orders", "kafka", {"orders_with_lines": "orders_with_lines"}),
+        ("order_totals", "kafka", {"order_totals": "order_totals.public.order_totals"}),
+        ("shop_tables", "postgres", {"order_details": "order_details", "product_sales": "product_sales"}),
+        (
+            "shop_lake",
+            "delta",
+            {"order_details": "shop_views.order_details", "product_sales": "shop_views.product_sales"},
+        ),
+    ],
+)
+def test_a_folder_says_where_its_views_are(folder: str, kind: str, views: dict[str, str]) -> None:
+    assert named_pipelines([PIPELINES / folder], [], "iceberg") == [NamedPipeline(folder, kind, views)]
+
+
+def test_pipelines_are_given_by_folder_or_name_and_once() -> None:
+    assert named_pipelines([], ["a", "b"], "delta") == [
+        NamedPipeline("a", "delta"),
+        NamedPipeline("b", "delta"),
+    ]
+    with pytest.raises(CommandConfigError, match="which pipelines is not said"):
+        named_pipelines([], [], "kafka")
+    with pytest.raises(CommandConfigError, match="'orders' is given twice"):
+        named_pipelines([PIPELINES / "orders"], ["orders"], "kafka")
+
+
+def test_views_are_named_as_in_the_folder_or_as_in_the_output() -> None:
+    one = NamedPipeline("one", "kafka", {"orders": "one.orders", "lines": "lines"})
+    two = NamedPipeline("two", "delta", {"orders": "views.orders", "totals": "views.totals"})
+    assert names_in_outputs(["totals", "lines", "one.orders", "x"], [one, two]) == [
+        "views.totals",
+        "lines",
+        "one.orders",
+        "x",
+    ]
+    with pytest.raises(
+        CommandConfigError, match=r"several pipelines have a view 'orders'; .* one\.orders, views"
+    ):
+        names_in_outputs(["orders"], [one, two])
+
+
+def test_columns_of_a_key_are_numbers_texts_or_nothing() -> None:
+    texts = ["id=17", "name=a=b", 'code="17"', "at=2026-01-01", "none=null", "empty="]
+    assert parse_key(texts) == {
+        "id": 17,
+        "name": "a=b",
+        "code": "17",
+        "at": "2026-01-01",
+        "none": None,
+        "empty": "",
+    }
+    assert parse_key([]) is None
+
+
+@pytest.mark.parametrize("texts", [["id"], ["=1"], ["id=1", "id=2"]])
+def test_a_key_that_is_no_column_and_value_is_refused(texts: list[str]) -> None:
+    with pytest.raises(CommandConfigError, match="expected COLUMN=VALUE, each column once"):
+        parse_key(texts)
+
+
+def test_documents_keep_every_digit() -> None:
+    documents = [b'{"id":2,"total":1.10}', b'{"id":1,"total":123456789012345678901234567890.10}']
+    found = snapshot_json(ViewSnapshot("inv", AT, {'a"b': documents, "empty": []}))
+    assert json.loads(found, parse_float=Decimal) == {
+        "source": "inv",
+        "id": "00000001-000000000153D218",
+        "timeline": 1,
+        "commit_lsn": 0x153D218,
+        "views": {
+            'a"b': [
+                {"id": 1, "total": Decimal("123456789012345678901234567890.10")},
+                {"id": 2, "total": Decimal("1.10")},
+            ],
+            "empty": [],
+        },
+    }
+
+
+def test_documents_that_need_a_registry_are_shown_as_bytes() -> None:
+    assert document_lines([b"{}", b"\0\0\0\0\1\2"]) == ['"AAAAAAEC"', "{}"]
+
+
+def test_the_answer_of_wait_says_how_far_each_pipeline_is() -> None:
+    shown = {
+        "a": VisibleCommit("inv", AT),
+        "b": VisibleCommit("inv", CommitPosition(1, 5)),
+        "c": None,
+    }
+    assert answer_rows(AT, shown, is_visible=False) == [
+        ("not visible: 1/0/153D218",),
+        ("a", "shows 1/0/153D218", ""),
+        ("b", "shows 1/0/5", "behind"),
+        ("c", "shows nothing yet", "behind"),
+    ]
+    assert json.loads(answer_json(AT, shown, is_visible=True)) == {
+        "visible": True,
+        "id": "00000001-000000000153D218",
+        "pipelines": {"a": "00000001-000000000153D218", "b": "00000001-0000000000000005", "c": None},
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["read"],
+        ["read", "--pipeline", "p", "--lsn", "1", "--latest"],
+        ["read", "--pipeline", "p", "--key", "id"],
+        ["read", "--pipeline", "p", "--timeout", "-1"],
+        ["read", "--pipeline", "p", "--kind", "mysql"],
+        ["read", "--pipeline", "p"],
+        ["read", "--pipeline", "p", "--kind", "postgres"],
+        ["read", "--pipeline", "p", "--kind", "delta"],
+        ["read", "--pipeline", "p", "--kind", "iceberg"],
+        ["wait", "--lsn", "1"],
+        ["wait", "--pipeline", "p"],
+    ],
+)
+def test_what_is_missing_or_contradicts_itself_is_wrong_usage(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.run(arguments) == 2
+
+
+def test_a_place_that_is_not_said_is_named_with_its_variable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["read", "--pipeline", "p", "--kind", "delta"]) == 2
+    told = capsys.readouterr().err
+    assert "missing setting delta.location" in told
+    assert "SLACKWATER_DELTA_LOCATION" in told
+
+
+def test_an_lsn_is_read_as_postgresql_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["wait", "--pipeline", "p", "--lsn", "soon", "--bootstrap", "127.0.0.1:1"]) == 1
+    assert "expected 0/153D218 or a decimal number" in capsys.readouterr().err
+
+
+def test_views_that_no_commit_shows_together_are_not_shown(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "p"
+    (folder / "views").mkdir(parents=True)
+    (folder / "pipeline.toml").write_text('name = "p"\nsource = "inv"\nscope = "aggregate"\n')
+    (folder / "schema.sql").write_text("CREATE TABLE s.t (id bigint PRIMARY KEY);")
+    (folder / "views" / "v.sql").write_text("SELECT TRANSACTIONALLY id FROM s.t")
+    assert main.run(["read", str(folder), "--bootstrap", "127.0.0.1:1"]) == 1
+    assert 'has scope "aggregate"' in capsys.readouterr().err

@@ -1,0 +1,147 @@
+"""``slackwater read`` and ``slackwater wait`` over topics, tables and lakes that sinks have written."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater import main
+from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater_protocol import KafkaSettings, LakeSettings, PostgresSettings, Servers
+from slackwater_testing.publishing import PublishingPipeline, publishing_pipeline
+
+pytestmark = pytest.mark.integration
+
+
+OUTPUTS = {
+    "kafka": 'topic = "{name}.one"\npartitions = 2',
+    "postgres": 'kind = "postgres"\ntable = "{name}.one"\nhistory = true',
+    "delta": 'kind = "delta"\ntable = "{name}.one"',
+}
+
+
+class World:
+    """Kafka, PostgreSQL and a lake, and pipelines that publish there."""
+
+    def __init__(self, bootstrap: str, url: str, folder: Path) -> None:
+        self.folder = folder
+        lake = LakeSettings(place=str(folder / "lake"))
+        self._servers = Servers(kafka=KafkaSettings(bootstrap), postgres=PostgresSettings(url), delta=lake)
+        self.opened = ExitStack()
+        self.settings_file = folder / "slackwater.toml"
+        self.settings_file.write_text(
+            f'[kafka]\nbootstrap = "{bootstrap}"\n'
+            f'[postgres]\noutput_url = "{url}"\n[delta]\nlocation = "lake"\n'
+        )
+
+    def pipeline(self, kind: str) -> PublishingPipeline:
+        name = f"p{uuid.uuid4().hex[:10]}"
+        output = OUTPUTS[kind].format(name=name)
+        return self.opened.enter_context(
+            publishing_pipeline(self.folder / name, view="one", output=output, servers=self._servers)
+        )
+
+
+@pytest.fixture
+def world(kafka_broker: KafkaBroker, postgres_server: PostgresServer, tmp_path: Path) -> Iterator[World]:
+    made = World(kafka_broker.bootstrap, postgres_server.dsn(), tmp_path)
+    with made.opened:
+        yield made
+
+
+def asked(
+    world: World, capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0
+) -> tuple[str, str]:
+    capsys.readouterr()
+    done = main.run(["--config", str(world.settings_file), *map(str, arguments)])
+    told = capsys.readouterr()
+    assert done == code, told.err
+    return told.out, told.err
+
+
+def rows(text: str) -> dict[str, dict[int, int]]:
+    found: dict[str, Any] = json.loads(text)
+    return {
+        view: {each["id"]: each["value"] for each in documents} for view, documents in found["views"].items()
+    }
+
+
+def test_one_commit_is_read_over_topics_tables_and_lakes(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics, tables, lake = (world.pipeline(kind) for kind in OUTPUTS)
+    for each in (topics, tables, lake):
+        each.publish({1: 1, 2: 2})
+        each.publish({1: 10})
+    topics.publish({2: 20})
+    folders = [topics.folder, tables.folder, lake.folder]
+    read = asked(world, capsys, "read", *folders, "--json")[0]
+    assert json.loads(read)["commit_lsn"] == 200
+    names = [f"{topics.folder.name}.one", "one", f"{lake.folder.name}.one"]
+    assert rows(read) == {name: {1: 10, 2: 2} for name in names}
+    earlier = asked(world, capsys, "read", *folders, "--lsn", "0/64", "--json")[0]
+    assert rows(earlier) == {name: {1: 1, 2: 2} for name in names}
+
+
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_a_view_of_a_pipeline_is_shown_to_people(
+    kind: str, world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = world.pipeline(kind)
+    pipeline.publish({1: 1, 2: 2})
+    by_folder = asked(world, capsys, "read", pipeline.folder, "--views", "one")[0]
+    read_as = "one" if kind == "postgres" else f"{pipeline.folder.name}.one"
+    by_name = asked(
+        world, capsys, "read", "--pipeline", pipeline.folder.name, "--kind", kind, "--views", read_as
+    )[0]
+    assert by_folder == by_name
+    head, commit, empty, view, *documents = by_folder.splitlines()
+    assert head.split() == ["source", "inv"]
+    assert commit.split() == ["commit", "1/0/64", "(00000001-0000000000000064)"]
+    assert (empty, view) == ("", f"{read_as}: 2 documents")
+    assert [json.loads(each) for each in documents] == [{"id": 1, "value": 1}, {"id": 2, "value": 2}]
+    one = asked(world, capsys, "read", pipeline.folder, "--key", "id=2")[0].splitlines()
+    assert [json.loads(each) for each in one[4:]] == [{"id": 2, "value": 2}]
+    assert one[3] == f"{read_as}: 1 document"
+
+
+def test_what_is_not_visible_has_an_exit_code_of_its_own(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topics, lake = world.pipeline("kafka"), world.pipeline("delta")
+    topics.publish({1: 1})
+    topics.publish({1: 2})
+    lake.publish({1: 1})
+    both = [topics.folder, lake.folder]
+    out, _ = asked(world, capsys, "wait", *both, "--lsn", "100", "--timeout", 60)
+    assert out.splitlines()[0] == "visible: 1/0/64"
+    out, err = asked(world, capsys, "wait", *both, "--lsn", "0/C8", "--timeout", 0, "--json", code=3)
+    assert json.loads(out) == {
+        "visible": False,
+        "id": "00000001-00000000000000C8",
+        "pipelines": {
+            topics.folder.name: "00000001-00000000000000C8",
+            lake.folder.name: "00000001-0000000000000064",
+        },
+    }
+    assert f"pipeline {lake.folder.name!r}: the newest visible commit is 1/0/64" in err
+    lake.publish({1: 2})
+    out, _ = asked(world, capsys, "wait", *both, "--lsn", "200", "--json")
+    assert json.loads(out)["visible"] is True
+    _, err = asked(world, capsys, "read", *both, "--lsn", "201", code=3)
+    assert "the newest visible commit is 1/0/C8" in err
+
+
+def test_what_cannot_be_read_is_named(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = world.pipeline("kafka")
+    pipeline.publish({1: 1})
+    _, err = asked(world, capsys, "read", pipeline.folder, "--views", "two", code=1)
+    assert "view 'two' is in none of" in err
+    _, err = asked(world, capsys, "read", "--pipeline", "nobody", "--kind", "delta", code=1)
+    assert "no pipeline 'nobody' has written to this lake" in err
+    _, err = asked(world, capsys, "wait", "--pipeline", "nobody", "--lsn", 1, code=1)
+    assert "nobody" in err

@@ -1,0 +1,40 @@
+"""What is read ahead of the next transaction, and when that stops."""
+
+from slackwater_client import Everything
+from slackwater_client.memory import MemoryRecord
+from slackwater_client.outputs import OutputMerge
+from slackwater_client.transaction import LanePosition
+from slackwater_protocol import CommitRecord, OffsetRange
+from slackwater_protocol.commit_lookup import PlacedCommit
+
+
+def document(place: tuple[str, int], at: int) -> MemoryRecord:
+    return MemoryRecord(place, at, b"k", b"x" * 600)
+
+
+def test_partitions_that_are_ahead_are_paused_until_there_is_room_and_those_that_are_needed_never() -> None:
+    """Fails when ``PartitionQueues.paused`` pauses nothing, or what is needed, too."""
+    needed, ahead = ("t", 0), ("t", 1)
+    merge = OutputMerge(["t"], Everything(), 5_000, {0: LanePosition(0)})
+    for number in range(3):
+        ranges = {"t": {p: OffsetRange(2, 2 * number, 2 * number + 1) for p in (0, 1)}}
+        record = CommitRecord(
+            pipeline="p",
+            source="s",
+            timeline=1,
+            commit_lsn=number + 1,
+            previous_lsn=number,
+            xid=number,
+            commit_ts_ms=0,
+            offsets=ranges,
+        )
+        merge.expect(PlacedCommit(number, record))
+    assert merge.paused() == frozenset()
+    merge.add(ahead, [document(ahead, at) for at in range(6)], 6)
+    assert merge.paused() == {ahead}
+    assert merge.next() is None, "the first transaction is not whole"
+    merge.add(needed, [document(needed, at) for at in range(2)], 2)
+    piece = merge.next()
+    assert piece is not None
+    assert (len(piece.records), piece.is_last) == (4, True)
+    assert merge.paused() == frozenset(), "what was handed out makes room"
