@@ -57,7 +57,7 @@ class ChangeWriter:
         now_ms: The time of writing, milliseconds since the epoch.
     """
 
-    __slots__ = ("_tail", "_xid", "commit", "counts", "source", "total")
+    __slots__ = ("_tail", "commit", "counts", "source", "total", "xid")
 
     def __init__(self, source: EventSource, commit: WrittenCommit, now_ms: int) -> None:
         self.source = source
@@ -66,7 +66,8 @@ class ChangeWriter:
         """Events by table, as ``schema.table``."""
         self.total = 0
         """Events of all tables."""
-        self._xid = commit.xid or xid_of_position(commit.lsn)
+        self.xid = commit.xid or xid_of_position(commit.lsn)
+        """The xid that events, BEGIN and END name."""
         self._tail = b'"ts_ms":%d,"ts_us":%d,"ts_ns":%d}' % _times(now_ms)
 
     def table(self, schema: str, name: str) -> "TableChangeWriter":
@@ -75,7 +76,7 @@ class ChangeWriter:
 
     def boundaries(self) -> Boundaries:
         """Returns BEGIN and END, which counts the events so far."""
-        transaction_id = f"{self._xid}:{self.commit.lsn}"
+        transaction_id = f"{self.xid}:{self.commit.lsn}"
         begin = {"status": "BEGIN", "id": transaction_id, "event_count": None, "data_collections": None}
         collections = [{"data_collection": t, "event_count": n} for t, n in self.counts.items()]
         end = {"status": "END", "id": transaction_id, "event_count": self.total}
@@ -100,7 +101,7 @@ class ChangeWriter:
             "ts_ns": ts_ns,
             "schema": schema,
             "table": name,
-            "txId": None if is_snapshot else self._xid,
+            "txId": None if is_snapshot else self.xid,
             "xmin": None,
         }
 
@@ -112,7 +113,7 @@ class ChangeWriter:
         block = _NULL
         if not commit.is_snapshot:
             numbers = b'"total_order":%d,"data_collection_order":%d'
-            block = b'{"id":"%d:%d",' % (self._xid, commit.lsn) + numbers + b"}"
+            block = b'{"id":"%d:%d",' % (self.xid, commit.lsn) + numbers + b"}"
         return (
             b'{"before":%b,"after":%b,"source":'
             + source

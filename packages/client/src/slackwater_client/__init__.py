@@ -1,5 +1,6 @@
-"""Whole source transactions for a service: the consumer side of Slackwater. No Spark, no JVM."""
+"""Whole source transactions for a service: read from Kafka, and written to it. No Spark, no JVM."""
 
+from slackwater_client.broker import ProducerSettings
 from slackwater_client.consumer import ConsumerSettings, TransactionalConsumer
 from slackwater_client.errors import (
     ClientConfigError,
@@ -7,11 +8,15 @@ from slackwater_client.errors import (
     ClientStateError,
     ClientUnavailableError,
     NotVisibleError,
+    OutcomeUnknownError,
+    ProducerFencedError,
     RecordsMissingError,
     StateNotKeptError,
     TransactionLostError,
 )
 from slackwater_client.inputs import ChangeTopics, OutputTopics
+from slackwater_client.producer import TransactionalProducer
+from slackwater_client.producer_transaction import ProducerTransaction
 from slackwater_client.shares import ByPartition, ByUnit, Everything, Share
 from slackwater_client.snapshot import (
     PipelineOutput,
@@ -35,8 +40,12 @@ __all__ = [
     "ConsumerSettings",
     "Everything",
     "NotVisibleError",
+    "OutcomeUnknownError",
     "OutputTopics",
     "PipelineOutput",
+    "ProducerFencedError",
+    "ProducerSettings",
+    "ProducerTransaction",
     "RecordsMissingError",
     "Share",
     "StateNotKeptError",
@@ -44,6 +53,7 @@ __all__ = [
     "Transaction",
     "TransactionLostError",
     "TransactionalConsumer",
+    "TransactionalProducer",
     "ViewSnapshot",
     "VisibleCommit",
     "read_views",

@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from slackwater_protocol import KafkaSettings, SlackwaterError
+from slackwater_protocol import KafkaSettings, OffsetRange, SlackwaterError
 
 Headers = list[tuple[str, str | bytes | None]]
 DeliveryReport = Callable[[KafkaError | None, Message], None]
@@ -34,6 +35,72 @@ _librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
 def is_fenced(error: KafkaError) -> bool:
     """Returns whether Kafka has given the transactional id away, or ended a transaction that stood open."""
     return error.code() in _FENCED
+
+
+class DeliveredRecord(Protocol):
+    """The part of ``confluent_kafka.Message`` that a delivery report is asked for."""
+
+    def partition(self) -> int | None:
+        """Returns the number of the partition."""
+        ...
+
+    def offset(self) -> int | None:
+        """Returns the place in the partition."""
+        ...
+
+    def key(self) -> bytes | None:
+        """Returns the key."""
+        ...
+
+    def value(self) -> bytes | None:
+        """Returns the value."""
+        ...
+
+
+class DeliveredOffsets:
+    """Counts delivery reports per partition.
+
+    Reports come in the thread that polls or flushes the producer. One instance covers the documents of one
+    commit record.
+    """
+
+    __slots__ = ("_ranges", "delivered", "first_error", "largest_failed")
+
+    def __init__(self) -> None:
+        self._ranges: dict[int, list[int]] = {}
+        self.delivered = 0
+        self.first_error: KafkaError | None = None
+        self.largest_failed: tuple[int, bytes | None] | None = None
+        """Bytes of the value, and key, of a record that failed for the same reason as the first one."""
+
+    def report(self, error: KafkaError | None, message: DeliveredRecord) -> None:
+        """The ``on_delivery`` callback. Never raises."""
+        partition, offset = message.partition(), message.offset()
+        if error is not None or partition is None or offset is None:
+            self._failed(error, message)
+            return
+        self.delivered += 1
+        seen = self._ranges.get(partition)
+        if seen is None:
+            self._ranges[partition] = [1, offset, offset]
+        else:
+            seen[0] += 1
+            if offset > seen[2]:
+                seen[2] = offset
+            elif offset < seen[1]:
+                seen[1] = offset
+
+    def _failed(self, error: KafkaError | None, message: DeliveredRecord) -> None:
+        self.first_error = self.first_error or error
+        if error is None or self.first_error is None or error.code() != self.first_error.code():
+            return
+        size = len(message.value() or b"")
+        if self.largest_failed is None or size > self.largest_failed[0]:
+            self.largest_failed = size, message.key()
+
+    def ranges(self) -> dict[int, OffsetRange]:
+        """Returns count, first and last offset by partition; partitions without a record are absent."""
+        return {partition: OffsetRange(*seen) for partition, seen in sorted(self._ranges.items())}
 
 
 class KafkaTransactions(ABC):
@@ -159,13 +226,19 @@ class KafkaTransactions(ABC):
         with self._translated("commit_transaction"):
             self._producer.commit_transaction(self._timeout)
 
-    def abort(self) -> None:
-        """Aborts if Kafka answers; otherwise the transaction is left to the next producer or its time-out."""
+    def abort(self) -> SlackwaterError | None:
+        """Aborts if Kafka answers; otherwise the transaction is left to the next producer or its time-out.
+
+        Returns:
+            Why it could not; None: it is aborted.
+        """
         try:
             with self._translated("abort_transaction"):
                 self._producer.abort_transaction(_ABORT_TIMEOUT_SECONDS)
         except SlackwaterError as error:
             _log.warning("the open transaction could not be aborted: %s", error)
+            return error
+        return None
 
     def discard(self) -> None:
         """Drops queued records and lets go of the producer without ending its transaction."""

@@ -68,10 +68,10 @@ class OutputProducer(Protocol):
         """Makes the transaction visible. Blocks."""
         ...
 
-    def abort(self) -> None:
+    def abort(self) -> object:
         """Ends the open transaction, so that readers need not wait for its time-out.
 
-        Best effort, never raises.
+        Best effort, never raises. Returns why it could not, if so.
         """
         ...
 
