@@ -164,16 +164,23 @@ class TransactionalProducer:
             self._newest = self._commit(transaction)
         except ClientError as error:
             self._note(error)
-            self.abort(transaction)
+            self._abort(is_reusable=False)
             raise
         self._open = None
 
     def abort(self, transaction: ProducerTransaction) -> None:
         """Aborts; never raises."""
-        if self._open is not transaction:
-            return
+        if self._open is transaction:
+            self._abort(is_reusable=not transaction.has_failed)
+
+    def _abort(self, *, is_reusable: bool) -> None:
+        """Aborts. A writer that Kafka has refused something is not used again.
+
+        Of what is handed to librdkafka right after such a transaction, records may be dropped with it.
+        """
         self._open = None
-        if self._writer is not None and (error := self._writer.abort()) is not None:
+        error = None if self._writer is None else self._writer.abort()
+        if error is not None or not is_reusable:
             self._give_up(error)
 
     def _commit(self, transaction: ProducerTransaction) -> CommitRecord:

@@ -164,6 +164,12 @@ class ProducerTransaction:
 
     # --- for its producer
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether Kafka has refused something of it."""
+        reports = {} if self._begun is None else self._begun[1].reports
+        return self._broken is not None or any(each.first_error is not None for each in reports.values())
+
     def finish(self) -> tuple[CommitRecord, int]:
         """Writes BEGIN, END and, last, the commit record; all is taken by Kafka when this returns.
 
