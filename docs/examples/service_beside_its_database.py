@@ -2,9 +2,9 @@
 
     python service_beside_its_database.py BOOTSTRAP DATABASE SOURCE
 
-The service writes to its database only. What is to be told to others follows from the database's transactions,
-read whole and in commit order: each is written on, its rows and the messages that it makes in one transaction, at
-the database's own commit position, with the place where reading goes on. So pipelines join both.
+The service writes to its database only. What is to be told to others follows from the database's
+transactions, read whole and in commit order. Each is written on: its rows and the messages that it makes in
+one transaction, at the database's own commit, with the place where reading goes on. So pipelines join both.
 """
 
 import json
@@ -35,9 +35,11 @@ def write_on(transaction: ProducerTransaction, record: Any) -> None:
         transaction.upsert(change.table, key, after, before=before)
     else:
         transaction.insert(change.table, key, after)
-    if change.table == TABLES[0] and after is None:
+    if change.table != TABLES[0]:
+        return
+    if after is None:
         transaction.delete(MAILS, key)
-    elif change.table == TABLES[0]:
+    else:
         transaction.upsert(MAILS, key, {"status": after["status"]})
 
 

@@ -1,10 +1,8 @@
-"""A pipeline over a service's topics and a database's: both written by one producer, at the database's commits.
+"""A pipeline over a service's topics and a database's: both of one producer, at the database's commits.
 
-Real PostgreSQL, Debezium, Kafka, Redis, sidecars and Spark; the service is the example of the documentation, and
-is killed. The certifier judges the view against the committed states of the database: a message that a reader
-sees always belongs to the row beside it. How it was seen to fail: with offsets that are not committed in the
-transaction a service that was killed repeats a commit, and stops, since positions rise; with messages in a
-transaction of their own views show orders whose mail is older.
+Real PostgreSQL, Debezium, Kafka, Redis, sidecars and Spark; the service is the example of the documentation,
+and is killed. The certifier judges the view against the committed states of the database: a message that a
+reader sees always belongs to the row beside it.
 """
 
 import shutil
@@ -14,11 +12,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from slackwater_certify import Connections, Mode, certify, load_specification
 from slackwater_devstack import DevStack
 from slackwater_protocol import SystemClock, decode_commit_record
-from slackwater_protocol.keys import commit_topic
+from slackwater_protocol.keys import commit_topic, cut_log_topic
 from slackwater_testing.database import Writers, create_tables, current_lsn, write_first, write_last
 from slackwater_testing.programs import Product, Program, slackwater_command, write_run_settings
 from slackwater_testing.topics import read_to_end
@@ -94,6 +93,7 @@ class Service:
         for source in (DATABASE, SOURCE):
             sidecar = ("--config", "/dev/null", "sidecar", "--source", source, *servers)
             self._product.start(f"sidecar-{source}", slackwater_command(*sidecar))
+        self._wait_for_cuts()
         self.start("service")
         settings = write_run_settings(folder / "run.toml", folder)
         run = ("--config", str(settings), "run", str(self.pipeline), *servers, "--master", "local[1]")
@@ -119,6 +119,12 @@ class Service:
         program = self._product.programs[name]
         program.pause()
         return program
+
+    def _wait_for_cuts(self) -> None:
+        """The topic that the service reads is made by the sidecar."""
+        admin = AdminClient({"bootstrap.servers": self.stack.kafka.bootstrap})
+        cuts = cut_log_topic(DATABASE)
+        assert self._product.wait_until(lambda: cuts in admin.list_topics(timeout=60).topics, SECONDS)
 
     def wait_until_visible(self, lsn: int) -> None:
         words = (program.last_words() for program in self._product.programs.values())

@@ -122,7 +122,11 @@ class Member(Protocol):
         ...
 
     def group_metadata(self) -> Any:
-        """Returns what a transactional producer needs to commit offsets in this member's name."""
+        """Returns what a transactional producer needs to commit offsets in this member's name.
+
+        Raises:
+            TransactionLostError: It is no longer a member.
+        """
         ...
 
     def close(self) -> None:

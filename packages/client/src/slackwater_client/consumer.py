@@ -169,14 +169,25 @@ class TransactionalConsumer:
     def offsets(self) -> list[TopicPartition]:
         """Returns the offsets to be committed for all that was handed out, with the newest transaction.
 
-        For ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
+        For ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``. Nothing is returned
+        when the newest transaction went to another member: what was made of it must not be committed.
         """
-        if self._current is not None and self._current.is_last and not self._is_lost:
+        self._member.poll(0)
+        self._gone |= self._member.take_gone()
+        owned = self._member.lanes - self._gone
+        if self._is_lost or (self._current is not None and not owned.issuperset(self._current.lanes)):
+            return []
+        if self._current is not None and self._current.is_last:
             self._finish(self._current)
-        return [TopicPartition(*p, each.offset, each.metadata) for p, each in self._offsets().items()]
+        stored = {place: each for place, each in self._offsets().items() if place[1] in owned}
+        return [TopicPartition(*place, each.offset, each.metadata) for place, each in stored.items()]
 
     def group_metadata(self) -> Any:
-        """Returns what ``send_offsets_to_transaction`` wants to know of the group."""
+        """Returns what ``send_offsets_to_transaction`` wants to know of the group.
+
+        Raises:
+            TransactionLostError: The group has gone on without this member.
+        """
         return self._member.group_metadata()
 
     @property

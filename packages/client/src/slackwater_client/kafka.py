@@ -17,6 +17,7 @@ from slackwater_client.errors import (
     ClientStateError,
     ClientUnavailableError,
     RecordsMissingError,
+    TransactionLostError,
 )
 from slackwater_client.kafka_writer import KafkaWriter
 from slackwater_client.transaction import Place
@@ -285,7 +286,12 @@ class KafkaMember:
 
     def group_metadata(self) -> Any:
         """See the protocol."""
-        return self._consumer.consumer_group_metadata()
+        member = self._consumer.memberid()
+        metadata = self._consumer.consumer_group_metadata()
+        if not member or self._consumer.memberid() != member:  # Kafka asks nobody about such a member's lanes
+            hint = "nothing of it was written; whoever has its lane now gets it again"
+            raise TransactionLostError("the group has gone on without this consumer", hint)
+        return metadata
 
     def close(self) -> None:
         """See the protocol."""
