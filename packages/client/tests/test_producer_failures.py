@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from enum import Enum, auto
 
@@ -225,8 +225,8 @@ def test_a_consumer_that_was_thrown_out_of_its_group_commits_nothing(
     group = uuid.uuid4().hex
     with (
         closing(TransactionalConsumer(settings, inputs, group=group)) as one,
-        closing(TransactionalConsumer(settings, inputs, group=group)) as other,
         TransactionalProducer(kafka, f"{source}-copy") as producer,
+        ExitStack() as running,
     ):
         producer.make_table(TABLE)
         while (found := one.poll(timedelta(seconds=1))) is None:
@@ -235,6 +235,7 @@ def test_a_consumer_that_was_thrown_out_of_its_group_commits_nothing(
         def copy() -> None:
             with producer.transaction(found.commit, consumer=one) as transaction:
                 transaction.insert(TABLE, {"id": 1}, {})
+                other = running.enter_context(closing(TransactionalConsumer(settings, inputs, group=group)))
                 while not other.lanes:
                     other.poll(timedelta(seconds=0.2))
 
