@@ -47,6 +47,7 @@ _ADVICE = {
         "check the name; a topic on which the client's user has no right Describe seems not to be there, too",
     ),
 }
+_TOO_LATE = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
 _NOT_A_MEMBER = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -248,7 +249,8 @@ class KafkaMember:
                 raise ClientStateError(
                     f"topic {self._topic} does not exist", "create it, or correct its name"
                 )
-            _note(error)
+            if error.code() != _TOO_LATE:  # what it had is lost, as later polls tell
+                _note(error)
 
     def stored(self, places: Iterable[Place]) -> dict[Place, Stored]:
         """See the protocol."""
@@ -335,6 +337,11 @@ def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, 
             admin.create_topics([new], request_timeout=seconds)[topic].result(seconds)
         except KafkaException as error:
             found = kafka_error(error)
+            if found is not None and found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                problem = f"creation of topic {topic} failed: {found.str()}"
+                raise ClientUnavailableError(
+                    problem, _ADVICE[KafkaError.CLUSTER_AUTHORIZATION_FAILED]
+                ) from error
             if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
@@ -344,14 +351,15 @@ def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, 
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         return found
 
+    what = f"looking at topic {topic}"
     try:
-        found = KafkaRetry(f"looking at {topic}", _SECONDS).call(partial(_count, admin, topic))
-        if not found:
-            KafkaRetry(f"creation of {topic}", _SECONDS).call(create)
-            found = KafkaRetry(f"looking at {topic}", _SECONDS, also=_ABSENT).call(count_new)
+        if found := KafkaRetry(what, _SECONDS).call(partial(_count, admin, topic)):
+            return found
+        what = f"creation of topic {topic}"
+        KafkaRetry(what, _SECONDS).call(create)
+        return KafkaRetry(what, _SECONDS, also=_ABSENT).call(count_new)
     except KafkaException as error:
-        raise _unavailable(f"creation of topic {topic}", error) from error
-    return found
+        raise _unavailable(what, error) from error
 
 
 def _check_partitions(topic: str, found: int, expected: int, hint: str) -> None:

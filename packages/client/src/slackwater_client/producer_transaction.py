@@ -9,7 +9,7 @@ from typing import Protocol
 from slackwater_client.broker import Writer
 from slackwater_client.consumer import TransactionalConsumer
 from slackwater_client.errors import ClientConfigError, ClientError, ClientUnavailableError
-from slackwater_client.kafka_writer import failure
+from slackwater_client.kafka_writer import DROPPED, failure
 from slackwater_client.rows import Row
 from slackwater_client.transaction import Commit
 from slackwater_client.written import WrittenTransaction
@@ -231,18 +231,21 @@ class ProducerTransaction:
         try:
             writer.flush(lambda: any(each.first_error is not None for each in reports.values()))
         except ClientUnavailableError:
-            self._check_taken(reports)
+            self._check_taken(writer, reports)
             raise
-        self._check_taken(reports)
+        self._check_taken(writer, reports)
         if sum(each.delivered for each in reports.values()) != written.handed_over:
             writer.check()
             raise ClientUnavailableError("Kafka's client has dropped records of the transaction", "try again")
 
-    def _check_taken(self, reports: dict[str, DeliveredOffsets]) -> None:
-        """Raises if Kafka has refused a record, and names it."""
+    def _check_taken(self, writer: Writer, reports: dict[str, DeliveredOffsets]) -> None:
+        """Raises if Kafka has refused a record, and names it; one that was dropped says nothing of why."""
         for topic, each in reports.items():
-            if each.first_error is not None:
-                size, key = each.largest_failed or (0, None)
-                shown = (key or b"").decode(errors="backslashreplace")[:_SHOWN_KEY]
-                what = f"writing a record of {size:,} bytes with key {shown} to topic {topic!r}"
-                raise failure(self._owner.source, what, each.first_error)
+            if each.first_error is None:
+                continue
+            if each.first_error.code() in DROPPED:
+                writer.check()
+            size, key = each.largest_failed or (0, None)
+            shown = (key or b"").decode(errors="backslashreplace")[:_SHOWN_KEY]
+            what = f"writing a record of {size:,} bytes with key {shown} to topic {topic!r}"
+            raise failure(self._owner.source, what, each.first_error)
