@@ -1,6 +1,7 @@
-"""Whole source transactions for a service: the consumer side of Slackwater. No Spark, no JVM."""
+"""Whole source transactions for a service: read from Kafka, and written to it. No Spark, no JVM."""
 
 from slackwater_client.async_consumer import AsyncTransaction, AsyncTransactionalConsumer
+from slackwater_client.broker import ProducerSettings
 from slackwater_client.consumer import ConsumerSettings, TransactionalConsumer
 from slackwater_client.errors import (
     ClientConfigError,
@@ -8,11 +9,15 @@ from slackwater_client.errors import (
     ClientStateError,
     ClientUnavailableError,
     NotVisibleError,
+    OutcomeUnknownError,
+    ProducerFencedError,
     RecordsMissingError,
     StateNotKeptError,
     TransactionLostError,
 )
 from slackwater_client.inputs import ChangeTopics, OutputTopics
+from slackwater_client.producer import TransactionalProducer
+from slackwater_client.producer_transaction import ProducerTransaction
 from slackwater_client.shares import ByPartition, ByUnit, Everything, Share
 from slackwater_client.snapshot import (
     PipelineOutput,
@@ -40,8 +45,12 @@ __all__ = [
     "ConsumerSettings",
     "Everything",
     "NotVisibleError",
+    "OutcomeUnknownError",
     "OutputTopics",
     "PipelineOutput",
+    "ProducerFencedError",
+    "ProducerSettings",
+    "ProducerTransaction",
     "RecordsMissingError",
     "Share",
     "StateNotKeptError",
@@ -49,6 +58,7 @@ __all__ = [
     "Transaction",
     "TransactionLostError",
     "TransactionalConsumer",
+    "TransactionalProducer",
     "ViewSnapshot",
     "VisibleCommit",
     "read_views",

@@ -1,10 +1,19 @@
 """What a consumer needs of Kafka; :mod:`slackwater_client.kafka` does it, and ``memory`` stands in for it."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import KafkaError, TopicPartition
 
 from slackwater_cdc.records.record import Record
 from slackwater_client.transaction import Place
+from slackwater_markers.kafka_transactions import DeliveredRecord, Headers
+from slackwater_protocol import SlackwaterError
+
+DeliveryReport = Callable[[KafkaError | None, DeliveredRecord], None]
+"""Is told of an error, or where a record stands now."""
 
 
 class Portion(NamedTuple):
@@ -113,7 +122,11 @@ class Member(Protocol):
         ...
 
     def group_metadata(self) -> Any:
-        """Returns what a transactional producer needs to commit offsets in this member's name."""
+        """Returns what a transactional producer needs to commit offsets in this member's name.
+
+        Raises:
+            TransactionLostError: It is no longer a member.
+        """
         ...
 
     def close(self) -> None:
@@ -121,8 +134,100 @@ class Member(Protocol):
         ...
 
 
+class Writer(Protocol):
+    """Writes Kafka transactions under a transactional id; whoever opened it before is fenced.
+
+    Methods block until Kafka has answered, for the request time-out at most, and raise :class:`ClientError`
+    and nothing else; of these :class:`ProducerFencedError` means that somebody else has opened it. Not
+    thread-safe.
+    """
+
+    def open(self) -> None:
+        """Fences earlier writers; what they left open is ended when this returns."""
+        ...
+
+    def begin(self) -> None:
+        """Begins a transaction; asks nobody."""
+        ...
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        report: DeliveryReport | None,
+    ) -> None:
+        """Hands over a record; blocks only while the memory for records is full.
+
+        Args:
+            topic: Its topic; the key decides about the partition.
+            key: Its key.
+            value: Its value.
+            headers: Names and values.
+            report: Called within a later call with what became of it.
+        """
+        ...
+
+    def serve(self) -> None:
+        """Runs due delivery reports; does not block."""
+        ...
+
+    def flush(self, has_failed: Callable[[], bool]) -> None:
+        """Returns when every record has its delivery report, or soon after one has failed."""
+        ...
+
+    def check(self) -> None:
+        """Raises what has broken the open transaction, if anything has; asks nobody."""
+        ...
+
+    def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
+        """Commits a group's offsets with the transaction.
+
+        Args:
+            offsets: By partition.
+            member: See :meth:`Member.group_metadata`.
+
+        Raises:
+            TransactionLostError: The member is no longer one.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Commits.
+
+        Raises:
+            OutcomeUnknownError: Nobody has said whether it is committed; only :meth:`discard` may follow.
+            ClientError: It is not committed.
+        """
+        ...
+
+    def abort(self) -> SlackwaterError | None:
+        """Aborts, and returns None, or why it could not; then only :meth:`discard` may follow."""
+        ...
+
+    def discard(self) -> None:
+        """Frees connections; an open transaction is left to the next :meth:`open`, or its time-out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How a producer works."""
+
+    transaction_timeout: timedelta = timedelta(seconds=60)
+    """So long may a transaction stand open; so long do readers wait for a producer that died and is not
+    started again. Brokers allow 15 minutes by default."""
+    request_timeout: timedelta = timedelta(seconds=60)
+    """How long Kafka's answer to one call is waited for."""
+    max_bytes: int = 64 * 1024 * 1024
+    """Memory for records that are not sent yet; when it is full, handing over another one waits."""
+    partitions: int = 4
+    """Of topics that the producer makes for tables."""
+
+
 class Broker(Protocol):
-    """Makes readers and members."""
+    """Makes readers, members and writers."""
 
     def reader(self) -> Reader:
         """Returns a reader that reads nothing yet."""
@@ -144,4 +249,22 @@ class Broker(Protocol):
             ClientConfigError: The topic has another number of partitions.
             ClientUnavailableError: Kafka does not answer.
         """
+        ...
+
+    def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
+        """Makes a topic that keeps everything for ever, if it does not exist.
+
+        Args:
+            topic: Its name.
+            partitions: Of a new one.
+            exactly: Whether one that exists has to have as many.
+
+        Raises:
+            ClientConfigError: It has another number.
+            ClientUnavailableError: Kafka does not answer, or refuses.
+        """
+        ...
+
+    def writer(self, transactional_id: str, settings: ProducerSettings) -> Writer:
+        """Returns a writer that is not open yet."""
         ...

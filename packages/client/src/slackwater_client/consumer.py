@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from slackwater_client.broker import Broker, Stored
-from slackwater_client.errors import ClientConfigError
+from slackwater_client.errors import ClientConfigError, TransactionLostError
 from slackwater_client.inputs import Inputs, Merge, check_share
 from slackwater_client.kafka import KafkaBroker
 from slackwater_client.shares import Everything, Share
@@ -172,12 +172,28 @@ class TransactionalConsumer:
         """Returns the offsets to be committed for all that was handed out, with the newest transaction.
 
         For ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
+
+        Raises:
+            TransactionLostError: The newest transaction went to another member: what was made of it must not be
+                committed.
         """
+        self._member.poll(0)
+        self._gone |= self._member.take_gone()
+        owned = self._member.lanes - self._gone
+        if self._is_lost or (self._current is not None and not owned.issuperset(self._current.lanes)):
+            raise TransactionLostError(
+                "the transaction went to another member of the group", "undo what was made of it"
+            )
         self._finish_current()
-        return [TopicPartition(*p, each.offset, each.metadata) for p, each in self._offsets().items()]
+        stored = {place: each for place, each in self._offsets().items() if place[1] in owned}
+        return [TopicPartition(*place, each.offset, each.metadata) for place, each in stored.items()]
 
     def group_metadata(self) -> Any:
-        """Returns what ``send_offsets_to_transaction`` wants to know of the group."""
+        """Returns what ``send_offsets_to_transaction`` wants to know of the group.
+
+        Raises:
+            TransactionLostError: The group has gone on without this member.
+        """
         return self._member.group_metadata()
 
     @property

@@ -9,7 +9,9 @@
     │   └── StateNotKeptError    views are not known as of the commit that is asked for
     ├── NotVisibleError          a commit is not visible yet
     ├── TransactionLostError     the transaction in hand went to another member: undo it
+    ├── ProducerFencedError      another instance of the producer writes
     └── ClientUnavailableError   a server does not do its part; nothing is lost
+        └── OutcomeUnknownError  a transaction is committed or not: nobody can tell yet
 """
 
 from slackwater_protocol import ExplainedError
@@ -46,5 +48,16 @@ class TransactionLostError(ClientError):
     """
 
 
+class ProducerFencedError(ClientError):
+    """Another instance of a producer was opened after this one, which can write no more."""
+
+
 class ClientUnavailableError(ClientError):
     """Kafka refuses or does not answer. Nothing is lost: what was not processed comes again."""
+
+
+class OutcomeUnknownError(ClientUnavailableError):
+    """Kafka has not said whether a transaction was committed, and its topics cannot be asked yet.
+
+    The next instance of the producer knows: its ``position`` is that of the newest commit.
+    """

@@ -95,19 +95,27 @@ class Feed(Protocol):
 
 @dataclass(frozen=True, slots=True, init=False)
 class OutputTopics:
-    """Output topics of one pipeline."""
+    """Output topics of one pipeline, or topics of one producer.
+
+    Args:
+        topics: At least one.
+        commits: The topic with their commit records; None: the one beside the first topic, as pipelines have
+            it. A producer has one for all of its topics, ``<source>.commits``.
+    """
 
     topics: tuple[str, ...]
+    commits: str | None
 
-    def __init__(self, *topics: str) -> None:
+    def __init__(self, *topics: str, commits: str | None = None) -> None:
         if not topics:
             raise ClientConfigError("no topic is named", "name at least one output topic of the pipeline")
         object.__setattr__(self, "topics", topics)
+        object.__setattr__(self, "commits", commits)
 
     @property
     def log(self) -> str:
         """The topic with the commits: of all that a pipeline has, any will do."""
-        return commit_topic(self.topics[0])
+        return self.commits or commit_topic(self.topics[0])
 
     @property
     def data_topics(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import groupby
 from typing import Any, cast
 
@@ -10,13 +11,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from slackwater_cdc.records.record import Record
-from slackwater_client.broker import Portion, Stored
+from slackwater_client.broker import Portion, ProducerSettings, Stored, Writer
 from slackwater_client.errors import (
     ClientConfigError,
     ClientStateError,
     ClientUnavailableError,
     RecordsMissingError,
+    TransactionLostError,
 )
+from slackwater_client.kafka_writer import KafkaWriter
 from slackwater_client.transaction import Place
 from slackwater_markers.kafka_retry import KafkaRetry, is_transient, kafka_error
 from slackwater_protocol import KafkaSettings
@@ -35,6 +38,7 @@ _ABSENT = (
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 )
 _AWAY_TOO_LONG = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
+_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _ADVICE = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the client's user Read and Describe on the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the client's user Read on its group",
@@ -62,6 +66,7 @@ class KafkaBroker:
     """
 
     def __init__(self, kafka: KafkaSettings, group: str, max_bytes: int) -> None:
+        self._kafka = kafka
         self._config: dict[str, str | int | float | bool] = {**kafka.client_config}
         self._group = group
         self._max_kbytes = max(1024, max_bytes // 1024)
@@ -87,7 +92,8 @@ class KafkaBroker:
         """See the protocol."""
         admin = AdminClient(self._config)
         if partitions is not None:
-            _make(admin, topic, partitions)
+            hint = "all members have to say the same number, for the life of the group"
+            _check_partitions(topic, _make(admin, topic, partitions), partitions, hint)
         config = {
             "group.id": group,
             "enable.auto.commit": False,
@@ -97,6 +103,16 @@ class KafkaBroker:
             **self._config,
         }
         return KafkaMember(Consumer(config), topic, on_revoke)
+
+    def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
+        """See the protocol."""
+        found = _make(AdminClient(self._config), topic, partitions, _FOR_EVER)
+        if exactly:
+            _check_partitions(topic, found, partitions, "delete the topic, or take another name")
+
+    def writer(self, transactional_id: str, settings: ProducerSettings) -> Writer:
+        """See the protocol."""
+        return KafkaWriter(self._kafka, transactional_id, settings)
 
 
 class KafkaReader:
@@ -275,7 +291,12 @@ class KafkaMember:
 
     def group_metadata(self) -> Any:
         """See the protocol."""
-        return self._consumer.consumer_group_metadata()
+        member = self._consumer.memberid()
+        metadata = self._consumer.consumer_group_metadata()
+        if not member or self._consumer.memberid() != member:  # Kafka asks nobody about such a member's lanes
+            hint = "nothing of it was written; whoever has its lane now gets it again"
+            raise TransactionLostError("the group has gone on without this consumer", hint)
+        return metadata
 
     def close(self) -> None:
         """See the protocol."""
@@ -300,31 +321,53 @@ class KafkaMember:
         self._gone |= lost
 
 
-def _make(admin: AdminClient, topic: str, partitions: int) -> None:
+def _count(admin: AdminClient, topic: str, seconds: float) -> int:
+    """Returns the number of partitions of a topic; 0 if it does not exist."""
+    known = admin.list_topics(topic, timeout=seconds).topics[topic]
+    if known.error is not None:
+        if known.error.code() in _ABSENT:
+            return 0
+        raise KafkaException(known.error)
+    return len(known.partitions)
+
+
+def _make(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> int:
+    """Makes a topic if it does not exist; returns the number of partitions that it has."""
+
     def create(seconds: float) -> None:
+        new = NewTopic(topic, partitions, -1, config=dict(config or {}))
         try:
-            admin.create_topics([NewTopic(topic, partitions, -1)], request_timeout=seconds)[topic].result(
-                seconds
-            )
+            admin.create_topics([new], request_timeout=seconds)[topic].result(seconds)
         except KafkaException as error:
             found = kafka_error(error)
+            if found is not None and found.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                problem = f"creation of topic {topic} failed: {found.str()}"
+                raise ClientUnavailableError(
+                    problem, _ADVICE[KafkaError.CLUSTER_AUTHORIZATION_FAILED]
+                ) from error
             if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def count(seconds: float) -> int:
-        known = admin.list_topics(topic, timeout=seconds).topics[topic]
-        if known.error is not None:
-            raise KafkaException(known.error)
-        return len(known.partitions)
+    def count_new(seconds: float) -> int:
+        found = _count(admin, topic, seconds)
+        if not found:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return found
 
+    what = f"looking at topic {topic}"
     try:
-        KafkaRetry(f"creation of {topic}", _SECONDS).call(create)
-        found = KafkaRetry(f"looking at {topic}", _SECONDS, also=_ABSENT).call(count)
+        if found := KafkaRetry(what, _SECONDS).call(partial(_count, admin, topic)):
+            return found
+        what = f"creation of topic {topic}"
+        KafkaRetry(what, _SECONDS).call(create)
+        return KafkaRetry(what, _SECONDS, also=_ABSENT).call(count_new)
     except KafkaException as error:
-        raise _unavailable(f"creation of topic {topic}", error) from error
-    if found != partitions:
-        hint = "all members have to say the same number, for the life of the group"
-        raise ClientConfigError(f"topic {topic} has {found} partitions, expected {partitions}", hint)
+        raise _unavailable(what, error) from error
+
+
+def _check_partitions(topic: str, found: int, expected: int, hint: str) -> None:
+    if found != expected:
+        raise ClientConfigError(f"topic {topic} has {found} partitions, expected {expected}", hint)
 
 
 def _place(message: Message) -> Place:

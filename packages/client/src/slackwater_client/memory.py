@@ -3,12 +3,24 @@
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from zlib import crc32
+
+from confluent_kafka import TopicPartition
 
 from slackwater_cdc.records.record import Record
-from slackwater_client.broker import Portion, Stored
-from slackwater_client.errors import ClientConfigError, RecordsMissingError
+from slackwater_client.broker import DeliveryReport, Portion, ProducerSettings, Stored
+from slackwater_client.errors import (
+    ClientConfigError,
+    ClientStateError,
+    ProducerFencedError,
+    RecordsMissingError,
+    TransactionLostError,
+)
 from slackwater_client.transaction import Place
+from slackwater_markers.kafka_transactions import Headers
+from slackwater_protocol import SlackwaterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +78,8 @@ class MemoryBroker:
         """Held while topics are read or changed."""
         self._topics: dict[Place, _Partition] = {}
         self._groups: dict[str, _Group] = {}
+        self.writers: dict[str, MemoryWriter] = {}
+        """By transactional id the writer that opened it last."""
 
     def make_topic(self, topic: str, partitions: int = 1) -> None:
         """Makes a topic; one that is there stays as it is."""
@@ -143,6 +157,17 @@ class MemoryBroker:
     def partition(self, place: Place) -> _Partition:
         """Returns what a partition holds."""
         return self._topics[place]
+
+    def ensure_topic(self, topic: str, partitions: int, *, exactly: bool) -> None:
+        """See the protocol."""
+        if not self.partitions(topic):
+            self.make_topic(topic, partitions)
+        if exactly and self.partitions(topic) != partitions:
+            raise ClientConfigError(f"topic {topic} has {self.partitions(topic)} partitions", "")
+
+    def writer(self, transactional_id: str, settings: ProducerSettings) -> "MemoryWriter":
+        """See the protocol."""
+        return MemoryWriter(self, transactional_id)
 
 
 class MemoryReader:
@@ -238,8 +263,13 @@ class MemoryMember:
             self._group.offsets.update(offsets)
 
     def group_metadata(self) -> Any:
-        """See the protocol: there is none."""
-        return None
+        """See the protocol: the member itself."""
+        return self
+
+    @property
+    def group(self) -> "_Group | None":
+        """The group, while it is a member of it."""
+        return self._group if self in self._group.members else None
 
     def close(self) -> None:
         """See the protocol."""
@@ -259,6 +289,94 @@ class MemoryMember:
             self.lose()
             self.target = frozenset()
             self._group.share_out(self._group.partitions)
+
+
+class MemoryWriter:
+    """Implements :class:`slackwater_client.broker.Writer`; nobody else may write to its topics meanwhile."""
+
+    def __init__(self, broker: MemoryBroker, transactional_id: str) -> None:
+        self._broker = broker
+        self._id = transactional_id
+        self._written: dict[Place, list[MemoryRecord]] = {}
+        self._offsets: tuple[dict[Place, Stored], _Group | None] = {}, None
+        self._reports: list[Callable[[], None]] = []
+
+    def open(self) -> None:
+        """See the protocol."""
+        self._broker.writers[self._id] = self
+
+    def begin(self) -> None:
+        """See the protocol."""
+        self.check()
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        report: DeliveryReport | None,
+    ) -> None:
+        """See the protocol."""
+        self.check()
+        count = self._broker.partitions(topic)
+        if not count:
+            raise ClientStateError(f"topic {topic} does not exist", "make it")
+        place = topic, crc32(key or b"") % count
+        written = self._written.setdefault(place, [])
+        offset = self._broker.partition(place).end + len(written)
+        written.append(MemoryRecord(place, offset, key, value, tuple(headers)))
+        if report is not None:
+            self._reports.append(partial(report, None, written[-1]))
+
+    def serve(self) -> None:
+        """See the protocol."""
+        for report in self._reports:
+            report()
+        self._reports = []
+
+    def flush(self, has_failed: Callable[[], bool]) -> None:
+        """See the protocol."""
+        self.serve()
+
+    def check(self) -> None:
+        """See the protocol."""
+        if self._broker.writers[self._id] is not self:
+            raise ProducerFencedError(f"{self._id} was opened again", "")
+
+    def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
+        """See the protocol."""
+        if member.group is None:
+            raise TransactionLostError("the consumer has left its group", "")
+        found = {(o.topic, o.partition): Stored(o.offset, o.metadata or "") for o in offsets}
+        self._offsets = found, member.group
+
+    def commit(self) -> None:
+        """See the protocol."""
+        self.check()
+        for place, records in self._written.items():
+            for record in records:
+                self._broker.append(place, record.value(), record.key(), record.headers() or ())
+        offsets, group = self._offsets
+        if group is not None:
+            group.offsets.update(offsets)
+        self._end()
+
+    def abort(self) -> SlackwaterError | None:
+        """See the protocol."""
+        for place, records in self._written.items():
+            self._broker.skip(place, len(records))
+        self._end()
+        return None
+
+    def discard(self) -> None:
+        """See the protocol."""
+
+    def _end(self) -> None:
+        """Writes the transaction's markers."""
+        for place in self._written:
+            self._broker.skip(place)
+        self._written, self._offsets, self._reports = {}, ({}, None), []
 
 
 class _Group:

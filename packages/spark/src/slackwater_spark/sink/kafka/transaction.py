@@ -5,11 +5,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError
 
 from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.payloads import Document
 from slackwater_markers.kafka_retry import is_transient
+from slackwater_markers.kafka_transactions import DeliveredOffsets, Headers
 from slackwater_protocol import (
     CommitRecord,
     OffsetRange,
@@ -26,7 +27,7 @@ from slackwater_spark.sink.contract import SinkStep
 from slackwater_spark.sink.kafka.answers import refusal
 from slackwater_spark.sink.kafka.cloudevents import HEADER_EVENT_ID, event_attributes, event_ids
 from slackwater_spark.sink.kafka.debezium import BatchChanges, UnfitValueError
-from slackwater_spark.sink.kafka.producer import Headers, OutputProducer, TransactionFailedError
+from slackwater_spark.sink.kafka.producer import OutputProducer, TransactionFailedError
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic
 
 WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]
@@ -46,52 +47,6 @@ class Written:
 
     documents: int = 0
     deletes: int = 0
-
-
-class _DeliveredOffsets:
-    """Counts delivery reports per partition.
-
-    Reports come in the thread that polls or flushes the producer. One instance covers the documents of one
-    commit record.
-    """
-
-    __slots__ = ("_ranges", "delivered", "first_error", "largest_failed")
-
-    def __init__(self) -> None:
-        self._ranges: dict[int, list[int]] = {}
-        self.delivered = 0
-        self.first_error: KafkaError | None = None
-        self.largest_failed: tuple[int, bytes | None] | None = None
-        """Bytes of the value, and key, of a record that failed for the same reason as the first one."""
-
-    def report(self, error: KafkaError | None, message: Message) -> None:
-        """The ``on_delivery`` callback. Never raises."""
-        partition, offset = message.partition(), message.offset()
-        if error is not None or partition is None or offset is None:
-            self._failed(error, message)
-            return
-        self.delivered += 1
-        seen = self._ranges.get(partition)
-        if seen is None:
-            self._ranges[partition] = [1, offset, offset]
-        else:
-            seen[0] += 1
-            if offset > seen[2]:
-                seen[2] = offset
-            elif offset < seen[1]:
-                seen[1] = offset
-
-    def _failed(self, error: KafkaError | None, message: Message) -> None:
-        self.first_error = self.first_error or error
-        if error is None or self.first_error is None or error.code() != self.first_error.code():
-            return
-        size = len(message.value() or b"")
-        if self.largest_failed is None or size > self.largest_failed[0]:
-            self.largest_failed = size, message.key()
-
-    def ranges(self) -> dict[int, OffsetRange]:
-        """Returns count, first and last offset by partition; partitions without a record are absent."""
-        return {partition: OffsetRange(*seen) for partition, seen in sorted(self._ranges.items())}
 
 
 def _joined(one: OffsetRange, other: OffsetRange) -> OffsetRange:
@@ -134,10 +89,10 @@ class BatchTransaction:
         self._limits = limits or {}
         self._commits = BatchCommits(batch, settings.emit, settings.scope)
         self._units = self._commits.units
-        self._offsets: Mapping[int, dict[str, _DeliveredOffsets]] = {u.commit_lsn: {} for u in self._units}
+        self._offsets: Mapping[int, dict[str, DeliveredOffsets]] = {u.commit_lsn: {} for u in self._units}
         """By commit record and output topic."""
-        self._order_offsets: Mapping[str, _DeliveredOffsets] = {
-            topic: _DeliveredOffsets() for topic in settings.order_topics
+        self._order_offsets: Mapping[str, DeliveredOffsets] = {
+            topic: DeliveredOffsets() for topic in settings.order_topics
         }
         self._changes = BatchChanges(settings, batch, self._units if settings.prefix else (), now_ms)
         self._ids: dict[tuple[int, int], Iterator[bytes]] = {}
@@ -164,9 +119,7 @@ class BatchTransaction:
             for view, output in enumerate(self._settings.outputs):
                 keys_move = output.keys_move and output.table is None
                 for found in self._commits.documents(view, keys_move=keys_move):
-                    offsets = self._offsets[found.unit.commit_lsn].setdefault(
-                        output.name, _DeliveredOffsets()
-                    )
+                    offsets = self._offsets[found.unit.commit_lsn].setdefault(output.name, DeliveredOffsets())
                     headers = self._headers(found.commit_lsn, found.xid)
                     ids = None
                     if output.cloudevents:
@@ -214,7 +167,7 @@ class BatchTransaction:
     def _produce_documents(
         self,
         output: OutputTopic,
-        offsets: _DeliveredOffsets,
+        offsets: DeliveredOffsets,
         headers: Headers,
         documents: Iterable[Document],
         ids: Iterator[bytes] | None,
@@ -249,7 +202,7 @@ class BatchTransaction:
             if not self._handed_over % _SERVE_EVERY:
                 self._producer.serve()
 
-    def _reports(self) -> Iterator[_DeliveredOffsets]:
+    def _reports(self) -> Iterator[DeliveredOffsets]:
         return chain(
             self._order_offsets.values(),
             chain.from_iterable(each.values() for each in self._offsets.values()),

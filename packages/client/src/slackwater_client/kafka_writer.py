@@ -1,0 +1,100 @@
+"""Kafka transactions as a producer needs them, over confluent_kafka."""
+
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from slackwater_client.broker import ProducerSettings
+from slackwater_client.errors import (
+    ClientConfigError,
+    ClientError,
+    ClientStateError,
+    ClientUnavailableError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+    TransactionLostError,
+)
+from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
+from slackwater_protocol import KafkaSettings
+
+_ADVICE = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the producer's user Write and Describe on its topics",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "grant the producer's user Write and Describe on the transactional id {id!r}"
+    ),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the producer's user Read on the consumer's group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the producer's user IdempotentWrite on the cluster",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "lower transaction_timeout of the settings, or raise the broker's transaction.max.timeout.ms"
+    ),
+}
+_UNFIT = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic, or write smaller records",
+    KafkaError.INVALID_RECORD: "the broker's log names the rule that the record breaks",
+}
+_ABSENT = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own codes have no other name
+)
+DROPPED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
+"""Codes of records that were dropped because their transaction had failed."""
+_NOT_A_MEMBER = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+)
+
+
+def failure(transactional_id: str, what: str, error: KafkaError) -> ClientError:
+    """Returns what to raise for an error of Kafka in an operation of a producer."""
+    code, problem = error.code(), f"{what} failed: {error.str()} ({error.name()})"
+    if is_fenced(error):
+        hint = (
+            "another instance was opened after this one, or a transaction stood open for longer than "
+            "transaction_timeout; if it is to be this one that writes, make a new producer"
+        )
+        return ProducerFencedError(f"producer {transactional_id} can write no more: {problem}", hint)
+    if code in _UNFIT:
+        return ClientConfigError(problem, _UNFIT[code])
+    if code in _ABSENT:
+        return ClientStateError(
+            problem, "make the topic (make_table makes that of a table), or correct the name"
+        )
+    if code in _NOT_A_MEMBER:
+        hint = "nothing of it was written; whoever has its lane now gets it again"
+        return TransactionLostError(f"the transaction that was read went to another member: {problem}", hint)
+    hint = _ADVICE.get(code, "nothing of the transaction is visible; try again when the brokers answer")
+    return ClientUnavailableError(problem, hint.replace("{id!r}", repr(transactional_id)))
+
+
+class KafkaWriter(KafkaTransactions):
+    """Implements :class:`slackwater_client.broker.Writer`."""
+
+    def __init__(self, kafka: KafkaSettings, transactional_id: str, settings: ProducerSettings) -> None:
+        self._id = transactional_id
+        super().__init__(
+            kafka,
+            transactional_id,
+            transaction_timeout=settings.transaction_timeout,
+            request_timeout=settings.request_timeout,
+            queue={"queue.buffering.max.kbytes": max(1, settings.max_bytes // 1024)},
+        )
+
+    def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
+        """See the protocol."""
+        with self._translated("committing the consumer's offsets"):
+            self._producer.send_offsets_to_transaction(offsets, member, self._timeout)
+
+    def commit(self) -> None:
+        """See the protocol."""
+        try:
+            super().commit()
+        except ClientError as error:
+            cause = error.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].txn_requires_abort():
+                raise
+            raise OutcomeUnknownError(str(error), "") from error
+
+    def _meaning(self, what: str, error: KafkaException) -> ClientError:
+        return failure(self._id, what, error.args[0])

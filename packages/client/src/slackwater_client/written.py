@@ -1,0 +1,160 @@
+"""What a transaction of a producer consists of: change events, BEGIN and END, a commit record. Pure."""
+
+from typing import Final, NamedTuple
+
+from slackwater_cdc.change_writer import ChangeWriter, EventSource, TableChangeWriter, WrittenCommit
+from slackwater_client.broker import DeliveryReport
+from slackwater_client.errors import ClientConfigError
+from slackwater_client.rows import Row, encode_row
+from slackwater_client.transaction import Commit
+from slackwater_markers.kafka_transactions import DeliveredOffsets, Headers
+from slackwater_protocol import CommitPosition, CommitRecord
+from slackwater_protocol.keys import HEADER_COMMIT_LSN, HEADER_PIPELINE, HEADER_XID, data_topic
+
+_STEP: Final = 1 << 24
+"""The distance of two commits whose positions the producer chooses: each change in between has an LSN."""
+_NS_PER_MS: Final = 1_000_000
+
+
+class CommitPlace(NamedTuple):
+    """Where the next commit stands."""
+
+    position: CommitPosition
+    xid: int | None
+    commit_ts_ms: int
+
+
+def place_after(newest: CommitPosition | None, newest_ms: int, now_ms: int) -> CommitPlace:
+    """Returns where a commit stands whose position its producer chooses: behind the newest one.
+
+    Its time is not before that of the newest, whatever the clock says.
+    """
+    newest = newest or CommitPosition(1, 0)
+    return CommitPlace(CommitPosition(newest.timeline, newest.lsn + _STEP), None, max(now_ms, newest_ms))
+
+
+def place_of(commit: Commit, newest: CommitPosition | None) -> CommitPlace:
+    """Returns the place that a commit of another source has there.
+
+    Raises:
+        ClientConfigError: It is not above the newest commit.
+    """
+    if newest is not None and commit.position <= newest:
+        hint = "positions of commits rise; skip what is at or below the producer's position: it was written"
+        raise ClientConfigError(f"commit {commit.position} is not above the newest one, {newest}", hint)
+    return CommitPlace(commit.position, commit.xid, commit.commit_ts_ms)
+
+
+class WrittenRecord(NamedTuple):
+    """A record to be written."""
+
+    topic: str
+    key: bytes
+    value: bytes
+
+
+class WrittenTransaction:
+    """Makes the records of one transaction, and counts what Kafka reports of them.
+
+    Args:
+        source: The name of the producer's source.
+        place: Where its commit stands.
+        previous: The commit before; None: there is none.
+        now_ms: The time of writing, milliseconds since the epoch.
+    """
+
+    def __init__(self, source: str, place: CommitPlace, previous: CommitPosition | None, now_ms: int) -> None:
+        self._source = source
+        self._place = place
+        is_same = previous is not None and previous.timeline == place.position.timeline
+        self._previous = previous.lsn if previous is not None and is_same else 0
+        commit = WrittenCommit(place.xid, place.position.lsn, self._previous, place.commit_ts_ms)
+        self._changes = ChangeWriter(EventSource(source, source), commit, now_ms)
+        self._tables: dict[str, tuple[str, TableChangeWriter]] = {}
+        self.reports: dict[str, DeliveredOffsets] = {}
+        """By topic what Kafka reports of its records."""
+        self.handed_over = 0
+        """Records of which a report comes."""
+
+    def change(
+        self, table: str, key: Row, before: Row | None, after: Row | None, op: bytes = b""
+    ) -> WrittenRecord:
+        """Returns the change event of a row; equal keys are equal bytes, whatever the order of their columns.
+
+        Raises:
+            ClientConfigError: The row contradicts its key, or a value has no form.
+        """
+        found = self._tables.get(table)
+        if found is None:
+            found = self._tables[table] = self._table(table)
+        topic, writer = found
+        record_key = encode_row(key if len(key) == 1 else dict(sorted(key.items())))
+        old, new = (
+            None if row is None else encode_row(_with_key(table, key, row)) for row in (before, after)
+        )
+        return WrittenRecord(
+            topic, record_key, writer.event(old, new, op=op, lsn=self._previous + self._changes.total + 1)
+        )
+
+    def has(self, topic: str) -> bool:
+        """Returns whether a record was written to a topic."""
+        return topic in self.reports
+
+    def report_of(self, topic: str) -> DeliveryReport:
+        """Returns what takes the delivery reports of a topic."""
+        found = self.reports.get(topic)
+        if found is None:
+            found = self.reports[topic] = DeliveredOffsets()
+        return found.report
+
+    @property
+    def position(self) -> CommitPosition:
+        """The place of its commit."""
+        return self._place.position
+
+    @property
+    def headers(self) -> Headers:
+        """Headers that every record has."""
+        return [
+            (HEADER_COMMIT_LSN, str(self._place.position.lsn)),
+            (HEADER_PIPELINE, self._source),
+            (HEADER_XID, str(self._changes.xid)),
+        ]
+
+    def boundaries(self, topic: str) -> tuple[WrittenRecord, WrittenRecord]:
+        """Returns BEGIN and END, which counts the changes so far."""
+        key, begin, end = self._changes.boundaries()
+        return WrittenRecord(topic, key, begin), WrittenRecord(topic, key, end)
+
+    def commit_record(self) -> CommitRecord:
+        """Returns the commit record, with the offsets of all that was delivered."""
+        place = self._place
+        return CommitRecord(
+            pipeline=self._source,
+            source=self._source,
+            timeline=place.position.timeline,
+            commit_lsn=place.position.lsn,
+            previous_lsn=self._previous,
+            xid=self._changes.xid,
+            commit_ts_ms=place.commit_ts_ms,
+            offsets={topic: each.ranges() for topic, each in sorted(self.reports.items())},
+            commit_ts_ns=place.commit_ts_ms * _NS_PER_MS,
+        )
+
+    def _table(self, table: str) -> tuple[str, TableChangeWriter]:
+        schema, dot, name = table.partition(".")
+        if not (schema and dot and name) or "." in name:
+            raise ClientConfigError(
+                f"{table!r} names no table", "expected schema.table, as in public.invoice"
+            )
+        return data_topic(self._source, table), self._changes.table(schema, name)
+
+
+def _with_key(table: str, key: Row, row: Row) -> Row:
+    for name, value in key.items():
+        if name in row and row[name] != value:
+            problem = f"a row of {table} has {name} {row[name]!r}, and its key {value!r}"
+            raise ClientConfigError(
+                problem, "a key that changes is a delete of the old and an insert of the new"
+            )
+    return {**key, **row}
