@@ -54,6 +54,8 @@ ALLOWED = {
     "slackwater_cdc/postgres.py": "the dialect",
     "slackwater_protocol/commit_position.py": "the text form",
     "slackwater_cdc/records/batch.py": "differences of a sorted column, undone when it is read",
+    "slackwater_cdc/change_writer.py": "the text of change events",
+    "slackwater_client/written.py": "positions of a source whose order its producer makes",
     "slackwater_engine/pack/table.py": "how far changes lie before their commit, to order them",
 }
 ARITHMETIC = (

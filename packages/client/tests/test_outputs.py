@@ -284,6 +284,21 @@ def test_a_lane_that_was_lost_and_came_back_is_read_from_where_it_was_stored(mem
     assert len(contents(again)) == 4000
 
 
+@pytest.mark.parametrize("lose", ["expel", "upset"])
+def test_offsets_of_a_transaction_that_another_member_may_have_are_refused(memory: World, lose: str) -> None:
+    """With them, or with none, a Kafka transaction would commit what the other member commits, too."""
+    output = memory.output(orders=2, lines=2)
+    output.commit(order(1))
+    output.commit(order(2))
+    consumer = memory.consumer(inputs(output))
+    memory.read(consumer, 1)
+    assert [each.offset for each in consumer.offsets()] == [1]
+    memory.read(consumer, 1)
+    getattr(memory.broker, lose)(f"{memory.name}.g")
+    with pytest.raises(TransactionLostError, match="went to another member"):
+        consumer.offsets()
+
+
 def test_arguments_that_cannot_be_used_are_refused(memory: World) -> None:
     with pytest.raises(ClientConfigError, match="no topic is named"):
         OutputTopics()
