@@ -1,7 +1,8 @@
 """A user of Kafka who may not read what a client reads: what is missing is named. A real broker."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 from confluent_kafka import Producer
@@ -10,7 +11,13 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from slackwater_client import ClientUnavailableError, TopicOutput
+from slackwater_client import (
+    ClientUnavailableError,
+    ConsumerSettings,
+    OutputTopics,
+    TopicOutput,
+    TransactionalConsumer,
+)
 from slackwater_devstack import KafkaBroker
 from slackwater_protocol import KafkaSettings, ProgressRecord, SystemClock, encode_progress_record
 from slackwater_protocol.keys import progress_topic
@@ -67,16 +74,26 @@ def test_rights_that_are_missing_are_named_one_after_the_other(broker: KafkaBrok
         except ClientUnavailableError as error:
             return str(error)
 
-    def await_answer(*words: str) -> None:
+    def answer_of_a_member() -> str:
+        try:
+            inputs, settings = OutputTopics("o", commits=TOPIC), ConsumerSettings(latest=True)
+            with TransactionalConsumer(kafka, inputs, group="g", settings=settings) as consumer:
+                consumer.poll(timedelta(seconds=1))
+                return f"lanes {sorted(consumer.lanes)}"
+        except ClientUnavailableError as error:
+            return str(error)
+
+    def await_answer(*words: str, of: Callable[[], str] = answer) -> None:
         """Brokers obey a right a moment after it was granted."""
         deadline = CLOCK.monotonic() + SECONDS
-        while not all(word in (found := answer()) for word in words):
+        while not all(word in (found := of()) for word in words):
             assert CLOCK.monotonic() < deadline, found
 
     await_answer(TOPIC, "no right Describe")
     grant(broker, AclOperation.DESCRIBE)
-    await_answer("Group authorization failed", "Read on its group")
-    grant(broker, AclOperation.READ, ResourceType.GROUP, "read-p")
     await_answer("Topic authorization failed", "Read and Describe on the topic")
     grant(broker, AclOperation.READ)
-    await_answer("views []")
+    await_answer("views []")  # who reads without a group needs no right on one
+    await_answer("Group authorization failed", "Read on its group", of=answer_of_a_member)
+    grant(broker, AclOperation.READ, ResourceType.GROUP, "g")
+    await_answer("lanes [0]", of=answer_of_a_member)

@@ -174,10 +174,11 @@ class TransactionalConsumer:
         For ``send_offsets_to_transaction`` of a producer; set ``stores_positions=False``.
 
         Raises:
-            TransactionLostError: The newest transaction went to another member: what was made of it must not be
-                committed.
+            TransactionLostError: The newest transaction went to another member: what was made of it must
+                not be committed.
         """
-        self._member.poll(0)
+        if self._lanes:
+            self._member.poll(0)
         self._gone |= self._member.take_gone()
         owned = self._member.lanes - self._gone
         if self._is_lost or (self._current is not None and not owned.issuperset(self._current.lanes)):
@@ -209,6 +210,7 @@ class TransactionalConsumer:
         self._current = self._taken_back = None
         for part in (self._member, self._reader, self._feed):
             part.close()
+        self._lanes = {}
 
     # --- transactions
 

@@ -216,8 +216,10 @@ class KafkaReader:
     def _note_errors(self, messages: Iterable[Message]) -> None:
         """Notes errors of connections; records of partitions that are no longer read are passed over."""
         for message in messages:
-            if (error := message.error()) is not None and not message.topic():
-                _note(error)
+            error = message.error()
+            if error is None or message.topic() or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                continue  # librdkafka looks for the coordinator, which a reader has no use for
+            _note(error)
 
 
 class KafkaMember:
