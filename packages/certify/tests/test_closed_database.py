@@ -65,6 +65,19 @@ def test_sql_does_not_see_the_programs_variables() -> None:
     assert rows.num_rows == 1
 
 
+def test_branches_of_a_union_over_the_same_join_have_their_own_columns() -> None:
+    joined = (
+        "(SELECT m.y, k.x, r.i FROM k JOIN m ON k.i = m.x JOIN a AS l ON k.x = l.i "
+        "LEFT JOIN a AS r ON l.y = r.x)"
+    )
+    with connect() as connection:
+        connection.execute("CREATE TABLE a AS SELECT 2::BIGINT AS i, 2 AS x, NULL::INTEGER AS y")
+        connection.execute("CREATE TABLE k AS SELECT 4 AS i, 2 AS x")
+        connection.execute("CREATE TABLE m AS SELECT 1 AS i, 4 AS x, 3 AS y")
+        rows = connection.execute(f"SELECT x, y FROM {joined} UNION ALL SELECT i, 7 FROM {joined}").fetchall()  # noqa: S608 - own SQL
+    assert sorted(rows, key=str) == [(2, 3), (None, 7)]
+
+
 def test_a_view_reads_no_file(tmp_path: Path, secret: Path) -> None:
     specification = load_specification(write_specification(tmp_path))
     (tmp_path / "view.sql").write_text(f"FROM read_text('{secret}')")
