@@ -117,6 +117,36 @@ PLANS = {
             "2: stage 1 with nulls [alone] + lines by id [alone] -> view 0",
         ],
     ),
+    "a global group from all its rows is a stage of its own below groups that are added up": (
+        "SELECT TRANSACTIONALLY count(x.ws) AS n FROM (SELECT list(weight ORDER BY id) AS ws FROM lines) x",
+        [
+            "1: lines by nothing [group] -> rows 2",
+            "2: stage 1 with nulls [alone] -> partials 3",
+            "3: keeps count by 0 columns -> view 0",
+        ],
+    ),
+    "a join with such a group is one, too": (
+        "SELECT TRANSACTIONALLY p.name, count(x.ws) AS n FROM products p CROSS JOIN (SELECT list(weight ORDER BY id) AS ws FROM lines) x GROUP BY p.name",
+        [
+            "1: p by nothing [changed] + lines by nothing [group] -> rows 2",
+            "2: stage 1 with nulls [alone] -> partials 3",
+            "3: keeps count by 1 column -> view 0",
+        ],
+    ),
+    "groups by columns that are computed from all their rows add to groups themselves": (
+        "SELECT TRANSACTIONALLY count(x.ws) AS n FROM (SELECT order_id, list(weight ORDER BY id) AS ws FROM lines GROUP BY order_id) x",
+        [
+            "1: lines by order_id with nulls [group] -> partials 2",
+            "2: keeps count by 0 columns -> view 0",
+        ],
+    ),
+    "a join by nothing without one adds to groups itself": (
+        "SELECT TRANSACTIONALLY count(*) AS n FROM products p CROSS JOIN lines l",
+        [
+            "1: p by nothing [changed] + l by nothing [changed] -> partials 2",
+            "2: keeps count by 0 columns -> view 0",
+        ],
+    ),
     "windows are computed by partition": (
         "SELECT TRANSACTIONALLY id, row_number() OVER (PARTITION BY customer_id ORDER BY day) AS r FROM orders",
         [

@@ -217,3 +217,71 @@ def test_lists_of_equal_intervals_are_one_value() -> None:
         [put("t", 1, 0, 1, "x"), put("t", 2, 0, 2, "x")],
         [delete("t", 1)],
     )
+
+
+ONE_LIST = "(SELECT list(t.id ORDER BY t.id) AS l, count(*) AS n FROM t)"
+"""Of one row, also where `t` has none; computed from all rows of `t`."""
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT TRANSACTIONALLY count(x.l) AS n, count(*) AS rows FROM {one} x",
+        "SELECT TRANSACTIONALLY max(x.n) AS m, sum(x.n) AS s, count(DISTINCT x.l) AS d FROM {one} x",
+        "SELECT TRANSACTIONALLY x.n AS n, count(x.l) AS c FROM {one} x GROUP BY x.n",
+        "SELECT TRANSACTIONALLY x.l AS l, count(*) AS c FROM {one} x GROUP BY x.l HAVING count(*) > 0",
+        "SELECT TRANSACTIONALLY DISTINCT x.l AS l FROM {one} x",
+        "SELECT TRANSACTIONALLY count(*) AS c FROM {one} x WHERE x.l IS NULL",
+        "SELECT TRANSACTIONALLY count(x.l) AS c, count(u.id) AS u FROM {one} x LEFT JOIN u ON x.n < u.r",
+        "SELECT TRANSACTIONALLY u.r AS r, count(x.l) AS c FROM u CROSS JOIN {one} x GROUP BY u.r",
+        "SELECT TRANSACTIONALLY count(y.n) AS c FROM "
+        "(SELECT row_number() OVER (PARTITION BY x.l ORDER BY x.n) AS n FROM {one} x) y",
+        "SELECT TRANSACTIONALLY count(y.l) AS c FROM (SELECT list(x.l) AS l FROM {one} x) y",
+    ],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_the_row_of_a_global_aggregate_is_added_to_groups_before_it_is_taken_away(
+    sql: str, together: bool
+) -> None:
+    """It is there from the first batch on, also where that has nothing of its table."""
+    changes = [
+        [put("t", 1, 2, 3, "x")],
+        [put("u", 1, 1), put("u", 2, 0)],
+        [delete("t", 1)],
+        [put("t", 2, 2, 3, "x"), put("t", 3, 2, 3, "x")],
+    ]
+    view = sql.replace("{one}", ONE_LIST)
+    assert_right([T, U], [view], *changes, together=together)
+    assert_right([T, U], [view], changes[1], changes[0], *changes[2:], together=together)
+
+
+def test_a_view_counts_the_row_of_a_global_aggregate_of_another_view() -> None:
+    assert_right(
+        [T],
+        [
+            "SELECT TRANSACTIONALLY list(t.id ORDER BY t.id) AS l FROM t",
+            "WITH q AS (SELECT v.l AS l FROM view1 AS v) SELECT TRANSACTIONALLY count(q.l) AS n FROM q",
+        ],
+        [put("t", 2, 1, 1, "x")],
+        [delete("t", 2)],
+    )
+
+
+def test_branches_of_a_union_over_the_same_join_have_their_own_columns() -> None:
+    """DuckDB 2.0.0, the reference, computes the join once, and may take one of its columns for another."""
+    assert_right(
+        [
+            table("t1", ("id", BIGINT), ("r0", INTEGER), ("r1", INTEGER)),
+            table("t2", ("id", INTEGER), ("r0", INTEGER)),
+            table("t3", ("id", INTEGER), ("r0", INTEGER), ("r1", INTEGER)),
+        ],
+        [
+            "SELECT TRANSACTIONALLY b.r1 AS c0, a.r0 AS c3, d.id AS c4 "
+            "FROM t2 AS a JOIN t3 AS b ON a.id = b.r0 JOIN t1 AS c ON a.r0 = c.id "
+            "LEFT JOIN t1 AS d ON c.r1 = d.r0",
+            "SELECT TRANSACTIONALLY x.c3 AS c0, x.c0 AS c1, (SELECT count(z.r1) FROM t3 AS z) AS c2 "
+            "FROM view1 AS x UNION SELECT z.r0 AS c0, z.r0 AS c1, y.c4 AS c2 "
+            "FROM view1 AS y CROSS JOIN t1 AS z",
+        ],
+        [put("t1", 2, 2, None), put("t2", 4, 2), put("t3", 1, 4, 3)],
+    )

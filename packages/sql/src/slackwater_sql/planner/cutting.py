@@ -30,6 +30,7 @@ from slackwater_sql.logical import (
     Scan,
     Union,
     Window,
+    children,
     column_expression,
 )
 from slackwater_sql.plan import (
@@ -197,6 +198,9 @@ class Cutter:
         found = accumulation(whole, lambda each: self._type_names(assembly, [each.sql])[0])
         if found is None:
             return None
+        if _has_global_aggregate(below.relation):
+            # Groups are told differences only, and nobody would tell them of the row that is there at first.
+            below = self._closed(below, _all_read(whole))
         types = self._type_names(assembly, [each.sql for _, each in groups])
         sources = tuple((str(each.column), of) for (_, each), of in zip(groups, types, strict=True))
         split = self._split_for_groups(below, groups)
@@ -406,6 +410,12 @@ def _split_by_identity(fragment: Fragment) -> Partitioning | None:
     """Rows of one input, each by itself."""
     split = fragment.final_split
     return split if fragment.split is None and split[0].key == fragment.relation.identity else None
+
+
+def _has_global_aggregate(relation: Relation) -> bool:
+    """Says if there may be a row where no leaf has one."""
+    is_global = isinstance(relation, Aggregate) and not relation.groups
+    return is_global or any(map(_has_global_aggregate, children(relation)))
 
 
 def _read(expressions: Iterable[Expression]) -> frozenset[str]:
