@@ -1,5 +1,6 @@
 """The sending half: six ways to write a database and send messages."""
 
+from slackwater_messaging.sending.captured import CapturedOutbox, CaptureRelay
 from slackwater_messaging.sending.chained import ChainedSender, CommitOrder
 from slackwater_messaging.sending.headers import HEADER_MESSAGE, MessageId
 from slackwater_messaging.sending.indoubt import (
@@ -19,6 +20,8 @@ from slackwater_messaging.sending.transaction import HalfCommittedError, Sending
 
 __all__ = [
     "HEADER_MESSAGE",
+    "CaptureRelay",
+    "CapturedOutbox",
     "ChainedSender",
     "CommitOrder",
     "DeliveryListener",

@@ -40,7 +40,13 @@ _ADVICE = {
     KafkaError._UNKNOWN_TOPIC: "make the topic, or correct its name",  # noqa: SLF001 - it has no other name
 }
 _QUEUE_SECONDS = 0.05
+_UNKNOWN_TOPIC_AFTER = "topic.metadata.propagation.max.ms"
+"""A topic that is not there is a refusal of its messages, and not a broker that does not answer."""
 _librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
+
+
+def _unknown_topic_ms(request_timeout: timedelta) -> int:
+    return int(min(5.0, request_timeout.total_seconds() / 2) * 1000)
 
 
 def failure(what: str, error: KafkaError) -> MessagingError:
@@ -73,6 +79,7 @@ class MessageTransactions(KafkaTransactions):
             transactional_id,
             transaction_timeout=settings.transaction_timeout,
             request_timeout=settings.request_timeout,
+            queue={_UNKNOWN_TOPIC_AFTER: _unknown_topic_ms(settings.request_timeout)},
         )
 
     def begin(self) -> None:
@@ -144,6 +151,11 @@ class SenderProducer:
             self.abort()
             raise
 
+    def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
+        """Adds the progress of a consumer to the transaction: it is committed with it."""
+        if self._producer is not None and self._is_begun:
+            self._producer.send_offsets(offsets, member)
+
     def commit(self) -> None:
         """Makes the transaction visible. After an error its outcome is not known until :meth:`open`."""
         if self._producer is None or not self._is_begun:
@@ -188,8 +200,7 @@ class BatchProducer:
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
             "message.timeout.ms": int(self._seconds * 1000),
-            # a topic that is not there is a refusal of its messages, and not a broker that does not answer
-            "topic.metadata.propagation.max.ms": int(min(5.0, self._seconds / 2) * 1000),
+            _UNKNOWN_TOPIC_AFTER: _unknown_topic_ms(request_timeout),
         }
         self._producer: Producer | None = None
         self._refused: dict[int, KafkaError] = {}

@@ -1,7 +1,7 @@
 """The outbox: a table of the service's own database whose rows are messages on their way.
 
-Writing a message is one INSERT in the caller's transaction, however many there are. Two tables can be made
-of it: :class:`Outbox`, whose rows stay until they were sent, and
+Writing messages is one INSERT in the caller's transaction, however many there are. There are two such tables:
+:class:`Outbox`, whose rows stay until they were sent, and
 :class:`slackwater_messaging.sending.captured.CapturedOutbox`, whose rows are read from the database's log.
 """
 
@@ -39,14 +39,19 @@ CREATE TABLE IF NOT EXISTS {table} (
     PRIMARY KEY (lane, id)
 )
 """
-_SAVE: Final = """
-INSERT INTO {table} (sender, topic, key, value, headers)
-SELECT %s, topic, key, value, headers::jsonb
+_MESSAGES: Final = """
 FROM unnest(%s::text[], %s::bytea[], %s::bytea[], %s::text[])
     WITH ORDINALITY AS message(topic, key, value, headers, place)
 ORDER BY place
 """
-_RETURNING: Final = " RETURNING id, created_at"
+_SEND: Final = (
+    "INSERT INTO {table} (topic, key, value, headers) SELECT topic, key, value, headers::jsonb" + _MESSAGES
+)
+_SAVE: Final = (
+    "INSERT INTO {table} (sender, topic, key, value, headers) SELECT %s, topic, key, value, headers::jsonb"
+    + _MESSAGES
+    + "RETURNING id, created_at"
+)
 _COLUMNS: Final = "SELECT id, created_at, topic, key, value, headers FROM {table} "
 _READ: Final = _COLUMNS + "WHERE sender = %s ORDER BY id"
 _BUSY: Final = """
@@ -85,8 +90,8 @@ class SavedMessage:
     message: Message
 
 
-class Outbox:
-    """A table of messages on their way.
+class MessageTable:
+    """A table into which a service writes messages.
 
     Args:
         table: Its name, ``table`` or ``schema.table``. Records carry it, so one name has to mean one table.
@@ -95,27 +100,25 @@ class Outbox:
         MessagingConfigError: It is no such name.
     """
 
-    definition_template: LiteralString = _DEFINITION
+    template: LiteralString
+    """The SQL that makes the table, with ``{table}`` in place of its name."""
 
-    def __init__(self, table: str = "outbox") -> None:
+    def __init__(self, table: str) -> None:
         parts = table.split(".")
         if len(parts) > 2 or not all(_NAME.fullmatch(part) for part in parts):
             hint = "expected table or schema.table: letters, digits, '_' and '$'"
             raise MessagingConfigError(f"the outbox is named {table!r}", hint)
         self.table = table
-        self._identifier = sql.Identifier(*parts)
-        self._lock_class = zlib.crc32(table.encode()) - (1 << 31)
+        self._names = {"table": sql.Identifier(*parts)}
 
     @property
     def definition(self) -> str:
         """The SQL that makes the table, for migrations."""
-        return self._sql(self.definition_template).as_string(None)
+        return self._sql(self.template).as_string(None)
 
     def create(self, connection: Database) -> None:
         """Makes the table unless it exists."""
-        connection.execute(self._sql(self.definition_template))
-
-    # --- for the service
+        connection.execute(self._sql(self.template))
 
     def send(self, connection: Database, *messages: Message) -> None:
         """Writes messages in the caller's transaction: they are sent if and when it commits.
@@ -125,25 +128,38 @@ class Outbox:
         the row that the key names.
         """
         if messages:
-            connection.execute(self._sql(_SAVE), _parameters(messages, None))
+            connection.execute(self._sql(_SEND), _parameters(messages))
 
     async def send_async(self, connection: AsyncDatabase, *messages: Message) -> None:
         """Does what :meth:`send` does."""
         if messages:
-            await connection.execute(self._sql(_SAVE), _parameters(messages, None))
+            await connection.execute(self._sql(_SEND), _parameters(messages))
+
+    def _sql(self, template: LiteralString) -> sql.Composed:
+        return sql.SQL(template).format(**self._names)
+
+
+class Outbox(MessageTable):
+    """A table whose rows are messages on their way: they stay until they were sent."""
+
+    template = _DEFINITION
+
+    def __init__(self, table: str = "outbox") -> None:
+        super().__init__(table)
+        self._lock_class = zlib.crc32(table.encode()) - (1 << 31)
 
     # --- for senders that send themselves
 
     def save(self, connection: Database, messages: Sequence[Message], sender: str) -> list[SavedMessage]:
         """Writes messages that a sender of this name is going to send itself."""
-        cursor = connection.execute(self._sql(_SAVE + _RETURNING), _parameters(messages, sender))
+        cursor = connection.execute(self._sql(_SAVE), [sender, *_parameters(messages)])
         return self._saved(messages, cursor.fetchall())
 
     async def save_async(
         self, connection: AsyncDatabase, messages: Sequence[Message], sender: str
     ) -> list[SavedMessage]:
         """Does what :meth:`save` does."""
-        cursor = await connection.execute(self._sql(_SAVE + _RETURNING), _parameters(messages, sender))
+        cursor = await connection.execute(self._sql(_SAVE), [sender, *_parameters(messages)])
         return self._saved(messages, await cursor.fetchall())
 
     def read(self, connection: Database, sender: str) -> list[SavedMessage]:
@@ -185,9 +201,6 @@ class Outbox:
         """Removes messages of a lane in one statement."""
         connection.execute(self._sql(_REMOVE_LANE), [lane, [each.id.id for each in taken]])
 
-    def _sql(self, template: LiteralString) -> sql.Composed:
-        return sql.SQL(template).format(table=self._identifier)
-
     def _id(self, number: int, created_at: datetime) -> MessageId:
         return MessageId(self.table, number, microseconds(created_at))
 
@@ -207,9 +220,8 @@ class Outbox:
         return [*_columns(ids), sender]
 
 
-def _parameters(messages: Sequence[Message], sender: str | None) -> list[object]:
+def _parameters(messages: Sequence[Message]) -> list[object]:
     return [
-        sender,
         [each.topic for each in messages],
         [each.key for each in messages],
         [each.value for each in messages],
