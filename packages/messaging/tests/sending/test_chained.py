@@ -104,14 +104,6 @@ def test_a_database_that_is_lost_after_kafka_s_commit_is_named_with_the_messages
     assert (world.numbers, world.values()) == ([2], ["1", "2"])
 
 
-def test_a_sender_that_was_overtaken_undoes_its_transaction(world: World) -> None:
-    with chained(world, probe=At(SendStep.PRODUCED, _fence(world))) as sender:
-        with pytest.raises(HalfCommittedError, match="FENCED"):
-            do(world, sender, 1)
-        do(world, sender, 2)
-    assert world.values() == ["2"]
-
-
 def test_the_database_may_fail_at_its_commit(world: World) -> None:
     deferred = (
         f"ALTER TABLE {world.table} ADD FOREIGN KEY (number) REFERENCES {world.name}_parents DEFERRABLE"
@@ -124,6 +116,16 @@ def test_the_database_may_fail_at_its_commit(world: World) -> None:
         world.connection.execute(f"INSERT INTO {world.name}_parents VALUES (2)".encode())  # noqa: S608
         do(world, sender, 2)
     assert (world.numbers, world.values()) == ([2], ["2"])
+
+
+def test_a_transaction_has_the_properties_of_its_connection(world: World) -> None:
+    query = "SELECT current_setting('transaction_isolation'), current_setting('transaction_read_only')"
+    with psycopg.connect(world.dsn) as connection, chained(world) as sender:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only, connection.deferrable = True, False
+        with sender.transaction(connection):
+            assert connection.execute(query).fetchone() == ("repeatable read", "on")
+        assert not connection.autocommit
 
 
 def test_a_death_leaves_nothing_open_for_the_next_one(world: World) -> None:

@@ -17,6 +17,8 @@ from slackwater_messaging.sending.transaction import (
     check_idle,
     check_name,
     check_whole,
+    database_transaction,
+    database_transaction_async,
 )
 from slackwater_protocol import KafkaSettings
 
@@ -84,7 +86,7 @@ class ChainedSender:
         sending = SendingTransaction(connection)
         shown: list[Message] = []
         try:
-            with connection.transaction():
+            with database_transaction(connection):
                 yield sending
                 check_whole(connection)
                 shown += self._before_commit(sending.messages)
@@ -102,7 +104,7 @@ class ChainedSender:
         sending = SendingTransaction(connection)
         shown: list[Message] = []
         try:
-            async with connection.transaction():
+            async with database_transaction_async(connection):
                 yield sending
                 check_whole(connection)
                 shown += await asyncio.to_thread(self._before_commit, sending.messages)

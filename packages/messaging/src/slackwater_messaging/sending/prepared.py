@@ -7,7 +7,7 @@ a crash the marker's topic says what became of it.
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
 
 import psycopg
@@ -35,11 +35,11 @@ from slackwater_messaging.sending.outbox import AsyncDatabase, Database
 from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
 from slackwater_messaging.sending.transaction import (
     SendingTransaction,
-    autocommit,
-    autocommit_async,
     check_idle,
     check_name,
     check_whole,
+    database_transaction,
+    database_transaction_async,
 )
 from slackwater_messaging.topics import ensure_compacted_topic
 from slackwater_protocol import KafkaSettings
@@ -124,26 +124,21 @@ class PreparedSender:
         if not self._is_settled:
             self.recover(connection)
         sending, gid = SendingTransaction(connection), gid_of(self._name, uuid.uuid4().hex)
-        with autocommit(connection, on=False):
-            try:
+        try:
+            with database_transaction(connection):
                 yield sending
-                if not sending.messages:
-                    connection.commit()
-                    return
-                check_whole(connection)
-                self._write(sending.messages, gid)
-                self._check_prepared(connection.execute(_prepare(gid)).statusmessage)
-            except BaseException as error:
-                self._give_up()
-                with suppress(psycopg.OperationalError):
-                    connection.rollback()
-                _explain(error)
-                raise
-        if (failed := self._commit(gid)) is not None:
-            finish(connection, gid, is_commit=False)
-            raise failed
-        finish(connection, gid, is_commit=True)
-        self._note_committed()
+                if sending.messages:
+                    check_whole(connection)
+                    self._write(sending.messages, gid)
+                    self._check_prepared(connection.execute(_prepare(gid)).statusmessage)
+        except BaseException as error:
+            self._give_up()
+            _explain(error)
+            raise
+        if sending.messages:
+            failed = self._commit(gid)
+            finish(connection, gid, is_commit=failed is None)
+            self._end(failed)
 
     @asynccontextmanager
     async def transaction_async(
@@ -154,26 +149,21 @@ class PreparedSender:
         if not self._is_settled:
             await asyncio.to_thread(self._recover_apart, connection)
         sending, gid = SendingTransaction(connection), gid_of(self._name, uuid.uuid4().hex)
-        async with autocommit_async(connection, on=False):
-            try:
+        try:
+            async with database_transaction_async(connection):
                 yield sending
-                if not sending.messages:
-                    await connection.commit()
-                    return
-                check_whole(connection)
-                await asyncio.to_thread(self._write, sending.messages, gid)
-                self._check_prepared((await connection.execute(_prepare(gid))).statusmessage)
-            except BaseException as error:
-                await asyncio.to_thread(self._give_up)
-                with suppress(psycopg.OperationalError):
-                    await connection.rollback()
-                _explain(error)
-                raise
-        if (failed := await asyncio.to_thread(self._commit, gid)) is not None:
-            await finish_async(connection, gid, is_commit=False)
-            raise failed
-        await finish_async(connection, gid, is_commit=True)
-        self._note_committed()
+                if sending.messages:
+                    check_whole(connection)
+                    await asyncio.to_thread(self._write, sending.messages, gid)
+                    self._check_prepared((await connection.execute(_prepare(gid))).statusmessage)
+        except BaseException as error:
+            await asyncio.to_thread(self._give_up)
+            _explain(error)
+            raise
+        if sending.messages:
+            failed = await asyncio.to_thread(self._commit, gid)
+            await finish_async(connection, gid, is_commit=failed is None)
+            self._end(failed)
 
     def recover(self, connection: Database) -> dict[str, Outcome]:
         """Takes the sender's name over, and decides about what is prepared under it.
@@ -239,7 +229,9 @@ class PreparedSender:
         self._probe(SendStep.KAFKA_COMMITTED)
         return None
 
-    def _note_committed(self) -> None:
+    def _end(self, failed: MessagingError | None) -> None:
+        if failed is not None:
+            raise failed
         self._probe(SendStep.DATABASE_COMMITTED)
         self._is_settled = True
 

@@ -27,6 +27,8 @@ from slackwater_messaging.sending.transaction import (
     check_idle,
     check_name,
     check_whole,
+    database_transaction,
+    database_transaction_async,
 )
 from slackwater_messaging.topics import TopicReader
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
@@ -120,7 +122,7 @@ class SavedSender:
             with self._waiting_for_servers():
                 self.recover(connection)
         sending = SendingTransaction(connection)
-        with connection.transaction():
+        with database_transaction(connection):
             yield sending
             check_whole(connection)
             saved = self._save(connection, sending)
@@ -139,7 +141,7 @@ class SavedSender:
             with self._waiting_for_servers():
                 await asyncio.to_thread(self._recover_apart, connection)
         sending = SendingTransaction(connection)
-        async with connection.transaction():
+        async with database_transaction_async(connection):
             yield sending
             check_whole(connection)
             saved: list[SavedMessage] = []

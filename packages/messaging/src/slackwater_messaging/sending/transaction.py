@@ -83,10 +83,10 @@ def check_whole(connection: Database | AsyncDatabase) -> None:
 
 
 @contextmanager
-def autocommit(connection: Database, *, on: bool = True) -> Iterator[None]:
-    """Lets an idle connection commit each statement by itself, or none, for the block."""
+def autocommit(connection: Database) -> Iterator[None]:
+    """Lets an idle connection commit each statement by itself for the block."""
     before = connection.autocommit
-    connection.autocommit = on
+    connection.autocommit = True
     try:
         yield
     finally:
@@ -95,12 +95,55 @@ def autocommit(connection: Database, *, on: bool = True) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def autocommit_async(connection: AsyncDatabase, *, on: bool = True) -> AsyncIterator[None]:
+async def autocommit_async(connection: AsyncDatabase) -> AsyncIterator[None]:
     """Does what :func:`autocommit` does."""
     before = connection.autocommit
-    await connection.set_autocommit(on)
+    await connection.set_autocommit(True)
     try:
         yield
     finally:
         with suppress(psycopg.OperationalError):
             await connection.set_autocommit(before)
+
+
+@contextmanager
+def database_transaction(connection: Database) -> Iterator[None]:
+    """Begins a transaction with the connection's properties, and commits or rolls back when the block ends.
+
+    Unlike that of psycopg it may be ended within the block, which is what SQLAlchemy does after an error, and
+    what PREPARE TRANSACTION does.
+    """
+    with autocommit(connection):
+        connection.execute(_begin(connection))
+        try:
+            yield
+        except BaseException:
+            with suppress(psycopg.OperationalError):
+                connection.rollback()
+            raise
+        connection.commit()
+
+
+@asynccontextmanager
+async def database_transaction_async(connection: AsyncDatabase) -> AsyncIterator[None]:
+    """Does what :func:`database_transaction` does."""
+    async with autocommit_async(connection):
+        await connection.execute(_begin(connection))
+        try:
+            yield
+        except BaseException:
+            with suppress(psycopg.OperationalError):
+                await connection.rollback()
+            raise
+        await connection.commit()
+
+
+def _begin(connection: Database | AsyncDatabase) -> bytes:
+    words = ["BEGIN"]
+    if (level := connection.isolation_level) is not None:
+        words.append(f"ISOLATION LEVEL {level.name.replace('_', ' ')}")
+    if connection.read_only is not None:
+        words.append("READ ONLY" if connection.read_only else "READ WRITE")
+    if connection.deferrable is not None:
+        words.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
+    return " ".join(words).encode()
