@@ -88,8 +88,12 @@ class TopicReader:
         wanted = {p: (starts[p] if starts[p] >= 0 else ends[p], ends[p]) for p in places}
         yield from self._read({p: each for p, each in wanted.items() if each[0] < each[1]})
 
-    def newest(self, topic: str) -> Record | None:
+    def newest(self, topic: str, *, waits: bool = True) -> Record | None:
         """Returns the newest committed record of a topic with one partition; None if there is none.
+
+        Args:
+            topic: Its name.
+            waits: Whether a transaction that is open now is waited for: it may have a newer one.
 
         Raises:
             MessagingStateError: The topic does not exist.
@@ -97,7 +101,7 @@ class TopicReader:
         """
         place = self._places(topic)[0]
         first = self._offsets([place], OffsetSpec.earliest())[place]  # type: ignore[no-untyped-call]
-        end, look_back = self._ends([place])[place], _FIRST_LOOK_BACK
+        end, look_back = self._ends([place], waits=waits)[place], _FIRST_LOOK_BACK
         while first < end:
             start = max(first, end - look_back)
             found = list(self._read({place: (start, end)}))
@@ -139,15 +143,20 @@ class TopicReader:
 
         return self._asked(f"looking at topic {topic}", ask)
 
-    def _ends(self, places: Collection[Place]) -> dict[Place, int]:
-        return self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    def _ends(self, places: Collection[Place], *, waits: bool = True) -> dict[Place, int]:
+        """Returns the ends of partitions; if nobody is to wait, those before the first open transaction."""
+        level = IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED
+        return self._offsets(places, OffsetSpec.latest(), level)  # type: ignore[no-untyped-call]
 
-    def _offsets(self, places: Collection[Place], spec: OffsetSpec) -> dict[Place, int]:
-        """Returns offsets that open transactions do not hold back."""
+    def _offsets(
+        self,
+        places: Collection[Place],
+        spec: OffsetSpec,
+        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[Place, int]:
         asked = {TopicPartition(*place): spec for place in places}
 
         def ask(seconds: float) -> dict[Place, int]:
-            level = IsolationLevel.READ_UNCOMMITTED
             answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
             return {(p.topic, p.partition): found.result(seconds).offset for p, found in answers.items()}
 

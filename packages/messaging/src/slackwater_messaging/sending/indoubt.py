@@ -6,7 +6,7 @@ sender has one transaction at a time, so a prepared one was committed if and onl
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -21,6 +21,7 @@ from slackwater_messaging.sending.transaction import autocommit, autocommit_asyn
 from slackwater_messaging.topics import TopicReader
 from slackwater_protocol import KafkaSettings
 
+_ANSWER: Final = timedelta(seconds=30)
 _PREFIX: Final = "slackwater"
 _FIND: Final = """
 SELECT gid, prepared, owner, database = current_database(), database FROM pg_prepared_xacts ORDER BY prepared
@@ -82,15 +83,22 @@ def find_prepared(connection: Database, sender: str | None = None) -> list[Prepa
     return [each for each in found if sender is None or (each.sender == sender and each.is_here)]
 
 
-def is_committed(kafka: KafkaSettings, sender: str, gid: str, settings: SenderSettings) -> bool:
+def is_committed(kafka: KafkaSettings, sender: str, gid: str, patience: timedelta | None = None) -> bool:
     """Returns whether the newest marker names a transaction. Final once the sender was taken over.
+
+    Args:
+        kafka: The brokers.
+        sender: The sender's name.
+        gid: The transaction.
+        patience: How long an open Kafka transaction of the sender is waited for. None: not at all, since a
+            sender that was taken over has none.
 
     Raises:
         MessagingStateError: The sender's topic of markers is gone: nobody can tell.
         MessagingUnavailableError: Kafka does not answer.
     """
-    with TopicReader(kafka, settings.patience) as reader:
-        newest = reader.newest(marker_topic(sender))
+    with TopicReader(kafka, patience or _ANSWER) as reader:
+        newest = reader.newest(marker_topic(sender), waits=patience is not None)
     return newest is not None and newest.value() == gid.encode()
 
 
@@ -122,7 +130,7 @@ def decide(connection: Database, producer: SenderProducer) -> dict[str, Outcome]
         left = find_prepared(connection, producer.name)
     decided: dict[str, Outcome] = {}
     for each in left:
-        done = is_committed(producer.kafka, producer.name, each.gid, producer.settings)
+        done = is_committed(producer.kafka, producer.name, each.gid, producer.settings.patience)
         decided[each.gid] = Outcome.COMMITTED if done else Outcome.ROLLED_BACK
         finish(connection, each.gid, is_commit=done)
     return decided

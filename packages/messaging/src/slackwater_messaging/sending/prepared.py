@@ -222,7 +222,7 @@ class PreparedSender:
             try:
                 self._producer.open()
                 producer = self._producer
-                if not is_committed(producer.kafka, self._name, gid, producer.settings):
+                if not is_committed(producer.kafka, self._name, gid, producer.settings.patience):
                     return error
             except MessagingError as later:
                 raise InDoubtError(str(later), gid) from error
