@@ -47,11 +47,12 @@ class CrashReport:
         return self.at_death.ghosts
 
 
-def crash_points() -> Iterator[CrashPoint]:
-    """Yields every step of every way."""
+def crash_points(*, captured: bool = False) -> Iterator[CrashPoint]:
+    """Yields every step of every way that needs no connector, or of those that do."""
     for name, way in WAYS.items():
-        for step in way.deaths:
-            yield CrashPoint(name, step)
+        if way.needs_capture is captured:
+            for step in way.deaths:
+                yield CrashPoint(name, step)
 
 
 def new_order(way: str, database: str, bootstrap: str, *, count: int = 3) -> Order:

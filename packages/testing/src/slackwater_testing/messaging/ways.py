@@ -9,6 +9,8 @@ from typing import Final
 import psycopg
 
 from slackwater_messaging.sending import (
+    CapturedOutbox,
+    CaptureRelay,
     ChainedSender,
     CommitOrder,
     DeliveryListener,
@@ -22,6 +24,7 @@ from slackwater_messaging.sending import (
     SendStep,
 )
 from slackwater_protocol import KafkaSettings
+from slackwater_testing.messaging.judge import judge
 from slackwater_testing.messaging.service import Order, do_business, failing_business, make_business_table
 
 Sender = ChainedSender | SavedSender | PreparedSender
@@ -42,6 +45,8 @@ class Loss:
 
 
 NOTHING: Final = Loss()
+SOURCE: Final = "inv"
+"""The connector of ways that need one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,8 @@ class Way:
     """Does an order's business transactions, and sends until nothing is left to be sent."""
     deaths: Mapping[SendStep, Loss]
     """Its steps, and what a death just behind each costs."""
+    needs_capture: bool = False
+    """Whether it needs a connector of all tables, with the source's name :data:`SOURCE`, and a sidecar."""
 
 
 def _connect(order: Order) -> psycopg.Connection[tuple[object, ...]]:
@@ -108,6 +115,20 @@ def _run_prepared(order: Order, probe: SendProbe) -> None:
         _send(order, sender)
 
 
+def _run_captured(order: Order, probe: SendProbe) -> None:
+    outbox = CapturedOutbox(f"public.{order.outbox}")
+    with _connect(order) as connection:
+        outbox.create(connection)
+        for number in order.numbers:
+            with failing_business(), connection.transaction():
+                do_business(connection, order, number, lambda *m: outbox.send(connection, *m))
+    # the group notices soon that a relay has died
+    kafka = KafkaSettings(order.bootstrap, {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"})
+    with CaptureRelay(kafka, outbox, source=SOURCE, name=order.name, batch=1, probe=probe) as relay:
+        while judge(order.database, order.bootstrap, order.table, order.topic).lost:
+            relay.run_once()
+
+
 def _made_outbox(order: Order) -> Outbox:
     outbox = Outbox(order.outbox)
     with _connect(order) as connection:
@@ -132,6 +153,11 @@ WAYS: Final[Mapping[str, Way]] = MappingProxyType(
                 SendStep.REMOVED: Loss(repeated=None),
                 SendStep.DATABASE_COMMITTED: NOTHING,
             },
+        ),
+        "captured": Way(
+            _run_captured,
+            dict.fromkeys([SendStep.TAKEN, SendStep.PRODUCED, SendStep.KAFKA_COMMITTED], NOTHING),
+            needs_capture=True,
         ),
         "chained-database-first": Way(
             _run_chained(CommitOrder.DATABASE_FIRST),
