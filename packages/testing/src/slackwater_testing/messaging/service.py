@@ -118,12 +118,18 @@ def run(order: Order) -> None:
     WAYS[order.way].run(order, KillAt(order.kill_at))
 
 
-def run_in_process(order: Order) -> int:
-    """Runs a service in a process of its own; returns its exit code, which is -9 if it was killed."""
+def start(order: Order) -> ForkServerProcess:
+    """Starts a service in a process of its own."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["slackwater_testing.messaging.ways"])
     process: ForkServerProcess = context.Process(target=run, args=(order,), daemon=True)
     process.start()
+    return process
+
+
+def run_in_process(order: Order) -> int:
+    """Runs a service in a process of its own; returns its exit code, which is -9 if it was killed."""
+    process = start(order)
     process.join(_JOIN_SECONDS)
     if process.exitcode is None:
         process.kill()

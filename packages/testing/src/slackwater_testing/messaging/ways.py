@@ -68,15 +68,16 @@ def _connect(order: Order) -> psycopg.Connection[tuple[object, ...]]:
 
 
 def _run_polling(order: Order, probe: SendProbe) -> None:
-    outbox = Outbox(order.outbox)
-    with _connect(order) as connection:
-        outbox.create(connection)
+    outbox = _made_outbox(order)
+    with (
+        _connect(order) as connection,
+        PollingRelay(order.database, order.kafka, outbox, probe=probe) as relay,
+    ):
         for number in order.numbers:
             with failing_business(), connection.transaction():
                 do_business(connection, order, number, lambda *m: outbox.send(connection, *m))
-    with PollingRelay(order.database, order.kafka, outbox, probe=probe) as relay:
-        while relay.run_once():
-            pass
+            while relay.run_once():
+                pass
 
 
 def _run_chained(commits: CommitOrder) -> Callable[[Order, SendProbe], None]:
