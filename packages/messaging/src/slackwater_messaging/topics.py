@@ -109,7 +109,7 @@ class TopicReader:
                 return found[-1]
             if start == first:
                 break
-            look_back *= 8  # markers of transactions and aborted records are no records
+            look_back *= 8  # control records and aborted records are no records
         return None
 
     def _read(self, wanted: Mapping[Place, tuple[int, int]]) -> Iterator[Record]:

@@ -16,7 +16,7 @@ from slackwater_messaging.sending import (
     find_prepared,
     resolve,
 )
-from slackwater_messaging.sending.indoubt import marker_topic
+from slackwater_messaging.sending.indoubt import outcome_topic
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.prepared import _explain
 from slackwater_testing.messaging.world import At, Death, World
@@ -186,9 +186,9 @@ def test_a_failed_transaction_that_the_database_calls_prepared_is_none(world: Wo
     assert (world.numbers, world.values()) == ([2], ["2"])
 
 
-def test_without_its_markers_nobody_decides(world: World) -> None:
+def test_without_its_outcomes_nobody_decides(world: World) -> None:
     gid = _die(world, SendStep.KAFKA_COMMITTED)
-    topic = marker_topic(world.name)
+    topic = outcome_topic(world.name)
     admin = AdminClient({"bootstrap.servers": world.bootstrap})
     admin.delete_topics([topic])[topic].result(60)
     with pytest.raises(MessagingStateError, match="does not exist"):

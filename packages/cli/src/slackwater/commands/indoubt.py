@@ -26,7 +26,7 @@ def indoubt() -> None:
     A service that dies between PREPARE TRANSACTION and COMMIT PREPARED leaves a transaction that keeps its
     locks and holds back VACUUM until somebody decides about it. Its next start under the same name does; this
     command is for services that do not come back. What became of a transaction stands in the sender's topic
-    of markers.
+    of outcomes.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
 """Prepared transactions of senders, and what became of them: a topic per sender tells.
 
-The newest marker in the topic of a sender names the newest transaction that Kafka has committed for it. A
-sender has one transaction at a time, so a prepared one was committed if and only if that marker names it.
+The newest record in that topic names the newest transaction that Kafka has committed for the sender. A sender
+has one transaction at a time, so a prepared one was committed if and only if that record names it.
 """
 
 from contextlib import suppress
@@ -52,14 +52,14 @@ class PreparedTransaction:
     """Whether it belongs to the database of the connection: decisions are possible only from there."""
 
 
-def marker_topic(sender: str) -> str:
-    """The topic with the markers of a sender: one partition, compacted."""
-    return f"{sender}.slackwater.markers"
+def outcome_topic(sender: str) -> str:
+    """The topic with the outcomes of a sender's transactions: one partition, compacted."""
+    return f"{sender}.slackwater.outcomes"
 
 
-def marker_of(sender: str, gid: str) -> Message:
+def outcome_record(sender: str, gid: str) -> Message:
     """Returns the record that tells that a transaction was committed."""
-    return Message(topic=marker_topic(sender), key=sender.encode(), value=gid.encode())
+    return Message(topic=outcome_topic(sender), key=sender.encode(), value=gid.encode())
 
 
 def gid_of(sender: str, unique: str) -> str:
@@ -84,7 +84,7 @@ def find_prepared(connection: Database, sender: str | None = None) -> list[Prepa
 
 
 def is_committed(kafka: KafkaSettings, sender: str, gid: str, patience: timedelta | None = None) -> bool:
-    """Returns whether the newest marker names a transaction. Final once the sender was taken over.
+    """Returns whether the newest outcome record names a transaction. Final once the sender was taken over.
 
     Args:
         kafka: The brokers.
@@ -94,11 +94,11 @@ def is_committed(kafka: KafkaSettings, sender: str, gid: str, patience: timedelt
             sender that was taken over has none.
 
     Raises:
-        MessagingStateError: The sender's topic of markers is gone: nobody can tell.
+        MessagingStateError: The sender's topic of outcomes is gone: nobody can tell.
         MessagingUnavailableError: Kafka does not answer.
     """
     with TopicReader(kafka, patience or _ANSWER) as reader:
-        newest = reader.newest(marker_topic(sender), waits=patience is not None)
+        newest = reader.newest(outcome_topic(sender), waits=patience is not None)
     return newest is not None and newest.value() == gid.encode()
 
 
@@ -112,7 +112,7 @@ def resolve(
 
     Raises:
         MessagingConfigError: The connection is in a transaction.
-        MessagingStateError: The sender's topic of markers is gone.
+        MessagingStateError: The sender's topic of outcomes is gone.
         MessagingUnavailableError: Kafka does not answer.
         psycopg.Error: The database does not, or the user may not decide.
     """

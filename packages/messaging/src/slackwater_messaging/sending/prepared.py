@@ -1,7 +1,7 @@
 """Way 6, last resource commit: the database prepares, Kafka commits, the database commits what it prepared.
 
-Kafka's commit decides. A marker record in the same Kafka transaction names the prepared transaction, so after
-a crash the marker's topic says what became of it.
+Kafka's commit decides. An outcome record in the same Kafka transaction names the prepared transaction, so
+after a crash the topic of these records says what became of it.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from slackwater_messaging.sending.indoubt import (
     finish_async,
     gid_of,
     is_committed,
-    marker_of,
-    marker_topic,
+    outcome_record,
+    outcome_topic,
 )
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.outbox import AsyncDatabase, Database
@@ -69,8 +69,8 @@ class PreparedSender:
     just before their data: between the two commits, or, if the service dies between them, until the
     transaction is decided. Until then the database keeps its locks.
 
-    The database needs ``max_prepared_transactions`` above 0, and the broker a topic for the sender's markers,
-    which is made when it is missing.
+    The database needs ``max_prepared_transactions`` above 0, and the broker a topic for the sender's
+    outcomes, which is made when it is missing.
 
     One thread, and one transaction at a time. Two processes need two names.
 
@@ -169,13 +169,13 @@ class PreparedSender:
         """Takes the sender's name over, and decides about what is prepared under it.
 
         Raises:
-            MessagingStateError: The topic of markers is gone.
+            MessagingStateError: The topic of outcomes is gone.
             MessagingUnavailableError: Kafka does not answer.
             psycopg.Error: The database does not do its part.
         """
         self._is_settled = False
         if not self._has_topic:
-            ensure_compacted_topic(self._producer.kafka, marker_topic(self._name))
+            ensure_compacted_topic(self._producer.kafka, outcome_topic(self._name))
             self._has_topic = True
         self._producer.open()
         decided = decide(connection, self._producer)
@@ -194,7 +194,7 @@ class PreparedSender:
             self.recover(own)
 
     def _write(self, messages: list[Message], gid: str) -> None:
-        records = [*messages, marker_of(self._name, gid)]
+        records = [*messages, outcome_record(self._name, gid)]
         self._producer.write((message, None) for message in records)
         self._probe(SendStep.PRODUCED)
         self._is_settled = False
