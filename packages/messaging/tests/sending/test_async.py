@@ -1,6 +1,7 @@
 """The same ways over psycopg's AsyncConnection."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -120,6 +121,34 @@ def test_a_database_that_is_lost_after_kafka_s_commit_is_named(world: World) -> 
     with pytest.raises(HalfCommittedError, match="Kafka has committed"):
         asyncio.run(work())
     assert (world.numbers, world.values()) == ([], ["1"])
+
+
+@pytest.mark.parametrize("way", ["database-first", "saved", "prepared"])
+def test_a_task_that_is_cancelled_leaves_no_thread_behind_that_still_sends(world: World, way: str) -> None:
+    """The thread that waits for Kafka is waited for: nobody else uses its producer meanwhile."""
+    reached, release = threading.Event(), threading.Event()
+
+    def block() -> None:
+        reached.set()
+        assert release.wait(60)
+
+    async def work(sender: AsyncSender) -> None:
+        async with await connect(world) as connection:
+            task = asyncio.create_task(do(world, sender, connection, 1))
+            await asyncio.to_thread(reached.wait, 60)
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+            release.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        async with await connect(world) as connection:
+            await do(world, sender, connection, 2)
+
+    with WAYS[way](world, At(SendStep.PRODUCED, block)) as sender:
+        asyncio.run(work(sender))
+    expected = [1, 2] if way == "saved" else [2]
+    assert (world.numbers, world.values()) == (expected, [str(number) for number in expected])
 
 
 def test_an_outbox_is_written_by_one_statement(world: World) -> None:

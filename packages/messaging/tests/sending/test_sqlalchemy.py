@@ -13,7 +13,7 @@ from slackwater_messaging import (
     PreparedSender,
     SavedSender,
 )
-from slackwater_messaging.sqlalchemy import Sender, connection_of, session_transaction
+from slackwater_messaging.sending.sqlalchemy import Sender, connection_of, session_transaction
 from slackwater_testing.messaging.world import World
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -35,6 +34,7 @@ from slackwater_messaging.errors import (
     MessagingUnavailableError,
 )
 from slackwater_messaging.message import Message
+from slackwater_messaging.sending.closing import Closing
 from slackwater_messaging.sending.headers import MessageId, decode_headers, microseconds
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.outbox import MessageTable, SavedMessage
@@ -122,7 +122,7 @@ class CapturedOutbox(MessageTable):
             raise bad_input(record, problem) from error
 
 
-class CaptureRelay:
+class CaptureRelay(Closing):
     """Routes the messages of a captured outbox to their topics: exactly once, in commit order.
 
     Each message becomes visible together with all others of its database transaction, and carries the commit
@@ -166,16 +166,6 @@ class CaptureRelay:
         self._producer = SenderProducer(kafka, name, used)
         self._admin = AdminClient({**kafka.client_config})
         self._consumer: TransactionalConsumer | None = None
-
-    def __enter__(self) -> "CaptureRelay":
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes it."""
-        self.close()
 
     def run(self, stop: threading.Event) -> None:
         """Routes what comes until it is told to stop. Waits for servers that are away.

@@ -1,13 +1,12 @@
 """Way 3, chained best effort: one commit after the other. Cheap, and a crash between them is a loss."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from enum import StrEnum
-from types import TracebackType
 
 from slackwater_messaging.errors import MessagingError
 from slackwater_messaging.message import Message
+from slackwater_messaging.sending.closing import Closing, in_thread
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.outbox import AsyncDatabase, Database
 from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
@@ -32,7 +31,7 @@ class CommitOrder(StrEnum):
     """A crash in between shows ghosts: Kafka tells of rows that the database never had."""
 
 
-class ChainedSender:
+class ChainedSender(Closing):
     """Commits a database transaction and a Kafka transaction directly after each other.
 
     All that can be refused is tried before the first commit, but for deferred constraints: the records have
@@ -63,16 +62,6 @@ class ChainedSender:
     ) -> None:
         self._order, self._probe = order, probe
         self._producer = SenderProducer(kafka, check_name(name), settings or SenderSettings())
-
-    def __enter__(self) -> "ChainedSender":
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes it."""
-        self.close()
 
     @contextmanager
     def transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
@@ -107,11 +96,11 @@ class ChainedSender:
             async with database_transaction_async(connection):
                 yield sending
                 check_whole(connection)
-                shown += await asyncio.to_thread(self._before_commit, sending.messages)
+                shown += await in_thread(self._before_commit, sending.messages)
         except BaseException as error:
-            await asyncio.to_thread(self._give_up, error, shown)
+            await in_thread(self._give_up, error, shown)
             raise
-        await asyncio.to_thread(self._after_commit, sending.messages)
+        await in_thread(self._after_commit, sending.messages)
 
     def close(self) -> None:
         """Lets go of Kafka. Idempotent."""

@@ -4,8 +4,6 @@ import logging
 import threading
 from collections.abc import Collection
 from datetime import timedelta
-from types import TracebackType
-from typing import Any
 
 import psycopg
 from confluent_kafka import Consumer, KafkaException
@@ -13,8 +11,9 @@ from confluent_kafka import Message as Record
 
 from slackwater_markers.kafka_retry import is_transient
 from slackwater_messaging.errors import MessagingUnavailableError
+from slackwater_messaging.sending.closing import Closing, KeptConnection
 from slackwater_messaging.sending.headers import HEADER_MESSAGE, MessageId, header_of
-from slackwater_messaging.sending.outbox import Database, Outbox
+from slackwater_messaging.sending.outbox import Outbox
 from slackwater_messaging.sending.step import SendProbe, SendStep, no_probe
 from slackwater_messaging.topics import explained
 from slackwater_protocol import KafkaSettings
@@ -25,7 +24,7 @@ _AT_ONCE = 5_000
 _PAUSE = timedelta(seconds=1)
 
 
-class DeliveryListener:
+class DeliveryListener(Closing):
     """Removes from an outbox what its destination topics hold, in sets.
 
     Listeners with one group share the topics. One that dies forgets nothing: what it had not removed is read
@@ -52,8 +51,8 @@ class DeliveryListener:
         group: str,
         probe: SendProbe = no_probe,
     ) -> None:
-        self._database, self._outbox, self._probe = database, outbox, probe
-        self._connection: Database | None = None
+        self._outbox, self._probe = outbox, probe
+        self._connection = KeptConnection(database)
         self._consumer = Consumer(
             {
                 **kafka.client_config,
@@ -66,16 +65,6 @@ class DeliveryListener:
         )
         self._consumer.subscribe(list(topics))
 
-    def __enter__(self) -> "DeliveryListener":
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes it."""
-        self.close()
-
     def run(self, stop: threading.Event) -> None:
         """Removes rows until it is told to stop. Waits for servers that are away."""
         while not stop.is_set():
@@ -83,7 +72,7 @@ class DeliveryListener:
                 self.run_once()
             except (MessagingUnavailableError, psycopg.OperationalError) as error:
                 logger.warning("outbox %s: %s; trying again", self._outbox.table, error)
-                self._disconnect()
+                self._connection.close()
                 stop.wait(_PAUSE.total_seconds())
 
     def run_once(self, timeout: timedelta = timedelta(milliseconds=200)) -> int:
@@ -108,7 +97,7 @@ class DeliveryListener:
     def close(self) -> None:
         """Leaves the group. Idempotent."""
         self._consumer.close()
-        self._disconnect()
+        self._connection.close()
 
     def _id_of(self, record: Record) -> MessageId | None:
         error = record.error()
@@ -122,13 +111,6 @@ class DeliveryListener:
 
     def _remove(self, ids: list[MessageId]) -> int:
         self._probe(SendStep.TAKEN)
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.Connection[Any].connect(self._database, autocommit=True)
-        removed = self._outbox.remove(self._connection, ids)
+        removed = self._outbox.remove(self._connection.open(), ids)
         self._probe(SendStep.REMOVED)
         return removed
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None

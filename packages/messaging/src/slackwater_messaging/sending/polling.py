@@ -4,12 +4,11 @@ import logging
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
-from types import TracebackType
-from typing import Any
 
 import psycopg
 
 from slackwater_messaging.errors import MessagingError, MessagingUnavailableError
+from slackwater_messaging.sending.closing import Closing, KeptConnection
 from slackwater_messaging.sending.kafka import BatchProducer
 from slackwater_messaging.sending.outbox import LANES, Database, Outbox, SavedMessage
 from slackwater_messaging.sending.step import SendProbe, SendStep, no_probe
@@ -34,7 +33,7 @@ class RelaySettings:
     """Time to the next attempt with a lane in which a message was refused."""
 
 
-class PollingRelay:
+class PollingRelay(Closing):
     """Sends the messages of an outbox: at least once, in the order of each key.
 
     Any number of relays may work on one outbox: each lane is sent by one of them at a time, which an
@@ -64,24 +63,14 @@ class PollingRelay:
         clock: Clock | None = None,
         probe: SendProbe = no_probe,
     ) -> None:
-        self._database, self._outbox = database, outbox
+        self._outbox = outbox
         self._settings, self._clock, self._probe = settings or RelaySettings(), clock or SystemClock(), probe
         self._producer = BatchProducer(kafka, self._settings.request_timeout)
-        self._connection: Database | None = None
+        self._connection = KeptConnection(database)
         self._next = 0
         self._held_until: dict[int, float] = {}
         self.refused: dict[int, MessagingError] = {}
         """By lane, the refusal that holds it up."""
-
-    def __enter__(self) -> "PollingRelay":
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes it."""
-        self.close()
 
     def run(self, stop: threading.Event) -> None:
         """Sends what comes until it is told to stop. Waits for servers that are away."""
@@ -91,7 +80,7 @@ class PollingRelay:
                 sent = self.run_once()
             except (MessagingUnavailableError, psycopg.OperationalError) as error:
                 logger.warning("outbox %s: %s; trying again", self._outbox.table, error)
-                self._disconnect()
+                self._connection.close()
                 sent, pause = 0, self._settings.longest_pause
             if sent:
                 pause = self._settings.first_pause
@@ -107,7 +96,7 @@ class PollingRelay:
                 sent again.
             psycopg.Error: The database does not do its part; likewise.
         """
-        connection = self._connected()
+        connection = self._connection.open()
         now = self._clock.monotonic()
         busy = [
             lane for lane in self._outbox.busy_lanes(connection) if self._held_until.get(lane, now) <= now
@@ -119,7 +108,7 @@ class PollingRelay:
     def close(self) -> None:
         """Lets go of both servers. Idempotent."""
         self._producer.discard()
-        self._disconnect()
+        self._connection.close()
 
     def _send(self, connection: Database, lane: int) -> int:
         with connection.transaction():
@@ -145,13 +134,3 @@ class PollingRelay:
             self.refused.setdefault(lane, error)
         if refused:
             self._held_until[lane] = self._clock.monotonic() + self._settings.retry_after.total_seconds()
-
-    def _connected(self) -> Database:
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.Connection[Any].connect(self._database, autocommit=True)
-        return self._connection
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None

@@ -4,11 +4,9 @@ Kafka's commit decides. An outcome record in the same Kafka transaction names th
 after a crash the topic of these records says what became of it.
 """
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from types import TracebackType
 
 import psycopg
 from psycopg import sql
@@ -20,6 +18,7 @@ from slackwater_messaging.errors import (
     MessagingUnavailableError,
 )
 from slackwater_messaging.message import Message
+from slackwater_messaging.sending.closing import Closing, in_thread
 from slackwater_messaging.sending.indoubt import (
     Outcome,
     decide,
@@ -62,7 +61,7 @@ class InDoubtError(MessagingUnavailableError):
         """The name under which the database keeps it."""
 
 
-class PreparedSender:
+class PreparedSender(Closing):
     """Commits a database transaction and a Kafka transaction with PREPARE TRANSACTION.
 
     Exactly once for readers of committed records: both sides commit or neither does. Messages become visible
@@ -96,16 +95,6 @@ class PreparedSender:
         self._producer = SenderProducer(kafka, name, settings or SenderSettings())
         self._is_settled = False
         self._has_topic = False
-
-    def __enter__(self) -> "PreparedSender":
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes it."""
-        self.close()
 
     @contextmanager
     def transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
@@ -147,21 +136,21 @@ class PreparedSender:
         """Does what :meth:`transaction` does; Kafka is waited for in a thread, recovery in another one."""
         check_idle(connection)
         if not self._is_settled:
-            await asyncio.to_thread(self._recover_apart, connection)
+            await in_thread(self._recover_apart, connection)
         sending, gid = SendingTransaction(connection), gid_of(self._name, uuid.uuid4().hex)
         try:
             async with database_transaction_async(connection):
                 yield sending
                 if sending.messages:
                     check_whole(connection)
-                    await asyncio.to_thread(self._write, sending.messages, gid)
+                    await in_thread(self._write, sending.messages, gid)
                     self._check_prepared((await connection.execute(_prepare(gid))).statusmessage)
         except BaseException as error:
-            await asyncio.to_thread(self._give_up)
+            await in_thread(self._give_up)
             _explain(error)
             raise
         if sending.messages:
-            failed = await asyncio.to_thread(self._commit, gid)
+            failed = await in_thread(self._commit, gid)
             await finish_async(connection, gid, is_commit=failed is None)
             self._end(failed)
 

@@ -4,18 +4,16 @@ Their rows are removed when Kafka has committed: by the sender (way 4), or by a 
 topics (way 5). After a failure the topics say which messages are in them, and only the others are sent.
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Self
 
 import psycopg
 
 from slackwater_messaging.errors import MessagingError
+from slackwater_messaging.sending.closing import Closing, in_thread
 from slackwater_messaging.sending.headers import HEADER_MESSAGE, header_of
 from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_messaging.sending.outbox import AsyncDatabase, Database, Outbox, SavedMessage
@@ -49,7 +47,7 @@ class Recovery:
     """Saved messages that were missing in their topics, and were sent."""
 
 
-class SavedSender:
+class SavedSender(Closing):
     """Way 4: saves messages with the data, sends them after the commit, then removes them in one statement.
 
     Exactly once for readers of committed records: whatever dies, a message that was committed is in its topic
@@ -95,16 +93,6 @@ class SavedSender:
         self._is_settled = False
         self._retry_at = float("-inf")
 
-    def __enter__(self) -> Self:
-        """Returns itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes it."""
-        self.close()
-
     @property
     def is_settled(self) -> bool:
         """False if saved messages may wait for :meth:`recover`, which the next transaction tries."""
@@ -139,7 +127,7 @@ class SavedSender:
         check_idle(connection)
         if self._is_due:
             with self._waiting_for_servers():
-                await asyncio.to_thread(self._recover_apart, connection)
+                await in_thread(self._recover_apart, connection)
         sending = SendingTransaction(connection)
         async with database_transaction_async(connection):
             yield sending
@@ -165,7 +153,6 @@ class SavedSender:
             MessagingUnavailableError: A server does not do its part. What is saved stays saved.
         """
         self._is_settled = False
-        self._retry_at = self._clock.monotonic() + self._settings.retry_after.total_seconds()
         self._producer.open()
         with autocommit(connection):
             saved = self._outbox.read(connection, self._name)
@@ -200,7 +187,7 @@ class SavedSender:
 
     async def _deliver_async(self, connection: AsyncDatabase, saved: Sequence[SavedMessage]) -> None:
         self._is_settled = False
-        await asyncio.to_thread(self._send, saved)
+        await in_thread(self._send, saved)
         has_others = False
         if self.removes:
             async with autocommit_async(connection):
