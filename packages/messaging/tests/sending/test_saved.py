@@ -8,6 +8,7 @@ import os
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from confluent_kafka import Producer
 
@@ -144,6 +145,26 @@ def test_what_a_process_has_saved_that_was_overtaken_is_found(world: World) -> N
         do(world, sender, 3)
         assert (sender.is_settled, world.waiting) == (True, 0)
     assert (world.values(), world.waiting) == (["1", "2", "late", "3"], 0)
+
+
+@pytest.mark.parametrize("kind", [SavedSender, ProvenSender])
+def test_a_commit_of_which_nobody_hears_is_sent_by_the_next_transaction(
+    world: World, kind: type[SavedSender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = psycopg.Connection.commit
+
+    def lose(connection: psycopg.Connection[Any]) -> None:
+        commit(connection)
+        raise psycopg.OperationalError("the answer is lost")
+
+    with kind(world.kafka, world.outbox, world.name, settings=AT_ONCE) as sender:
+        do(world, sender, 1)
+        monkeypatch.setattr(psycopg.Connection, "commit", lose)
+        with pytest.raises(psycopg.OperationalError, match="the answer is lost"):
+            do(world, sender, 2)
+        monkeypatch.undo()
+        do(world, sender, 3)
+    assert (world.numbers, world.values()) == ([1, 2, 3], ["1", "2", "3"])
 
 
 def test_two_processes_with_one_name_lose_and_repeat_nothing(world: World) -> None:

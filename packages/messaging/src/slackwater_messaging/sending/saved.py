@@ -114,8 +114,9 @@ class SavedSender(Closing):
             yield sending
             check_whole(connection)
             saved = self._save(connection, sending)
+            is_next = self._unsettle(saved)
         self._probe(SendStep.DATABASE_COMMITTED)
-        if saved and self._is_settled:
+        if is_next:
             with self._waiting_for_servers():
                 self._deliver(connection, saved)
 
@@ -136,8 +137,9 @@ class SavedSender(Closing):
             if sending.messages:
                 saved = await self._outbox.save_async(connection, sending.messages, self._name)
                 self._probe(SendStep.SAVED)
+            is_next = self._unsettle(saved)
         self._probe(SendStep.DATABASE_COMMITTED)
-        if saved and self._is_settled:
+        if is_next:
             with self._waiting_for_servers():
                 await self._deliver_async(connection, saved)
 
@@ -179,14 +181,21 @@ class SavedSender(Closing):
         self._probe(SendStep.SAVED)
         return saved
 
+    def _unsettle(self, saved: Sequence[SavedMessage]) -> bool:
+        """Notes that from now on something may wait for recovery, also if nobody hears of the commit.
+
+        Returns whether the messages may be sent as they are: no others wait before them.
+        """
+        is_next = self._is_settled and bool(saved)
+        self._is_settled = self._is_settled and not saved
+        return is_next
+
     def _deliver(self, connection: Database, saved: Sequence[SavedMessage]) -> None:
-        self._is_settled = False
         self._send(saved)
         has_others = self._remove(connection, saved) if self.removes else False
         self._is_settled = not has_others
 
     async def _deliver_async(self, connection: AsyncDatabase, saved: Sequence[SavedMessage]) -> None:
-        self._is_settled = False
         await in_thread(self._send, saved)
         has_others = False
         if self.removes:
@@ -245,7 +254,8 @@ class ProvenSender(SavedSender):
     """Way 5: as :class:`SavedSender`, but rows are removed by a :class:`DeliveryListener`.
 
     The sender needs one statement per transaction less; the listener removes rows in large sets, when it has
-    seen the messages in their topics. The promise is the same.
+    seen the messages in their topics. The promise is the same. What a process leaves that was overtaken by
+    another one of its name is found by the next :meth:`recover`, and not by the next transaction.
     """
 
     removes = False
