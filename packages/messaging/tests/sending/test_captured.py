@@ -146,10 +146,10 @@ def test_a_row_that_is_no_message_is_named_with_its_place(world: World, log: Log
 def test_a_topic_that_is_not_there_is_named_and_nothing_is_passed_over(world: World, log: Log) -> None:
     log.commit("a", "b", topic=f"{world.name}.later")
     stop = threading.Event()
-    with log.relay() as relay, pytest.raises(MessagingConfigError, match="make the topic"):
-        relay.run(stop)
-    later = world.make_topic("later")
     with log.relay() as relay:
+        with pytest.raises(MessagingConfigError, match="make the topic"):
+            relay.run(stop)
+        later = world.make_topic("later")
         while not world.values(later):
             relay.run_once(SOON)
     assert world.values(later) == ["a", "b"]

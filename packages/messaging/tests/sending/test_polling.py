@@ -136,9 +136,11 @@ def test_a_relay_without_its_lock_would_mix_up_a_key(world: World, monkeypatch: 
 
 def test_messages_that_a_sender_saved_are_not_the_relays(world: World) -> None:
     world.outbox.save(world.connection, [world.message("mine")], "sender")
+    assert world.outbox.busy_lanes(world.connection) == []
+    world.outbox.send(world.connection, world.message("the relay's"))
     with relay(world) as each:
-        assert each.run_once() == 0
-    assert world.waiting == 1
+        assert each.run_once() == 1
+    assert (world.values(), world.waiting) == (["the relay's"], 1)
 
 
 def test_a_refused_message_holds_up_its_lane_and_no_other(
@@ -158,6 +160,17 @@ def test_a_refused_message_holds_up_its_lane_and_no_other(
     assert world.waiting == 2
     world.connection.execute(f"DELETE FROM {world.outbox.table} WHERE id = 1".encode())  # noqa: S608
     with relay(world) as each:
+        assert each.run_once() == 1
+
+
+def test_a_lane_is_no_longer_held_up_when_its_message_is_gone(world: World) -> None:
+    world.outbox.send(world.connection, Message(topic=f"{world.name}.nowhere", key=b"a", value=b""))
+    settings = RelaySettings(request_timeout=SOON.request_timeout, retry_after=timedelta(0))
+    with relay(world, settings=settings) as each:
+        assert each.run_once() == 0
+        assert len(each.refused) == 1
+        world.connection.execute(f"DELETE FROM {world.outbox.table}".encode())  # noqa: S608
+        world.outbox.send(world.connection, world.message("next", "a"))
         assert each.run_once() == 1
         assert each.refused == {}
 

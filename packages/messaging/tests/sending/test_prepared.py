@@ -1,17 +1,20 @@
 """Last resource commit: what decides, what is found in doubt, and who may decide when."""
 
+import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from slackwater_messaging import MessagingConfigError, MessagingStateError, MessagingUnavailableError
+from slackwater_messaging import Message, MessagingConfigError, MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.sending import (
     InDoubtError,
     Outcome,
     PreparedSender,
+    SenderSettings,
     SendStep,
     find_prepared,
     resolve,
@@ -64,12 +67,14 @@ def test_both_sides_commit_or_the_error_of_the_business_undoes_both(
 def test_the_next_transaction_decides_about_what_a_death_has_left(
     world: World, step: SendStep, outcome: Outcome
 ) -> None:
+    with prepared(world) as sender:
+        do(world, sender, 0)
     assert left(world) == []
     gid = _die(world, step)
     assert left(world) == [gid]
     with prepared(world) as sender:
         do(world, sender, 2)
-    expected = [1, 2] if outcome is Outcome.COMMITTED else [2]
+    expected = [0, 1, 2] if outcome is Outcome.COMMITTED else [0, 2]
     assert (world.numbers, world.values(), left(world)) == (expected, [str(n) for n in expected], [])
 
 
@@ -125,7 +130,7 @@ def test_an_answer_of_kafka_that_is_lost_is_looked_up(
     world: World, is_done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _lose_answers(monkeypatch, is_done=is_done)
-    with prepared(world) as sender:
+    with prepared(world, settings=SenderSettings(patience=timedelta(seconds=5))) as sender:
         if is_done:
             do(world, sender, 1)
         else:
@@ -150,6 +155,22 @@ def test_a_transaction_that_nobody_can_tell_of_stays_in_doubt(
         monkeypatch.undo()
         do(world, sender, 2)
     assert (world.numbers, world.values(), left(world)) == ([1, 2], ["1", "2"], [])
+
+
+def test_what_another_process_left_is_decided_after_an_own_failure_too(world: World) -> None:
+    """The name was somebody else's between the failure and the next transaction."""
+    with prepared(world) as sender:
+        do(world, sender, 0)
+        with pytest.raises(MessagingConfigError, match=r"raise max\.message\.bytes"):
+            _send_too_much(world, sender)
+        _die(world, SendStep.KAFKA_COMMITTED)
+        do(world, sender, 2)
+    assert (world.numbers, world.values(), left(world)) == ([0, 1, 2], ["0", "1", "2"], [])
+
+
+def _send_too_much(world: World, sender: PreparedSender) -> None:
+    with sender.transaction(world.connection) as sending:
+        sending.send(Message(topic=world.topic, value=os.urandom(2_000_000)))
 
 
 def test_a_database_that_goes_away_behind_kafka_s_commit_commits_later(world: World) -> None:

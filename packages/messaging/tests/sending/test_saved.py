@@ -10,7 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from slackwater_messaging import Message, MessagingConfigError, MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.sending import (
@@ -21,6 +22,7 @@ from slackwater_messaging.sending import (
     SenderSettings,
     SendStep,
 )
+from slackwater_messaging.sending.kafka import SenderProducer
 from slackwater_protocol import KafkaSettings
 from slackwater_testing.messaging.world import At, Death, World
 
@@ -38,10 +40,6 @@ def do(world: World, sender: SavedSender, number: int, *messages: Message) -> No
     with sender.transaction(world.connection) as sending:
         sending.connection.execute(*world.insert(number))
         sending.send(*messages or [world.message(str(number))])
-
-
-def _recovered(world: World, sender: SavedSender) -> Recovery:
-    return sender.recover(world.connection)
 
 
 def test_messages_are_sent_with_the_transaction_and_their_rows_removed(world: World) -> None:
@@ -67,6 +65,23 @@ def test_transactions_commit_while_kafka_is_away_and_messages_follow_in_order(
         do(world, sender, 2)
         assert sender.is_settled
     assert (world.values(), world.waiting) == (["0", "1", "2"], 0)
+
+
+def test_messages_behind_ones_that_wait_wait_with_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = SenderSettings(retry_after=timedelta(hours=1), clock_margin=timedelta(minutes=1))
+    with saved(world, settings=later) as sender:
+        do(world, sender, 1)
+        monkeypatch.setattr(SenderProducer, "write", _away)
+        do(world, sender, 2)
+        monkeypatch.undo()
+        do(world, sender, 3)
+        assert (world.values(), world.waiting) == (["1"], 2)
+        assert sender.recover(world.connection) == Recovery(0, 2)
+    assert world.values() == ["1", "2", "3"]
+
+
+def _away(*_: object) -> None:
+    raise MessagingUnavailableError("away")
 
 
 def test_a_sender_looks_for_kafka_only_now_and_then(world: World) -> None:
@@ -127,11 +142,12 @@ def test_recovery_waits_for_transactions_of_others_that_stand_open(world: World)
     with pytest.raises(Death):
         do(world, saved(world, probe=At(SendStep.KAFKA_COMMITTED)), 1)
     impatient = SenderSettings(patience=timedelta(seconds=0.5), retry_after=timedelta(0))
-    with saved(world, settings=impatient) as sender:
-        with pytest.raises(MessagingUnavailableError, match=rf"{world.topic}/0 below 3"):
-            sender.recover(world.connection)
-        other.abort_transaction(60)
-        assert _recovered(world, sender) == Recovery(1, 0)
+    stuck = pytest.raises(MessagingUnavailableError, match=rf"{world.topic}/0 below 3")
+    with saved(world, settings=impatient) as sender, stuck:
+        sender.recover(world.connection)
+    other.abort_transaction(60)
+    with saved(world) as sender:
+        assert sender.recover(world.connection) == Recovery(1, 0)
     assert world.values() == ["1"]
 
 
@@ -180,11 +196,15 @@ def test_a_message_that_kafka_refuses_stays_saved_and_recovery_says_why(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     with saved(world) as sender, caplog.at_level(logging.WARNING):
-        do(world, sender, 1, Message(topic=world.topic, value=os.urandom(2_000_000)))
+        do(world, sender, 1, world.message("1"), Message(topic=world.topic, value=os.urandom(2_000_000)))
+        plain = Producer({"bootstrap.servers": world.bootstrap})
+        plain.produce(world.topic, b"of others")
+        plain.flush(60)
+        assert world.values() == ["of others"]  # nothing stands open before it
         assert "MSG_SIZE_TOO_LARGE" in caplog.text
         with pytest.raises(MessagingConfigError, match=r"raise max\.message\.bytes"):
             sender.recover(world.connection)
-    assert (world.numbers, world.values(), world.waiting) == ([1], [], 1)
+    assert (world.numbers, world.values(), world.waiting) == ([1], ["of others"], 2)
 
 
 def test_recovery_refuses_a_topic_that_is_gone(world: World) -> None:
@@ -205,9 +225,10 @@ def test_a_listener_removes_what_the_topic_holds_and_passes_over_the_records_of_
     with ProvenSender(world.kafka, world.outbox, world.name, settings=AT_ONCE) as sender:
         for number in range(5):
             do(world, sender, number)
-    world.outbox.save(world.connection, [world.message("not sent")], "other")
+    (kept,) = world.outbox.save(world.connection, [world.message("not sent")], "other")
     plain = Producer({"bootstrap.servers": world.bootstrap})
-    plain.produce(world.topic, b"", headers=[("slackwater-message", f"{world.name}_else/6/1")])
+    for other in (kept.id._replace(outbox=f"{world.name}_else"), kept.id._replace(created_us=1)):
+        plain.produce(world.topic, b"", headers=[("slackwater-message", str(other))])
     plain.produce(world.topic, b"", headers=[("slackwater-message", b"\xff")])
     plain.produce(world.topic, b"")
     plain.flush(60)
@@ -215,9 +236,17 @@ def test_a_listener_removes_what_the_topic_holds_and_passes_over_the_records_of_
     listener = DeliveryListener(world.dsn, world.kafka, world.outbox, topics=[world.topic], group=world.name)
     with listener:
         removed = 0
-        while removed < 5:
+        while _read_by(world) < 14:  # records and the ends of five transactions
             removed += listener.run_once(timedelta(seconds=60))
     assert (removed, world.waiting) == (5, 1)
+
+
+def _read_by(world: World) -> int:
+    """Returns the offset that the listener's group has committed."""
+    admin = AdminClient({"bootstrap.servers": world.bootstrap})
+    asked = [ConsumerGroupTopicPartitions(world.name, [TopicPartition(world.topic, 0)])]
+    (found,) = admin.list_consumer_group_offsets(asked)[world.name].result(60).topic_partitions
+    return int(found.offset)
 
 
 def test_recovery_of_a_sender_whose_rows_a_listener_has_not_removed_sends_nothing_again(world: World) -> None:
