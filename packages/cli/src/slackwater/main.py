@@ -30,6 +30,8 @@ COMMANDS = {
     "read": "Show views as of one commit: documents of one pipeline, or of several of one source.",
     "wait": "Wait until everything up to a commit is visible in the outputs of pipelines.",
     "transactions": "Show or end the Kafka transactions that keep a pipeline's readers from going on.",
+    "messaging": "Check that the messages of a service are in their topics.",
+    "indoubt": "Show and decide the prepared transactions that senders of messages have left in a database.",
     "status": "Show a source: frontier, state, lag, open transactions, pipelines.",
     "doctor": "Say what is wrong with a source, why, and which command helps.",
     "source": "Decide about a source: skip a transaction, begin a timeline, pass a damaged record.",

@@ -1,16 +1,15 @@
 """``slackwater schema``."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
-import psycopg
 
-from slackwater.errors import CommandInputError, unreachable
-from slackwater.invocation import required, setting, start_command
+from slackwater.databases import POSTGRES_URL, Database, connected
+from slackwater.errors import CommandInputError
+from slackwater.invocation import start_command
 from slackwater.output import Output, aligned
 from slackwater_sql.catalog import Catalog, Column, Table
 from slackwater_sql.errors import MissingTablesError
@@ -24,12 +23,8 @@ from slackwater_sql.postgres import (
     pull_schema,
 )
 
-_CONNECT_SECONDS = 10
 ABSENT = "absent"
 _PARTITIONS = "PARTITIONS"
-_POSTGRES_URL = setting(
-    "postgres.url", "--postgres-url", metavar="URL", help="postgresql://user@host:port/database; secret."
-)
 _OUTPUT_FILE = click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -53,7 +48,7 @@ def schema() -> None:
 
 
 @schema.command()
-@_POSTGRES_URL
+@POSTGRES_URL
 @click.option(
     "--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="Table; repeat."
 )
@@ -115,7 +110,7 @@ def _write(text: str, tables: int, output: Path | None) -> None:
 
 @schema.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@_POSTGRES_URL
+@POSTGRES_URL
 @click.pass_context
 def check(ctx: click.Context, folder: Path) -> None:
     """Compare the tables that the pipeline in DIR declares with those of the database.
@@ -144,21 +139,9 @@ def check(ctx: click.Context, folder: Path) -> None:
     ctx.exit(1 if affected(found) else 0)
 
 
-@contextmanager
-def _database(ctx: click.Context) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    """Connects with the source database.
-
-    Raises:
-        CommandUnavailableError: it cannot be reached, or refuses what is asked within the block.
-    """
-    secret = start_command(ctx).postgres.url
-    url = secret.get_secret_value() if secret else None
-    url = required(url, "postgres.url", "--postgres-url", "whose tables to read")
-    try:
-        with psycopg.connect(url, connect_timeout=_CONNECT_SECONDS) as connection:
-            yield connection
-    except psycopg.Error as error:
-        raise unreachable("PostgreSQL", "reading the catalogue", str(error).strip()) from error
+def _database(ctx: click.Context) -> AbstractContextManager[Database]:
+    """Connects with the source database."""
+    return connected(start_command(ctx), "whose tables to read", "reading the catalogue")
 
 
 @dataclass(frozen=True, slots=True)

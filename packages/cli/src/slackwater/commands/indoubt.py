@@ -1,0 +1,147 @@
+"""``slackwater indoubt``."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import click
+
+from slackwater.conversion import kafka_settings
+from slackwater.databases import POSTGRES_URL, Database, connected
+from slackwater.errors import CommandConfigError
+from slackwater.invocation import Command, setting, start_command
+from slackwater.output import Output, ago
+from slackwater_messaging import MessagingError
+from slackwater_messaging.sending import PreparedTransaction, find_prepared, is_committed, resolve
+from slackwater_protocol import KafkaSettings, SystemClock
+
+_HEAD = ("prepared transaction", "sender", "since", "database", "Kafka")
+_FOREIGN = "no sender's: its owner decides"
+_COMMITTED, _NOT_COMMITTED = "has committed it", "has not committed it"
+
+
+@click.group()
+def indoubt() -> None:
+    """Show and decide the prepared transactions that senders of messages have left in a database.
+
+    A service that dies between PREPARE TRANSACTION and COMMIT PREPARED leaves a transaction that keeps its
+    locks and holds back VACUUM until somebody decides about it. Its next start under the same name does; this
+    command is for services that do not come back. What became of a transaction stands in the sender's topic
+    of outcomes.
+
+    \b
+    Examples:
+      slackwater indoubt list --postgres-url postgresql://app@localhost/shop --bootstrap localhost:9092
+      slackwater indoubt resolve --sender billing-1
+
+    Read on in docs/messaging.md.
+    """
+
+
+def _of_both(command: Command) -> Command:
+    """Adds what both commands are given."""
+    brokers = setting(
+        "kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the messages."
+    )
+    return brokers(POSTGRES_URL(command))
+
+
+@indoubt.command("list")
+@_of_both
+@click.option("--json", "as_json", is_flag=True, help="For tools: one object per prepared transaction.")
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool) -> None:
+    """Show all prepared transactions of the server, and what Kafka says about those of senders.
+
+    A sender at work has one for some milliseconds: look at how long it is there. Without brokers Kafka is not
+    asked. Those that no sender has made are named, too: they keep locks like any other. The exit code is 1 if
+    there is any.
+
+    \b
+    Examples:
+      slackwater indoubt list --postgres-url postgresql://app@localhost/shop --bootstrap localhost:9092
+      slackwater indoubt list --json
+    """
+    settings = start_command(ctx)
+    kafka = kafka_settings(settings, "of the messages") if settings.kafka.bootstrap else None
+    with connected(settings, "whose transactions to show", "listing", autocommit=True) as database:
+        found = find_prepared(database)
+    told = {each.gid: _told(kafka, each) for each in found}
+    if as_json:
+        for each in found:
+            click.echo(json.dumps(_object(each, told[each.gid]), ensure_ascii=False))
+    else:
+        _show(found, told)
+    ctx.exit(1 if found else 0)
+
+
+@indoubt.command("resolve")
+@_of_both
+@click.option("--sender", "senders", multiple=True, metavar="NAME", help="The sender's name; repeat.")
+@click.option("--all", "is_all", is_flag=True, help="All senders that have left something in this database.")
+@click.pass_context
+def resolve_(ctx: click.Context, senders: tuple[str, ...], is_all: bool) -> None:
+    """Commit or roll back what senders have left prepared, as Kafka has decided.
+
+    Takes over the sender's name in Kafka for a moment, as its next start would. A service that is at work
+    under the name is not harmed: its transaction in hand is decided, too, and it gets an error for it or for
+    its next one, of which nothing remains.
+
+    \b
+    Examples:
+      slackwater indoubt resolve --sender billing-1
+      slackwater indoubt resolve --all
+    """
+    if bool(senders) == is_all:
+        raise CommandConfigError("say whose transactions to decide", "give --sender NAME, or --all")
+    settings = start_command(ctx)
+    kafka = kafka_settings(settings, "of the messages")
+    with connected(settings, "whose transactions to decide", "deciding", autocommit=True) as database:
+        for sender in senders or _senders(database):
+            outcomes = resolve(database, kafka, sender)
+            for gid, outcome in outcomes.items():
+                click.echo(f"{gid}: {outcome}")
+            if not outcomes:
+                click.echo(f"{sender}: nothing was left prepared in this database")
+
+
+def _senders(database: Database) -> Sequence[str]:
+    found = [each.sender for each in find_prepared(database) if each.sender is not None and each.is_here]
+    return list(dict.fromkeys(found))
+
+
+def _told(kafka: KafkaSettings | None, each: PreparedTransaction) -> str:
+    if each.sender is None:
+        return _FOREIGN
+    if kafka is None:
+        return "was not asked: give --bootstrap"
+    try:
+        is_done = is_committed(kafka, each.sender, each.gid)
+    except MessagingError as error:
+        return f"cannot tell: {error}"
+    return _COMMITTED if is_done else _NOT_COMMITTED
+
+
+def _object(each: PreparedTransaction, told: str) -> dict[str, object]:
+    return {
+        "gid": each.gid,
+        "sender": each.sender,
+        "prepared_at": each.prepared_at.isoformat(),
+        "owner": each.owner,
+        "database": each.database,
+        "kafka": {_COMMITTED: "committed", _NOT_COMMITTED: "not committed"}.get(told),
+    }
+
+
+def _show(found: Sequence[PreparedTransaction], told: Mapping[str, str]) -> None:
+    output, now_ms = Output(), int(SystemClock().now().timestamp() * 1000)
+    rows = [
+        (
+            each.gid,
+            each.sender or "-",
+            ago(int(each.prepared_at.timestamp() * 1000), now_ms),
+            each.database,
+            told[each.gid],
+        )
+        for each in found
+    ]
+    output.table([_HEAD, *rows] if rows else [("no transaction is prepared",)])

@@ -1,0 +1,173 @@
+"""``slackwater messaging``."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from slackwater.conversion import kafka_settings
+from slackwater.databases import POSTGRES_URL, connected
+from slackwater.errors import CommandConfigError
+from slackwater.invocation import setting, start_command
+from slackwater.output import Output
+from slackwater_messaging import AuditReport, AuditWindow, audit_messages, id_finder
+from slackwater_protocol import SystemClock
+
+_SHOWN = 20
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+@click.group()
+def messaging() -> None:
+    """Check that the messages of a service are in their topics.
+
+    \b
+    Example:
+      slackwater messaging audit --since 1h --topic paid --id key \\
+          --query "SELECT id, paid_at FROM payments WHERE paid_at >= %(start)s AND paid_at < %(end)s"
+
+    Read on in docs/messaging.md.
+    """
+
+
+class _Moment(click.ParamType[datetime | timedelta]):
+    """A time in ISO 8601, or a duration that counts back from now."""
+
+    name = "time"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime | timedelta:
+        text = str(value)
+        number, unit = text[:-1], text[-1:]
+        if number.isascii() and number.isdigit() and unit in _UNITS:
+            return timedelta(seconds=int(number) * _UNITS[unit])
+        try:
+            found = datetime.fromisoformat(text)
+        except ValueError:
+            self.fail(
+                f"{text!r}: expected a time like 2026-11-25T12:00Z, or a duration like 90s, 10m, 1h, 7d"
+            )
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+@messaging.command()
+@POSTGRES_URL
+@setting("kafka.bootstrap", "--bootstrap", metavar="HOST:PORT", help="The brokers of the topics.")
+@click.option("--query", required=True, metavar="SQL", help="SELECTs id and time of commit; see above.")
+@click.option("--topic", "topics", multiple=True, required=True, help="Where the messages go; repeat.")
+@click.option(
+    "--id",
+    "place",
+    default="key",
+    show_default=True,
+    metavar="WHERE",
+    help="Where a record has the id: key, header:NAME, or value:FIELD of JSON.",
+)
+@click.option(
+    "--since", type=_Moment(), default="1h", show_default=True, help="Where the window begins: time, or ago."
+)
+@click.option("--until", type=_Moment(), default="1m", show_default=True, help="Where it ends: time, or ago.")
+@click.option(
+    "--late-after",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A message that comes so long after its commit is late.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For tools: one object with all ids.")
+@click.pass_context
+def audit(  # noqa: PLR0913 - click hands over each option by its name
+    ctx: click.Context,
+    query: str,
+    topics: tuple[str, ...],
+    place: str,
+    since: datetime | timedelta,
+    until: datetime | timedelta,
+    late_after: float,
+    as_json: bool,
+) -> None:
+    """Compare what a database has committed with what its topics hold, over a window of time.
+
+    Reports messages that were lost, repeated, shown without their data (ghosts), or late. Changes nothing.
+    Ways of sending that can lose messages need such a check; those that cannot may be checked by it.
+
+    The query returns two columns, the id of each message and when it was committed, for messages from
+    %(start)s on and before %(end)s. It is asked for ten minutes more on both sides, and topics are read from
+    ten minutes before the window on: so much may clocks differ and transactions last. Records without an id
+    are passed over.
+
+    The exit code is 1 if a message is lost, repeated or a ghost.
+
+    \b
+    Examples:
+      slackwater messaging audit --since 1h --topic paid \\
+          --query "SELECT id, paid_at FROM payments WHERE paid_at >= %(start)s AND paid_at < %(end)s"
+      slackwater messaging audit --since 2026-11-25T00:00Z --until 2026-11-26T00:00Z --topic orders \\
+          --id value:order.id --json --query "$(cat committed-orders.sql)"
+    """
+    settings = start_command(ctx)
+    now = SystemClock().now()
+    window = AuditWindow(
+        start=_moment(since, now), end=_moment(until, now), late_after=timedelta(seconds=late_after)
+    )
+    if window.start >= window.end:
+        problem = f"the window ends before it begins: {window.start:%F %T} to {window.end:%F %T}"
+        raise CommandConfigError(problem, "--since has to be before --until; both default to a time ago")
+    kafka, output = kafka_settings(settings, "where the messages go"), Output()
+    with connected(settings, "whose messages to compare", "asking for messages") as database:
+        report = audit_messages(
+            database,
+            kafka,
+            query=query,
+            topics=topics,
+            find_id=id_finder(place),
+            window=window,
+            progress=lambda n: None if as_json else output.progress(f"{n:,} records read"),
+        )
+    output.end_progress()
+    if as_json:
+        click.echo(json.dumps(_object(report), ensure_ascii=False))
+    else:
+        _show(output, report, window)
+    ctx.exit(0 if report.is_clean else 1)
+
+
+def _moment(given: datetime | timedelta, now: datetime) -> datetime:
+    return now - given if isinstance(given, timedelta) else given
+
+
+def _object(report: AuditReport) -> dict[str, object]:
+    return {
+        "committed": report.committed,
+        "lost": report.lost,
+        "repeated": report.repeated,
+        "ghosts": report.ghosts,
+        "late": {each: delay.total_seconds() for each, delay in report.late},
+    }
+
+
+def _show(output: Output, report: AuditReport, window: AuditWindow) -> None:
+    late = tuple(f"{each} (+{delay.total_seconds():g} s)" for each, delay in report.late)
+    output.table(
+        [
+            ("committed", f"{report.committed:,} messages, {window.start:%F %T} to {window.end:%F %T %Z}"),
+            *(
+                (name, _shown(ids))
+                for name, ids in {
+                    "lost": report.lost,
+                    "repeated": report.repeated,
+                    "ghosts": report.ghosts,
+                    "late": late,
+                }.items()
+            ),
+        ]
+    )
+
+
+def _shown(ids: tuple[str, ...]) -> str:
+    if not ids:
+        return "0"
+    more = f", and {len(ids) - _SHOWN:,} more (--json has all)" if len(ids) > _SHOWN else ""
+    return f"{len(ids):,}: {', '.join(ids[:_SHOWN])}{more}"

@@ -1,0 +1,45 @@
+"""The database that a command asks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from slackwater.errors import unreachable
+from slackwater.invocation import required, setting
+from slackwater.settings import Settings
+
+Database = psycopg.Connection[tuple[Any, ...]]
+
+POSTGRES_URL = setting(
+    "postgres.url", "--postgres-url", metavar="URL", help="postgresql://user@host:port/database; secret."
+)
+"""The option of commands that ask one."""
+
+_CONNECT_SECONDS = 10
+
+
+@contextmanager
+def connected(
+    settings: Settings, purpose: str, question: str, *, autocommit: bool = False
+) -> Iterator[Database]:
+    """Connects with the database of the settings.
+
+    Args:
+        settings: Of the command.
+        purpose: What the address is for, if it is missing.
+        question: What is asked within the block, for errors.
+        autocommit: Whether each statement is a transaction by itself.
+
+    Raises:
+        CommandConfigError: Its address was not given.
+        CommandUnavailableError: It cannot be reached, or refuses what is asked within the block.
+    """
+    secret = settings.postgres.url
+    url = required(secret.get_secret_value() if secret else None, "postgres.url", "--postgres-url", purpose)
+    try:
+        with psycopg.connect(url, connect_timeout=_CONNECT_SECONDS, autocommit=autocommit) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise unreachable("PostgreSQL", question, str(error).strip()) from error

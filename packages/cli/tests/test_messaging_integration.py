@@ -1,0 +1,136 @@
+"""``slackwater indoubt`` and ``slackwater messaging audit`` over real servers."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+
+import psycopg
+import pytest
+
+from slackwater import main
+from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater_messaging import Message, PollingRelay, PreparedSender
+from slackwater_messaging.sending import SendStep
+from slackwater_messaging.sending.kafka import SenderProducer
+from slackwater_protocol import SystemClock
+from slackwater_testing.messaging.world import At, Death, World
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def world(postgres_server: PostgresServer, kafka_broker: KafkaBroker) -> Iterator[World]:
+    made = World(postgres_server.dsn(), kafka_broker.bootstrap)
+    yield made
+    made.connection.close()
+
+
+def run(world: World, *words: str) -> int:
+    return main.run([*words, "--postgres-url", world.dsn, "--bootstrap", world.bootstrap])
+
+
+def die(world: World, name: str, step: SendStep, number: int) -> None:
+    """Leaves a prepared transaction, as a service does that is killed."""
+
+    def do() -> None:
+        with psycopg.connect(world.dsn) as connection:
+            sender = PreparedSender(world.kafka, name, probe=At(step))
+            with sender.transaction(connection) as sending:
+                sending.connection.execute(*world.insert(number))
+                sending.send(world.message(str(number)))
+
+    with pytest.MonkeyPatch.context() as dead:
+        dead.setattr(SenderProducer, "abort", lambda _: None)
+        with pytest.raises(Death):
+            do()
+
+
+def test_transactions_in_doubt_are_shown_and_decided(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two, foreign = f"{world.name}-1", f"{world.name}-2", f"{world.name}-foreign"
+    die(world, one, SendStep.KAFKA_COMMITTED, 1)
+    die(world, two, SendStep.PREPARED, 2)
+    other = psycopg.connect(world.dsn)
+    other.tpc_begin(foreign)
+    other.execute(*world.insert(3))
+    other.tpc_prepare()
+    other.close()
+    assert run(world, "indoubt", "list") == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown[1:] if world.name in line][-1] == foreign
+    by_sender = {name: line for name in (one, two) for line in shown if f":{name}:" in line}
+    assert "has committed it" in by_sender[one]
+    assert "has not committed it" in by_sender[two]
+    assert "its owner decides" in next(line for line in shown if foreign in line)
+
+    assert run(world, "indoubt", "list", "--json") == 1
+    found = {each["sender"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert (found[one]["kafka"], found[two]["kafka"]) == ("committed", "not committed")
+
+    assert run(world, "indoubt", "resolve", "--sender", one) == 0
+    assert capsys.readouterr().out.endswith(": committed\n")
+    assert run(world, "indoubt", "resolve", "--all") == 0
+    assert capsys.readouterr().out.endswith(": rolled back\n")
+    assert run(world, "indoubt", "resolve", "--sender", one) == 0
+    assert "nothing was left prepared" in capsys.readouterr().out
+    assert (world.numbers, world.values()) == ([1], ["1"])
+    world.connection.execute(f"ROLLBACK PREPARED '{foreign}'".encode())
+
+
+def test_it_has_to_be_said_whose_transactions_are_decided(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(world, "indoubt", "resolve") == 2
+    assert "give --sender NAME, or --all" in capsys.readouterr().err
+    assert run(world, "indoubt", "resolve", "--all", "--sender", "x") == 2
+
+
+def test_nothing_in_doubt_is_said_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(world, "indoubt", "list") == 0
+    assert capsys.readouterr().out == "no transaction is prepared\n"
+
+
+def test_an_audit_names_what_is_lost_and_late(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    now = SystemClock().now()
+    world.connection.execute(f"CREATE TABLE {world.name}_paid (id text, paid_at timestamptz)".encode())
+    insert = f"INSERT INTO {world.name}_paid VALUES (%s, %s)".encode()  # noqa: S608 - our own name
+    for each in ("a", "b"):
+        world.connection.execute(insert, [each, now - timedelta(minutes=5)])
+    world.outbox.send(world.connection, Message(topic=world.topic, key=b"a", value=b""))
+    with PollingRelay(world.dsn, world.kafka, world.outbox) as relay:
+        relay.run_once()
+    query = f"SELECT id, paid_at FROM {world.name}_paid WHERE paid_at >= %(start)s AND paid_at < %(end)s"  # noqa: S608
+    words = ("messaging", "audit", "--topic", world.topic, "--query", query)
+    assert run(world, *words) == 1
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["committed"].startswith("2 messages, ")
+    assert rows["lost"] == "1: b"
+    assert rows["late"].startswith("1: a (+")
+    assert (rows["repeated"], rows["ghosts"]) == ("0", "0")
+    assert run(world, *words, "--json", "--since", "4m") == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "committed": 0,
+        "lost": [],
+        "repeated": [],
+        "ghosts": [],
+        "late": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--since", "yesterday"), "expected a time like"),
+        (("--since", "1m", "--until", "1h"), "ends before it begins"),
+        (("--id", "offset"), "expected key, header:NAME"),
+        (("--query", "SELECT 1"), "expected SELECT id, committed_at"),
+        (("--query", "SELECT nonsense"), "nonsense"),
+    ],
+)
+def test_an_audit_that_cannot_be_made_says_why(
+    world: World, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    common = ("messaging", "audit", "--topic", world.topic, "--query", "SELECT 1, now()")
+    assert run(world, *common, *words) in (1, 2)
+    assert said in capsys.readouterr().err

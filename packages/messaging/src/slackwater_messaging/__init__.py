@@ -1,0 +1,54 @@
+"""Messages and a database as one transaction, for services with psycopg and confluent-kafka. No Spark."""
+
+from slackwater_messaging.audit import AuditReport, AuditWindow, audit_messages, id_finder
+from slackwater_messaging.errors import (
+    MessagingConfigError,
+    MessagingError,
+    MessagingStateError,
+    MessagingUnavailableError,
+)
+from slackwater_messaging.message import Message
+from slackwater_messaging.sending import (
+    CapturedOutbox,
+    CaptureRelay,
+    ChainedSender,
+    CommitOrder,
+    DeliveryListener,
+    HalfCommittedError,
+    InDoubtError,
+    Outbox,
+    PollingRelay,
+    PreparedSender,
+    ProvenSender,
+    RelaySettings,
+    SavedSender,
+    SenderSettings,
+    SendingTransaction,
+)
+
+__all__ = [
+    "AuditReport",
+    "AuditWindow",
+    "CaptureRelay",
+    "CapturedOutbox",
+    "ChainedSender",
+    "CommitOrder",
+    "DeliveryListener",
+    "HalfCommittedError",
+    "InDoubtError",
+    "Message",
+    "MessagingConfigError",
+    "MessagingError",
+    "MessagingStateError",
+    "MessagingUnavailableError",
+    "Outbox",
+    "PollingRelay",
+    "PreparedSender",
+    "ProvenSender",
+    "RelaySettings",
+    "SavedSender",
+    "SenderSettings",
+    "SendingTransaction",
+    "audit_messages",
+    "id_finder",
+]

@@ -1,0 +1,160 @@
+"""Compares what a database has committed with what its topics hold: the check that the cheap ways need."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from confluent_kafka import Message as Record
+from psycopg import Connection
+
+from slackwater_messaging.errors import MessagingConfigError
+from slackwater_messaging.sending.headers import header_of
+from slackwater_messaging.topics import TopicReader
+from slackwater_protocol import KafkaSettings
+
+FindId = Callable[[Record], str | None]
+"""Returns the id of a record's message; None if the record is not one of those that are compared."""
+
+_NEWS_EVERY: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditWindow:
+    """The messages that are compared: those committed from ``start`` on and before ``end``."""
+
+    start: datetime
+    end: datetime
+    """Aware. Messages on their way count as lost: leave them the time that they need."""
+    late_after: timedelta = timedelta(minutes=1)
+    """A message that is in its topic so much later than committed is late."""
+    margin: timedelta = timedelta(minutes=10)
+    """The most by which the clocks of database, services and brokers differ, and the longest transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """What the comparison found; ids in the order of the database, or of the topics."""
+
+    committed: int
+    """Messages that the database has committed in the window."""
+    lost: tuple[str, ...]
+    """Committed, and not in a topic."""
+    repeated: tuple[str, ...]
+    """Committed, and in the topics more than once."""
+    ghosts: tuple[str, ...]
+    """In a topic within the window, and not committed."""
+    late: tuple[tuple[str, timedelta], ...]
+    """In a topic late, and by how much after the commit."""
+
+    @property
+    def is_clean(self) -> bool:
+        """True if nothing is lost, repeated or shown without data; late messages are not counted."""
+        return not (self.lost or self.repeated or self.ghosts)
+
+
+def audit_messages(
+    connection: Connection[Any],
+    kafka: KafkaSettings,
+    *,
+    query: str,
+    topics: Collection[str],
+    find_id: FindId,
+    window: AuditWindow,
+    progress: Callable[[int], None] = lambda _: None,
+) -> AuditReport:
+    """Compares the messages of a window of time. Changes nothing.
+
+    Args:
+        connection: To the database.
+        kafka: The brokers.
+        query: SELECTs two columns, the id of each message and when it was committed, for messages from
+            ``%(start)s`` on and before ``%(end)s``; it is asked for somewhat more than the window.
+        topics: Where the messages go.
+        find_id: Finds the id in a record; see :func:`id_finder`.
+        window: Which messages are compared.
+        progress: Told now and then how many records were read.
+
+    Raises:
+        MessagingConfigError: The query does not return ids with aware times.
+        MessagingStateError: A topic does not exist.
+        MessagingUnavailableError: Kafka does not answer.
+        psycopg.Error: The database does not, or refuses the query.
+    """
+    known = _committed(connection, query, window)
+    expected = {each: at for each, at in known.items() if window.start <= at < window.end}
+    seen: Counter[str] = Counter()
+    ghosts: dict[str, None] = {}
+    late: dict[str, timedelta] = {}
+    with TopicReader(kafka, window.margin) as reader:
+        for number, record in enumerate(reader.since(topics, window.start - window.margin), 1):
+            if number % _NEWS_EVERY == 0:
+                progress(number)
+            if (found := find_id(record)) is None:
+                continue
+            written_at = datetime.fromtimestamp(record.timestamp()[1] / 1000, UTC)
+            if found in expected:
+                seen[found] += 1
+                delay = written_at - expected[found]
+                if delay > window.late_after and seen[found] == 1:
+                    late[found] = delay
+            elif found not in known and window.start <= written_at < window.end:
+                ghosts[found] = None
+    return AuditReport(
+        committed=len(expected),
+        lost=tuple(each for each in expected if each not in seen),
+        repeated=tuple(each for each, count in seen.items() if count > 1),
+        ghosts=tuple(ghosts),
+        late=tuple(late.items()),
+    )
+
+
+def id_finder(place: str) -> FindId:
+    """Returns what finds a message's id in a record.
+
+    Args:
+        place: ``key``, ``header:NAME``, or ``value:FIELD`` of a JSON object (``value:order.id`` of an object
+            in it).
+
+    Raises:
+        MessagingConfigError: It is none of these.
+    """
+    kind, _, name = place.partition(":")
+    if place == "key":
+        return lambda record: _text(record.key())
+    if kind == "header" and name:
+        return lambda record: header_of(record.headers(), name)
+    if kind == "value" and name:
+        return lambda record: _field(record.value(), name.split("."))
+    hint = "expected key, header:NAME, or value:FIELD of a JSON object"
+    raise MessagingConfigError(f"the place of a message's id is {place!r}", hint)
+
+
+def _committed(connection: Connection[Any], query: str, window: AuditWindow) -> dict[str, datetime]:
+    parameters = {"start": window.start - window.margin, "end": window.end + window.margin}
+    found: dict[str, datetime] = {}
+    for row in connection.execute(query.encode(), parameters):
+        if len(row) != 2 or not isinstance(row[1], datetime) or row[1].tzinfo is None:
+            hint = "expected SELECT id, committed_at FROM …, with a timestamp with time zone"
+            raise MessagingConfigError(f"the query returned {row!r}", hint)
+        found[str(row[0])] = row[1]
+    return found
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _field(value: bytes | None, path: list[str]) -> str | None:
+    try:
+        found: object = json.loads(value or b"null")
+    except ValueError:
+        return None
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return None if found is None or isinstance(found, dict | list) else str(found)

@@ -1,0 +1,48 @@
+"""The sending half: six ways to write a database and send messages."""
+
+from slackwater_messaging.sending.captured import CapturedOutbox, CaptureRelay
+from slackwater_messaging.sending.chained import ChainedSender, CommitOrder
+from slackwater_messaging.sending.headers import HEADER_MESSAGE, MessageId
+from slackwater_messaging.sending.indoubt import (
+    Outcome,
+    PreparedTransaction,
+    find_prepared,
+    is_committed,
+    resolve,
+)
+from slackwater_messaging.sending.listener import DeliveryListener
+from slackwater_messaging.sending.outbox import Outbox, SavedMessage
+from slackwater_messaging.sending.polling import PollingRelay, RelaySettings
+from slackwater_messaging.sending.prepared import InDoubtError, PreparedSender
+from slackwater_messaging.sending.saved import ProvenSender, Recovery, SavedSender
+from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep
+from slackwater_messaging.sending.transaction import HalfCommittedError, SendingTransaction
+
+__all__ = [
+    "HEADER_MESSAGE",
+    "CaptureRelay",
+    "CapturedOutbox",
+    "ChainedSender",
+    "CommitOrder",
+    "DeliveryListener",
+    "HalfCommittedError",
+    "InDoubtError",
+    "MessageId",
+    "Outbox",
+    "Outcome",
+    "PollingRelay",
+    "PreparedSender",
+    "PreparedTransaction",
+    "ProvenSender",
+    "Recovery",
+    "RelaySettings",
+    "SavedMessage",
+    "SavedSender",
+    "SendProbe",
+    "SendStep",
+    "SenderSettings",
+    "SendingTransaction",
+    "find_prepared",
+    "is_committed",
+    "resolve",
+]

@@ -1,0 +1,77 @@
+"""Headers of messages as a column of a table, and the header that names the row. Pure."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+HEADER_MESSAGE: Final = "slackwater-message"
+"""The record header with the text of a :class:`MessageId`."""
+
+Headers = tuple[tuple[str, bytes], ...]
+RecordHeaders = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]] | None
+"""As Kafka's client hands them over."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class MessageId(NamedTuple):
+    """What tells a saved message from every other one, also of a table that was made anew."""
+
+    outbox: str
+    """The name of the table."""
+    id: int
+    created_us: int
+    """Time at which its transaction began, by the database's clock; microseconds since the epoch."""
+
+    def __str__(self) -> str:
+        """The text that a record carries."""
+        return f"{self.outbox}/{self.id}/{self.created_us}"
+
+    @classmethod
+    def parse(cls, text: str) -> "MessageId | None":
+        """Reads the text; None if it is no such id."""
+        outbox, *numbers = text.rsplit("/", 2)
+        if len(numbers) != 2 or not all(n.isascii() and n.isdigit() for n in numbers):
+            return None
+        return cls(outbox, int(numbers[0]), int(numbers[1]))
+
+
+def microseconds(time: datetime) -> int:
+    """Returns an aware time as microseconds since the epoch."""
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def encode_headers(headers: Headers) -> str:
+    """Returns the JSON of a table's column: an array of pairs, values as text where they are text."""
+    return json.dumps([[name, _encoded(value)] for name, value in headers], ensure_ascii=False)
+
+
+def decode_headers(column: Sequence[Sequence[str | dict[str, str]]]) -> Headers:
+    """Returns the headers in the JSON of a table's column."""
+    return tuple((str(name), _decoded(value)) for name, value in column)
+
+
+def header_of(headers: RecordHeaders, name: str) -> str | None:
+    """Returns the newest value of a record's header as text; None if there is none or it is no text."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    for found, value in reversed(list(pairs)):
+        if found == name and value is not None:
+            try:
+                return value if isinstance(value, str) else value.decode()
+            except UnicodeDecodeError:
+                return None
+    return None
+
+
+def _encoded(value: bytes) -> str | dict[str, str]:
+    """PostgreSQL's jsonb holds neither bytes that are no UTF-8 nor the character 0."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    return {"base64": base64.b64encode(value).decode()} if "\0" in text else text
+
+
+def _decoded(value: str | dict[str, str]) -> bytes:
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])

@@ -1,0 +1,262 @@
+"""Kafka as senders need it: transactions, and batches of which each message tells whether it arrived."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Message as Record
+
+from slackwater_markers.kafka_retry import is_transient
+from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
+from slackwater_messaging.errors import (
+    MessagingConfigError,
+    MessagingError,
+    MessagingStateError,
+    MessagingUnavailableError,
+)
+from slackwater_messaging.message import Message
+from slackwater_messaging.sending.headers import HEADER_MESSAGE
+from slackwater_messaging.sending.outbox import SavedMessage
+from slackwater_messaging.sending.step import SenderSettings
+from slackwater_protocol import KafkaSettings
+
+_ADVICE = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant the service's user Write and Describe on the topic",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "grant the service's user Write and Describe on the sender's transactional id"
+    ),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant the service's user Read on the consumer's group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant the service's user IdempotentWrite on the cluster",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "lower transaction_timeout of the settings, or raise the broker's transaction.max.timeout.ms"
+    ),
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic, or write smaller messages",
+    KafkaError.INVALID_RECORD: "the broker's log names the rule; a compacted topic wants keys, for one",
+    KafkaError.TOPIC_EXCEPTION: "the topic's name is not one that Kafka takes",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "make the topic, or correct its name",
+    KafkaError._UNKNOWN_TOPIC: "make the topic, or correct its name",  # noqa: SLF001 - it has no other name
+}
+_QUEUE_SECONDS = 0.05
+_UNKNOWN_TOPIC_AFTER = "topic.metadata.propagation.max.ms"
+"""A topic that is not there is a refusal of its messages, and not a broker that does not answer."""
+_librdkafka_log = logging.getLogger(f"{__name__}.librdkafka")
+
+
+def _unknown_topic_ms(request_timeout: timedelta) -> int:
+    return int(min(5.0, request_timeout.total_seconds() / 2) * 1000)
+
+
+def failure(what: str, error: KafkaError) -> MessagingError:
+    """Returns what to raise for an error of Kafka in an operation."""
+    problem = f"{what} failed: {error.str()} ({error.name()})"
+    if is_fenced(error):
+        hint = (
+            "another process has taken over the sender's name, or a transaction stood open for longer than "
+            "transaction_timeout"
+        )
+        return MessagingStateError(problem, hint)
+    if error.code() in _ADVICE:
+        return MessagingConfigError(problem, _ADVICE[error.code()])
+    return MessagingUnavailableError(problem, "check that the brokers are up and reachable")
+
+
+class MessageTransactions(KafkaTransactions):
+    """Writes messages in Kafka transactions under a sender's name. One thread.
+
+    Every method raises :class:`MessagingStateError` if another process has taken the name over,
+    :class:`MessagingConfigError` for what Kafka would refuse again, and :class:`MessagingUnavailableError`
+    for all else.
+    """
+
+    def __init__(self, kafka: KafkaSettings, transactional_id: str, settings: SenderSettings) -> None:
+        self.transactional_id = transactional_id
+        self._first_error: KafkaError | None = None
+        super().__init__(
+            kafka,
+            transactional_id,
+            transaction_timeout=settings.transaction_timeout,
+            request_timeout=settings.request_timeout,
+            queue={_UNKNOWN_TOPIC_AFTER: _unknown_topic_ms(settings.request_timeout)},
+        )
+
+    def begin(self) -> None:
+        """Starts a transaction; no round trip."""
+        self._first_error = None
+        super().begin()
+
+    def send(self, message: Message, message_id: object = None) -> None:
+        """Queues a message, with the header that names its row if it has one."""
+        headers: list[tuple[str, str | bytes | None]] = list(message.headers)
+        if message_id is not None:
+            headers.append((HEADER_MESSAGE, str(message_id).encode()))
+        self.produce(message.topic, message.key, message.value, headers, self._report)
+
+    def arrive(self) -> None:
+        """Returns when Kafka has all that was queued; none of it is visible yet."""
+        self.flush(lambda: self._first_error is not None)
+        if self._first_error is not None:
+            self.check()
+            raise failure("writing messages", self._first_error)
+
+    def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
+        """Commits a consumer's offsets in the transaction."""
+        with self._translated("committing the consumer's offsets"):
+            self._producer.send_offsets_to_transaction(offsets, member, self._timeout)
+
+    def _report(self, error: KafkaError | None, _: Record) -> None:
+        self._first_error = self._first_error or error
+
+    def _meaning(self, what: str, error: KafkaException) -> MessagingError:
+        return failure(f"{what} as {self.transactional_id}", error.args[0])
+
+
+class SenderProducer:
+    """The Kafka side of a sender: one transaction at a time, of a producer that is made when it is needed.
+
+    After a failure, and after an abort, the next transaction has a producer of its own, which finds the
+    transaction before it committed or aborted. Every method raises like :class:`MessageTransactions`.
+    """
+
+    def __init__(self, kafka: KafkaSettings, name: str, settings: SenderSettings) -> None:
+        self.kafka, self.name, self.settings = kafka, name, settings
+        self._producer: MessageTransactions | None = None
+        self._is_begun = False
+
+    def open(self) -> None:
+        """Takes the sender's name over: earlier producers can write no more, and left nothing undecided."""
+        self.close()
+        producer = MessageTransactions(self.kafka, self.name, self.settings)
+        try:
+            producer.open()
+        except BaseException:
+            producer.discard()
+            raise
+        self._producer = producer
+
+    def write(self, messages: Iterable[tuple[Message, object]]) -> None:
+        """Begins a transaction and returns when its messages, each with its id, have arrived in Kafka."""
+        if self._producer is None:
+            self.open()
+        assert self._producer is not None  # noqa: S101 - open() has made it
+        try:
+            self._producer.begin()
+            self._is_begun = True
+            for message, message_id in messages:
+                self._producer.send(message, message_id)
+            self._producer.arrive()
+        except BaseException:
+            self.abort()
+            raise
+
+    def send_offsets(self, offsets: list[TopicPartition], member: Any) -> None:
+        """Adds the progress of a consumer to the transaction: it is committed with it."""
+        if self._producer is not None and self._is_begun:
+            self._producer.send_offsets(offsets, member)
+
+    def commit(self) -> None:
+        """Makes the transaction visible. After an error its outcome is not known until :meth:`open`."""
+        if self._producer is None or not self._is_begun:
+            return
+        try:
+            self._producer.commit()
+        except BaseException:
+            self.close()
+            raise
+        self._is_begun = False
+
+    def abort(self) -> None:
+        """Ends the transaction without showing anything of it, as far as Kafka answers. Never raises."""
+        if self._producer is not None and self._is_begun:
+            self._producer.abort()
+            self.close()
+
+    def close(self) -> None:
+        """Lets go of Kafka; an open transaction is left to the next :meth:`open`. Idempotent."""
+        if self._producer is not None:
+            self._producer.discard()
+        self._producer, self._is_begun = None, False
+
+
+class BatchProducer:
+    """Writes batches without Kafka transactions; idempotent, so that nothing is repeated on the way.
+
+    One thread.
+
+    Args:
+        kafka: The brokers.
+        request_timeout: How long the messages of a batch may take to arrive.
+    """
+
+    def __init__(self, kafka: KafkaSettings, request_timeout: timedelta) -> None:
+        self._seconds = request_timeout.total_seconds()
+        self._config: dict[str, str | int | float | bool] = {
+            "linger.ms": 5,
+            "compression.type": "lz4",
+            "message.max.bytes": 100_000_000,
+            **kafka.client_config,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "message.timeout.ms": int(self._seconds * 1000),
+            _UNKNOWN_TOPIC_AFTER: _unknown_topic_ms(request_timeout),
+        }
+        self._producer: Producer | None = None
+        self._refused: dict[int, KafkaError] = {}
+        self._left = 0
+
+    def deliver(self, batch: Sequence[SavedMessage]) -> dict[int, MessagingError]:
+        """Writes a batch; returns when each message has arrived or was refused.
+
+        Returns:
+            Why messages were refused, by place in the batch. The same will be refused again.
+
+        Raises:
+            MessagingUnavailableError: Kafka does not answer: some messages may have arrived.
+        """
+        producer = self._producer = self._producer or Producer(self._config, logger=_librdkafka_log)
+        self._refused, self._left = {}, len(batch)
+        try:
+            for place, saved in enumerate(batch):
+                self._produce(producer, place, saved)
+            producer.flush(self._seconds + 1)
+        except KafkaException as error:
+            self.discard()
+            raise failure("writing messages", error.args[0]) from error
+        unclear = next((e for e in self._refused.values() if e.fatal() or is_transient(e)), None)
+        if self._left or unclear is not None:
+            self.discard()
+            reason = unclear or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - it has no other name
+            problem = f"{self._left + len(self._refused)} of {len(batch)} messages did not arrive"
+            raise MessagingUnavailableError(f"{problem}: {reason.str()}", "they are sent again")
+        return {place: failure("writing a message", error) for place, error in self._refused.items()}
+
+    def discard(self) -> None:
+        """Drops what is queued; the next batch has a producer of its own."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer = None
+
+    def _produce(self, producer: Producer, place: int, saved: SavedMessage) -> None:
+        message, report = saved.message, partial(self._report, place)
+        headers: list[tuple[str, str | bytes | None]] = [*message.headers, (HEADER_MESSAGE, str(saved.id))]
+        while True:
+            try:
+                producer.produce(
+                    message.topic, message.value, message.key, headers=headers, on_delivery=report
+                )
+            except BufferError:
+                producer.poll(_QUEUE_SECONDS)
+            except KafkaException as error:
+                if is_transient(error.args[0]) or error.args[0].fatal():
+                    raise
+                self._report(place, error.args[0], None)
+                return
+            else:
+                return
+
+    def _report(self, place: int, error: KafkaError | None, _: Record | None) -> None:
+        self._left -= 1
+        if error is not None:
+            self._refused[place] = error

@@ -1,0 +1,116 @@
+"""Proof of delivery: reads the destination topics, and removes the rows of messages that are in them."""
+
+import logging
+import threading
+from collections.abc import Collection
+from datetime import timedelta
+
+import psycopg
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Message as Record
+
+from slackwater_markers.kafka_retry import is_transient
+from slackwater_messaging.errors import MessagingUnavailableError
+from slackwater_messaging.sending.closing import Closing, KeptConnection
+from slackwater_messaging.sending.headers import HEADER_MESSAGE, MessageId, header_of
+from slackwater_messaging.sending.outbox import Outbox
+from slackwater_messaging.sending.step import SendProbe, SendStep, no_probe
+from slackwater_messaging.topics import explained
+from slackwater_protocol import KafkaSettings
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 5_000
+_PAUSE = timedelta(seconds=1)
+
+
+class DeliveryListener(Closing):
+    """Removes from an outbox what its destination topics hold, in sets.
+
+    Listeners with one group share the topics. One that dies forgets nothing: what it had not removed is read
+    again, and removing is idempotent. Records of others are passed over.
+
+    Not thread-safe. Close it, or use it in a ``with`` block.
+
+    Args:
+        database: A connection string of libpq.
+        kafka: The brokers.
+        outbox: The table.
+        topics: Where its messages go.
+        group: The consumer group.
+        probe: Is told of each step.
+    """
+
+    def __init__(
+        self,
+        database: str,
+        kafka: KafkaSettings,
+        outbox: Outbox,
+        *,
+        topics: Collection[str],
+        group: str,
+        probe: SendProbe = no_probe,
+    ) -> None:
+        self._outbox, self._probe = outbox, probe
+        self._connection = KeptConnection(database)
+        self._consumer = Consumer(
+            {
+                **kafka.client_config,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "allow.auto.create.topics": False,
+            }
+        )
+        self._consumer.subscribe(list(topics))
+
+    def run(self, stop: threading.Event) -> None:
+        """Removes rows until it is told to stop. Waits for servers that are away."""
+        while not stop.is_set():
+            try:
+                self.run_once()
+            except (MessagingUnavailableError, psycopg.OperationalError) as error:
+                logger.warning("outbox %s: %s; trying again", self._outbox.table, error)
+                self._connection.close()
+                stop.wait(_PAUSE.total_seconds())
+
+    def run_once(self, timeout: timedelta = timedelta(milliseconds=200)) -> int:
+        """Removes the rows of what has come within so long; returns how many there were.
+
+        Raises:
+            MessagingUnavailableError: Kafka refuses.
+            psycopg.Error: The database does not do its part. Nothing is forgotten.
+        """
+        with explained("reading the destination topics"):
+            first = self._consumer.poll(timeout.total_seconds())
+            records = [] if first is None else [first, *self._consumer.consume(_AT_ONCE, 0)]
+        ids = [found for record in records if (found := self._id_of(record)) is not None]
+        removed = 0
+        if ids:
+            removed = self._remove(ids)
+        if records:
+            with explained("committing the group's offsets"):
+                self._consumer.commit(asynchronous=False)
+        return removed
+
+    def close(self) -> None:
+        """Leaves the group. Idempotent."""
+        self._consumer.close()
+        self._connection.close()
+
+    def _id_of(self, record: Record) -> MessageId | None:
+        error = record.error()
+        if error is not None:
+            if not is_transient(error):
+                raise KafkaException(error)
+            return None
+        text = header_of(record.headers(), HEADER_MESSAGE)
+        found = None if text is None else MessageId.parse(text)
+        return found if found is not None and found.outbox == self._outbox.table else None
+
+    def _remove(self, ids: list[MessageId]) -> int:
+        self._probe(SendStep.TAKEN)
+        removed = self._outbox.remove(self._connection.open(), ids)
+        self._probe(SendStep.REMOVED)
+        return removed

@@ -1,0 +1,261 @@
+"""Ways 4 and 5: messages are saved in the database transaction, then sent in a Kafka transaction.
+
+Their rows are removed when Kafka has committed: by the sender (way 4), or by a listener on the destination
+topics (way 5). After a failure the topics say which messages are in them, and only the others are sent.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import psycopg
+
+from slackwater_messaging.errors import MessagingError
+from slackwater_messaging.sending.closing import Closing, in_thread
+from slackwater_messaging.sending.headers import HEADER_MESSAGE, header_of
+from slackwater_messaging.sending.kafka import SenderProducer
+from slackwater_messaging.sending.outbox import AsyncDatabase, Database, Outbox, SavedMessage
+from slackwater_messaging.sending.step import SenderSettings, SendProbe, SendStep, no_probe
+from slackwater_messaging.sending.transaction import (
+    SendingTransaction,
+    autocommit,
+    autocommit_async,
+    check_idle,
+    check_name,
+    check_whole,
+    database_transaction,
+    database_transaction_async,
+)
+from slackwater_messaging.topics import TopicReader
+from slackwater_protocol import Clock, KafkaSettings, SystemClock
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 1_000
+"""Messages that recovery sends in one Kafka transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What a recovery found."""
+
+    held: int
+    """Saved messages that their topics held already."""
+    sent: int
+    """Saved messages that were missing in their topics, and were sent."""
+
+
+class SavedSender(Closing):
+    """Way 4: saves messages with the data, sends them after the commit, then removes them in one statement.
+
+    Exactly once for readers of committed records: whatever dies, a message that was committed is in its topic
+    once when the sender has recovered, and one that was not committed never is. Messages of a sender keep
+    their order. While Kafka is away transactions commit all the same, and their messages stay saved; every
+    ``retry_after`` one of them looks whether it is back, and waits for ``request_timeout`` at most.
+
+    A sender recovers before its first transaction, and after every failure: it takes over its name, reads
+    what is saved under it, looks into the topics from the oldest saved message on, and sends what is missing
+    there. So topics have to keep records for longer than a sender may be away.
+
+    One thread, and one transaction at a time. Two processes need two names. The rows of one that does not
+    come back wait until somebody recovers in its name.
+
+    Args:
+        kafka: The brokers.
+        outbox: The table.
+        name: The sender's.
+        settings: How long things may take.
+        clock: For deadlines.
+        probe: Is told of each step.
+
+    Raises:
+        MessagingConfigError: The name cannot be used.
+    """
+
+    removes = True
+    """Whether the sender removes what it has sent."""
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        outbox: Outbox,
+        name: str,
+        *,
+        settings: SenderSettings | None = None,
+        clock: Clock | None = None,
+        probe: SendProbe = no_probe,
+    ) -> None:
+        self._outbox, self._name, self._probe = outbox, check_name(name), probe
+        self._settings, self._clock = settings or SenderSettings(), clock or SystemClock()
+        self._producer = SenderProducer(kafka, name, self._settings)
+        self._is_settled = False
+        self._retry_at = float("-inf")
+
+    @property
+    def is_settled(self) -> bool:
+        """False if saved messages may wait for :meth:`recover`, which the next transaction tries."""
+        return self._is_settled
+
+    @contextmanager
+    def transaction(self, connection: Database) -> Iterator[SendingTransaction[Database]]:
+        """Opens a transaction; when the block ends it is committed and its messages are sent.
+
+        If Kafka does not do its part after the commit, a line in the log says so, the messages stay saved,
+        and a later transaction or :meth:`recover` sends them.
+        """
+        check_idle(connection)
+        if self._is_due:
+            with self._waiting_for_servers():
+                self.recover(connection)
+        sending = SendingTransaction(connection)
+        with database_transaction(connection):
+            yield sending
+            check_whole(connection)
+            saved = self._save(connection, sending)
+            is_next = self._unsettle(saved)
+        self._probe(SendStep.DATABASE_COMMITTED)
+        if is_next:
+            with self._waiting_for_servers():
+                self._deliver(connection, saved)
+
+    @asynccontextmanager
+    async def transaction_async(
+        self, connection: AsyncDatabase
+    ) -> AsyncIterator[SendingTransaction[AsyncDatabase]]:
+        """Does what :meth:`transaction` does; Kafka is waited for in a thread, recovery in another one."""
+        check_idle(connection)
+        if self._is_due:
+            with self._waiting_for_servers():
+                await in_thread(self._recover_apart, connection)
+        sending = SendingTransaction(connection)
+        async with database_transaction_async(connection):
+            yield sending
+            check_whole(connection)
+            saved: list[SavedMessage] = []
+            if sending.messages:
+                saved = await self._outbox.save_async(connection, sending.messages, self._name)
+                self._probe(SendStep.SAVED)
+            is_next = self._unsettle(saved)
+        self._probe(SendStep.DATABASE_COMMITTED)
+        if is_next:
+            with self._waiting_for_servers():
+                await self._deliver_async(connection, saved)
+
+    @property
+    def _is_due(self) -> bool:
+        return not self._is_settled and self._clock.monotonic() >= self._retry_at
+
+    def recover(self, connection: Database) -> Recovery:
+        """Sends what is saved under the sender's name and missing in its topics; removes what was sent.
+
+        Raises:
+            MessagingStateError: A topic is gone, or another process has the sender's name.
+            MessagingUnavailableError: A server does not do its part. What is saved stays saved.
+        """
+        self._is_settled = False
+        self._producer.open()
+        with autocommit(connection):
+            saved = self._outbox.read(connection, self._name)
+        missing = self._missing(saved)
+        gone = {each.id for each in missing}
+        held = [each for each in saved if each.id not in gone]
+        self._remove(connection, held)
+        for start in range(0, len(missing), _AT_ONCE):
+            self._send(missing[start : start + _AT_ONCE])
+            if self.removes:
+                self._remove(connection, missing[start : start + _AT_ONCE])
+        self._is_settled = True
+        return Recovery(len(held), len(missing))
+
+    def close(self) -> None:
+        """Lets go of Kafka. Idempotent."""
+        self._producer.close()
+        self._is_settled = False
+
+    def _save(self, connection: Database, sending: SendingTransaction[Database]) -> list[SavedMessage]:
+        if not sending.messages:
+            return []
+        saved = self._outbox.save(connection, sending.messages, self._name)
+        self._probe(SendStep.SAVED)
+        return saved
+
+    def _unsettle(self, saved: Sequence[SavedMessage]) -> bool:
+        """Notes that from now on something may wait for recovery, also if nobody hears of the commit.
+
+        Returns whether the messages may be sent as they are: no others wait before them.
+        """
+        is_next = self._is_settled and bool(saved)
+        self._is_settled = self._is_settled and not saved
+        return is_next
+
+    def _deliver(self, connection: Database, saved: Sequence[SavedMessage]) -> None:
+        self._send(saved)
+        has_others = self._remove(connection, saved) if self.removes else False
+        self._is_settled = not has_others
+
+    async def _deliver_async(self, connection: AsyncDatabase, saved: Sequence[SavedMessage]) -> None:
+        await in_thread(self._send, saved)
+        has_others = False
+        if self.removes:
+            async with autocommit_async(connection):
+                has_others = await self._outbox.remove_own_async(
+                    connection, [each.id for each in saved], self._name
+                )
+            self._probe(SendStep.REMOVED)
+        self._is_settled = not has_others
+
+    def _recover_apart(self, connection: AsyncDatabase) -> None:
+        """Recovers over a connection of its own: it is rare, and not worth being written twice."""
+        info = connection.info
+        with psycopg.connect(info.dsn, password=info.password, autocommit=True) as own:
+            self.recover(own)
+
+    def _send(self, saved: Sequence[SavedMessage]) -> None:
+        self._producer.write((each.message, each.id) for each in saved)
+        self._probe(SendStep.PRODUCED)
+        self._producer.commit()
+        self._probe(SendStep.KAFKA_COMMITTED)
+
+    def _remove(self, connection: Database, saved: Sequence[SavedMessage]) -> bool:
+        """Removes rows; returns whether the sender has others, of a process that had its name."""
+        if not saved:
+            return False
+        with autocommit(connection):
+            has_others = self._outbox.remove_own(connection, [each.id for each in saved], self._name)
+        self._probe(SendStep.REMOVED)
+        return has_others
+
+    def _missing(self, saved: Sequence[SavedMessage]) -> list[SavedMessage]:
+        """Returns the messages that their topics do not hold."""
+        if not saved:
+            return []
+        topics = {each.message.topic for each in saved}
+        oldest = datetime.fromtimestamp(min(each.id.created_us for each in saved) / 1e6, UTC)
+        wanted = {str(each.id): each for each in saved}
+        with TopicReader(self._producer.kafka, self._settings.patience, self._clock) as reader:
+            for record in reader.since(topics, oldest - self._settings.clock_margin):
+                wanted.pop(header_of(record.headers(), HEADER_MESSAGE) or "", None)
+        return list(wanted.values())
+
+    @contextmanager
+    def _waiting_for_servers(self) -> Iterator[None]:
+        """Leaves what is saved to a later attempt when a server does not do its part."""
+        try:
+            yield
+        except (MessagingError, psycopg.OperationalError) as error:
+            self._producer.close()
+            self._retry_at = self._clock.monotonic() + self._settings.retry_after.total_seconds()
+            logger.warning("sender %s: messages stay saved, and are sent later: %s", self._name, error)
+
+
+class ProvenSender(SavedSender):
+    """Way 5: as :class:`SavedSender`, but rows are removed by a :class:`DeliveryListener`.
+
+    The sender needs one statement per transaction less; the listener removes rows in large sets, when it has
+    seen the messages in their topics. The promise is the same. What a process leaves that was overtaken by
+    another one of its name is found by the next :meth:`recover`, and not by the next transaction.
+    """
+
+    removes = False

@@ -1,0 +1,219 @@
+"""What topics hold: read from a time on to where they end now, past transactions that are still open."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka import (
+    Message as Record,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec  # public in confluent_kafka.admin, but not typed so
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_markers.kafka_retry import KafkaRetry, is_transient, kafka_error
+from slackwater_messaging.errors import MessagingStateError, MessagingUnavailableError
+from slackwater_protocol import Clock, KafkaSettings, SystemClock
+
+_SECONDS: Final = 30.0
+_AT_ONCE: Final = 1_000
+_WAIT_SECONDS: Final = 0.1
+_FIRST_LOOK_BACK: Final = 16
+_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes have no other name
+_ABSENT: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001
+
+Place = tuple[str, int]
+"""Topic and partition."""
+T = TypeVar("T")
+
+
+class TopicReader:
+    """Reads committed records of topics. One thread; close it.
+
+    Args:
+        kafka: The brokers.
+        patience: How long is waited for transactions that are open, and for records.
+        clock: For deadlines.
+    """
+
+    def __init__(self, kafka: KafkaSettings, patience: timedelta, clock: Clock | None = None) -> None:
+        self._patience, self._clock = patience.total_seconds(), clock or SystemClock()
+        self._admin = AdminClient({**kafka.client_config})
+        self._consumer = Consumer(
+            {
+                "fetch.wait.max.ms": 10,
+                **kafka.client_config,
+                "group.id": "slackwater-messaging",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                "allow.auto.create.topics": False,
+            }
+        )
+
+    def __enter__(self) -> "TopicReader":
+        """Returns itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes it."""
+        self.close()
+
+    def close(self) -> None:
+        """Frees connections."""
+        self._consumer.close()
+
+    def since(self, topics: Collection[str], time: datetime) -> Iterator[Record]:
+        """Yields every committed record that was written at or after a time, up to the topics' ends now.
+
+        A transaction that is open now is waited for: only behind it can be read.
+
+        Raises:
+            MessagingStateError: A topic does not exist.
+            MessagingUnavailableError: Kafka does not answer, or a transaction stays open.
+        """
+        places = [place for topic in topics for place in self._places(topic)]
+        spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
+        starts = self._offsets(places, spec)
+        ends = self._ends(places)
+        wanted = {p: (starts[p] if starts[p] >= 0 else ends[p], ends[p]) for p in places}
+        yield from self._read({p: each for p, each in wanted.items() if each[0] < each[1]})
+
+    def newest(self, topic: str, *, waits: bool = True) -> Record | None:
+        """Returns the newest committed record of a topic with one partition; None if there is none.
+
+        Args:
+            topic: Its name.
+            waits: Whether a transaction that is open now is waited for: it may have a newer one.
+
+        Raises:
+            MessagingStateError: The topic does not exist.
+            MessagingUnavailableError: Kafka does not answer, or a transaction stays open.
+        """
+        place = self._places(topic)[0]
+        first = self._offsets([place], OffsetSpec.earliest())[place]  # type: ignore[no-untyped-call]
+        end, look_back = self._ends([place], waits=waits)[place], _FIRST_LOOK_BACK
+        while first < end:
+            start = max(first, end - look_back)
+            found = list(self._read({place: (start, end)}))
+            if found:
+                return found[-1]
+            if start == first:
+                break
+            look_back *= 8  # control records and aborted records are no records
+        return None
+
+    def _read(self, wanted: Mapping[Place, tuple[int, int]]) -> Iterator[Record]:
+        if not wanted:
+            return
+        self._consumer.assign([TopicPartition(*place, start) for place, (start, _) in wanted.items()])
+        left = {place: end for place, (_, end) in wanted.items()}
+        deadline = self._clock.monotonic() + self._patience
+        while left:
+            records = self._consumer.consume(_AT_ONCE, 0) or self._consumer.consume(1, _WAIT_SECONDS)
+            if not records and self._clock.monotonic() > deadline:
+                raise _stuck(left, self._patience)
+            for record in records:
+                place, offset, error = _place(record), record.offset() or 0, record.error()
+                if error is None and offset < left.get(place, 0):
+                    deadline = self._clock.monotonic() + self._patience
+                    yield record
+                elif error is not None and error.code() != _END and not is_transient(error):
+                    raise _unavailable("reading", error)
+                reached = offset + 1 if error is None else offset if error.code() == _END else 0
+                if reached >= left.get(place, reached + 1):
+                    del left[place]
+        self._consumer.unassign()
+
+    def _places(self, topic: str) -> list[Place]:
+        def ask(seconds: float) -> list[Place]:
+            found = self._admin.list_topics(topic, timeout=seconds).topics[topic]
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return [(topic, number) for number in sorted(found.partitions)]
+
+        return self._asked(f"looking at topic {topic}", ask)
+
+    def _ends(self, places: Collection[Place], *, waits: bool = True) -> dict[Place, int]:
+        """Returns the ends of partitions; if nobody is to wait, those before the first open transaction."""
+        level = IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED
+        return self._offsets(places, OffsetSpec.latest(), level)  # type: ignore[no-untyped-call]
+
+    def _offsets(
+        self,
+        places: Collection[Place],
+        spec: OffsetSpec,
+        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[Place, int]:
+        asked = {TopicPartition(*place): spec for place in places}
+
+        def ask(seconds: float) -> dict[Place, int]:
+            answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=seconds)
+            return {(p.topic, p.partition): found.result(seconds).offset for p, found in answers.items()}
+
+        return self._asked("asking where topics begin and end", ask) if places else {}
+
+    @staticmethod
+    def _asked(what: str, ask: Callable[[float], T]) -> T:
+        with explained(what):
+            return KafkaRetry(what, _SECONDS).call(ask)
+
+
+def ensure_compacted_topic(kafka: KafkaSettings, topic: str) -> None:
+    """Makes a topic with one partition that keeps the newest record of each key, unless it exists.
+
+    Raises:
+        MessagingUnavailableError: Kafka refuses or does not answer.
+    """
+    admin = AdminClient({**kafka.client_config})
+    wanted = NewTopic(topic, 1, -1, config={"cleanup.policy": "compact"})
+
+    def create(seconds: float) -> None:
+        try:
+            admin.create_topics([wanted], request_timeout=seconds)[topic].result(seconds)
+        except KafkaException as error:
+            found = kafka_error(error)
+            if found is None or found.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+    what = f"making topic {topic}"
+    with explained(what):
+        KafkaRetry(what, _SECONDS).call(create)
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turns the errors of Kafka's client into the package's."""
+    try:
+        yield
+    except KafkaException as error:
+        found: Any = kafka_error(error)
+        if found is not None and found.code() in _ABSENT:
+            raise MessagingStateError(
+                f"{what} failed: it does not exist", "make it, or name another"
+            ) from error
+        raise _unavailable(what, found or KafkaError(KafkaError._FAIL, str(error))) from error  # noqa: SLF001
+
+
+def _place(record: Record) -> Place:
+    return record.topic() or "", record.partition() or 0
+
+
+def _unavailable(what: str, error: KafkaError) -> MessagingUnavailableError:
+    hint = "check that the brokers are up and reachable, and rights"
+    return MessagingUnavailableError(f"{what} failed: {error.str()} ({error.name()})", hint)
+
+
+def _stuck(left: Mapping[Place, int], seconds: float) -> MessagingUnavailableError:
+    where = ", ".join(f"{topic}/{partition} below {end}" for (topic, partition), end in sorted(left.items()))
+    hint = "a transaction is open there, or the broker does not answer: it is ended after its time-out"
+    return MessagingUnavailableError(f"nothing could be read for {seconds:g} s of {where}", hint)

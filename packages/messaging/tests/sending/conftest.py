@@ -1,0 +1,13 @@
+from collections.abc import Iterator
+
+import pytest
+
+from slackwater_devstack import KafkaBroker, PostgresServer
+from slackwater_testing.messaging.world import World
+
+
+@pytest.fixture
+def world(postgres_server: PostgresServer, kafka_broker: KafkaBroker) -> Iterator[World]:
+    made = World(postgres_server.dsn(), kafka_broker.bootstrap)
+    yield made
+    made.connection.close()

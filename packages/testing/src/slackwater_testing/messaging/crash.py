@@ -1,0 +1,84 @@
+"""Kills a service at a step, judges what it left, starts it again, and judges once more."""
+
+import signal
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_messaging.sending import SendStep
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.messaging.judge import Verdict, judge
+from slackwater_testing.messaging.service import Order, run_in_process
+from slackwater_testing.messaging.ways import WAYS, Loss
+
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoint:
+    """Where a service of a way dies."""
+
+    way: str
+    step: SendStep
+
+    def __str__(self) -> str:
+        """Names it, for tests and tables."""
+        return f"{self.way}-after-{self.step}"
+
+    @property
+    def loss(self) -> Loss:
+        """What that costs by the way's promise."""
+        return WAYS[self.way].deaths[self.step]
+
+
+@dataclass(frozen=True, slots=True)
+class CrashReport:
+    """What was visible after the death, and after the next run."""
+
+    at_death: Verdict
+    recovered: Verdict
+
+    @property
+    def early(self) -> int:
+        """Messages that were visible without their data."""
+        return self.at_death.ghosts
+
+
+def crash_points(*, captured: bool = False) -> Iterator[CrashPoint]:
+    """Yields every step of every way that needs no connector, or of those that do."""
+    for name, way in WAYS.items():
+        if way.needs_capture is captured:
+            for step in way.deaths:
+                yield CrashPoint(name, step)
+
+
+def new_order(way: str, database: str, bootstrap: str, *, count: int = 3) -> Order:
+    """Makes the topic of a new service, and returns what it is to do."""
+    name = f"m{uuid.uuid4().hex[:10]}"
+    order = Order(way=way, database=database, bootstrap=bootstrap, name=name, count=count)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(order.topic, 2, 1)])[order.topic].result(_SECONDS)
+    return order
+
+
+def crash_and_recover(point: CrashPoint, order: Order, *, occurrence: int = 2) -> CrashReport:
+    """Runs a service that dies at a step, and then one that goes on.
+
+    Raises:
+        RunFailedError: It did not die there, or the next one failed.
+    """
+    code = run_in_process(replace(order, kill_at=(point.step, occurrence)))
+    if code != -signal.SIGKILL:
+        raise RunFailedError(str(point), f"the service ended with {code}, expected to be killed at the step")
+    at_death = _judged(order)
+    code = run_in_process(replace(order, first=order.first + order.count))
+    if code != 0:
+        raise RunFailedError(str(point), f"the service that went on ended with {code}")
+    return CrashReport(at_death, _judged(order))
+
+
+def _judged(order: Order) -> Verdict:
+    return judge(order.database, order.bootstrap, order.table, order.topic)

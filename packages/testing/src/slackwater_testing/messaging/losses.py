@@ -1,0 +1,54 @@
+"""Measures what a way loses when its service is killed at random moments."""
+
+import random
+from dataclasses import dataclass, replace
+
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.messaging.crash import new_order
+from slackwater_testing.messaging.judge import MESSAGES, Verdict, judge
+from slackwater_testing.messaging.service import run_in_process, start
+
+_PER_RUN = 100_000
+"""More business transactions than a run gets done before it is killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """A row of the table of losses."""
+
+    way: str
+    kills: int
+    messages: int
+    """Of committed business transactions."""
+    lost: int
+    repeated: int
+    ghosts: int
+    disordered: int
+
+
+def measure_losses(way: str, database: str, bootstrap: str, *, kills: int, seed: int) -> Losses:
+    """Runs a service again and again, kills it each time after a drawn time, and counts.
+
+    Raises:
+        RunFailedError: The service failed by itself.
+    """
+    order, rng = new_order(way, database, bootstrap), random.Random(seed)
+    for number in range(kills):
+        process = start(replace(order, first=1 + number * _PER_RUN, count=_PER_RUN))
+        process.join(rng.uniform(0.4, 2.0))
+        if process.exitcode is not None:
+            raise RunFailedError(way, f"the service ended with {process.exitcode} before it was killed")
+        process.kill()
+        process.join()
+    if code := run_in_process(replace(order, first=1 + kills * _PER_RUN, count=1)):
+        raise RunFailedError(way, f"the last service ended with {code}")
+    found: Verdict = judge(database, bootstrap, order.table, order.topic)
+    return Losses(
+        way=way,
+        kills=kills,
+        messages=found.rows * MESSAGES,
+        lost=found.lost,
+        repeated=found.repeated,
+        ghosts=found.ghosts,
+        disordered=found.disordered,
+    )

@@ -1,0 +1,96 @@
+"""A database, a broker, and what happens to a sender at its steps, for tests in one process."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from confluent_kafka import Message as Record
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_messaging import Message
+from slackwater_messaging.sending import Outbox, SendStep
+from slackwater_protocol import KafkaSettings
+from slackwater_testing.topics import read_to_end
+
+
+class Death(BaseException):
+    """What a process that is killed does to its open calls."""
+
+
+class At:
+    """Does something once, at a step.
+
+    Args:
+        step: The step.
+        act: What is done; None: dies.
+    """
+
+    def __init__(self, step: SendStep, act: Callable[[], object] | None = None) -> None:
+        self._step: SendStep | None = step
+        self._act = act
+
+    def __call__(self, step: SendStep) -> None:
+        """Is told of each step."""
+        if step is self._step:
+            self._step = None
+            if self._act is None:
+                raise Death
+            self._act()
+
+
+@dataclass
+class World:
+    """A database, a broker, and a topic, an outbox and a business table of one's own."""
+
+    dsn: str
+    bootstrap: str
+    name: str = field(default_factory=lambda: f"w{uuid.uuid4().hex[:10]}")
+
+    def __post_init__(self) -> None:
+        """Makes them."""
+        self.kafka = KafkaSettings(self.bootstrap)
+        self.outbox = Outbox(f"{self.name}_outbox")
+        self.table = f"{self.name}_business"
+        self.connection = psycopg.Connection[Any].connect(self.dsn, autocommit=True)
+        self.outbox.create(self.connection)
+        self.connection.execute(f"CREATE TABLE {self.table} (number bigint PRIMARY KEY)".encode())
+        self.topic = self.make_topic("out")
+
+    def make_topic(self, name: str, partitions: int = 1) -> str:
+        """Makes a topic; returns its whole name."""
+        topic = f"{self.name}.{name}"
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+        return topic
+
+    def message(self, value: str, key: str = "k") -> Message:
+        """Returns a message to the topic."""
+        return Message(topic=self.topic, key=key.encode(), value=value.encode())
+
+    def insert(self, number: int) -> tuple[bytes, list[int]]:
+        """Returns a statement, with its parameters, that does business."""
+        return f"INSERT INTO {self.table} VALUES (%s)".encode(), [number]  # noqa: S608 - our own name
+
+    @property
+    def numbers(self) -> list[int]:
+        """What the business has committed."""
+        found = self.connection.execute(f"SELECT number FROM {self.table} ORDER BY number".encode())  # noqa: S608
+        return [number for (number,) in found]
+
+    @property
+    def waiting(self) -> int:
+        """Rows of the outbox."""
+        query = f"SELECT count(*) FROM {self.outbox.table}".encode()  # noqa: S608 - our own name
+        row = self.connection.execute(query).fetchone()
+        return int(row[0]) if row else -1
+
+    def records(self, topic: str | None = None) -> list[Record]:
+        """Returns what a reader of committed records sees, by partition."""
+        return list(read_to_end(self.bootstrap, topic or self.topic))
+
+    def values(self, topic: str | None = None) -> list[str]:
+        """Returns the values of :meth:`records`."""
+        return [(record.value() or b"").decode() for record in self.records(topic)]
