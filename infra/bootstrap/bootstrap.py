@@ -30,6 +30,7 @@ MEMBERS = [
     "packages/devstack",
     "packages/registry",
     "packages/client",
+    "packages/messaging",
     "packages/cli",
     "packages/testing",
     "sidecar",

@@ -1,0 +1,27 @@
+"""Errors of the package, by what can be done about them.
+
+::
+
+    MessagingError
+    ├── MessagingConfigError       an argument or a table has to be changed
+    ├── MessagingStateError        tables and topics are not what they were, or somebody else has taken over
+    └── MessagingUnavailableError  a server does not do its part; nothing is lost
+"""
+
+from slackwater_protocol import ExplainedError
+
+
+class MessagingError(ExplainedError):
+    """Root of everything this package raises of its own."""
+
+
+class MessagingConfigError(MessagingError):
+    """Arguments, tables or topics that cannot be used as they are."""
+
+
+class MessagingStateError(MessagingError):
+    """Tables and topics do not fit each other any more, or another process has taken over."""
+
+
+class MessagingUnavailableError(MessagingError):
+    """A server refuses or does not answer. Nothing is lost: trying again goes on where it stopped."""
