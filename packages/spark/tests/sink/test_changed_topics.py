@@ -17,7 +17,7 @@ from slackwater_protocol import ProgressRecord, encode_progress_record
 from slackwater_spark.errors import PipelineStateError, RunOvertakenError
 from slackwater_spark.sink import Emit, SinkStep
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
-from slackwater_spark.sink.kafka.producer import TransactionalProducer, TransactionFailedError
+from slackwater_spark.sink.kafka.producer import SinkProducer, TransactionFailedError
 
 pytestmark = pytest.mark.integration
 
@@ -209,7 +209,7 @@ def test_compaction_does_not_change_a_topic(
     """Aborted records and gaps, as compaction leaves them, do not count."""
     settings = make_settings()
     run(settings, [make_batch(0)])
-    producer = TransactionalProducer(settings)
+    producer = SinkProducer(settings)
     producer.open()
     producer.begin()
     producer.produce(out(settings), b"x", b"aborted", [], None)
@@ -301,7 +301,7 @@ def test_partitions_that_are_added_while_a_run_writes_may_be_accepted(
     run(replace(settings, accept_changed_output=False), [make_batch(3)])
 
 
-class FailsOnce(TransactionalProducer):
+class FailsOnce(SinkProducer):
     """A transaction that fails, as when a run was paused for longer than it may stand open."""
 
     failures = 1
@@ -330,9 +330,9 @@ def test_a_run_that_was_overtaken_never_writes_again_and_disturbs_nobody(
     settings = make_settings()
     opened: list[KafkaSinkSettings] = []
 
-    def connect(settings: KafkaSinkSettings) -> TransactionalProducer:
+    def connect(settings: KafkaSinkSettings) -> SinkProducer:
         opened.append(settings)
-        return TransactionalProducer(settings)
+        return SinkProducer(settings)
 
     older, newer = KafkaSink(settings), KafkaSink(settings, connect=connect)
     older.open()
@@ -375,7 +375,7 @@ def test_a_run_that_is_fenced_though_no_other_one_has_begun_goes_on(
     sink = KafkaSink(settings)
     sink.open()
     sink.write(QUERY, make_batch(0))
-    other = TransactionalProducer(settings)
+    other = SinkProducer(settings)
     other.open()
     sink.write(QUERY, make_batch(1))
     other.discard()
@@ -387,7 +387,7 @@ def test_a_run_that_is_fenced_though_no_other_one_has_begun_goes_on(
 def test_a_start_that_dies_before_it_is_done_leaves_nothing_behind(
     make_settings: MakeSettings, make_batch: MakeBatch, topics: Topics
 ) -> None:
-    class DiesInItsStart(TransactionalProducer):
+    class DiesInItsStart(SinkProducer):
         def commit(self) -> None:
             raise RuntimeError("killed")
 

@@ -21,7 +21,7 @@ from slackwater_protocol import KafkaSettings, SkipDecision
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError
 from slackwater_spark.sink import Emit, SinkStep
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings
-from slackwater_spark.sink.kafka.producer import TransactionalProducer, TransactionFailedError
+from slackwater_spark.sink.kafka.producer import SinkProducer, TransactionFailedError
 from slackwater_spark.sink.kafka.reading import read_progress
 from slackwater_spark.source.kafka_reader import SpanReader, kept_consumer
 from slackwater_testing.probes import CrashAt, CrashError, LookAt
@@ -35,7 +35,7 @@ QUERY = "0f5c2f6e-query"
 STEPS_BEFORE_COMMIT = [step for step in SinkStep if step is not SinkStep.COMMITTED]
 
 
-class CommitAnswerLost(TransactionalProducer):
+class CommitAnswerLost(SinkProducer):
     """The broker commits a batch, the answer never arrives."""
 
     losses = 1
@@ -64,7 +64,7 @@ class CommitRequestLost(CommitAnswerLost):
         super().commit()
 
 
-class NoTransactions(TransactionalProducer):
+class NoTransactions(SinkProducer):
     """The mechanism of G2 and G3 switched off: an idempotent producer that commits nothing."""
 
     def __init__(self, settings: KafkaSinkSettings) -> None:
@@ -284,9 +284,9 @@ def test_a_large_batch_gets_a_producer_whose_transactions_may_stand_open_longer(
     monkeypatch.setattr("slackwater_spark.sink.kafka.settings._SLOWEST_BYTES_PER_SECOND", 50)
     opened: list[float] = []
 
-    def connect(settings: KafkaSinkSettings) -> TransactionalProducer:
+    def connect(settings: KafkaSinkSettings) -> SinkProducer:
         opened.append(settings.transaction_timeout.total_seconds())
-        return TransactionalProducer(settings)
+        return SinkProducer(settings)
 
     settings = make_settings()
     batches = [make_batch(0), make_batch(1, [(11, b"a", b"x" * 100_000)]), make_batch(2)]
@@ -327,7 +327,7 @@ def test_progress_is_found_behind_many_aborted_transactions(
 ) -> None:
     settings = make_settings()
     run(settings, [make_batch(0)])
-    producer = TransactionalProducer(settings)
+    producer = SinkProducer(settings)
     producer.open()
     for _ in range(40):
         producer.begin()

@@ -20,7 +20,7 @@ from slackwater_spark.errors import (
     RunOvertakenError,
 )
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
-from slackwater_spark.sink.kafka.producer import TransactionalProducer, TransactionFailedError
+from slackwater_spark.sink.kafka.producer import SinkProducer, TransactionFailedError
 from slackwater_spark.sink.kafka.reading import read_progress
 from slackwater_spark.sink.kafka.topics import SinkTopics
 
@@ -202,7 +202,7 @@ def test_the_limit_of_an_output_is_waited_for_unless_it_may_not_be_known(
 def test_an_error_of_the_producer_is_fencing_or_a_refusal_or_may_pass_or_does_not(
     name: str, meaning: bool | type[PipelineError]
 ) -> None:
-    producer = object.__new__(TransactionalProducer)
+    producer = object.__new__(SinkProducer)
     producer._settings = SETTINGS
     error = producer._meaning("commit", KafkaException(KafkaError(code(name))))
     if isinstance(meaning, type):
@@ -229,8 +229,8 @@ class UnsentRecords:
         return self.left
 
 
-def flushing(records: UnsentRecords, seconds: float) -> TransactionalProducer:
-    producer = object.__new__(TransactionalProducer)
+def flushing(records: UnsentRecords, seconds: float) -> SinkProducer:
+    producer = object.__new__(SinkProducer)
     producer._settings = SETTINGS
     producer._producer = records  # type: ignore[assignment]
     producer._timeout = seconds

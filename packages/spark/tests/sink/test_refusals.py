@@ -19,7 +19,7 @@ from slackwater_spark.errors import OutputRefusedError
 from slackwater_spark.sink import Emit
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 from slackwater_spark.sink.kafka.answers import refusal
-from slackwater_spark.sink.kafka.producer import TransactionalProducer
+from slackwater_spark.sink.kafka.producer import SinkProducer
 
 MakeBatch = Callable[..., DocumentBatch]
 MakeSettings = Callable[..., KafkaSinkSettings]
@@ -163,9 +163,9 @@ def test_a_document_above_the_producers_own_limit_is_named_too(
 def test_a_transaction_time_out_that_the_broker_does_not_allow_is_said_at_once(
     make_settings: MakeSettings,
 ) -> None:
-    tries: list[TransactionalProducer] = []
+    tries: list[SinkProducer] = []
 
-    class Counted(TransactionalProducer):
+    class Counted(SinkProducer):
         def open(self) -> None:
             tries.append(self)
             super().open()

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from slackwater_engine.documents import DocumentBatch
+from slackwater_markers.kafka_transactions import Headers
 from slackwater_protocol import KafkaSettings, ProgressRecord, TopicState, decode_progress_record
 from slackwater_spark.errors import PipelineStateError, PipelineUnavailableError, RunOvertakenError
 from slackwater_spark.sink.kafka import KafkaSink, KafkaSinkSettings, OutputTopic
 from slackwater_spark.sink.kafka import sink as kafka
-from slackwater_spark.sink.kafka.producer import Headers, TransactionFailedError
+from slackwater_spark.sink.kafka.producer import TransactionFailedError
 
 MakeBatch = Callable[..., DocumentBatch]
 

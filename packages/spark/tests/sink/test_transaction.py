@@ -9,12 +9,13 @@ from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.errors import EngineStateError
 from slackwater_engine.payloads import Document
 from slackwater_engine.settings import Scope
+from slackwater_markers.kafka_transactions import DeliveryReport, Headers
 from slackwater_protocol import KafkaSettings, ProgressRecord, decode_commit_record, decode_progress_record
 from slackwater_spark.errors import OutputRefusedError
 from slackwater_spark.sink import Emit, SinkStep
 from slackwater_spark.sink.batch import commit_units
 from slackwater_spark.sink.kafka import KafkaSinkSettings, OutputTopic
-from slackwater_spark.sink.kafka.producer import DeliveryReport, Headers, TransactionFailedError
+from slackwater_spark.sink.kafka.producer import TransactionFailedError
 from slackwater_spark.sink.kafka.transaction import BatchTransaction
 
 MakeBatch = Callable[..., DocumentBatch]

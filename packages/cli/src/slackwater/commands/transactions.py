@@ -84,12 +84,12 @@ def abort(ctx: click.Context, folder: Path | None, pipeline: str | None) -> None
       slackwater transactions abort pipelines/orders --bootstrap localhost:9092
     """
     from slackwater_spark.sink.kafka import KafkaSinkSettings  # takes a second to import
-    from slackwater_spark.sink.kafka.producer import TransactionalProducer
+    from slackwater_spark.sink.kafka.producer import SinkProducer
 
     kafka = kafka_settings(start_command(ctx), "where the output is")
     name = pipeline_name(folder, pipeline)
     _find(kafka, name)
-    producer = TransactionalProducer(KafkaSinkSettings(pipeline=name, outputs=(), kafka=kafka))
+    producer = SinkProducer(KafkaSinkSettings(pipeline=name, outputs=(), kafka=kafka))
     try:
         producer.open()
     finally:

@@ -9,24 +9,20 @@ of other snapshots may be shown) is a transaction whose xid no database assigns.
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from slackwater_cdc.postgres import xid_of_position
+from slackwater_cdc.change_writer import ChangeWriter, EventSource, WrittenCommit
 from slackwater_engine.documents import DocumentBatch, malformed_batch, moved_before
 from slackwater_engine.payloads import Document, unpack_change
 from slackwater_protocol import SNAPSHOT_XID, format_position
 from slackwater_spark.sink.batch import CommittedDocuments, CommitUnit
-from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTable
+from slackwater_spark.sink.kafka.settings import KafkaSinkSettings
 from slackwater_sql.row_codec import INFINITE_DAYS
 
-_CONNECTOR: Final = "postgresql"
-"""Whose dialect is written: it says what ``lsn``, ``txId`` and ``sequence`` mean."""
-_NS_PER_MS: Final = 1_000_000
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_US: Final = 86_400_000_000
 _FRACTION_DIGITS: Final = 6
@@ -51,26 +47,6 @@ class OrderRecord(NamedTuple):
     """The commit that it is about."""
 
 
-@dataclass(slots=True)
-class _Commit:
-    """A commit, and how many of its changes were numbered."""
-
-    unit: CommitUnit
-    counts: dict[str, int] = field(default_factory=dict)
-    """By table."""
-    total: int = 0
-
-    @property
-    def is_snapshot(self) -> bool:
-        """Whether it is the initial snapshot, with nothing before it."""
-        return self.unit.xid == SNAPSHOT_XID and not self.unit.previous_lsn
-
-    @property
-    def xid(self) -> int:
-        """The xid of its transaction."""
-        return self.unit.xid or xid_of_position(self.unit.commit_lsn)
-
-
 class BatchChanges:
     """The change events of one batch; views may be taken in any order, each once.
 
@@ -86,9 +62,10 @@ class BatchChanges:
     ) -> None:
         self._settings = settings
         self._batch = batch
-        self._commits = {unit.commit_lsn: _Commit(unit) for unit in units}
+        source = EventSource(settings.prefix, settings.pipeline)
+        self._commits = [(unit, ChangeWriter(source, _commit_of(unit), now_ms)) for unit in units]
+        self._writers = {unit.commit_lsn: writer for unit, writer in self._commits}
         self._now_ms = now_ms
-        self._tail = b',"ts_ms":%d,"ts_us":%d,"ts_ns":%d}' % _times(now_ms)
         self._moved: dict[int, Mapping[tuple[int, bytes], bytes]] = {}
         self.deletes = 0
         """Changes so far by which a document vanishes."""
@@ -103,37 +80,17 @@ class BatchChanges:
         output = self._settings.outputs[view]
         table = output.table
         assert table is not None  # noqa: S101 - for such outputs it is called
-        commit = self._commits[found.unit.commit_lsn]
+        write = self._writers[found.unit.commit_lsn].table(table.schema, table.name).event
         encode, encode_key = row_encoder(table.columns), row_encoder(table.columns, table.key)
-        source = _dump(self._source(commit, table))
-        number, total = commit.counts.get(table.full_name, 0), commit.total
         for lsn, key, before, after in self._changes(view, found, keys_move=output.keys_move):
-            number, total = number + 1, total + 1
             self.deletes += after is None
-            op = b"r" if commit.is_snapshot else b"c" if before is None else b"d" if after is None else b"u"
-            block = _NULL
-            if not commit.is_snapshot:
-                block = b'{"id":"%d:%d","total_order":%d,"data_collection_order":%d}' % (
-                    (commit.xid, commit.unit.commit_lsn, total, number)
-                )
             try:
-                images = tuple(_NULL if image is None else encode(image) for image in (before, after))
                 event_key = encode_key(key)
+                old, new = (None if image is None else encode(image) for image in (before, after))
             except UnfitValueError as error:
                 at = f"key {key.decode()}, commit LSN {format_position(lsn)}"
                 raise UnfitValueError(f"{at}: {error}") from error
-            rest = source, block, op, self._tail
-            yield (
-                lsn,
-                event_key,
-                b'{"before":%b,"after":%b,"source":%b,"transaction":%b,"op":"%b"%b'
-                % (
-                    *images,
-                    *rest,
-                ),
-            )
-        if number:
-            commit.counts[table.full_name], commit.total = number, total
+            yield lsn, event_key, write(old, new)
 
     def order_records(self) -> Iterator[OrderRecord]:
         """Yields what tells of the batch's transactions and of the snapshot, once all views were taken.
@@ -143,11 +100,12 @@ class BatchChanges:
         topics = self._settings.source_topics
         if topics is None:
             return
-        for commit in self._commits.values():
-            if commit.is_snapshot:
-                yield from self._notifications(commit, topics.notifications)
+        for unit, writer in self._commits:
+            if writer.commit.is_snapshot:
+                yield from self._notifications(unit, writer.counts, topics.notifications)
             else:
-                yield from _boundaries(commit, topics.transactions)
+                key, *boundaries = writer.boundaries()
+                yield from (OrderRecord(topics.transactions, key, each, unit) for each in boundaries)
 
     def _changes(
         self, view: int, found: CommittedDocuments, *, keys_move: bool
@@ -170,33 +128,14 @@ class BatchChanges:
             self._moved[view] = moved_before(partial(self._batch.chunks, view))
         return self._moved[view]
 
-    def _source(self, commit: _Commit, table: OutputTable) -> dict[str, Any]:
-        unit = commit.unit
-        ts_ms, ts_us, ts_ns = _times(unit.commit_ts_ms)
-        previous = None if commit.is_snapshot else str(unit.previous_lsn)
-        return {
-            "version": "slackwater",
-            "connector": _CONNECTOR,
-            "name": self._settings.prefix,
-            "ts_ms": ts_ms,
-            "snapshot": "true" if commit.is_snapshot else "false",
-            "db": self._settings.pipeline,
-            "sequence": _dump([previous, str(unit.commit_lsn)]).decode(),
-            "ts_us": ts_us,
-            "ts_ns": ts_ns,
-            "schema": table.schema,
-            "table": table.name,
-            "txId": None if commit.is_snapshot else commit.xid,
-            "lsn": unit.commit_lsn,
-            "xmin": None,
-        }
-
-    def _notifications(self, commit: _Commit, topic: str) -> Iterator[OrderRecord]:
+    def _notifications(
+        self, unit: CommitUnit, counts: Mapping[str, int], topic: str
+    ) -> Iterator[OrderRecord]:
         tables = [output.table.full_name for output in self._settings.outputs if output.table is not None]
         common = {"connector_name": self._settings.pipeline, "data_collections": ",".join(tables)}
         told: list[tuple[str, dict[str, str]]] = [("STARTED", {})]
         for table in tables:
-            counted = {"scanned_collection": table, "total_rows_scanned": str(commit.counts.get(table, 0))}
+            counted = {"scanned_collection": table, "total_rows_scanned": str(counts.get(table, 0))}
             told.append(("TABLE_SCAN_COMPLETED", {**counted, "status": "SUCCEEDED"}))
         for kind, data in (*told, ("COMPLETED", {})):
             notification = {
@@ -207,18 +146,13 @@ class BatchChanges:
                 "timestamp": self._now_ms,
             }
             key = _dump({"id": notification["id"]})
-            yield OrderRecord(topic, key, _dump(notification), commit.unit)
+            yield OrderRecord(topic, key, _dump(notification), unit)
 
 
-def _boundaries(commit: _Commit, topic: str) -> Iterator[OrderRecord]:
-    transaction_id = f"{commit.xid}:{commit.unit.commit_lsn}"
-    key = _dump({"id": transaction_id})
-    begin = {"status": "BEGIN", "id": transaction_id, "event_count": None, "data_collections": None}
-    collections = [{"data_collection": t, "event_count": n} for t, n in commit.counts.items()]
-    end = {"status": "END", "id": transaction_id, "event_count": commit.total}
-    for record in (begin, {**end, "data_collections": collections}):
-        value = _dump({**record, "ts_ms": commit.unit.commit_ts_ms})
-        yield OrderRecord(topic, key, value, commit.unit)
+def _commit_of(unit: CommitUnit) -> WrittenCommit:
+    """Returns the commit of a unit: a snapshot is one if nothing comes before it."""
+    is_snapshot = unit.xid == SNAPSHOT_XID and not unit.previous_lsn
+    return WrittenCommit(unit.xid, unit.commit_lsn, unit.previous_lsn, unit.commit_ts_ms, is_snapshot)
 
 
 @lru_cache(maxsize=1024)
@@ -294,11 +228,6 @@ def _timestamp(value: str) -> int:
         return _MICROSECONDS[text]
     day, _, of_day = text.partition("T")
     return _days(day) * _DAY_US + _time(of_day)
-
-
-def _times(ms: int) -> tuple[int, int, int]:
-    """Returns a time in milliseconds, microseconds and nanoseconds."""
-    return ms, ms * 1000, ms * _NS_PER_MS
 
 
 _NESTED: Final = ("STRUCT(", "MAP(", "UNION(")

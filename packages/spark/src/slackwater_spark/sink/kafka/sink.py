@@ -36,7 +36,7 @@ from slackwater_spark.sink.kafka.answers import unavailable
 from slackwater_spark.sink.kafka.guard import TopicGuard
 from slackwater_spark.sink.kafka.producer import (
     OutputProducer,
-    TransactionalProducer,
+    SinkProducer,
     TransactionFailedError,
 )
 from slackwater_spark.sink.kafka.reading import (
@@ -63,7 +63,7 @@ class KafkaSink:
         *,
         probe: SinkProbe | None = None,
         clock: Clock | None = None,
-        connect: Callable[[KafkaSinkSettings], OutputProducer] = TransactionalProducer,
+        connect: Callable[[KafkaSinkSettings], OutputProducer] = SinkProducer,
         waiting: Waiting | None = None,
     ) -> None:
         if waiting is not None:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, Message
 from slackwater_engine.documents import DocumentBatch
 from slackwater_engine.payloads import Document
 from slackwater_markers.kafka_retry import is_transient
+from slackwater_markers.kafka_transactions import Headers
 from slackwater_protocol import (
     CommitRecord,
     OffsetRange,
@@ -26,7 +27,7 @@ from slackwater_spark.sink.contract import SinkStep
 from slackwater_spark.sink.kafka.answers import refusal
 from slackwater_spark.sink.kafka.cloudevents import HEADER_EVENT_ID, event_attributes, event_ids
 from slackwater_spark.sink.kafka.debezium import BatchChanges, UnfitValueError
-from slackwater_spark.sink.kafka.producer import Headers, OutputProducer, TransactionFailedError
+from slackwater_spark.sink.kafka.producer import OutputProducer, TransactionFailedError
 from slackwater_spark.sink.kafka.settings import KafkaSinkSettings, OutputTopic
 
 WrittenRanges = Mapping[str, Mapping[int, OffsetRange]]

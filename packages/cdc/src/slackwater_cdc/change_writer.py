@@ -1,0 +1,165 @@
+"""Writes change events, BEGIN and END as Debezium's PostgreSQL connector does: what ``envelope`` reads.
+
+For whoever makes a source of topics without a connector: pipelines whose outputs are tables, and services.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from slackwater_cdc.postgres import xid_of_position
+
+_CONNECTOR: Final = "postgresql"
+"""Whose dialect is written: it says what ``lsn``, ``txId`` and ``sequence`` mean."""
+_NS_PER_MS: Final = 1_000_000
+_NULL: Final = b"null"
+_dump = msgspec.json.Encoder().encode
+
+
+class EventSource(NamedTuple):
+    """Says in the events where they come from."""
+
+    name: str
+    """The ``topic.prefix``."""
+    database: str
+
+
+class WrittenCommit(NamedTuple):
+    """The commit whose changes are written."""
+
+    xid: int | None
+    """The transaction; 0 and None: that of something that the database did not do in a single transaction,
+    and gets an xid that no database assigns."""
+    lsn: int
+    previous_lsn: int
+    """The commit LSN before; 0: there is none."""
+    ts_ms: int
+    """Commit time, milliseconds since the epoch."""
+    is_snapshot: bool = False
+    """Whether it is an initial snapshot: its rows belong to no transaction."""
+
+
+class Boundaries(NamedTuple):
+    """BEGIN and END of a transaction."""
+
+    key: bytes
+    begin: bytes
+    end: bytes
+
+
+class ChangeWriter:
+    """Writes and numbers the change events of one commit. Tables may be taken in any order.
+
+    Args:
+        source: Where the events come from.
+        commit: The commit.
+        now_ms: The time of writing, milliseconds since the epoch.
+    """
+
+    __slots__ = ("_tail", "_xid", "commit", "counts", "source", "total")
+
+    def __init__(self, source: EventSource, commit: WrittenCommit, now_ms: int) -> None:
+        self.source = source
+        self.commit = commit
+        self.counts: dict[str, int] = {}
+        """Events by table, as ``schema.table``."""
+        self.total = 0
+        """Events of all tables."""
+        self._xid = commit.xid or xid_of_position(commit.lsn)
+        self._tail = b'"ts_ms":%d,"ts_us":%d,"ts_ns":%d}' % _times(now_ms)
+
+    def table(self, schema: str, name: str) -> "TableChangeWriter":
+        """Returns the writer of a table's events; each table has one at a time."""
+        return TableChangeWriter(self, schema, name)
+
+    def boundaries(self) -> Boundaries:
+        """Returns BEGIN and END, which counts the events so far."""
+        transaction_id = f"{self._xid}:{self.commit.lsn}"
+        begin = {"status": "BEGIN", "id": transaction_id, "event_count": None, "data_collections": None}
+        collections = [{"data_collection": t, "event_count": n} for t, n in self.counts.items()]
+        end = {"status": "END", "id": transaction_id, "event_count": self.total}
+        return Boundaries(
+            _dump({"id": transaction_id}),
+            _dump({**begin, "ts_ms": self.commit.ts_ms}),
+            _dump({**end, "data_collections": collections, "ts_ms": self.commit.ts_ms}),
+        )
+
+    def source_block(self, schema: str, name: str) -> Mapping[str, Any]:
+        """Returns what events of a table say of their origin, up to their own LSN."""
+        commit, is_snapshot = self.commit, self.commit.is_snapshot
+        ts_ms, ts_us, ts_ns = _times(commit.ts_ms)
+        return {
+            "version": "slackwater",
+            "connector": _CONNECTOR,
+            "name": self.source.name,
+            "ts_ms": ts_ms,
+            "snapshot": "true" if is_snapshot else "false",
+            "db": self.source.database,
+            "ts_us": ts_us,
+            "ts_ns": ts_ns,
+            "schema": schema,
+            "table": name,
+            "txId": None if is_snapshot else self._xid,
+            "xmin": None,
+        }
+
+    def template(self, schema: str, name: str) -> bytes:
+        """Returns the text of a table's events, with places for what differs from event to event."""
+        commit = self.commit
+        source = _dump(self.source_block(schema, name))[:-1].replace(b"%", b"%%")
+        previous = b"null" if commit.is_snapshot else b'\\"%d\\"' % commit.previous_lsn
+        block = _NULL
+        if not commit.is_snapshot:
+            numbers = b'"total_order":%d,"data_collection_order":%d'
+            block = b'{"id":"%d:%d",' % (self._xid, commit.lsn) + numbers + b"}"
+        return (
+            b'{"before":%b,"after":%b,"source":'
+            + source
+            + b',"sequence":"['
+            + previous
+            + b',\\"%d\\"]","lsn":%d},"transaction":'
+            + block
+            + b',"op":"%b",'
+            + self._tail
+        )
+
+
+class TableChangeWriter:
+    """Writes the change events of one table in a commit; see :meth:`ChangeWriter.table`."""
+
+    __slots__ = ("_changes", "_is_snapshot", "_template", "name", "number")
+
+    def __init__(self, changes: ChangeWriter, schema: str, name: str) -> None:
+        self.name = f"{schema}.{name}"
+        self.number = changes.counts.get(self.name, 0)
+        """Events of the table so far."""
+        self._changes = changes
+        self._is_snapshot = changes.commit.is_snapshot
+        self._template = changes.template(schema, name)
+
+    def event(self, before: bytes | None, after: bytes | None, *, op: bytes = b"", lsn: int = 0) -> bytes:
+        """Returns the next event of the table.
+
+        Args:
+            before: The row before, as JSON; None: there was none, or it is not known.
+            after: The row after; None: there is none.
+            op: What happened; empty: it follows from the rows.
+            lsn: The LSN of the change itself; 0: the commit's. Readers take two changes of one key with equal
+                LSN and ``op`` in one transaction for a repetition.
+        """
+        changes = self._changes
+        number = self.number = self.number + 1
+        total = changes.total = changes.total + 1
+        changes.counts[self.name] = number
+        lsn = lsn or changes.commit.lsn
+        op = op or (b"c" if before is None else b"d" if after is None else b"u")
+        images = _NULL if before is None else before, _NULL if after is None else after
+        if self._is_snapshot:
+            return self._template % (*images, lsn, lsn, b"r")
+        return self._template % (*images, lsn, lsn, total, number, op)
+
+
+def _times(ms: int) -> tuple[int, int, int]:
+    """Returns a time in milliseconds, microseconds and nanoseconds."""
+    return ms, ms * 1000, ms * _NS_PER_MS
