@@ -1,30 +1,29 @@
 """Consume, process, produce: within Kafka alone, in its transactions."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from types import TracebackType
+from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from slackwater_markers.kafka_retry import is_transient, kafka_error
-from slackwater_messaging.errors import MessagingStateError
+from slackwater_markers.kafka_transactions import KafkaTransactions, is_fenced
+from slackwater_messaging.errors import MessagingError, MessagingStateError, MessagingUnavailableError
 from slackwater_messaging.message import Message
-from slackwater_messaging.receiving.group import GroupMember, ends_of
+from slackwater_messaging.receiving.group import GroupMember, ends_of, is_passing
 from slackwater_messaging.receiving.patience import Patience
-from slackwater_messaging.receiving.receipt import ReceivedMessage
+from slackwater_messaging.receiving.receipt import Place, ReceivedMessage
 from slackwater_protocol import Clock, KafkaSettings, SystemClock
 
 Process = Callable[[ReceivedMessage], Iterable[Message]]
 """Returns what a message leads to. Has no other effects: it may be called again for the same message."""
 
-_FENCED = (
-    KafkaError._FENCED,  # noqa: SLF001 - librdkafka's own codes have no other name
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.PRODUCER_FENCED,
-)
+_TRANSACTION_TIMEOUT = timedelta(seconds=60)
+"""So long a process that was killed holds back readers of its outputs, unless it is started again before."""
 
 
 class ProcessorStep(StrEnum):
@@ -88,9 +87,8 @@ class TransactionalProcessor:
         probe: ProcessorProbe = lambda step: None,
     ) -> None:
         self._settings = settings or ProcessorSettings()
-        self._seconds = self._settings.timeout.total_seconds()
         self._kafka, self._id, self._probe = kafka, transactional_id, probe
-        self._producer: Producer | None = None
+        self._transactions: _Transactions | None = None
         self._stop = threading.Event()
         clock: Clock = SystemClock()
         self._patience = Patience(f"processor {transactional_id}", self._settings.patience, clock)
@@ -137,9 +135,10 @@ class TransactionalProcessor:
                 self._member.begin({})
             self._member.read(self._settings.max_batch, timeout.total_seconds())
             processed = self._process(process) if self._member.batch else 0
-        except KafkaException as error:
+        except (KafkaException, _PassingError) as error:
             self._give_up()
-            self._judge(error)
+            if isinstance(error, KafkaException) and not is_passing(error):
+                raise
             self._member.wait(self._patience.note(error))
             return 0
         except BaseException:
@@ -154,62 +153,70 @@ class TransactionalProcessor:
         self._member.close()
 
     def _process(self, process: Process) -> int:
-        producer = self._open()
+        transactions = self._open()
         batch = self._member.batch
         if not batch:
             return 0
         self._probe(ProcessorStep.POLLED)
-        producer.begin_transaction()
+        transactions.begin()
         self._probe(ProcessorStep.BEGUN)
         for received in batch:
             for message in process(received):
-                self._produce(producer, message)
+                transactions.produce(message.topic, message.key, message.value, list(message.headers), None)
         self._probe(ProcessorStep.PRODUCED)
-        ends = [TopicPartition(*place, end) for place, end in ends_of(batch).items()]
-        producer.send_offsets_to_transaction(ends, self._member.metadata(), self._seconds)
+        transactions.send_offsets(ends_of(batch), self._member.metadata())
         self._probe(ProcessorStep.OFFSETS_SENT)
-        producer.commit_transaction(self._seconds)
+        transactions.commit()
         self._probe(ProcessorStep.COMMITTED)
         self._member.batch = []
         return len(batch)
 
-    def _open(self) -> Producer:
-        """Returns the producer. A new one ends the transaction before it, in one way or the other.
+    def _open(self) -> "_Transactions":
+        """Returns what writes transactions.
 
-        So what that one has committed is left out of the batch: its answer may have been lost.
+        A new one ends the transaction before it, in one way or the other. What that one has committed is left
+        out of the batch: the answer to its commit may have been lost.
         """
-        if self._producer is None:
-            config = {**self._kafka.client_config, "transactional.id": self._id}
-            producer = Producer(config)
-            producer.init_transactions(self._seconds)
+        if self._transactions is None:
+            transactions = _Transactions(
+                self._kafka,
+                self._id,
+                transaction_timeout=_TRANSACTION_TIMEOUT,
+                request_timeout=self._settings.timeout,
+            )
+            transactions.open()
             self._member.drop_below(self._member.committed())
-            self._producer = producer
-        return self._producer
-
-    def _produce(self, producer: Producer, message: Message) -> None:
-        while True:
-            try:
-                producer.produce(
-                    message.topic, message.value, message.key, headers=list(message.headers) or None
-                )
-            except BufferError:
-                producer.poll(0.1)
-            else:
-                producer.poll(0)
-                return
+            self._transactions = transactions
+        return self._transactions
 
     def _give_up(self) -> None:
         """Drops the producer: after an error nobody knows whether its transaction was committed."""
-        self._producer = None
+        if self._transactions is not None:
+            self._transactions.discard()
+            self._transactions = None
 
-    def _judge(self, error: KafkaException) -> None:
-        """Raises what does not pass by itself."""
+
+class _PassingError(MessagingError):
+    """Kafka does not answer, or the group has changed: another transaction may succeed."""
+
+
+class _Transactions(KafkaTransactions):
+    """Transactions that hold offsets of a group, too."""
+
+    def send_offsets(self, ends: Mapping[Place, int], metadata: Any) -> None:
+        """Adds the offsets of a group to the transaction; refused if the member has lost its place in it."""
+        with self._translated("send_offsets_to_transaction"):
+            parts = [TopicPartition(*place, end) for place, end in ends.items()]
+            self._producer.send_offsets_to_transaction(parts, metadata, self._timeout)
+
+    def _meaning(self, what: str, error: KafkaException) -> MessagingError:
         found = kafka_error(error)
         if found is None:
-            raise error
-        if found.code() in _FENCED:
-            problem = f"another process has the transactional id {self._id}: {found.str()}"
-            raise MessagingStateError(problem, "give each process one of its own") from error
-        # What asks for another transaction has to do with the group: another member has a partition now.
-        if not is_transient(found) and not found.txn_requires_abort():
-            raise error
+            return MessagingUnavailableError(f"{what} failed: {error}")
+        if is_fenced(found):
+            problem = f"{what}: another process has the transactional id: {found.str()}"
+            return MessagingStateError(problem, "give each process one of its own")
+        if is_transient(found) or found.txn_requires_abort():
+            return _PassingError(f"{what} failed: {found.str()}")
+        problem = f"{what}: Kafka refuses: {found.str()}"
+        return MessagingUnavailableError(problem, "check address and rights of the client's user")
