@@ -131,10 +131,11 @@ class TransactionalProcessor:
             KafkaException: Kafka refuses, for example a right that is missing.
         """
         try:
+            transactions = self._open()  # first: it ends what holds back the group's offsets
             if not self._member.is_begun:
                 self._member.begin({})
             self._member.read(self._settings.max_batch, timeout.total_seconds())
-            processed = self._process(process) if self._member.batch else 0
+            processed = self._process(transactions, process) if self._member.batch else 0
         except (KafkaException, _PassingError) as error:
             self._give_up()
             if isinstance(error, KafkaException) and not is_passing(error):
@@ -152,11 +153,8 @@ class TransactionalProcessor:
         self._give_up()
         self._member.close()
 
-    def _process(self, process: Process) -> int:
-        transactions = self._open()
+    def _process(self, transactions: "_Transactions", process: Process) -> int:
         batch = self._member.batch
-        if not batch:
-            return 0
         self._probe(ProcessorStep.POLLED)
         transactions.begin()
         self._probe(ProcessorStep.BEGUN)
