@@ -186,10 +186,8 @@ def test_of_two_that_process_a_message_at_once_behind_a_filter_one_is_told_at_th
 ) -> None:
     connection = connect()
     slow, fast = loaded(connection, Way.FILTERED), loaded(connect(), Way.FILTERED)
-    with (
-        pytest.raises(TakenOverError, match="has processed one of 1"),
-        slow.receive_batch(connection, [message(0, "a")]),
-    ):
+    is_told = pytest.raises(TakenOverError, match="has processed one of 1")
+    with is_told, slow.receive_batch(connection, [message(0, "a")]):
         apply(connection, b"a")
         process(connect(), fast, message(0, "a"))
     assert is_repeat(process(connection, slow, message(0, "a"))) == [True]

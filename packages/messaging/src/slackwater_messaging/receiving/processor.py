@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
@@ -48,7 +49,7 @@ class ProcessorSettings:
     """Messages in one Kafka transaction, at most."""
     latest: bool = False
     """Where a group without positions begins: at what comes from now on, or at all there is."""
-    timeout: timedelta = timedelta(seconds=30)
+    timeout: timedelta = timedelta(seconds=10)
     """For one request; then the transaction is looked at anew."""
     patience: timedelta = timedelta(minutes=5)
     """So long a broker may be away; then :class:`MessagingUnavailableError`."""
@@ -202,10 +203,31 @@ class _Transactions(KafkaTransactions):
     """Transactions that hold offsets of a group, too."""
 
     def send_offsets(self, ends: Mapping[Place, int], metadata: Any) -> None:
-        """Adds the offsets of a group to the transaction; refused if the member has lost its place in it."""
+        """Adds the offsets of a group to the transaction; refused if the member has lost its place in it.
+
+        In a thread: where a group's coordinator was away, librdkafka (2.16) can wait for it for ever, whatever
+        the time-out. The producer is dropped then, and the thread ends with it, or with the process.
+        """
+        parts = [TopicPartition(*place, end) for place, end in ends.items()]
+        producer, timeout = self._producer, self._timeout
+        outcome: SimpleQueue[BaseException | None] = SimpleQueue()
+
+        def send() -> None:
+            try:
+                producer.send_offsets_to_transaction(parts, metadata, timeout)
+            except BaseException as error:  # noqa: BLE001 - raised again by the caller
+                outcome.put(error)
+            else:
+                outcome.put(None)
+
+        threading.Thread(target=send, name="send offsets", daemon=True).start()
         with self._translated("send_offsets_to_transaction"):
-            parts = [TopicPartition(*place, end) for place, end in ends.items()]
-            self._producer.send_offsets_to_transaction(parts, metadata, self._timeout)
+            try:
+                error = outcome.get(timeout=2 * timeout)
+            except Empty:
+                raise self._late("send_offsets_to_transaction", f"no answer for {2 * timeout:g} s") from None
+            if error is not None:
+                raise error
 
     def _meaning(self, what: str, error: KafkaException) -> MessagingError:
         found = kafka_error(error)

@@ -23,7 +23,8 @@ from slackwater_messaging.receiving import (
 from slackwater_protocol import KafkaSettings
 from slackwater_testing.receiving.ways import Twin, Way, make_inbox
 
-CONNECTION_OPTIONS = "-c lock_timeout=5s -c idle_in_transaction_session_timeout=30s"
+CONNECTION_OPTIONS = "-c lock_timeout=1s -c idle_in_transaction_session_timeout=3s"
+"""Who waits looks after the group now and then; who was stopped within a transaction loses it."""
 
 
 _EFFECT = "INSERT INTO {}.effect (item) VALUES (%s) RETURNING id"
@@ -52,18 +53,18 @@ class MemberSettings:
         return KafkaSettings(self.bootstrap, {"group.instance.id": self.instance, **self.options})
 
 
-class KillAt:
-    """Kills this process at a step, after it was reached some times."""
+class SignalAt:
+    """Sends this process a signal at a step, after it was reached some times."""
 
-    def __init__(self, step: str | None, times: int = 1) -> None:
-        self._step, self._left = step, times
+    def __init__(self, step: str | None, times: int, number: signal.Signals) -> None:
+        self._step, self._left, self._number = step, times, number
 
     def __call__(self, step: ReceiverStep | ProcessorStep) -> None:
         """Is told of each step."""
         if step == self._step:
             self._left -= 1
             if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self._number)
 
 
 Probe = Callable[[Any], None]
@@ -91,7 +92,7 @@ def processor(settings: MemberSettings, probe: Probe = lambda step: None) -> Tra
         [settings.topic],
         group=settings.group,
         transactional_id=f"{settings.topic}-{settings.instance}",
-        settings=ProcessorSettings(max_batch=settings.max_batch),
+        settings=ProcessorSettings(max_batch=settings.max_batch, timeout=timedelta(seconds=5)),
         probe=probe,
     )
 
@@ -121,9 +122,11 @@ class Effects:
         return [Message(topic=f"{self._settings.topic}.out", key=message.key, value=value)]
 
 
-def run_member(settings: MemberSettings, step: str | None = None, times: int = 1) -> None:
-    """Is the whole process: works until it is asked to end, or kills itself."""
-    probe, effects = KillAt(step, times), Effects(settings)
+def run_member(
+    settings: MemberSettings, step: str | None, times: int, number: signal.Signals = signal.SIGKILL
+) -> None:
+    """Is the whole process: works until it is asked to end; kills, or stops, itself at a step."""
+    probe, effects = SignalAt(step, times, number), Effects(settings)
     if settings.way is None:
         with processor(settings, probe) as working:
             signal.signal(signal.SIGTERM, lambda number, frame: working.stop())

@@ -1,15 +1,17 @@
 """Messages to be received, processes that receive them, and the judge."""
 
 import multiprocessing
+import os
+import signal
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import psutil
 import psycopg
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -101,10 +103,12 @@ class World:
         self._written += [str(item) for item in order]
         self._places += places.values()
 
-    def start(self, step: str | None = None, times: int = 1, **changed: Any) -> BaseProcess:
-        """Starts a member that kills itself at a step."""
-        settings = MemberSettings(**{**_as_dict(self.settings), **changed})
-        member = self._members.Process(target=run_member, args=(settings, step, times))
+    def start(
+        self, step: str | None = None, times: int = 1, number: signal.Signals = signal.SIGKILL, **changed: Any
+    ) -> BaseProcess:
+        """Starts a member that kills, or stops, itself at a step."""
+        settings = replace(self.settings, **changed)
+        member = self._members.Process(target=run_member, args=(settings, step, times, number))
         member.start()
         return member
 
@@ -125,21 +129,29 @@ class World:
             stop(member)
 
     def wait_until_done(self, is_working: Callable[[], bool]) -> None:
-        """Waits until the group's offsets are at the end of the topic."""
+        """Waits until the group's offsets are at the end of the topic.
+
+        Raises:
+            RunFailedError: Nobody works any more, or it takes too long.
+        """
+        deadline = time.monotonic() + _SECONDS
+        while not self.is_done():
+            if time.monotonic() > deadline or not is_working():
+                raise RunFailedError(self.settings.topic, "was not read to its end")
+            time.sleep(_LOOK_SECONDS)
+
+    def is_done(self) -> bool:
+        """Says whether the group's offsets are at the end of the topic; False if Kafka does not say."""
         parts = [TopicPartition(self.settings.topic, n) for n in range(PARTITIONS)]
         asking = Consumer({"bootstrap.servers": self.settings.bootstrap, "group.id": self.settings.group})
-        deadline = time.monotonic() + _SECONDS
         try:
-            ends = {part.partition: asking.get_watermark_offsets(part, _SECONDS)[1] for part in parts}
-            found: dict[int, int] = {}
-            while {n: end for n, end in ends.items() if end} != found:
-                if time.monotonic() > deadline or not is_working():
-                    raise RunFailedError(self.settings.topic, f"was read to {found} only, of {ends}")
-                time.sleep(_LOOK_SECONDS)
-                with suppress(KafkaException):
-                    found = {p.partition: p.offset for p in asking.committed(parts, 10) if p.offset > 0}
+            ends = {part.partition: asking.get_watermark_offsets(part, 10)[1] for part in parts}
+            found = {part.partition: part.offset for part in asking.committed(parts, 10)}
+        except KafkaException:
+            return False
         finally:
             asking.close()
+        return {n: end for n, end in ends.items() if end} == {n: at for n, at in found.items() if at > 0}
 
     def judge(self) -> Verdict:
         """Compares effects with what was written."""
@@ -170,9 +182,24 @@ def stop(member: BaseProcess) -> None:
         raise RunFailedError("member", f"did not end within {_SECONDS:g} s")
 
 
+def wait_until_stopped(member: BaseProcess) -> None:
+    """Waits until a member has stopped itself."""
+    deadline = time.monotonic() + _SECONDS
+    process = psutil.Process(member.pid)
+    while process.status() != psutil.STATUS_STOPPED:
+        if time.monotonic() > deadline or not member.is_alive():
+            raise RunFailedError("member", "did not stop itself")
+        time.sleep(_LOOK_SECONDS)
+
+
+def go_on_and_end(member: BaseProcess) -> None:
+    """Lets a member that was stopped go on with its batch, and end then."""
+    if member.pid is not None:
+        os.kill(member.pid, signal.SIGTERM)
+        os.kill(member.pid, signal.SIGCONT)
+    member.join(_SECONDS)
+    stop(member)
+
+
 def _verdict(expected: set[str], found: Counter[str]) -> Verdict:
     return Verdict(len(expected - found.keys()), sum(found.values()) - len(found))
-
-
-def _as_dict(settings: MemberSettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in MemberSettings.__slots__}
