@@ -77,7 +77,7 @@ def run_here(world: World, probe: Any, **changed: Any) -> None:
             while not world.is_done():
                 working.poll(effects.process)
         return
-    reply = None if world.settings.way is Way.BLOOM else effects.reply
+    reply = effects.reply if world.settings.has_answers else None
     with receiver(world.settings, probe) as receiving:
         while not world.is_done():
             receiving.poll(effects.handle, reply=reply)
@@ -218,6 +218,7 @@ def test_members_share_the_partitions_and_give_them_away_in_order(
     broker: KafkaBroker, server: PostgresServer
 ) -> None:
     world = World(broker.bootstrap, server.dsn(), Way.BLOOM)
+    world.settings.options.update(IMPATIENT)
     world.write(range(MANY))
     effects = Effects(world.settings)
     second = world.start(instance="two")
@@ -322,9 +323,8 @@ def test_a_group_without_positions_begins_where_it_is_told_to(
     broker: KafkaBroker, server: PostgresServer, latest: bool
 ) -> None:
     topic = f"l{uuid.uuid4().hex[:10]}"
-    AdminClient({"bootstrap.servers": broker.bootstrap}).create_topics([NewTopic(topic, 1, 1)])[topic].result(
-        30
-    )
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce(topic, b"before")
     producer.flush(30)

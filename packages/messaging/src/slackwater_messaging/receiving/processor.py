@@ -205,8 +205,8 @@ class _Transactions(KafkaTransactions):
     def send_offsets(self, ends: Mapping[Place, int], metadata: Any) -> None:
         """Adds the offsets of a group to the transaction; refused if the member has lost its place in it.
 
-        In a thread: where a group's coordinator was away, librdkafka (2.16) can wait for it for ever, whatever
-        the time-out. The producer is dropped then, and the thread ends with it, or with the process.
+        In a thread: where a group's coordinator was away, librdkafka (2.16) can wait for it for ever,
+        whatever the time-out. The producer is dropped then; the thread ends with it, or with the process.
         """
         parts = [TopicPartition(*place, end) for place, end in ends.items()]
         producer, timeout = self._producer, self._timeout

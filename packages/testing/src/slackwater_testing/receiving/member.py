@@ -48,6 +48,11 @@ class MemberSettings:
     options: dict[str, str] = field(default_factory=dict)
 
     @property
+    def has_answers(self) -> bool:
+        """Filters alone keep none."""
+        return self.way not in (None, Way.BLOOM, Twin.UNFENCED)
+
+    @property
     def kafka(self) -> KafkaSettings:
         """Where the brokers are."""
         return KafkaSettings(self.bootstrap, {"group.instance.id": self.instance, **self.options})
@@ -108,7 +113,7 @@ class Effects:
     def handle(self, connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:
         """Writes a row in the transaction of its message."""
         row = connection.execute(self._effect, [(message.key or b"").decode()]).fetchone()
-        return None if row is None or self._settings.way is Way.BLOOM else str(row[0]).encode()
+        return str(row[0]).encode() if row is not None and self._settings.has_answers else None
 
     def reply(self, receipts: Sequence[Receipt]) -> None:
         """Writes answers, in a transaction of their own."""
@@ -134,4 +139,4 @@ def run_member(
     else:
         with receiver(settings, probe) as receiving:
             signal.signal(signal.SIGTERM, lambda number, frame: receiving.stop())
-            receiving.run(effects.handle, reply=None if settings.way is Way.BLOOM else effects.reply)
+            receiving.run(effects.handle, reply=effects.reply if settings.has_answers else None)
