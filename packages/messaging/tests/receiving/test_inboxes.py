@@ -22,6 +22,7 @@ from slackwater_messaging.receiving import (
     ReceivedMessage,
     TableInbox,
     TakenOverError,
+    header_key,
 )
 from slackwater_testing.receiving.ways import POLICY, Twin, Way, business_key, make_inbox
 
@@ -559,3 +560,34 @@ def test_policies_may_change_between_two_runs(connect: Connect) -> None:
     other = BloomInbox("inbox", key_of=business_key, policy=policy)
     other.load(connection, [PLACE])
     assert is_repeat(process(connection, other, message(1, "a"), message(2, "b"))) == [True, False]
+
+
+def test_a_header_can_be_the_key(connect: Connect) -> None:
+    connection = connect()
+    inbox = TableInbox("inbox", key_of=header_key("slackwater-message"))
+    inbox.create(connection)
+
+    def sent(offset: int, *headers: tuple[str, bytes]) -> ReceivedMessage:
+        return ReceivedMessage(topic="orders", partition=0, offset=offset, value=b"", headers=headers)
+
+    first, again = (
+        sent(0, ("slackwater-message", b"outbox/1/2")),
+        sent(1, ("slackwater-message", b"outbox/1/2")),
+    )
+    assert is_repeat(process(connection, inbox, first)) == [False]
+    assert is_repeat(process(connection, inbox, again)) == [True]
+    with pytest.raises(
+        MessagingConfigError, match=r"at orders/0, offset 2: it has no header slackwater-message"
+    ):
+        process(connection, inbox, sent(2, ("other", b"x")))
+
+
+def test_without_another_key_each_offset_is_a_message(connect: Connect) -> None:
+    connection = connect()
+    inbox = TableInbox("inbox")
+    inbox.create(connection)
+    assert is_repeat(process(connection, inbox, message(0, "a"), message(1, "a"))) == [False, False]
+    assert is_repeat(process(connection, inbox, message(1, "a"), message(1, "a", partition=1))) == [
+        True,
+        False,
+    ]

@@ -177,7 +177,8 @@ def test_an_error_of_the_service_is_passed_on_and_its_batch_comes_again(
 ) -> None:
     world = World(broker.bootstrap, server.dsn(), Way.BLOOM)
     world.write(range(MANY))
-    effects, failed = Effects(world.settings), []
+    effects = Effects(world.settings)
+    failed: list[ReceivedMessage] = []
 
     def fail_once(connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:
         if message.key == b"8" and not failed:
@@ -186,8 +187,9 @@ def test_an_error_of_the_service_is_passed_on_and_its_batch_comes_again(
         return effects.handle(connection, message)
 
     with receiver(world.settings) as receiving:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError) as caught:
             receiving.run(fail_once)
+        assert caught.value.__notes__[0].startswith(f"message at {world.settings.topic}/0, offset ")
         while not world.is_done():
             receiving.poll(fail_once)
     assert world.judge() == RIGHT
@@ -198,7 +200,8 @@ def test_an_error_of_the_service_gives_the_kafka_transaction_up(
 ) -> None:
     world = World(broker.bootstrap, server.dsn(), None)
     world.write(range(MANY))
-    effects, failed = Effects(world.settings), []
+    effects = Effects(world.settings)
+    failed: list[ReceivedMessage] = []
 
     def fail_once(message: ReceivedMessage) -> Any:
         if message.key == b"8" and not failed:
@@ -326,7 +329,7 @@ def test_a_group_without_positions_begins_where_it_is_told_to(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
-    producer.produce(topic, b"before")
+    producer.produce(topic, b"before", b"0")
     producer.flush(30)
     seen: list[bytes | None] = []
     is_begun: list[ReceiverStep] = []

@@ -11,6 +11,7 @@ from slackwater_messaging.receiving.receipt import (
     Receipt,
     ReceivedMessage,
     TakenOverError,
+    header_key,
     offset_key,
 )
 from slackwater_messaging.receiving.receiver import Receiver, ReceiverSettings, ReceiverStep
@@ -34,5 +35,6 @@ __all__ = [
     "TableInbox",
     "TakenOverError",
     "TransactionalProcessor",
+    "header_key",
     "offset_key",
 ]

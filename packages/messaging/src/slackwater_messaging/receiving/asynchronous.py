@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 
 from slackwater_messaging.receiving.receipt import Receipt, as_key
-from slackwater_messaging.receiving.statements import table_statements
+from slackwater_messaging.receiving.statements import CLEAN_AT_ONCE, check_remember, table_statements
 
 
 class AsyncTableInbox:
@@ -15,11 +16,14 @@ class AsyncTableInbox:
 
     Args:
         table: As there.
+        remember: As there.
         shards: As there.
     """
 
-    def __init__(self, table: str, *, shards: int = 16) -> None:
+    def __init__(self, table: str, *, remember: timedelta = timedelta(days=30), shards: int = 16) -> None:
         self.table = table
+        """The name."""
+        self._remember = check_remember(table, remember)
         self._sql = table_statements(table, shards)
 
     async def create(self, connection: psycopg.AsyncConnection[Any]) -> None:
@@ -39,6 +43,11 @@ class AsyncTableInbox:
             yield receipt
             if not receipt.is_repeat and receipt.answer is not None:
                 await connection.execute(self._sql.store_answers, [[receipt.key], [receipt.answer]])
+
+    async def clean(self, connection: psycopg.AsyncConnection[Any], *, at_most: int = CLEAN_AT_ONCE) -> int:
+        """Deletes the oldest keys that need not be remembered any more; see :meth:`TableInbox.clean`."""
+        async with connection.transaction():
+            return (await connection.execute(self._sql.clean, [self._remember, at_most])).rowcount
 
     async def _mark(self, connection: psycopg.AsyncConnection[Any], receipt: Receipt) -> None:
         while True:

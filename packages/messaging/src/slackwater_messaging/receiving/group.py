@@ -61,6 +61,7 @@ class GroupMember:
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": False,
+                "on_commit": self._note_commit,
                 **kafka.client_config,
             },
             logger=logger,
@@ -72,7 +73,7 @@ class GroupMember:
         self.batch: list[ReceivedMessage] = []
         """What was read and is not done."""
         self._ends: dict[Place, int] = {}
-        """What was done and may not be committed yet."""
+        """What was done and is not on its way to the group's offsets."""
         self._consumer.subscribe(
             list(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose
         )
@@ -121,25 +122,14 @@ class GroupMember:
         """Takes messages out of the batch that were processed, as the group's offsets say."""
         self.batch = [each for each in self.batch if each.offset >= ends.get(each.place, 0)]
 
-    def commit(self, *, waits: bool = False) -> None:
-        """Commits the offsets of what is done; if that fails, it comes again.
-
-        Raises:
-            KafkaException: Only if it waits.
-        """
-        parts = [TopicPartition(*place, end) for place, end in self._ends.items()]
-        self._ends.clear()
-        if not parts:
-            return
-        if waits:
-            self._consumer.commit(offsets=parts, asynchronous=False)
-            return
-        try:
-            self._consumer.commit(offsets=parts, asynchronous=True)
-        except KafkaException as error:
-            logger.warning(
-                "group %s: offsets are not stored: %s; messages may come again", self._group, error
-            )
+    def commit(self) -> None:
+        """Sends the offsets of what is done. Call it again later: what has failed is sent again then."""
+        parts = self._take_ends()
+        if parts:
+            try:
+                self._consumer.commit(offsets=parts, asynchronous=True)
+            except KafkaException as error:
+                self._note_commit(kafka_error(error), parts)
 
     def committed(self) -> dict[Place, int]:
         """Returns the group's offsets of the assigned partitions that have any.
@@ -172,13 +162,26 @@ class GroupMember:
 
     def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._on_revoke([Place(p.topic, p.partition) for p in partitions])
-        try:
-            self.commit(waits=True)
-        except KafkaException as error:
-            logger.warning(
-                "group %s: offsets are not stored: %s; messages may come again", self._group, error
-            )
+        parts = self._take_ends()
+        if parts:
+            try:
+                consumer.commit(offsets=parts, asynchronous=False)
+            except KafkaException as error:
+                self._note_commit(kafka_error(error), parts)
         self._lose(consumer, partitions)
+
+    def _take_ends(self) -> list[TopicPartition]:
+        parts = [TopicPartition(*place, end) for place, end in self._ends.items()]
+        self._ends.clear()
+        return parts
+
+    def _note_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """Keeps offsets that were not stored, unless there are newer ones, to be sent again."""
+        for part in partitions:
+            failed, place = error or part.error, Place(part.topic, part.partition)
+            if failed is not None and place in self.places:
+                logger.warning("group %s: an offset is not stored: %s", self._group, failed.str())
+                self._ends.setdefault(place, part.offset)
 
     def _lose(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         gone = {Place(p.topic, p.partition) for p in partitions}

@@ -53,6 +53,23 @@ def offset_key(message: ReceivedMessage) -> bytes:
     return f"{message.topic}/{message.partition}/{message.offset}".encode()
 
 
+def header_key(name: str) -> KeyOf:
+    """Returns a function that takes a header for the key, as ``slackwater-message`` of an outbox's relay.
+
+    It knows what a sender has sent again. A message without the header is refused when it comes.
+    """
+
+    def key_of(message: ReceivedMessage) -> bytes:
+        found = next((value for each, value in reversed(message.headers) if each == name), b"")
+        if not found:
+            raise MessagingConfigError(
+                f"it has no header {name}", "take another key, or let its sender add it"
+            )
+        return found
+
+    return key_of
+
+
 def as_key(key: bytes | str) -> bytes:
     """Returns a key as bytes.
 
@@ -198,7 +215,11 @@ def new_receipts(
     receipts: list[Receipt] = []
     first: dict[bytes, Receipt] = {}
     for message in messages:
-        key = as_key(key_of(message))
+        try:
+            key = as_key(key_of(message))
+        except MessagingConfigError as error:
+            place = f"{message.topic}/{message.partition}, offset {message.offset}"
+            raise MessagingConfigError(f"message at {place}: {error.problem}", error.hint) from error
         if key in first:
             receipts.append(Receipt(key, message, first=first[key]))
             continue

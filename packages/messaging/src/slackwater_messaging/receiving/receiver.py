@@ -175,6 +175,9 @@ class Receiver:
         if batch:
             self._probe(ReceiverStep.POLLED)
             self._process(batch, handle, reply)
+        self._member.commit()
+        if batch:
+            self._probe(ReceiverStep.STORED)
         self._patience.reset()
         return len(batch)
 
@@ -184,15 +187,13 @@ class Receiver:
             self._probe(ReceiverStep.RECEIVED)
             for receipt in receipts:
                 if not receipt.is_repeat and receipt.message is not None:
-                    receipt.answer = handle(connection, receipt.message)
+                    receipt.answer = _handled(handle, connection, receipt.message)
             self._probe(ReceiverStep.HANDLED)
         self._probe(ReceiverStep.COMMITTED)
         if reply is not None:
             reply(receipts)
             self._probe(ReceiverStep.REPLIED)
         self._member.done()
-        self._member.commit()
-        self._probe(ReceiverStep.STORED)
 
     def _take_over(self) -> None:
         """Loads what the inbox does not have of the assigned partitions; begins to read new ones."""
@@ -245,3 +246,11 @@ class Receiver:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _handled(handle: Handle, connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:
+    try:
+        return handle(connection, message)
+    except Exception as error:
+        error.add_note(f"message at {message.topic}/{message.partition}, offset {message.offset}")
+        raise

@@ -1,11 +1,14 @@
 """The SQL of the inbox table, for connections of either kind."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from psycopg import sql
 
 from slackwater_messaging.errors import MessagingConfigError
 
+CLEAN_AT_ONCE = 1_000
+"""Keys that one cleaning deletes at most: a transaction of some milliseconds."""
 _MAX_SHARDS = 1024
 
 
@@ -20,6 +23,17 @@ def identifier(name: str, suffix: str = "") -> sql.Identifier:
         problem = f"{name}{suffix!s} cannot be a table's name"
         raise MessagingConfigError(problem, "expected table or schema.table, at most 63 bytes each")
     return sql.Identifier(*parts)
+
+
+def check_remember(table: str, remember: timedelta) -> timedelta:
+    """Returns how long keys are kept.
+
+    Raises:
+        MessagingConfigError: It is no time.
+    """
+    if remember <= timedelta(0):
+        raise MessagingConfigError(f"{table}: remember is {remember}", "expected a positive duration")
+    return remember
 
 
 @dataclass(frozen=True, slots=True)

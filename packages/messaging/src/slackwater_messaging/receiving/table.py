@@ -7,7 +7,6 @@ from typing import Any
 
 import psycopg
 
-from slackwater_messaging.errors import MessagingConfigError
 from slackwater_messaging.receiving.receipt import (
     KeyOf,
     Place,
@@ -17,10 +16,7 @@ from slackwater_messaging.receiving.receipt import (
     new_receipts,
     offset_key,
 )
-from slackwater_messaging.receiving.statements import table_statements
-
-CLEAN_AT_ONCE = 1_000
-"""Keys that one cleaning deletes at most: a transaction of some milliseconds."""
+from slackwater_messaging.receiving.statements import CLEAN_AT_ONCE, check_remember, table_statements
 
 
 class TableInbox:
@@ -47,11 +43,9 @@ class TableInbox:
         key_of: KeyOf = offset_key,
         shards: int = 16,
     ) -> None:
-        if remember <= timedelta(0):
-            raise MessagingConfigError(f"{table}: remember is {remember}", "expected a positive duration")
         self.table = table
         """The name."""
-        self._remember = remember
+        self._remember = check_remember(table, remember)
         self.key_of = key_of
         """Tells messages of a batch apart."""
         self._sql = table_statements(table, shards)

@@ -157,12 +157,12 @@ class World:
         """Compares effects with what was written."""
         if self.settings.way is None:
             records = read_to_end(self.settings.bootstrap, f"{self.settings.topic}.out")
-            found = Counter((record.value() or b"").decode() for record in records)
-            return _verdict(set(self._places), found)
+            outputs = Counter(_text(record.value()) for record in records)
+            return _verdict(set(self._places), outputs)
         with psycopg.connect(self.settings.dsn) as connection:
-            found = connection.execute(_EFFECTS.format(self.settings.schema).encode()).fetchall()
+            rows = connection.execute(_EFFECTS.format(self.settings.schema).encode()).fetchall()
             answers = connection.execute(_ANSWERS.format(self.settings.schema).encode()).fetchall()
-        effects = [(item, str(number)) for item, number in found]
+        effects = [(item, str(number)) for item, number in rows]
         verdict = _verdict(set(self._written), Counter(item for item, _ in effects))
         if not self.settings.has_answers:
             return verdict
@@ -199,6 +199,10 @@ def go_on_and_end(member: BaseProcess) -> None:
         os.kill(member.pid, signal.SIGCONT)
     member.join(_SECONDS)
     stop(member)
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode() if isinstance(value, bytes) else value or ""
 
 
 def _verdict(expected: set[str], found: Counter[str]) -> Verdict:
