@@ -2,8 +2,8 @@
 
     python receive_with_a_table.py BOOTSTRAP DATABASE TOPIC
 
-A message is JSON with ``payment`` (unique: the same number is the same payment), ``account`` and ``amount``. It runs
-until it is interrupted; kill it whenever you like.
+A message is JSON with ``payment`` (unique: the same number is the same payment), ``account`` and ``amount``.
+It runs until it is interrupted; kill it whenever you like.
 """
 
 import json

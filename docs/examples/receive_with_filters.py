@@ -2,8 +2,8 @@
 
     python receive_with_filters.py BOOTSTRAP DATABASE TOPIC [--accept-loss]
 
-A message's key is the click, its value the page. With ``--accept-loss`` there is no row per click, and at most one of
-a million clicks is not counted.
+A message's key is the click, its value the page. With ``--accept-loss`` there is no row per click, and at most
+one of a million clicks is not counted.
 """
 
 import sys

@@ -153,6 +153,23 @@ def test_another_process_finds_what_this_one_has_added(tmp_path: Path) -> None:
     assert subprocess.run(run, capture_output=True, check=True, text=True).stdout.split() == ["True", "False"]
 
 
+@pytest.mark.parametrize(("capacity", "error_rate"), [(1_000_000, 1e-4), (1_000_000, 1e-6), (10_000_000, 1e-6)])
+def test_memory_is_what_the_documentation_says(capacity: int, error_rate: float) -> None:
+    policy = FilterPolicy(capacity=capacity, error_rate=error_rate)
+    page = (Path(__file__).parents[4] / "docs" / "receiving-messages.md").read_text()
+    rate = f"{error_rate:.0e}".replace("e-0", "e-")
+    assert f"| {capacity:,} | {rate} | {policy.memory_bytes / 1e6:.2g} MB |" in page
+
+
+def test_memory_is_what_filters_take() -> None:
+    policy = FilterPolicy(capacity=70_000, error_rate=1e-6)
+    chain = FilterChain(policy)
+    for day in range(8):
+        chain.add(digests(str(day), 1), day * DAY_MS)
+    taken = sum(len(packed) for _, _, packed in chain.take_changes()[0])
+    assert taken == pytest.approx(policy.memory_bytes, rel=0.05)
+
+
 def test_digests_that_were_joined_are_taken_apart() -> None:
     assert split_digests(b"".join(digests("a", 3))) == digests("a", 3)
     assert split_digests(b"") == []

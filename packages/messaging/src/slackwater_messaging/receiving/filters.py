@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
+from math import log
 
 from rbloom import Bloom
 
@@ -44,8 +45,7 @@ class FilterPolicy:
     capacity: int
     """Keys of one partition within ``remember``. More is possible, and takes more memory."""
     error_rate: float
-    """The share of new keys that are taken for known, at most. Per key and partition about
-    1.44 · log2(1 / error_rate) bits, and some more for the windows."""
+    """The share of new keys that are taken for known, at most."""
     remember: timedelta = timedelta(days=7)
     """So long, at least, a key is known, by the timestamps of messages."""
     windows: int = 7
@@ -65,6 +65,12 @@ class FilterPolicy:
     def window_ms(self) -> int:
         """The length of a window."""
         return int(self.remember.total_seconds() * 1000) // self.windows
+
+    @property
+    def memory_bytes(self) -> int:
+        """What one partition takes in memory, about, if as many keys come as expected."""
+        capacity, error_rate = self.size_of(0)
+        return round((self.windows + 1) * capacity * -log(error_rate) / log(2) ** 2 / 8)
 
     def size_of(self, number: int) -> tuple[int, float]:
         """Returns capacity and error rate of a window's filter, the first being 0."""
