@@ -1,0 +1,40 @@
+"""Messages that come again, processed once: inboxes, filters, and the loops around them."""
+
+from slackwater_messaging.receiving.asynchronous import AsyncTableInbox
+from slackwater_messaging.receiving.bloom import BloomInbox
+from slackwater_messaging.receiving.filtered import FilteredInbox
+from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy
+from slackwater_messaging.receiving.processor import ProcessorSettings, ProcessorStep, TransactionalProcessor
+from slackwater_messaging.receiving.receipt import (
+    Inbox,
+    Place,
+    Receipt,
+    ReceivedMessage,
+    TakenOverError,
+    header_key,
+    offset_key,
+)
+from slackwater_messaging.receiving.receiver import Receiver, ReceiverSettings, ReceiverStep
+from slackwater_messaging.receiving.table import TableInbox
+
+__all__ = [
+    "AsyncTableInbox",
+    "BloomInbox",
+    "FilterChain",
+    "FilterPolicy",
+    "FilteredInbox",
+    "Inbox",
+    "Place",
+    "ProcessorSettings",
+    "ProcessorStep",
+    "Receipt",
+    "ReceivedMessage",
+    "Receiver",
+    "ReceiverSettings",
+    "ReceiverStep",
+    "TableInbox",
+    "TakenOverError",
+    "TransactionalProcessor",
+    "header_key",
+    "offset_key",
+]

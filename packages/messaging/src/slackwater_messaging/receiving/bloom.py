@@ -1,0 +1,185 @@
+"""Filters alone: memory instead of rows, at the price of some messages."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+from slackwater_messaging.receiving.bloom_statements import position_statements
+from slackwater_messaging.receiving.filters import FilterPolicy, split_digests
+from slackwater_messaging.receiving.receipt import (
+    KeyOf,
+    Place,
+    Receipt,
+    ReceivedMessage,
+    TakenOverError,
+    new_receipts,
+    require_idle,
+)
+from slackwater_messaging.receiving.stored_filters import StoredFilters, digests_by_place
+from slackwater_protocol import Clock, SystemClock
+
+SAVE_INTERVAL = timedelta(minutes=1)
+"""How often filters are written; until then their keys are in the journal."""
+
+
+class BloomInbox:
+    """Implements :class:`Inbox` without a row per message; **loses messages at the policy's error rate**.
+
+    What Kafka delivers again is known exactly, by its offset. What a producer has written again is known by a
+    filter: each repeat within the time that it remembers, and, wrongly, a share of new messages, which are
+    then not processed. :class:`FilteredInbox` looks such cases up in a table and loses none.
+
+    The next offset of each partition, the keys of the batch, and the effect are one transaction. The offset
+    is compared while it is set, so a process that has lost the partition cannot commit any more.
+
+    Args:
+        name: ``name`` or ``schema.name``: tables ``_positions``, ``_journal`` and ``_filters`` are called
+            after it. Each kind of receiver has its own.
+        key_of: Tells messages apart. All messages of a key have to be in one partition.
+        policy: How much is remembered, and the share of new messages that is lost, at most.
+        save_interval: How often filters are written.
+        clock: For that, and the latest time that a message can have.
+    """
+
+    keeps_answers = False
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        key_of: KeyOf,
+        policy: FilterPolicy,
+        save_interval: timedelta = SAVE_INTERVAL,
+        clock: Clock | None = None,
+    ) -> None:
+        self._key_of = key_of
+        self._clock = clock or SystemClock()
+        self._filters = StoredFilters(name, policy, self._clock)
+        self._sql = position_statements(name)
+        self._next: dict[Place, int] = {}
+        """The offsets that the database has, of partitions that are loaded."""
+        self._save_seconds = save_interval.total_seconds()
+        self._save_at = self._clock.monotonic() + self._save_seconds
+
+    def create(self, connection: psycopg.Connection[Any]) -> None:
+        """See the protocol."""
+        with connection.transaction():
+            for statement in self._sql.create:
+                connection.execute(statement)
+            self._filters.create(connection)
+
+    def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
+        """See the protocol. Waits for the end of a transaction that another process has in a partition."""
+        self.forget(places)
+        require_idle(connection)
+        with connection.transaction():
+            for place in sorted(places):
+                connection.execute(self._sql.begin, place)
+                next_offset = self._lock(connection, place)
+                chain = self._filters.load(connection, place)
+                for time_ms, digests in connection.execute(self._sql.journal, place).fetchall():
+                    chain.add(split_digests(digests), time_ms)
+                self._filters.chains[place], self._next[place] = chain, next_offset
+        return {place: self._next[place] for place in places if self._next[place] >= 0}
+
+    @contextmanager
+    def receive_batch(
+        self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
+    ) -> Iterator[list[Receipt]]:
+        """See the protocol. Whatever fails, the partitions have to be loaded again."""
+        places = sorted({message.place for message in messages})
+        require_idle(connection)
+        self._require(places)
+        receipts = new_receipts(messages, self._key_of, self._knows)
+        ends = self._ends(messages)
+        added = digests_by_place(receipt for receipt in receipts if not receipt.is_repeat)
+        time_ms = self._filters.time_ms(messages) if messages else 0
+        try:
+            with connection.transaction():
+                for place, end in sorted(ends.items()):
+                    self._advance(connection, place, end)
+                yield receipts
+                _require_no_answers(receipts)
+                for place, digests in added.items():
+                    connection.execute(self._sql.note, [*place, ends[place], time_ms, b"".join(digests)])
+        except BaseException:
+            self.forget(places)  # whether the transaction was committed, only the database knows
+            raise
+        self._next.update(ends)
+        for place, digests in added.items():
+            self._filters.chains[place].add(digests, time_ms)
+
+    def maintain(self, connection: psycopg.Connection[Any]) -> None:
+        """See the protocol: writes filters, if it is time."""
+        if self._clock.monotonic() >= self._save_at:
+            self.save(connection, list(self._next))
+            self._save_at = self._clock.monotonic() + self._save_seconds
+
+    def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
+        """See the protocol.
+
+        Raises:
+            TakenOverError: Another process has gone on with a partition; load it again.
+        """
+        self._require(places)
+        require_idle(connection)
+        for place in places:
+            try:
+                with connection.transaction():
+                    if self._lock(connection, place) != self._next[place]:
+                        raise _taken_over(place)
+                    self._filters.store(connection, place)
+                    connection.execute(self._sql.drop_journal, [*place, self._next[place]])
+            except BaseException:
+                self.forget([place])
+                raise
+
+    def forget(self, places: Sequence[Place]) -> None:
+        """See the protocol."""
+        self._filters.forget(places)
+        for place in places:
+            self._next.pop(place, None)
+
+    def _lock(self, connection: psycopg.Connection[Any], place: Place) -> int:
+        row = connection.execute(self._sql.lock, place).fetchone()
+        if row is None:
+            problem = f"the position of {place.topic}/{place.partition} is gone from the database"
+            raise MessagingStateError(problem, "load the partition again; it begins anew")
+        return int(row[0])
+
+    def _advance(self, connection: psycopg.Connection[Any], place: Place, end: int) -> None:
+        """Fences: changes the position only if nobody else has."""
+        if connection.execute(self._sql.advance, [end, *place, self._next[place]]).rowcount != 1:
+            raise _taken_over(place)
+
+    def _ends(self, messages: Sequence[ReceivedMessage]) -> dict[Place, int]:
+        """Returns the positions after a batch, of partitions in which it goes on."""
+        ends: dict[Place, int] = {}
+        for message in messages:
+            if message.offset >= self._next[message.place]:
+                ends[message.place] = message.offset + 1
+        return ends
+
+    def _knows(self, message: ReceivedMessage, key: bytes) -> bool:
+        return message.offset < self._next[message.place] or self._filters.knows(message, key)
+
+    def _require(self, places: Sequence[Place]) -> None:
+        missing = [place for place in places if place not in self._next]
+        if missing:
+            listed = ", ".join(f"{place.topic}/{place.partition}" for place in missing)
+            raise MessagingStateError(f"not loaded: {listed}", "call load() when a partition is assigned")
+
+
+def _require_no_answers(receipts: Sequence[Receipt]) -> None:
+    if any(receipt.answer is not None for receipt in receipts):
+        problem = "a message was given an answer, and a BloomInbox stores none"
+        raise MessagingConfigError(problem, "use a TableInbox or a FilteredInbox, or give no answer")
+
+
+def _taken_over(place: Place) -> TakenOverError:
+    problem = f"another process has gone on with {place.topic}/{place.partition}"
+    return TakenOverError(problem, "nothing was stored; load the partition again")

@@ -1,0 +1,131 @@
+"""Filter first, table on a hit: what is new costs one insert, and nothing is lost."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from slackwater_messaging.receiving.bloom import SAVE_INTERVAL
+from slackwater_messaging.receiving.filters import FilterPolicy, digest_of
+from slackwater_messaging.receiving.receipt import (
+    Place,
+    Receipt,
+    ReceivedMessage,
+    TakenOverError,
+    new_receipts,
+    require_idle,
+)
+from slackwater_messaging.receiving.stored_filters import StoredFilters, digests_by_place
+from slackwater_messaging.receiving.table import TableInbox
+from slackwater_protocol import Clock, SystemClock
+
+
+class FilteredInbox:
+    """Implements :class:`Inbox` with a table that is asked only about keys which a filter seems to know.
+
+    Keys that the filter does not know are written once, with their answers, after the effect; a
+    :class:`TableInbox` writes them before it, asks whether they were new, and writes answers later. The
+    table's unique key decides in any case: a filter that is old, or is lost, costs time and nothing else.
+
+    Args:
+        table: The table.
+        policy: How much filters remember; the error rate is the share of new messages that are looked up.
+        save_interval: How often filters are written.
+        clock: For that, and the latest time that a message can have.
+    """
+
+    keeps_answers = True
+
+    def __init__(
+        self,
+        table: TableInbox,
+        *,
+        policy: FilterPolicy,
+        save_interval: timedelta = SAVE_INTERVAL,
+        clock: Clock | None = None,
+    ) -> None:
+        self._table = table
+        self._clock = clock or SystemClock()
+        self._filters = StoredFilters(table.table, policy, self._clock)
+        self._suspects: set[bytes] = set()
+        """Digests of keys that a filter did not know, and the table did; until they were received."""
+        self._save_seconds = save_interval.total_seconds()
+        self._save_at = self._clock.monotonic() + self._save_seconds
+
+    def create(self, connection: psycopg.Connection[Any]) -> None:
+        """See the protocol."""
+        with connection.transaction():
+            self._table.create(connection)
+            self._filters.create(connection)
+
+    def load(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> Mapping[Place, int]:
+        """See the protocol: the consumer group's offsets count."""
+        require_idle(connection)
+        with connection.transaction():
+            for place in places:
+                self._filters.chains[place] = self._filters.load(connection, place)
+        return {}
+
+    @contextmanager
+    def receive_batch(
+        self, connection: psycopg.Connection[Any], messages: Sequence[ReceivedMessage]
+    ) -> Iterator[list[Receipt]]:
+        """See the protocol. Partitions that are not loaded have no filter: the table is asked."""
+        require_idle(connection)
+        receipts = new_receipts(messages, self._table.key_of, lambda message, key: False)
+        firsts = [receipt for receipt in receipts if not receipt.is_repeat]
+        hits = [receipt for receipt in firsts if self._may_be_known(receipt)]
+        new = [receipt for receipt in firsts if not self._may_be_known(receipt)]
+        with connection.transaction():
+            if hits:
+                self._table.mark(connection, hits)
+            yield receipts
+            self._table.store(connection, hits)
+            self._insert(connection, new)
+        self._note(firsts, messages)
+
+    def maintain(self, connection: psycopg.Connection[Any]) -> None:
+        """See the protocol: deletes some old keys; writes filters, if it is time."""
+        self._table.maintain(connection)
+        if self._clock.monotonic() >= self._save_at:
+            self.save(connection, list(self._filters.chains))
+            self._save_at = self._clock.monotonic() + self._save_seconds
+
+    def save(self, connection: psycopg.Connection[Any], places: Sequence[Place]) -> None:
+        """See the protocol."""
+        require_idle(connection)
+        for place in places:
+            try:
+                with connection.transaction():
+                    self._filters.store(connection, place)
+            except BaseException:
+                self.forget([place])
+                raise
+
+    def forget(self, places: Sequence[Place]) -> None:
+        """See the protocol."""
+        self._filters.forget(places)
+
+    def _may_be_known(self, receipt: Receipt) -> bool:
+        message = receipt.message
+        if message is None or message.place not in self._filters.chains:
+            return True
+        return digest_of(receipt.key) in self._suspects or self._filters.knows(message, receipt.key)
+
+    def _insert(self, connection: psycopg.Connection[Any], new: Sequence[Receipt]) -> None:
+        try:
+            self._table.insert(connection, new)
+        except psycopg.errors.UniqueViolation as error:
+            self._suspects.update(digest_of(receipt.key) for receipt in new)
+            problem = f"{self._table.table}: another process has processed one of {len(new)} messages"
+            raise TakenOverError(problem, "nothing was stored; receive them again") from error
+
+    def _note(self, firsts: Sequence[Receipt], messages: Sequence[ReceivedMessage]) -> None:
+        """Lets filters know what was committed."""
+        for place, digests in digests_by_place(firsts).items():
+            self._suspects.difference_update(digests)
+            chain = self._filters.chains.get(place)
+            if chain is not None:
+                chain.add([d for d in digests if d not in chain], self._filters.time_ms(messages))

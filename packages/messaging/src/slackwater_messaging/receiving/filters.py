@@ -1,0 +1,204 @@
+"""Bloom filters in a chain: which keys were seen lately, in bounded memory, wrong at a stated rate. Pure.
+
+Time is divided into windows; each has filters of its own, and is forgotten as a whole. The error rate is that
+of the whole chain: each window has an equal share of it, and where more keys come than expected, further
+filters share what is left of their window's share, each half of the rest and twice as large.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import blake2b
+from math import log
+
+from rbloom import Bloom
+
+from slackwater_messaging.errors import MessagingConfigError, MessagingStateError
+
+_MAGIC = b"SWBF"
+_VERSION = 1
+_HEADER = struct.Struct(">4sBqIQQd")
+"""Magic, version, beginning of the window in ms, number in the window, keys added, capacity, error rate."""
+_CHECKSUM_BYTES = 16
+_DIGEST_BYTES = 16
+
+
+def digest_of(key: bytes) -> bytes:
+    """Returns 16 bytes that stand for a key; the same in every process, which Python's ``hash`` is not."""
+    return blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+def split_digests(joined: bytes) -> list[bytes]:
+    """Takes digests apart that were joined."""
+    return [joined[at : at + _DIGEST_BYTES] for at in range(0, len(joined), _DIGEST_BYTES)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterPolicy:
+    """How much a chain of filters remembers, and how well.
+
+    Raises:
+        MessagingConfigError: A number that cannot be.
+    """
+
+    capacity: int
+    """Keys of one partition within ``remember``. More is possible, and takes more memory."""
+    error_rate: float
+    """The share of new keys that are taken for known, at most."""
+    remember: timedelta = timedelta(days=7)
+    """So long, at least, a key is known, by the timestamps of messages."""
+    windows: int = 7
+    """In so many parts ``remember`` is forgotten; one more is kept."""
+
+    def __post_init__(self) -> None:
+        if self.capacity < 1 or self.windows < 1:
+            problem = f"capacity is {self.capacity} and windows {self.windows}"
+            raise MessagingConfigError(problem, "expected positive numbers")
+        if not 0 < self.error_rate < 1:
+            raise MessagingConfigError(f"error_rate is {self.error_rate}", "expected e.g. 1e-6")
+        if self.window_ms < 1:
+            problem = f"remember is {self.remember}, in {self.windows} windows"
+            raise MessagingConfigError(problem, "expected at least a millisecond each")
+
+    @property
+    def window_ms(self) -> int:
+        """The length of a window."""
+        return int(self.remember.total_seconds() * 1000) // self.windows
+
+    @property
+    def memory_bytes(self) -> int:
+        """What one partition takes in memory, about, if as many keys come as expected."""
+        capacity, error_rate = self.size_of(0)
+        return round((self.windows + 1) * capacity * -log(error_rate) / log(2) ** 2 / 8)
+
+    def size_of(self, number: int) -> tuple[int, float]:
+        """Returns capacity and error rate of a window's filter, the first being 0."""
+        capacity = -(-self.capacity // self.windows) * 2**number
+        return capacity, self.error_rate / (self.windows + 1) / 2 ** (number + 1)
+
+
+class _Filter:
+    """One filter of a chain."""
+
+    __slots__ = ("bloom", "capacity", "count", "error_rate", "is_changed", "number", "window_ms")
+
+    def __init__(self, window_ms: int, number: int, policy: FilterPolicy) -> None:
+        self.window_ms, self.number = window_ms, number
+        self.capacity, self.error_rate = policy.size_of(number)
+        self.bloom = Bloom(self.capacity, self.error_rate, _as_integer)
+        self.count = 0
+        self.is_changed = True
+
+
+class FilterChain:
+    """The keys that were added within a time, by their digests.
+
+    A key that was added is found until it is forgotten. A key that was not is found at the policy's error
+    rate, at most.
+
+    Args:
+        policy: How much it remembers.
+    """
+
+    def __init__(self, policy: FilterPolicy) -> None:
+        self._policy = policy
+        self._filters: list[_Filter] = []
+        """The oldest first."""
+        self._forgotten: list[tuple[int, int]] = []
+
+    def __contains__(self, digest: bytes) -> bool:
+        """Says whether a key was added, or seems to have been."""
+        return any(digest in each.bloom for each in reversed(self._filters))
+
+    def __len__(self) -> int:
+        """Returns how many filters there are."""
+        return len(self._filters)
+
+    @property
+    def error_rate(self) -> float:
+        """The sum of its filters' error rates; never above the policy's."""
+        return sum(each.error_rate for each in self._filters)
+
+    def add(self, digests: Iterable[bytes], time_ms: int) -> None:
+        """Adds keys that are not there, at a time, and forgets what is too old then.
+
+        Time that goes back is taken for the newest.
+        """
+        for digest in digests:
+            newest = self._at(time_ms)
+            newest.bloom.add(digest)
+            newest.count += 1
+            newest.is_changed = True
+
+    def take_changes(self) -> tuple[list[tuple[int, int, bytes]], list[tuple[int, int]]]:
+        """Returns filters that are new or have changed since it was asked last, and those that are gone.
+
+        A filter is the beginning of its window, its number within, and its bytes.
+        """
+        changed = [each for each in self._filters if each.is_changed]
+        gone, self._forgotten = self._forgotten, []
+        for each in changed:
+            each.is_changed = False
+        return [(each.window_ms, each.number, _pack(each)) for each in changed], gone
+
+    @classmethod
+    def restore(cls, policy: FilterPolicy, packed: Sequence[bytes]) -> "FilterChain":
+        """Returns the chain whose filters were stored.
+
+        Raises:
+            MessagingStateError: A filter is damaged, or of a format that is not known.
+        """
+        chain = cls(policy)
+        chain._filters = sorted(
+            (_unpack(each, policy) for each in packed), key=lambda found: (found.window_ms, found.number)
+        )
+        return chain
+
+    def _at(self, time_ms: int) -> _Filter:
+        """Returns the filter that keys of a time go into."""
+        length = self._policy.window_ms
+        window_ms = time_ms - time_ms % length
+        if not self._filters or self._filters[-1].window_ms < window_ms:
+            self._forget(window_ms - self._policy.windows * length)
+            self._filters.append(_Filter(window_ms, 0, self._policy))
+        newest = self._filters[-1]
+        if newest.count >= newest.capacity:
+            newest = _Filter(newest.window_ms, newest.number + 1, self._policy)
+            self._filters.append(newest)
+        return newest
+
+    def _forget(self, oldest_ms: int) -> None:
+        self._forgotten += [(e.window_ms, e.number) for e in self._filters if e.window_ms < oldest_ms]
+        self._filters = [each for each in self._filters if each.window_ms >= oldest_ms]
+
+
+def _as_integer(digest: bytes) -> int:
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def _pack(each: _Filter) -> bytes:
+    numbers = each.window_ms, each.number, each.count, each.capacity, each.error_rate
+    body = _HEADER.pack(_MAGIC, _VERSION, *numbers) + each.bloom.save_bytes()
+    return body + blake2b(body, digest_size=_CHECKSUM_BYTES).digest()
+
+
+def _unpack(packed: bytes, policy: FilterPolicy) -> _Filter:
+    body, checksum = packed[:-_CHECKSUM_BYTES], packed[-_CHECKSUM_BYTES:]
+    if len(body) < _HEADER.size or body[:4] != _MAGIC:
+        raise MessagingStateError("a stored filter is none: it does not begin with SWBF", _ADVICE)
+    _, version, window_ms, number, count, capacity, error_rate = _HEADER.unpack_from(body)
+    if version != _VERSION:
+        problem = f"a stored filter has format {version}, expected {_VERSION}"
+        raise MessagingStateError(problem, "upgrade all members of the group together")
+    if blake2b(body, digest_size=_CHECKSUM_BYTES).digest() != checksum:
+        raise MessagingStateError("a stored filter is damaged: its checksum does not fit", _ADVICE)
+    found = _Filter(window_ms, number, policy)
+    found.count, found.capacity, found.error_rate, found.is_changed = count, capacity, error_rate, False
+    found.bloom = Bloom.load_bytes(body[_HEADER.size :], _as_integer)
+    return found
+
+
+_ADVICE = (
+    "restore the table from a backup, or begin without what was seen so far by deleting the partition's rows"
+)

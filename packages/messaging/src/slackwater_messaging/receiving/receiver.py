@@ -1,0 +1,256 @@
+"""The loop of a service that receives messages into its database."""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from types import TracebackType
+from typing import Any
+
+import psycopg
+from confluent_kafka import KafkaException
+
+from slackwater_messaging.errors import MessagingConfigError, MessagingError
+from slackwater_messaging.receiving.group import GroupMember, is_passing
+from slackwater_messaging.receiving.patience import Patience
+from slackwater_messaging.receiving.receipt import Inbox, Place, Receipt, ReceivedMessage, TakenOverError
+from slackwater_protocol import Clock, KafkaSettings, SystemClock
+
+logger = logging.getLogger(__name__)
+
+Connect = Callable[[], psycopg.Connection[Any]]
+"""Opens a connection to the service's database, for the receiver alone."""
+Handle = Callable[[psycopg.Connection[Any], ReceivedMessage], bytes | None]
+"""Processes a message in the transaction that the connection has; returns the answer, if there is one."""
+Reply = Callable[[Sequence[Receipt]], None]
+"""Sends the answers of a batch, repeats included; returns when they have arrived."""
+
+
+class ReceiverStep(StrEnum):
+    """What a receiver has done; a probe is told of each."""
+
+    LOADED = "loaded"
+    POLLED = "polled"
+    RECEIVED = "received"
+    """The inbox has said which messages are repeats; the transaction is open."""
+    HANDLED = "handled"
+    COMMITTED = "committed"
+    REPLIED = "replied"
+    STORED = "stored"
+    """The group's offsets are on their way."""
+    MAINTAINED = "maintained"
+
+
+ReceiverProbe = Callable[[ReceiverStep], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiverSettings:
+    """How a receiver works."""
+
+    max_batch: int = 500
+    """Messages in one transaction of the database, at most; 1: each has its own."""
+    latest: bool = False
+    """Where a group without positions begins: at what comes from now on, or at all there is."""
+    patience: timedelta = timedelta(minutes=5)
+    """So long a database or a broker may be away; then :class:`MessagingUnavailableError`."""
+    maintain_interval: timedelta = timedelta(seconds=10)
+    """How often the inbox gets to do a small piece of its own work."""
+
+
+class Receiver:
+    """Hands each message to a function once, in the transaction of its effect.
+
+    A batch of messages is one transaction: the inbox says which of them are repeats, the others are handled,
+    and effects, keys and answers are committed together. Then answers are sent, and the offsets are
+    committed. A process that ends at any moment, a server that goes away, and a partition that another member
+    has got meanwhile neither lose nor repeat an effect. Answers are sent at least once, always the same.
+
+    Not thread-safe, but for :meth:`stop`. A batch has to be done within the group's ``max.poll.interval.ms``.
+
+    Args:
+        kafka: The brokers, and further librdkafka settings.
+        topics: What is read.
+        group: The consumer group; its inbox is no other group's.
+        inbox: Knows what was processed.
+        connect: Opens connections; called again when one is lost.
+        settings: How it works.
+        probe: Told of each step, for tests.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topics: Sequence[str],
+        *,
+        group: str,
+        inbox: Inbox,
+        connect: Connect,
+        settings: ReceiverSettings | None = None,
+        probe: ReceiverProbe = lambda step: None,
+    ) -> None:
+        self._settings = settings or ReceiverSettings()
+        self._inbox = inbox
+        self._connect = connect
+        self._probe = probe
+        self._clock: Clock = SystemClock()
+        self._connection: psycopg.Connection[Any] | None = None
+        self._loaded: set[Place] = set()
+        self._stop = threading.Event()
+        self._patience = Patience(f"receiver of group {group}", self._settings.patience, self._clock)
+        self._maintain_at = self._clock.monotonic()
+        self._member = GroupMember(
+            kafka, topics, group, latest=self._settings.latest, on_revoke=self._give_away
+        )
+
+    def __enter__(self) -> "Receiver":
+        """Returns itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leaves the group."""
+        self.close()
+
+    def run(self, handle: Handle, *, reply: Reply | None = None) -> None:
+        """Receives until :meth:`stop`; see :meth:`poll`."""
+        while not self._stop.is_set():
+            self.poll(handle, reply=reply)
+
+    def stop(self) -> None:
+        """Ends :meth:`run` after the batch that is being processed. May be called by any thread or signal."""
+        self._stop.set()
+
+    def poll(
+        self, handle: Handle, *, reply: Reply | None = None, timeout: timedelta = timedelta(seconds=1)
+    ) -> int:
+        """Processes one batch, or waits for one so long.
+
+        An error that ``handle`` or ``reply`` raises is passed on, after everything was rolled back; the next
+        call tries the same batch again. Errors of a connection, deadlocks and the like are tried again by
+        themselves.
+
+        Returns:
+            How many messages were received, repeats included; 0 also where something has to be tried again.
+
+        Raises:
+            MessagingConfigError: Answers are to be sent, and the inbox keeps none.
+            MessagingStateError: What is to be read next is not in Kafka, or stored filters are damaged.
+            MessagingUnavailableError: The database or Kafka was away for too long.
+        """
+        if reply is not None and not self._inbox.keeps_answers:
+            problem = f"answers are to be sent, and {type(self._inbox).__name__} keeps none for repeats"
+            raise MessagingConfigError(problem, "use a TableInbox or a FilteredInbox")
+        try:
+            return self._receive(handle, reply, timeout.total_seconds())
+        except TakenOverError as error:
+            self._begin_again(error, is_broken=False)
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            self._begin_again(error, is_broken=True)
+        except KafkaException as error:
+            if not is_passing(error):
+                self._unload()
+                raise
+            self._begin_again(error, is_broken=False)
+        except BaseException:
+            self._unload()
+            raise
+        return 0
+
+    def close(self) -> None:
+        """Leaves the group, after what makes the next start fast was stored; closes the connection."""
+        try:
+            self._member.close()
+        finally:
+            self._disconnect()
+
+    def _receive(self, handle: Handle, reply: Reply | None, seconds: float) -> int:
+        self._take_over()
+        self._maintain()
+        self._member.read(self._settings.max_batch, seconds)
+        batch = list(self._member.batch)
+        if batch:
+            self._probe(ReceiverStep.POLLED)
+            self._process(batch, handle, reply)
+        self._member.commit()
+        if batch:
+            self._probe(ReceiverStep.STORED)
+        self._patience.reset()
+        return len(batch)
+
+    def _process(self, batch: Sequence[ReceivedMessage], handle: Handle, reply: Reply | None) -> None:
+        connection = self._connected()
+        with self._inbox.receive_batch(connection, batch) as receipts:
+            self._probe(ReceiverStep.RECEIVED)
+            for receipt in receipts:
+                if not receipt.is_repeat and receipt.message is not None:
+                    receipt.answer = _handled(handle, connection, receipt.message)
+            self._probe(ReceiverStep.HANDLED)
+        self._probe(ReceiverStep.COMMITTED)
+        if reply is not None:
+            reply(receipts)
+            self._probe(ReceiverStep.REPLIED)
+        self._member.done()
+
+    def _take_over(self) -> None:
+        """Loads what the inbox does not have of the assigned partitions; begins to read new ones."""
+        if not self._member.is_begun:
+            self._unload()
+        missing = [place for place in self._member.places if place not in self._loaded]
+        if not missing:
+            return
+        positions = self._inbox.load(self._connected(), missing)
+        self._loaded.update(missing)
+        if not self._member.is_begun:
+            self._member.begin(positions)
+            self._probe(ReceiverStep.LOADED)
+
+    def _maintain(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._maintain_at:
+            self._maintain_at = now + self._settings.maintain_interval.total_seconds()
+            self._inbox.maintain(self._connected())
+            self._probe(ReceiverStep.MAINTAINED)
+
+    def _give_away(self, places: Sequence[Place]) -> None:
+        """Is called before other members get the partitions. What fails costs them time only."""
+        given = [place for place in places if place in self._loaded]
+        try:
+            self._inbox.save(self._connected(), given)
+        except (psycopg.Error, MessagingError) as error:
+            logger.warning("%d partitions are given away without saving: %s", len(given), error)
+            self._disconnect()
+        self._inbox.forget(given)
+        self._loaded.difference_update(given)
+
+    def _begin_again(self, error: Exception, *, is_broken: bool) -> None:
+        """Tries the same batch again after a while, in which the group is looked after."""
+        if is_broken:
+            self._disconnect()
+        self._unload()
+        self._member.wait(self._patience.note(error))
+
+    def _unload(self) -> None:
+        self._inbox.forget(list(self._loaded))
+        self._loaded.clear()
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _handled(handle: Handle, connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:
+    try:
+        return handle(connection, message)
+    except Exception as error:
+        error.add_note(f"message at {message.topic}/{message.partition}, offset {message.offset}")
+        raise

@@ -1,0 +1,76 @@
+"""Chains of filters by partition, in memory and in a table."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import psycopg
+
+from slackwater_messaging.receiving.bloom_statements import filter_statements
+from slackwater_messaging.receiving.filters import FilterChain, FilterPolicy, digest_of
+from slackwater_messaging.receiving.receipt import Place, Receipt, ReceivedMessage
+from slackwater_protocol import Clock
+
+
+class StoredFilters:
+    """The chains of the partitions that a process has. Used by one thread.
+
+    Args:
+        name: Of the table, to which ``_filters`` is added.
+        policy: How much the chains remember.
+        clock: No message is newer than its time: a timestamp in the future must not make filters forget.
+    """
+
+    def __init__(self, name: str, policy: FilterPolicy, clock: Clock) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._sql = filter_statements(name)
+        self.chains: dict[Place, FilterChain] = {}
+
+    def create(self, connection: psycopg.Connection[Any]) -> None:
+        """Makes the table unless it exists; within a transaction."""
+        for statement in self._sql.create:
+            connection.execute(statement)
+
+    def load(self, connection: psycopg.Connection[Any], place: Place) -> FilterChain:
+        """Reads a partition's chain; within a transaction.
+
+        Raises:
+            MessagingStateError: A filter is damaged.
+        """
+        packed = connection.execute(self._sql.load, place).fetchall()
+        return FilterChain.restore(self._policy, [row[0] for row in packed])
+
+    def store(self, connection: psycopg.Connection[Any], place: Place) -> None:
+        """Writes what has changed of a partition's chain; within a transaction.
+
+        If that fails, the chain has to be loaded again.
+        """
+        changed, gone = self.chains[place].take_changes()
+        for window_ms, number, packed in changed:
+            connection.execute(self._sql.store, [*place, window_ms, number, packed])
+        for window_ms, number in gone:
+            connection.execute(self._sql.drop, [*place, window_ms, number])
+
+    def knows(self, message: ReceivedMessage, key: bytes) -> bool:
+        """Says whether a key was seen in the message's partition, or seems to have been."""
+        return digest_of(key) in self.chains[message.place]
+
+    def forget(self, places: Iterable[Place]) -> None:
+        """Drops chains from memory."""
+        for place in places:
+            self.chains.pop(place, None)
+
+    def time_ms(self, messages: Sequence[ReceivedMessage]) -> int:
+        """Returns the time of a batch by its messages' timestamps, which is never in the future."""
+        now = int(self._clock.now().timestamp() * 1000)
+        return max(min(now if m.timestamp_ms is None else m.timestamp_ms, now) for m in messages)
+
+
+def digests_by_place(receipts: Iterable[Receipt]) -> dict[Place, list[bytes]]:
+    """Returns the digests of receipts' keys by the partition of their messages."""
+    found: dict[Place, list[bytes]] = defaultdict(list)
+    for receipt in receipts:
+        if receipt.message is not None:
+            found[receipt.message.place].append(digest_of(receipt.key))
+    return found

@@ -1,0 +1,359 @@
+"""The loop, while servers and other members do what they do."""
+
+import threading
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from signal import SIGSTOP
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_devstack import KafkaBroker, PostgresServer, Server
+from slackwater_messaging.errors import MessagingConfigError, MessagingStateError, MessagingUnavailableError
+from slackwater_messaging.receiving import (
+    ProcessorStep,
+    ReceivedMessage,
+    Receiver,
+    ReceiverSettings,
+    ReceiverStep,
+)
+from slackwater_protocol import KafkaSettings
+from slackwater_testing.receiving.member import Effects, processor, receiver
+from slackwater_testing.receiving.ways import Twin, Way, make_inbox
+from slackwater_testing.receiving.world import RIGHT, World, go_on_and_end, stop, wait_until_stopped
+
+pytestmark = pytest.mark.integration
+IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}
+MANY = 40
+S = TypeVar("S", bound=Server)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One that may be killed, and that soon gives members up."""
+    overrides = {"group.min.session.timeout.ms": "500"}
+    yield from running(KafkaBroker(tmp_path_factory.mktemp("broker"), overrides=overrides))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """One that may be killed."""
+    yield from running(PostgresServer(tmp_path_factory.mktemp("server")))
+
+
+def running(server: S) -> Iterator[S]:
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        server.delete_data()
+
+
+class RestartAt:
+    """Kills a server at a step, once, and starts it again."""
+
+    def __init__(self, step: object, server: Server) -> None:
+        self._step: object | None = step
+        self._server = server
+
+    def __call__(self, step: object) -> None:
+        if step == self._step:
+            self._step = None
+            self._server.kill()
+            self._server.start()
+
+
+def run_here(world: World, probe: Any, **changed: Any) -> None:
+    """Receives in this process until everything is done."""
+    effects = Effects(world.settings)
+    if world.settings.way is None:
+        with processor(world.settings, probe) as working:
+            while not world.is_done():
+                working.poll(effects.process)
+        return
+    reply = effects.reply if world.settings.has_answers else None
+    with receiver(world.settings, probe) as receiving:
+        while not world.is_done():
+            receiving.poll(effects.handle, reply=reply)
+
+
+DATABASE_STEPS = [ReceiverStep.RECEIVED, ReceiverStep.HANDLED, ReceiverStep.COMMITTED]
+
+
+@pytest.mark.parametrize(
+    ("way", "step"),
+    [
+        (way, step)
+        for way in Way
+        for step in DATABASE_STEPS
+        if (way, step) == (Way.BLOOM, ReceiverStep.HANDLED)
+    ]
+    + [
+        pytest.param(way, step, marks=pytest.mark.full)
+        for way in Way
+        for step in DATABASE_STEPS
+        if (way, step) != (Way.BLOOM, ReceiverStep.HANDLED)
+    ],
+)
+def test_a_database_that_is_killed_costs_nothing_but_time(
+    broker: KafkaBroker, server: PostgresServer, way: Way, step: ReceiverStep
+) -> None:
+    world = World(broker.bootstrap, server.dsn(), way)
+    world.write(range(MANY))
+    run_here(world, RestartAt(step, server))
+    assert world.judge() == RIGHT
+
+
+@pytest.mark.parametrize(
+    ("way", "step"),
+    [
+        (Way.TABLE, ReceiverStep.COMMITTED),
+        (None, ProcessorStep.OFFSETS_SENT),
+        pytest.param(None, ProcessorStep.PRODUCED, marks=pytest.mark.full),
+        pytest.param(Way.BLOOM, ReceiverStep.POLLED, marks=pytest.mark.full),
+        pytest.param(Way.FILTERED, ReceiverStep.STORED, marks=pytest.mark.full),
+    ],
+)
+def test_a_broker_that_is_killed_costs_nothing_but_time(
+    broker: KafkaBroker, server: PostgresServer, way: Way | None, step: object
+) -> None:
+    world = World(broker.bootstrap, server.dsn(), way)
+    world.write(range(MANY))
+    run_here(world, RestartAt(step, broker))
+    assert world.judge() == RIGHT
+
+
+def stopped_and_overtaken(world: World, step: object) -> None:
+    """A member is stopped at a step, another one does everything, and the first one goes on."""
+    world.write(range(MANY))
+    lost = world.start(str(step), 2, SIGSTOP, options=IMPATIENT)
+    wait_until_stopped(lost)
+    other = world.start(instance="two", options=IMPATIENT)
+    try:
+        world.wait_until_done(other.is_alive)
+        go_on_and_end(lost)
+    finally:
+        stop(other)
+
+
+@pytest.mark.parametrize(
+    ("way", "step"),
+    [
+        (Way.BLOOM, ReceiverStep.POLLED),
+        (Way.TABLE, ReceiverStep.HANDLED),
+        (None, ProcessorStep.PRODUCED),
+        pytest.param(Way.BLOOM, ReceiverStep.HANDLED, marks=pytest.mark.full),
+        pytest.param(Way.TABLE, ReceiverStep.POLLED, marks=pytest.mark.full),
+        pytest.param(Way.FILTERED, ReceiverStep.POLLED, marks=pytest.mark.full),
+        pytest.param(Way.FILTERED, ReceiverStep.HANDLED, marks=pytest.mark.full),
+        pytest.param(Way.FILTERED, ReceiverStep.COMMITTED, marks=pytest.mark.full),
+        pytest.param(None, ProcessorStep.OFFSETS_SENT, marks=pytest.mark.full),
+    ],
+)
+def test_a_member_that_was_stopped_and_has_lost_its_partitions_repeats_nothing(
+    broker: KafkaBroker, server: PostgresServer, way: Way | None, step: object
+) -> None:
+    world = World(broker.bootstrap, server.dsn(), way)
+    stopped_and_overtaken(world, step)
+    assert world.judge() == RIGHT
+
+
+def test_without_the_comparison_of_positions_it_repeats_effects(
+    broker: KafkaBroker, server: PostgresServer
+) -> None:
+    world = World(broker.bootstrap, server.dsn(), Twin.UNFENCED)
+    stopped_and_overtaken(world, ReceiverStep.POLLED)
+    assert world.judge().repeated > 0
+
+
+def test_an_error_of_the_service_is_passed_on_and_its_batch_comes_again(
+    broker: KafkaBroker, server: PostgresServer
+) -> None:
+    world = World(broker.bootstrap, server.dsn(), Way.BLOOM)
+    world.write(range(MANY))
+    effects = Effects(world.settings)
+    failed: list[ReceivedMessage] = []
+
+    def fail_once(connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:
+        if message.key == b"8" and not failed:
+            failed.append(message)
+            raise ZeroDivisionError
+        return effects.handle(connection, message)
+
+    with receiver(world.settings) as receiving:
+        with pytest.raises(ZeroDivisionError) as caught:
+            receiving.run(fail_once)
+        assert caught.value.__notes__[0].startswith(f"message at {world.settings.topic}/0, offset ")
+        while not world.is_done():
+            receiving.poll(fail_once)
+    assert world.judge() == RIGHT
+
+
+def test_an_error_of_the_service_gives_the_kafka_transaction_up(
+    broker: KafkaBroker, server: PostgresServer
+) -> None:
+    world = World(broker.bootstrap, server.dsn(), None)
+    world.write(range(MANY))
+    effects = Effects(world.settings)
+    failed: list[ReceivedMessage] = []
+
+    def fail_once(message: ReceivedMessage) -> Any:
+        if message.key == b"8" and not failed:
+            failed.append(message)
+            raise ZeroDivisionError
+        return effects.process(message)
+
+    with processor(world.settings) as working:
+        with pytest.raises(ZeroDivisionError):
+            working.run(fail_once)
+        while not world.is_done():
+            working.poll(fail_once)
+    assert world.judge() == RIGHT
+
+
+def test_members_share_the_partitions_and_give_them_away_in_order(
+    broker: KafkaBroker, server: PostgresServer
+) -> None:
+    world = World(broker.bootstrap, server.dsn(), Way.BLOOM)
+    world.settings.options.update(IMPATIENT)
+    world.write(range(MANY))
+    effects = Effects(world.settings)
+    second = world.start(instance="two")
+    with receiver(world.settings) as receiving:
+        while not world.is_done():
+            receiving.poll(effects.handle)
+    world.write(range(MANY, 2 * MANY))
+    try:
+        world.wait_until_done(second.is_alive)
+    finally:
+        stop(second)
+    assert world.judge() == RIGHT
+
+
+def test_a_database_that_stays_away_is_named_in_the_end(broker: KafkaBroker, server: PostgresServer) -> None:
+    world = World(broker.bootstrap, server.dsn(), Way.TABLE)
+    world.write(range(1))
+
+    def refuse() -> psycopg.Connection[Any]:
+        raise psycopg.OperationalError("nobody listens")
+
+    with (
+        Receiver(
+            KafkaSettings(broker.bootstrap),
+            [world.settings.topic],
+            group=world.settings.group,
+            inbox=make_inbox(Way.TABLE, f"{world.settings.schema}.inbox"),
+            connect=refuse,
+            settings=ReceiverSettings(patience=timedelta(milliseconds=300)),
+        ) as receiving,
+        pytest.raises(MessagingUnavailableError, match=r"tried for 0.3 s, at last: nobody listens"),
+    ):
+        receiving.run(lambda connection, message: None)
+
+
+def test_a_receiver_ends_when_it_is_told_to(broker: KafkaBroker, server: PostgresServer) -> None:
+    world = World(broker.bootstrap, server.dsn(), Way.TABLE)
+    with receiver(world.settings) as receiving:
+        working = threading.Thread(target=receiving.run, args=[Effects(world.settings).handle])
+        working.start()
+        receiving.stop()
+        working.join(60)
+        assert not working.is_alive()
+
+
+def test_answers_without_a_place_for_them_are_refused(broker: KafkaBroker, server: PostgresServer) -> None:
+    world = World(broker.bootstrap, server.dsn(), Way.BLOOM)
+    effects = Effects(world.settings)
+    with (
+        receiver(world.settings) as receiving,
+        pytest.raises(MessagingConfigError, match="BloomInbox keeps none for repeats"),
+    ):
+        receiving.poll(effects.handle, reply=effects.reply)
+
+
+def test_a_way_to_assign_partitions_one_by_one_is_refused(
+    broker: KafkaBroker, server: PostgresServer
+) -> None:
+    world = World(broker.bootstrap, server.dsn(), Way.TABLE)
+    world.settings.options["partition.assignment.strategy"] = "cooperative-sticky"
+    with pytest.raises(MessagingConfigError, match="expected range or roundrobin"):
+        receiver(world.settings)
+
+
+def test_a_topic_that_does_not_exist_is_named(broker: KafkaBroker, server: PostgresServer) -> None:
+    world = World(broker.bootstrap, server.dsn(), Way.TABLE)
+    with (
+        Receiver(
+            KafkaSettings(broker.bootstrap),
+            ["nowhere"],
+            group=world.settings.group,
+            inbox=make_inbox(Way.TABLE, f"{world.settings.schema}.inbox"),
+            connect=lambda: psycopg.connect(server.dsn()),
+        ) as receiving,
+        pytest.raises(MessagingStateError, match="topic nowhere does not exist; create it"),
+    ):
+        receiving.run(lambda connection, message: None)
+
+
+def test_records_that_were_deleted_before_they_were_read_are_named(
+    broker: KafkaBroker, server: PostgresServer
+) -> None:
+    """Fails if reading goes on at what is there: the messages in between would be lost without a word."""
+    world = World(broker.bootstrap, server.dsn(), Way.BLOOM)
+    world.write(range(MANY))
+    run_here(world, lambda step: None)
+    world.write(range(MANY, 2 * MANY))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    at = TopicPartition(world.settings.topic, 0, MANY)
+    for done in admin.delete_records([at]).values():
+        done.result(30)
+    effects = Effects(world.settings)
+    with (
+        receiver(world.settings) as receiving,
+        pytest.raises(MessagingStateError, match="is not in Kafka any more"),
+    ):
+        receiving.run(effects.handle)
+
+
+@pytest.mark.parametrize("latest", [True, False])
+def test_a_group_without_positions_begins_where_it_is_told_to(
+    broker: KafkaBroker, server: PostgresServer, latest: bool
+) -> None:
+    topic = f"l{uuid.uuid4().hex[:10]}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, b"before", b"0")
+    producer.flush(30)
+    seen: list[bytes | None] = []
+    is_begun: list[ReceiverStep] = []
+
+    def handle(connection: psycopg.Connection[Any], message: ReceivedMessage) -> None:
+        seen.append(message.value)
+
+    inbox = make_inbox(Way.TABLE, topic)
+    with psycopg.connect(server.dsn()) as connection:
+        inbox.create(connection)
+    with Receiver(
+        KafkaSettings(broker.bootstrap),
+        [topic],
+        group=topic,
+        inbox=inbox,
+        connect=lambda: psycopg.connect(server.dsn()),
+        settings=ReceiverSettings(latest=latest),
+        probe=is_begun.append,
+    ) as receiving:
+        while ReceiverStep.LOADED not in is_begun:
+            receiving.poll(handle)
+        # Until the end was found, what is written is before it: write on until something comes.
+        while b"after" not in seen:
+            producer.produce(topic, b"after", str(uuid.uuid4()))
+            producer.flush(30)
+            receiving.poll(handle, timeout=timedelta(milliseconds=200))
+    assert (b"before" in seen) is not latest

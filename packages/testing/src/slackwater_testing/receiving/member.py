@@ -1,0 +1,142 @@
+"""A service that receives, as a process that kills itself at a step: what happens to a real one."""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from slackwater_messaging import Message
+from slackwater_messaging.receiving import (
+    ProcessorSettings,
+    ProcessorStep,
+    Receipt,
+    ReceivedMessage,
+    Receiver,
+    ReceiverSettings,
+    ReceiverStep,
+    TransactionalProcessor,
+)
+from slackwater_protocol import KafkaSettings
+from slackwater_testing.receiving.ways import Twin, Way, make_inbox
+
+CONNECTION_OPTIONS = "-c lock_timeout=1s -c idle_in_transaction_session_timeout=3s"
+"""Who waits looks after the group now and then; who was stopped within a transaction loses it."""
+
+
+_EFFECT = "INSERT INTO {}.effect (item) VALUES (%s) RETURNING id"
+_ANSWER = "INSERT INTO {}.answer (item, answer) VALUES (%s, %s)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """Where a member works, and when it dies."""
+
+    bootstrap: str
+    dsn: str
+    schema: str
+    topic: str
+    way: Way | Twin | None
+    """None: within Kafka alone, to the topic ``<topic>.out``."""
+    group: str
+    instance: str = "one"
+    """The name of a static member: who is started again takes over at once."""
+    max_batch: int = 5
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def has_answers(self) -> bool:
+        """Filters alone keep none."""
+        return self.way not in (None, Way.BLOOM, Twin.UNFENCED)
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """Where the brokers are."""
+        return KafkaSettings(self.bootstrap, {"group.instance.id": self.instance, **self.options})
+
+
+class SignalAt:
+    """Sends this process a signal at a step, after it was reached some times."""
+
+    def __init__(self, step: str | None, times: int, number: signal.Signals) -> None:
+        self._step, self._left, self._number = step, times, number
+
+    def __call__(self, step: ReceiverStep | ProcessorStep) -> None:
+        """Is told of each step."""
+        if step == self._step:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), self._number)
+
+
+Probe = Callable[[Any], None]
+
+
+def receiver(settings: MemberSettings, probe: Probe = lambda step: None) -> Receiver:
+    """Returns a member that writes effects into a table."""
+    if settings.way is None:
+        raise ValueError(settings)
+    return Receiver(
+        settings.kafka,
+        [settings.topic],
+        group=settings.group,
+        inbox=make_inbox(settings.way, f"{settings.schema}.inbox"),
+        connect=lambda: psycopg.connect(settings.dsn, options=CONNECTION_OPTIONS),
+        settings=ReceiverSettings(max_batch=settings.max_batch, maintain_interval=timedelta(0)),
+        probe=probe,
+    )
+
+
+def processor(settings: MemberSettings, probe: Probe = lambda step: None) -> TransactionalProcessor:
+    """Returns a member that writes messages."""
+    return TransactionalProcessor(
+        settings.kafka,
+        [settings.topic],
+        group=settings.group,
+        transactional_id=f"{settings.topic}-{settings.instance}",
+        settings=ProcessorSettings(max_batch=settings.max_batch, timeout=timedelta(seconds=5)),
+        probe=probe,
+    )
+
+
+class Effects:
+    """What a member does with a message: a row for each effect, and one for each answer."""
+
+    def __init__(self, settings: MemberSettings) -> None:
+        self._settings = settings
+        self._effect = _EFFECT.format(settings.schema).encode()
+        self._answer = _ANSWER.format(settings.schema).encode()
+
+    def handle(self, connection: psycopg.Connection[Any], message: ReceivedMessage) -> bytes | None:
+        """Writes a row in the transaction of its message."""
+        row = connection.execute(self._effect, [(message.key or b"").decode()]).fetchone()
+        return str(row[0]).encode() if row is not None and self._settings.has_answers else None
+
+    def reply(self, receipts: Sequence[Receipt]) -> None:
+        """Writes answers, in a transaction of their own."""
+        rows = [(receipt.key.decode(), (receipt.answer or b"").decode()) for receipt in receipts]
+        with psycopg.connect(self._settings.dsn) as connection, connection.cursor() as cursor:
+            cursor.executemany(self._answer, rows)
+
+    def process(self, message: ReceivedMessage) -> list[Message]:
+        """Returns what a message leads to."""
+        value = f"{message.partition}/{message.offset}".encode()
+        return [Message(topic=f"{self._settings.topic}.out", key=message.key, value=value)]
+
+
+def run_member(
+    settings: MemberSettings, step: str | None, times: int, number: signal.Signals = signal.SIGKILL
+) -> None:
+    """Is the whole process: works until it is asked to end; kills, or stops, itself at a step."""
+    probe, effects = SignalAt(step, times, number), Effects(settings)
+    if settings.way is None:
+        with processor(settings, probe) as working:
+            signal.signal(signal.SIGTERM, lambda number, frame: working.stop())
+            working.run(effects.process)
+    else:
+        with receiver(settings, probe) as receiving:
+            signal.signal(signal.SIGTERM, lambda number, frame: receiving.stop())
+            receiving.run(effects.handle, reply=effects.reply if settings.has_answers else None)

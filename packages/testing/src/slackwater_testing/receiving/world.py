@@ -1,0 +1,209 @@
+"""Messages to be received, processes that receive them, and the judge."""
+
+import multiprocessing
+import os
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import psutil
+import psycopg
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from slackwater_testing.errors import RunFailedError
+from slackwater_testing.receiving.member import MemberSettings, run_member
+from slackwater_testing.receiving.ways import Twin, Way, make_inbox
+from slackwater_testing.topics import read_to_end
+
+PARTITIONS = 2
+_SECONDS = 120.0
+"""For whatever is waited for: on a machine with other work everything takes longer."""
+_LOOK_SECONDS = 0.05
+_TABLES = (
+    "CREATE SCHEMA {0}",
+    "CREATE TABLE {0}.effect (id bigserial PRIMARY KEY, item text NOT NULL)",
+    "CREATE TABLE {0}.answer (item text NOT NULL, answer text NOT NULL)",
+)
+_EFFECTS = "SELECT item, id FROM {}.effect ORDER BY id DESC"
+_ANSWERS = "SELECT item, answer FROM {}.answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What went wrong, in numbers."""
+
+    lost: int
+    """Items, or messages, without an effect."""
+    repeated: int
+    """Effects beyond the first one."""
+    unanswered: int = 0
+    wrong_answers: int = 0
+    """Answers that are not that of the effect."""
+
+
+RIGHT = Verdict(0, 0)
+
+
+class World:
+    """A topic, tables, and members that come and go.
+
+    Args:
+        bootstrap: Of the broker.
+        dsn: Of the database.
+        way: How members receive; None: within Kafka.
+    """
+
+    def __init__(self, bootstrap: str, dsn: str, way: Way | Twin | None) -> None:
+        name = f"r{uuid.uuid4().hex[:10]}"
+        self.settings = MemberSettings(
+            bootstrap=bootstrap, dsn=dsn, schema=name, topic=name, group=name, way=way
+        )
+        self._written: list[str] = []
+        """The item of each message."""
+        self._places: list[str] = []
+        self._members = multiprocessing.get_context("forkserver")
+        self._members.set_forkserver_preload(["slackwater_testing.receiving.member"])
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        made = [NewTopic(topic, PARTITIONS, 1) for topic in (name, f"{name}.out")]
+        for done in admin.create_topics(made).values():
+            done.result(_SECONDS)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            for statement in _TABLES:
+                connection.execute(statement.format(name).encode())
+            if way is not None:
+                make_inbox(way, f"{name}.inbox").create(connection)
+
+    def write(self, items: range, *, repeats: bool = True) -> None:
+        """Writes a message for each item; every third one twice at once, and once more at the end."""
+        again = [item for item in items if item % 3 == 0] if repeats else []
+        order = sorted([*items, *again]) + again
+        producer = Producer({"bootstrap.servers": self.settings.bootstrap, "linger.ms": 1})
+        places: dict[int, str] = {}
+
+        def note(n: int) -> Callable[[Any, Any], None]:
+            def delivered(error: Any, message: Any) -> None:
+                if error is None:
+                    places[n] = f"{message.partition()}/{message.offset()}"
+
+            return delivered
+
+        for n, item in enumerate(order):
+            key = str(item).encode()
+            producer.produce(self.settings.topic, b"", key, partition=item % PARTITIONS, on_delivery=note(n))
+        producer.flush(_SECONDS)
+        if len(places) != len(order):
+            raise RunFailedError(self.settings.topic, "did not take all messages")
+        self._written += [str(item) for item in order]
+        self._places += places.values()
+
+    def start(
+        self, step: str | None = None, times: int = 1, number: signal.Signals = signal.SIGKILL, **changed: Any
+    ) -> BaseProcess:
+        """Starts a member that kills, or stops, itself at a step."""
+        settings = replace(self.settings, **changed)
+        member = self._members.Process(target=run_member, args=(settings, step, times, number))
+        member.start()
+        return member
+
+    def run_until_killed(self, step: str, times: int = 1) -> None:
+        """Runs a member to the step at which it kills itself."""
+        member = self.start(step, times)
+        member.join(_SECONDS)
+        if member.exitcode != -9:
+            stop(member)
+            raise RunFailedError(step, f"was not reached: the member ended with {member.exitcode}")
+
+    def finish(self) -> None:
+        """Runs a member until everything is done."""
+        member = self.start()
+        try:
+            self.wait_until_done(lambda: member.is_alive())
+        finally:
+            stop(member)
+
+    def wait_until_done(self, is_working: Callable[[], bool]) -> None:
+        """Waits until the group's offsets are at the end of the topic.
+
+        Raises:
+            RunFailedError: Nobody works any more, or it takes too long.
+        """
+        deadline = time.monotonic() + _SECONDS
+        while not self.is_done():
+            if time.monotonic() > deadline or not is_working():
+                raise RunFailedError(self.settings.topic, "was not read to its end")
+            time.sleep(_LOOK_SECONDS)
+
+    def is_done(self) -> bool:
+        """Says whether the group's offsets are at the end of the topic; False if Kafka does not say."""
+        parts = [TopicPartition(self.settings.topic, n) for n in range(PARTITIONS)]
+        asking = Consumer({"bootstrap.servers": self.settings.bootstrap, "group.id": self.settings.group})
+        try:
+            ends = {part.partition: asking.get_watermark_offsets(part, 10)[1] for part in parts}
+            found = {part.partition: part.offset for part in asking.committed(parts, 10)}
+        except KafkaException:
+            return False
+        finally:
+            asking.close()
+        return {n: end for n, end in ends.items() if end} == {n: at for n, at in found.items() if at > 0}
+
+    def judge(self) -> Verdict:
+        """Compares effects with what was written."""
+        if self.settings.way is None:
+            records = read_to_end(self.settings.bootstrap, f"{self.settings.topic}.out")
+            outputs = Counter(_text(record.value()) for record in records)
+            return _verdict(set(self._places), outputs)
+        with psycopg.connect(self.settings.dsn) as connection:
+            rows = connection.execute(_EFFECTS.format(self.settings.schema).encode()).fetchall()
+            answers = connection.execute(_ANSWERS.format(self.settings.schema).encode()).fetchall()
+        effects = [(item, str(number)) for item, number in rows]
+        verdict = _verdict(set(self._written), Counter(item for item, _ in effects))
+        if not self.settings.has_answers:
+            return verdict
+        right = dict(effects)
+        wrong = sum(right.get(item) != answer for item, answer in answers)
+        missing = len(set(self._written) - {item for item, _ in answers})
+        return Verdict(verdict.lost, verdict.repeated, missing, wrong)
+
+
+def stop(member: BaseProcess) -> None:
+    """Ends a member in order; kills it when that takes too long."""
+    member.terminate()
+    member.join(_SECONDS)
+    if member.exitcode is None:
+        member.kill()
+        member.join()
+        raise RunFailedError("member", f"did not end within {_SECONDS:g} s")
+
+
+def wait_until_stopped(member: BaseProcess) -> None:
+    """Waits until a member has stopped itself."""
+    deadline = time.monotonic() + _SECONDS
+    process = psutil.Process(member.pid)
+    while process.status() != psutil.STATUS_STOPPED:
+        if time.monotonic() > deadline or not member.is_alive():
+            raise RunFailedError("member", "did not stop itself")
+        time.sleep(_LOOK_SECONDS)
+
+
+def go_on_and_end(member: BaseProcess) -> None:
+    """Lets a member that was stopped go on with its batch, and end then."""
+    if member.pid is not None:
+        os.kill(member.pid, signal.SIGTERM)
+        os.kill(member.pid, signal.SIGCONT)
+    member.join(_SECONDS)
+    stop(member)
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode() if isinstance(value, bytes) else value or ""
+
+
+def _verdict(expected: set[str], found: Counter[str]) -> Verdict:
+    return Verdict(len(expected - found.keys()), sum(found.values()) - len(found))
