@@ -73,7 +73,8 @@ def clicks(bootstrap: str, database: str, topic: str, inbox: Inbox) -> Receiver:
 
 if __name__ == "__main__":
     chosen = filters_alone() if "--accept-loss" in sys.argv else filtered()
-    with psycopg.connect(sys.argv[2]) as setup:
+    bootstrap_servers, database_url, clicks_topic = sys.argv[1:4]
+    with psycopg.connect(database_url) as setup:
         create_tables(setup, chosen)
-    with clicks(*sys.argv[1:4], chosen) as receiver:
+    with clicks(bootstrap_servers, database_url, clicks_topic, chosen) as receiver:
         receiver.run(count)
